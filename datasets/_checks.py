@@ -1,0 +1,295 @@
+"""Conversion and validation of the fields of a Graph, one function a field.
+
+Each function returns the converted array or raises `InputError` with the first offending value,
+the allowed range and the remedy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+# Finite values are checked in blocks, so that the check needs 16 MiB beside any matrix.
+_VALUES_PER_BLOCK = 1 << 24
+
+
+def vertex_count(value: Any) -> int:
+    """Return the number of vertices as a positive int."""
+    array = np.asarray(value)
+    if array.ndim != 0 or array.dtype.kind not in "iu" or int(array) < 1:
+        raise InputError(
+            f"num_vertices must be a whole number of at least 1, got {value!r}; "
+            "give the number of vertices of the graph"
+        )
+    return int(array)
+
+
+def edges(src: Any, dst: Any, num_vertices: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return both ends of the edges as (num_edges,) int64, every id in [0, num_vertices)."""
+    ends = _integers(src, "src"), _integers(dst, "dst")
+    if ends[0].shape != ends[1].shape:
+        raise InputError(
+            f"src has {ends[0].size} edges and dst has {ends[1].size}; "
+            "give one source and one destination for each edge"
+        )
+    for ids, verb in zip(ends, ("leaves", "points to"), strict=True):
+        if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= num_vertices):
+            edge = int(np.argmax((ids < 0) | (ids >= num_vertices)))
+            raise InputError(
+                f"edge {edge} {verb} vertex {ids[edge]}, but the graph has {num_vertices} "
+                f"vertices (0..{num_vertices - 1}); correct the id or num_vertices"
+            )
+    return ends[0].astype(np.int64, copy=False), ends[1].astype(np.int64, copy=False)
+
+
+def _integers(array: Any, name: str) -> NDArray[np.integer[Any]]:
+    array = np.asarray(array)
+    if array.ndim != 1:
+        raise InputError(
+            f"{name} must have shape (num_edges,), got {array.shape}; pass one id for each edge"
+        )
+    if array.dtype.kind not in "iu" and array.size:
+        raise InputError(
+            f"{name} must hold integers, got {array.dtype}; number the vertices from 0"
+        )
+    return np.ascontiguousarray(array if array.size else array.astype(np.int64))
+
+
+def features(value: Any, num_vertices: int) -> NDArray[np.float32] | scipy.sparse.csr_matrix:
+    """Return (num_vertices, num_features) float32, dense C-contiguous or canonical CSR."""
+    is_sparse = scipy.sparse.issparse(value)
+    matrix = value if is_sparse else np.asarray(value)
+    if matrix.ndim != 2 or matrix.shape[0] != num_vertices or matrix.shape[1] == 0:
+        raise InputError(
+            f"features must have shape ({num_vertices}, num_features) with at least one column, "
+            f"got {matrix.shape}; give one row for each vertex, or no features at all"
+        )
+    if matrix.dtype.kind not in "fiub":
+        raise InputError(
+            f"features must hold numbers, got {matrix.dtype}; encode categories as numbers"
+        )
+    if not is_sparse:
+        with np.errstate(over="ignore"):  # what overflows float32 is reported as not finite
+            dense = np.ascontiguousarray(matrix, dtype=np.float32)
+        _check_finite(dense, None)
+        return dense
+    return _sparse_features(matrix)
+
+
+def _sparse_features(matrix: Any) -> scipy.sparse.csr_matrix:
+    sparse = scipy.sparse.csr_matrix(matrix)
+    try:
+        sparse.check_format(full_check=True)
+    except ValueError as error:
+        raise InputError(
+            f"the sparse features are not a valid CSR matrix ({error}); build them with scipy "
+            "and store its indptr, indices and data"
+        ) from error
+    with np.errstate(over="ignore"):
+        sparse = sparse.astype(np.float32, copy=False)
+    if not sparse.has_canonical_format:
+        # Sorting happens in place, and the arrays may belong to the caller.
+        sparse = sparse.copy()
+        sparse.sum_duplicates()
+    _check_finite(sparse.data, sparse.indptr)
+    return sparse
+
+
+def _check_finite(values: NDArray[np.float32], indptr: NDArray[Any] | None) -> None:
+    """Reject NaN and infinity in a dense matrix, or in CSR values with their row pointer."""
+    flat = values.reshape(-1)
+    num_bad, first = 0, -1
+    for begin in range(0, flat.size, _VALUES_PER_BLOCK):
+        bad = ~np.isfinite(flat[begin : begin + _VALUES_PER_BLOCK])
+        in_block = int(np.count_nonzero(bad))
+        if in_block and first < 0:
+            first = begin + int(np.argmax(bad))
+        num_bad += in_block
+    if num_bad:
+        if indptr is None:
+            vertex = first // values.shape[1]
+        else:
+            vertex = int(np.searchsorted(indptr, first, side="right")) - 1
+        raise InputError(
+            f"features have {num_bad} values that are NaN or infinite in float32, the first at "
+            f"vertex {vertex} ({flat[first]}); every value must be finite, so replace or drop them"
+        )
+
+
+def labels(value: Any, num_vertices: int) -> NDArray[np.int64] | NDArray[np.uint8]:
+    """Return classes as (num_vertices,) int64 or several labels as (num_vertices, T) uint8."""
+    array = np.asarray(value)
+    if array.ndim not in (1, 2) or array.shape[0] != num_vertices or 0 in array.shape:
+        raise InputError(
+            f"labels must have shape ({num_vertices},) or ({num_vertices}, num_labels), "
+            f"got {array.shape}; give one label or one row of 0 and 1 for each vertex"
+        )
+    return _classes(array) if array.ndim == 1 else _multilabel(array)
+
+
+def _classes(array: NDArray[Any]) -> NDArray[np.int64]:
+    if array.dtype.kind not in "iub":
+        raise InputError(
+            f"labels must hold integers, got {array.dtype}; number the classes from 0 and write "
+            "-1 for an unlabelled vertex"
+        )
+    converted = np.ascontiguousarray(array, dtype=np.int64)
+    if int(converted.min()) < -1:
+        vertex = int(np.argmax(converted < -1))
+        raise InputError(
+            f"vertex {vertex} has label {array[vertex]}, but labels are -1 (unlabelled), 0, 1, "
+            "...; correct it"
+        )
+    return converted
+
+
+def _multilabel(array: NDArray[Any]) -> NDArray[np.uint8]:
+    if array.dtype.kind not in "iubf":
+        raise InputError(
+            f"labels of shape {array.shape} must hold 0 and 1, got {array.dtype}; write one "
+            "column of 0 and 1 for each label"
+        )
+    bad = (array != 0) & (array != 1)
+    if bad.any():
+        vertex, column = (int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"vertex {vertex} has value {array[vertex, column]} in label column {column}, but "
+            "labels with several columns are 0 or 1; correct it, or give one column of classes"
+        )
+    return np.ascontiguousarray(array, dtype=np.uint8)
+
+
+def edge_weight(value: Any, num_edges: int) -> NDArray[np.float32]:
+    """Return the weights as finite (num_edges,) float32."""
+    array = np.asarray(value)
+    if array.shape != (num_edges,) or array.dtype.kind not in "fiub":
+        raise InputError(
+            f"edge_weight must hold {num_edges} numbers, one for each edge, got {array.dtype} of "
+            f"shape {array.shape}; correct it or leave it out"
+        )
+    with np.errstate(over="ignore"):
+        weight = np.ascontiguousarray(array, dtype=np.float32)
+    bad = ~np.isfinite(weight)
+    if bad.any():
+        raise InputError(
+            f"edge_weight has {int(np.count_nonzero(bad))} values that are NaN or infinite in "
+            f"float32, the first at edge {int(np.argmax(bad))}; every weight must be finite"
+        )
+    return weight
+
+
+def vertex_id(value: Any, num_vertices: int) -> NDArray[np.int64] | NDArray[np.str_]:
+    """Return the ids of the input as (num_vertices,) int64 or str without repetitions."""
+    array = np.asarray(value)
+    if array.shape != (num_vertices,) or array.dtype.kind not in "iuU":
+        raise InputError(
+            f"vertex_id must hold {num_vertices} integers or strings, got {array.dtype} of shape "
+            f"{array.shape}; give one id for each vertex"
+        )
+    ids = np.ascontiguousarray(array if array.dtype.kind == "U" else array.astype(np.int64))
+    in_order = np.sort(ids)
+    repeated = in_order[1:] == in_order[:-1]
+    if repeated.any():
+        raise InputError(
+            f"vertex id {in_order[int(np.argmax(repeated))]!s} occurs more than once among "
+            f"{num_vertices} vertices; every vertex needs its own id, so drop the repetitions"
+        )
+    return ids
+
+
+def class_names(value: Sequence[str], labels: NDArray[Any] | None) -> tuple[str, ...]:
+    """Return the names of the classes, at least one for each class in use."""
+    names = tuple(str(name) for name in value)
+    used = 0
+    if labels is not None:
+        used = int(labels.shape[1]) if labels.ndim == 2 else int(labels.max()) + 1
+    is_wrong = len(names) < used or (labels is not None and labels.ndim == 2 and len(names) > used)
+    if labels is None or is_wrong:
+        raise InputError(
+            f"class_names has {len(names)} names, but the labels use {used} classes; give one "
+            "name for each class"
+        )
+    return names
+
+
+def masks(
+    given: Mapping[str, Any], labels: NDArray[Any] | None, num_vertices: int
+) -> dict[str, NDArray[np.bool_]]:
+    """Return the masks as (num_splits, num_vertices) bool, disjoint and non-empty; {} for none."""
+    missing = [key for key, mask in given.items() if mask is None]
+    if len(missing) == len(given):
+        return {}
+    if missing:
+        raise InputError(
+            f"{missing[0]}_mask is missing, but a split has train_mask, val_mask and test_mask; "
+            "give all three, or none and choose a random split"
+        )
+    if labels is None:
+        raise InputError(
+            "the graph has train_mask, val_mask and test_mask but no labels; give labels or "
+            "leave out the masks"
+        )
+    converted = {key: _mask(mask, key, num_vertices) for key, mask in given.items()}
+    counts = {mask.shape[0] for mask in converted.values()}
+    if len(counts) > 1:
+        shapes = ", ".join(f"{key}_mask {mask.shape}" for key, mask in converted.items())
+        raise InputError(f"the masks have different numbers of splits ({shapes}); make them equal")
+    _check_splits(converted)
+    _check_labelled(converted, labels)
+    return converted
+
+
+def _mask(value: Any, key: str, num_vertices: int) -> NDArray[np.bool_]:
+    array = np.asarray(value)
+    if array.dtype.kind != "b":
+        raise InputError(
+            f"{key}_mask must be bool, got {array.dtype}; mark each vertex with True or False "
+            "rather than listing vertices"
+        )
+    if array.ndim not in (1, 2) or array.shape[-1] != num_vertices or array.shape[0] == 0:
+        raise InputError(
+            f"{key}_mask must have shape ({num_vertices},) or (num_splits, {num_vertices}), "
+            f"got {array.shape}; give one value for each vertex"
+        )
+    return np.ascontiguousarray(np.atleast_2d(array))
+
+
+def _check_splits(given: Mapping[str, NDArray[np.bool_]]) -> None:
+    for key, mask in given.items():
+        empty = ~mask.any(axis=1)
+        if empty.any():
+            raise InputError(
+                f"{key}_mask of split {int(np.argmax(empty))} selects no vertex; it needs at "
+                "least one, so choose another split"
+            )
+    for first, second in (("train", "val"), ("train", "test"), ("val", "test")):
+        both = given[first] & given[second]
+        if both.any():
+            split, vertex = (int(i) for i in np.argwhere(both)[0])
+            raise InputError(
+                f"vertex {vertex} is in both {first}_mask and {second}_mask of split {split} "
+                f"({int(both[split].sum())} vertices are); a vertex may be in one of them, so "
+                "clear it in the other"
+            )
+
+
+def _check_labelled(given: Mapping[str, NDArray[np.bool_]], labels: NDArray[Any]) -> None:
+    if labels.ndim == 2:
+        return  # a row of zeros is an answer: none of the labels
+    for key, mask in given.items():
+        unlabelled = mask & (labels < 0)
+        if unlabelled.any():
+            split, vertex = (int(i) for i in np.argwhere(unlabelled)[0])
+            raise InputError(
+                f"{key}_mask of split {split} selects vertex {vertex}, which has no label "
+                f"({int(unlabelled[split].sum())} vertices are so); clear it or give it a label"
+            )

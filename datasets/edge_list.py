@@ -1,0 +1,190 @@
+"""Edge lists in CSV, TSV, blank-separated text or Parquet, with an optional vertex table."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
+from distgnn.datasets.npz import sha256
+from distgnn.datasets.tables import TABLE_SUFFIXES, Ids, Table, open_table, read_ids
+from distgnn.datasets.vertex_table import read_vertex_table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_LOGGER = logging.getLogger(__name__)
+
+_ENDS = (
+    ("src", "dst"),
+    ("source", "target"),
+    ("source", "destination"),
+    ("from", "to"),
+    ("u", "v"),
+)
+_WEIGHTS = ("weight", "edge_weight", "w")
+_INTEGER = re.compile(r"\s*-?\d+\s*")
+
+
+def read_edge_list(
+    path: str | Path, *, vertices: str | Path | None = None, name: str | None = None
+) -> Graph:
+    """Read a graph from an edge list.
+
+    The columns are source, destination and, if there is a third, weight. A header is recognised by
+    the names src and dst (or source and target, from and to, u and v), which may then stand
+    anywhere, or as words above two columns of integers. Ids are integers or texts and become 0, 1,
+    2, ...: in the order of the vertex table, or else sorted. `Graph.vertex_id` has the original
+    ids.
+
+    Args:
+        path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
+        vertices: A vertex table of the same formats, see `read_vertex_table`. Vertices that no
+            edge has are isolated.
+        name: The name of the graph; None takes that of the file.
+
+    Raises:
+        InputError: If a file cannot be read, or an edge has an id that the vertex table lacks.
+    """
+    path = Path(path)
+    table = open_table(path, _is_header)
+    src_column, dst_column, weight_column, unused = _columns(table)
+    weight = None if weight_column is None else _weights(table, weight_column)
+    ends = read_ids(table, [src_column, dst_column])
+    fields: dict[str, Any] = {}
+    if vertices is None:
+        ids, src, dst = _number(*ends)
+    else:
+        vertex_table = read_vertex_table(vertices)
+        unused += vertex_table.unused
+        fields = vertex_table.fields
+        ids, wanted = _same_kind(vertex_table.ids, ends)
+        src, dst = (_positions(end, ids, table, Path(vertices)) for end in wanted)
+    if ids.size == 0:
+        raise InputError(f"{path} has no edges; give at least one edge, or a vertex table")
+    if unused:
+        _LOGGER.warning("%s: columns that are not used: %s", path, ", ".join(unused))
+    return Graph(
+        name=path.name.split(".")[0] if name is None else name,
+        num_vertices=ids.size,
+        src=src,
+        dst=dst,
+        edge_weight=None if weight is None else weight.astype(np.float32),
+        vertex_id=None if _is_range(ids) else ids,
+        unused=tuple(unused),
+        source=str(path),
+        checksum=sha256([path] if vertices is None else [path, Path(vertices)]),
+        **fields,
+    )
+
+
+def read_folder(path: str | Path, *, vertices: str | Path | None = None) -> Graph:
+    """Read a folder that has `edges` and possibly `vertices`, each as csv, tsv or parquet.
+
+    Args:
+        path: The folder; its name becomes the name of the graph.
+        vertices: A vertex table to take instead of the one in the folder.
+
+    Raises:
+        InputError: If there is no edge list or more than one, or a file cannot be read.
+    """
+    path = Path(path)
+    edges = _only(path, "edges")
+    if edges is None:
+        raise InputError(
+            f"folder {path} has no edge list; it must have edges.csv, edges.tsv or edges.parquet"
+        )
+    table = _only(path, "vertices") if vertices is None else vertices
+    return read_edge_list(edges, vertices=table, name=path.resolve().name)
+
+
+def _only(folder: Path, stem: str) -> Path | None:
+    found = [folder / f"{stem}{suffix}" for suffix in TABLE_SUFFIXES]
+    found = [file for file in found if file.is_file()]
+    if len(found) > 1:
+        raise InputError(
+            f"folder {folder} has both {found[0].name} and {found[1].name}; keep one of them"
+        )
+    return found[0] if found else None
+
+
+def _is_header(first: list[str], second: list[str] | None) -> bool:
+    names = [name.lower() for name in first]
+    if any(src in names and dst in names for src, dst in _ENDS):
+        return True
+    has_numbers = second is not None and all(_INTEGER.fullmatch(text) for text in second[:2])
+    return has_numbers and not any(_INTEGER.fullmatch(text) for text in first[:2])
+
+
+def _columns(table: Table) -> tuple[int, int, int | None, list[str]]:
+    """Return the columns of source, destination and weight, and the names of the others."""
+    names = [name.lower() for name in table.names or ()]
+    for src, dst in _ENDS:
+        if src in names and dst in names:
+            weight = next((names.index(name) for name in _WEIGHTS if name in names), None)
+            taken = {names.index(src), names.index(dst), weight}
+            others = [name for i, name in enumerate(table.names or ()) if i not in taken]
+            return names.index(src), names.index(dst), weight, others
+    if table.num_columns not in (2, 3):
+        raise InputError(
+            f"{table.path} has {table.num_columns} columns, but an edge list has src, dst and "
+            "possibly weight; name them in a header if there are others"
+        )
+    return 0, 1, 2 if table.num_columns == 3 else None, []
+
+
+def _weights(table: Table, column: int) -> NDArray[np.float64]:
+    weight = table.floats(column)
+    if weight is None:
+        raise InputError(
+            f"the third column of {table.path}, the edge weight, does not hold numbers; correct it "
+            "or name the columns in a header"
+        )
+    return weight
+
+
+def _number(src_id: Ids, dst_id: Ids) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sorted ids and both ends of the edges as positions among them."""
+    both = np.concatenate([src_id, dst_id])
+    if both.dtype.kind == "i" and both.size and both.min() >= 0 and both.max() < 4 * both.size:
+        # Dense ids need no sorting: mark those in use and count the marks before each.
+        is_used = np.zeros(int(both.max()) + 1, dtype=np.bool_)
+        is_used[both] = True
+        position = np.cumsum(is_used) - 1
+        return np.flatnonzero(is_used), position[src_id], position[dst_id]
+    ids, inverse = np.unique(both, return_inverse=True)
+    src, dst = np.split(inverse.reshape(-1), 2)
+    return ids, src, dst
+
+
+def _same_kind(ids: Ids, ends: list[Ids]) -> tuple[Ids, list[Ids]]:
+    """Return the ids of the vertices and of the edges, all as texts if one of them is."""
+    if all(array.dtype.kind == "i" for array in (ids, *ends)):
+        return ids, ends
+    return ids.astype(np.str_), [end.astype(np.str_) for end in ends]
+
+
+def _positions(wanted: Ids, ids: Ids, table: Table, vertices: Path) -> NDArray[np.int64]:
+    """Return (num_edges,) int64: the row of each wanted id in the vertex table."""
+    if wanted.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    order = np.argsort(ids, kind="stable")
+    in_order = ids[order]
+    position = np.searchsorted(in_order, wanted)
+    is_missing = in_order[np.minimum(position, ids.size - 1)] != wanted
+    if is_missing.any():
+        row = int(np.argmax(is_missing))
+        raise InputError(
+            f"{table.place(row)} has an edge at vertex {str(wanted[row])!r}, which {vertices} does "
+            f"not list ({ids.size} vertices); add the vertex or remove the edge"
+        )
+    return order[position]
+
+
+def _is_range(ids: Ids) -> bool:
+    return ids.dtype.kind == "i" and bool((ids == np.arange(ids.size)).all())

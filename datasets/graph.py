@@ -1,0 +1,116 @@
+"""The graph that every reader returns and every partitioner takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+
+from distgnn.datasets import _checks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Graph:
+    """A directed graph with what is needed to train on it: plain arrays, validated once.
+
+    Messages flow along edges from `src` to `dst`. Self-loops, parallel edges and isolated vertices
+    are allowed; an undirected graph has both directions of every edge. Construction converts
+    arrays to the dtypes below and raises `InputError` where they contradict each other or are not
+    finite, so that later stages may trust them.
+    """
+
+    name: str
+    """What reports and partition directories call the graph."""
+    num_vertices: int
+    """At least 1; vertices are 0 .. num_vertices - 1."""
+    src: NDArray[np.int64]
+    """(num_edges,) int64. The vertex that each edge leaves."""
+    dst: NDArray[np.int64]
+    """(num_edges,) int64. The vertex that each edge enters."""
+    features: NDArray[np.float32] | scipy.sparse.csr_matrix | None = None
+    """(num_vertices, num_features) float32, dense or CSR with sorted indices."""
+    labels: NDArray[np.int64] | NDArray[np.uint8] | None = None
+    """(num_vertices,) int64, -1 = unlabelled; or (num_vertices, num_classes) uint8 of 0 and 1."""
+    train_mask: NDArray[np.bool_] | None = None
+    """(num_splits, num_vertices) bool. Vertices that the loss reads; all three masks or none."""
+    val_mask: NDArray[np.bool_] | None = None
+    """(num_splits, num_vertices) bool. Vertices that choose the best epoch."""
+    test_mask: NDArray[np.bool_] | None = None
+    """(num_splits, num_vertices) bool. Vertices that the final metric is measured on."""
+    edge_weight: NDArray[np.float32] | None = None
+    """(num_edges,) float32."""
+    vertex_id: NDArray[np.int64] | NDArray[np.str_] | None = None
+    """(num_vertices,) int64 or str. The ids of the input; None where they are 0, 1, 2, ..."""
+    class_names: tuple[str, ...] | None = None
+    """The name of each class, where the input has names."""
+    unused: tuple[str, ...] = ()
+    """Names of arrays in the source that a Graph cannot hold, such as `edge_type`."""
+    source: str = ""
+    """The file or the dataset name that the graph was read from."""
+    checksum: str = ""
+    """SHA-256 of the source file in hexadecimal; empty for synthetic graphs."""
+
+    def __post_init__(self) -> None:
+        """Convert and validate every field.
+
+        Raises:
+            InputError: If a field has the wrong shape or dtype or a value out of range.
+        """
+        self._set("num_vertices", _checks.vertex_count(self.num_vertices))
+        src, dst = _checks.edges(self.src, self.dst, self.num_vertices)
+        self._set("src", src)
+        self._set("dst", dst)
+        if self.features is not None:
+            self._set("features", _checks.features(self.features, self.num_vertices))
+        if self.labels is not None:
+            self._set("labels", _checks.labels(self.labels, self.num_vertices))
+        if self.edge_weight is not None:
+            self._set("edge_weight", _checks.edge_weight(self.edge_weight, src.size))
+        if self.vertex_id is not None:
+            self._set("vertex_id", _checks.vertex_id(self.vertex_id, self.num_vertices))
+        if self.class_names is not None:
+            self._set("class_names", _checks.class_names(self.class_names, self.labels))
+        masks = {"train": self.train_mask, "val": self.val_mask, "test": self.test_mask}
+        for key, mask in _checks.masks(masks, self.labels, self.num_vertices).items():
+            self._set(f"{key}_mask", mask)
+
+    def _set(self, field: str, value: Any) -> None:
+        # The dataclass is frozen for its users; only construction may replace a field.
+        object.__setattr__(self, field, value)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of directed edges."""
+        return int(self.src.size)
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns; 0 without features."""
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a vertex may have several classes at once."""
+        return self.labels is not None and self.labels.ndim == 2
+
+    @cached_property
+    def num_classes(self) -> int:
+        """Number of classes: named ones, label columns, or largest label + 1; 0 without labels."""
+        if self.labels is None:
+            return 0
+        if self.labels.ndim == 2:
+            return int(self.labels.shape[1])
+        if self.class_names is not None:
+            return len(self.class_names)
+        return int(self.labels.max()) + 1
+
+    @property
+    def num_splits(self) -> int:
+        """Number of train/val/test splits; 0 without masks."""
+        return 0 if self.train_mask is None else int(self.train_mask.shape[0])

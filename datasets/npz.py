@@ -1,0 +1,231 @@
+"""Reader and writer of the `.npz` graph file.
+
+A file holds `edge_index` (2, num_edges), optionally `num_vertices`, `features` (or the CSR arrays
+`features_indptr`, `features_indices`, `features_data`, `features_shape`), `labels`, the three
+masks, `edge_weight`, `vertex_id` and `class_names`. Nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+_LOGGER = logging.getLogger(__name__)
+
+_CSR_KEYS = ("features_indptr", "features_indices", "features_data", "features_shape")
+_OPTIONAL_KEYS = (
+    "labels",
+    "train_mask",
+    "val_mask",
+    "test_mask",
+    "edge_weight",
+    "vertex_id",
+    "class_names",
+)
+_KNOWN_KEYS = {"edge_index", "num_vertices", "features", *_CSR_KEYS, *_OPTIONAL_KEYS}
+_BLOCK_BYTES = 1 << 20
+
+
+def read_npz(path: str | Path) -> Graph:
+    """Read a graph from an `.npz` file.
+
+    Arrays that a Graph cannot hold (`edge_type`, `vertex_type`, `edge_features`, ...) are listed in
+    `Graph.unused` and named in one log record: a model without types may train on the edges of a
+    typed graph, but nobody should do so without knowing.
+
+    Args:
+        path: The file. Its stem becomes the name of the graph.
+
+    Raises:
+        InputError: If the file is missing, damaged, of another kind, or contradicts itself.
+    """
+    path = Path(path)
+    try:
+        arrays = _read_arrays(path)
+        graph = _to_graph(arrays, path)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    if graph.unused:
+        _LOGGER.warning(
+            "%s: %s not used: graphs have no types or edge features, and every edge is treated "
+            "alike",
+            path,
+            " and ".join(graph.unused) + (" is" if len(graph.unused) == 1 else " are"),
+        )
+    return graph
+
+
+def write_npz(graph: Graph, path: str | Path) -> None:
+    """Write a graph as a compressed `.npz` file that `read_npz` reads back.
+
+    The file appears under its name only when it is complete. The same graph gives the same bytes.
+
+    Args:
+        graph: The graph. Its name, source and checksum are not stored.
+        path: The file to write; one that exists is replaced.
+
+    Raises:
+        InputError: If the folder of the file does not exist, or the file cannot be written.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist; create it first")
+    # An .npz suffix keeps numpy from appending one to the temporary name.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.npz")
+    try:
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, **_to_arrays(graph))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: the file cannot be written ({error.strerror}); choose another path or make "
+            "room for it"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sha256(paths: Iterable[Path]) -> str:
+    """Return the SHA-256 of the contents of the files, one after the other, in hexadecimal."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise InputError("there is no such file; check the path")
+    if not zipfile.is_zipfile(path):
+        raise InputError(
+            "this is not an .npz file or its end is missing; write it with numpy.savez_compressed"
+        )
+    arrays: dict[str, NDArray[Any]] = {}
+    key = "the table of contents"
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            for key in archive.files:
+                arrays[key] = archive[key]
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"{key} cannot be read ({error}); the file is damaged or holds Python objects, so "
+            "write it again with plain numpy arrays"
+        ) from error
+    return arrays
+
+
+def _to_graph(arrays: Mapping[str, NDArray[Any]], path: Path) -> Graph:
+    if "edge_index" not in arrays:
+        found = ", ".join(sorted(arrays)) or "nothing"
+        raise InputError(
+            f"edge_index is missing; a graph file has edge_index of shape (2, num_edges), and "
+            f"this one has {found}"
+        )
+    edge_index = arrays["edge_index"]
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise InputError(
+            f"edge_index must have shape (2, num_edges), got {edge_index.shape}; put sources in "
+            "the first row and destinations in the second"
+        )
+    features = _features(arrays)
+    fields: dict[str, Any] = {key: arrays[key] for key in _OPTIONAL_KEYS if key in arrays}
+    if "class_names" in fields:
+        fields["class_names"] = tuple(fields["class_names"].astype(str).reshape(-1).tolist())
+    return Graph(
+        name=path.stem,
+        num_vertices=_num_vertices(arrays, features),
+        src=edge_index[0],
+        dst=edge_index[1],
+        features=features,
+        unused=tuple(sorted(set(arrays) - _KNOWN_KEYS)),
+        source=str(path),
+        checksum=sha256([path]),
+        **fields,
+    )
+
+
+def _features(arrays: Mapping[str, NDArray[Any]]) -> Any:
+    present = [key for key in _CSR_KEYS if key in arrays]
+    if not present:
+        return arrays.get("features")
+    if "features" in arrays:
+        raise InputError(f"features and {present[0]} are both there; keep the dense or the CSR one")
+    if len(present) < len(_CSR_KEYS):
+        missing = next(key for key in _CSR_KEYS if key not in arrays)
+        raise InputError(
+            f"{missing} is missing; sparse features are {', '.join(_CSR_KEYS)}, so add it"
+        )
+    indptr, indices, data, shape = (arrays[key] for key in _CSR_KEYS)
+    if not all(array.dtype.kind in "iu" for array in (indptr, indices, shape)):
+        raise InputError(
+            "features_indptr, features_indices and features_shape must hold integers, got "
+            f"{indptr.dtype}, {indices.dtype} and {shape.dtype}; write them as integers"
+        )
+    # scipy chooses between int32 and int64 by value, but only if none of the arrays is unsigned.
+    indptr, indices = indptr.astype(np.int64), indices.astype(np.int64)
+    try:
+        matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"the CSR arrays of the features contradict each other ({error}); write indptr, "
+            "indices, data and shape of one scipy.sparse.csr_matrix"
+        ) from error
+    return matrix
+
+
+def _num_vertices(arrays: Mapping[str, NDArray[Any]], features: Any) -> Any:
+    """Return `num_vertices`, or what the rows of the other arrays or the ids imply."""
+    if "num_vertices" in arrays:
+        value = arrays["num_vertices"]
+        return value.item() if value.size == 1 else value
+    if features is not None:
+        return int(features.shape[0])
+    if arrays.get("labels") is not None and arrays["labels"].ndim > 0:
+        return int(arrays["labels"].shape[0])
+    for key in ("vertex_id", "train_mask"):
+        if key in arrays and arrays[key].ndim > 0:
+            return int(arrays[key].shape[-1])
+    edge_index = arrays["edge_index"]
+    return int(edge_index.max()) + 1 if edge_index.size else 0
+
+
+def _to_arrays(graph: Graph) -> dict[str, Any]:
+    is_small = graph.num_vertices <= np.iinfo(np.int32).max
+    edge_index = np.stack([graph.src, graph.dst]).astype(np.int32 if is_small else np.int64)
+    arrays: dict[str, Any] = {
+        "edge_index": edge_index,
+        "num_vertices": np.asarray(graph.num_vertices),
+    }
+    if scipy.sparse.issparse(graph.features):
+        csr: Any = graph.features
+        arrays["features_indptr"] = csr.indptr
+        arrays["features_indices"] = csr.indices
+        arrays["features_data"] = csr.data
+        arrays["features_shape"] = np.asarray(csr.shape, dtype=np.int64)
+    elif graph.features is not None:
+        arrays["features"] = np.asarray(graph.features)
+    for key in _OPTIONAL_KEYS:
+        value = getattr(graph, key)
+        if value is not None:
+            arrays[key] = np.asarray(value)
+    return arrays

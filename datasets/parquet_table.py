@@ -1,0 +1,124 @@
+"""Parquet files as columns; needs pyarrow, which the extra `parquet` installs."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetTable:
+    """The columns of a Parquet file, with the methods of `TextTable`."""
+
+    path: Path
+    columns: tuple[Any, ...]
+    """One pyarrow ChunkedArray a column."""
+    num_rows: int
+    names: tuple[str, ...]
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns."""
+        return len(self.columns)
+
+    def place(self, row: int) -> str:
+        """Return where a row is, for messages."""
+        return f"row {row} of {self.path}"
+
+    def column_name(self, column: int) -> str:
+        """Return the name of a column for messages."""
+        return repr(self.names[column])
+
+    def is_empty(self, column: int) -> NDArray[np.bool_]:
+        """Return (num_rows,) bool: which values of a column are null or an empty text."""
+        is_null: NDArray[np.bool_] = self.columns[column].is_null().to_numpy()
+        if _is_text(self.columns[column]):
+            is_null = is_null | (self.strings(column) == "")
+        return is_null
+
+    def integers(self, column: int) -> NDArray[np.int64] | None:
+        """Return a column as (num_rows,) int64, or None if it has another type or nulls."""
+        values = self.columns[column]
+        if values.null_count or not str(values.type).startswith(("int", "uint")):
+            return None
+        array = values.to_numpy()
+        if array.size and int(array.max()) > np.iinfo(np.int64).max:
+            return None
+        return np.asarray(array, dtype=np.int64)
+
+    def strings(self, column: int) -> NDArray[np.str_]:
+        """Return a column as (num_rows,) str; null becomes the empty text.
+
+        Raises:
+            InputError: If the column has a type without a text form, such as a list.
+        """
+        arrow = importlib.import_module("pyarrow")
+        try:
+            text = self.columns[column].cast("string").fill_null("")
+        except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as error:
+            raise InputError(
+                f"column {self.column_name(column)} of {self.path} has the type "
+                f"{self.columns[column].type}; store integers or text"
+            ) from error
+        return np.asarray(text.to_numpy(), dtype=np.str_)
+
+    def floats(self, column: int) -> NDArray[np.float64] | None:
+        """Return a column as (num_rows,) float64, or None if it has no numbers.
+
+        Raises:
+            InputError: If a value is null.
+        """
+        values = self.columns[column]
+        if not str(values.type).startswith(("int", "uint", "float", "double", "halffloat", "bool")):
+            return None
+        if values.null_count:
+            row = int(np.argmax(self.is_empty(column)))
+            raise InputError(
+                f"{self.place(row)} has no value in the numeric column "
+                f"{self.column_name(column)}; write a number there"
+            )
+        return np.asarray(values.to_numpy(), dtype=np.float64)
+
+
+def read_parquet(path: Path) -> ParquetTable:
+    """Read a Parquet file.
+
+    Raises:
+        InputError: If pyarrow is not installed, or the file is missing, damaged or not Parquet.
+    """
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise InputError(
+            f"{path} needs pyarrow, which is not installed; run pip install distgnn[parquet]"
+        ) from error
+    arrow_error = importlib.import_module("pyarrow").ArrowException
+    try:
+        table = parquet.read_table(path)
+    except (arrow_error, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{path} is not a readable Parquet file ({reason}); write it again"
+        ) from error
+    columns = tuple(_decoded(column) for column in table.columns)
+    return ParquetTable(path, columns, table.num_rows, tuple(table.column_names))
+
+
+def _decoded(values: Any) -> Any:
+    """Return a column without dictionary encoding, which pandas categories are stored with."""
+    is_encoded = str(values.type).startswith("dictionary")
+    return values.cast(values.type.value_type) if is_encoded else values
+
+
+def _is_text(values: Any) -> bool:
+    return str(values.type) in ("string", "large_string", "string_view")

@@ -1,0 +1,132 @@
+"""From what a user writes (a name, a file, a folder) to a graph."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distgnn.datasets import synthetic
+from distgnn.datasets.bundled import LICENCES, load_bundled
+from distgnn.datasets.edge_list import read_edge_list, read_folder
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
+from distgnn.datasets.npz import read_npz
+from distgnn.datasets.splits import parse_fractions, random_split
+from distgnn.datasets.tables import TABLE_SUFFIXES
+
+_FILES = f".npz, {', '.join(TABLE_SUFFIXES)}, or a folder with edges.csv"
+
+
+def names() -> list[str]:
+    """Return the names that `load` takes: bundled graphs, then synthetic ones."""
+    return [*LICENCES, *(f"{synthetic.PREFIX}{name}" for name in synthetic.GENERATORS)]
+
+
+def load(
+    source: str | Path,
+    *,
+    vertices: str | Path | None = None,
+    undirected: bool = False,
+    split: str | None = None,
+    seed: int = 0,
+) -> Graph:
+    """Load a graph.
+
+    Args:
+        source: A name of `names`, a synthetic graph with options such as
+            "synthetic:rmat,scale=14,seed=1", an `.npz` file, an edge list, or a folder with one. A
+            name wins over a file of that name; write "./cora" for the file.
+        vertices: The vertex table of an edge list.
+        undirected: Add the reverse of every edge that has none.
+        split: Shares of train, val and test, such as "0.6/0.2/0.2"; replaces the masks of the
+            source by one random split of its labelled vertices.
+        seed: Determines the random split.
+
+    Raises:
+        InputError: If the source is unknown, cannot be read, or contradicts itself or the options.
+    """
+    fractions = None if split is None else parse_fractions(split)
+    graph = _read(source, vertices)
+    if undirected:
+        graph = add_reverse_edges(graph)
+    return graph if fractions is None else random_split(graph, fractions, seed=seed)
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Return what `distgnn datasets` shows of a name: counts, licence, and options if synthetic.
+
+    Raises:
+        InputError: If the name is unknown.
+    """
+    if name not in names():
+        raise InputError(_unknown(name))
+    graph = load(name)
+    is_synthetic = name.startswith(synthetic.PREFIX)
+    generator = name.removeprefix(synthetic.PREFIX)
+    return {
+        "name": name,
+        "num_vertices": graph.num_vertices,
+        "num_edges": graph.num_edges,
+        "num_features": graph.num_features,
+        "num_classes": graph.num_classes,
+        "num_splits": graph.num_splits,
+        "licence": None if is_synthetic else LICENCES[name],
+        "options": synthetic.options(generator) if is_synthetic else {},
+    }
+
+
+def add_reverse_edges(graph: Graph) -> Graph:
+    """Return the graph with the reverse of every edge whose reverse it lacks, of equal weight.
+
+    A graph that has both directions already is returned with the same edges, and self-loops, which
+    are their own reverse, are not doubled.
+    """
+    key = graph.src * graph.num_vertices + graph.dst
+    reverse = graph.dst * graph.num_vertices + graph.src
+    is_missing = ~np.isin(reverse, key)
+    weight = graph.edge_weight
+    if weight is not None:
+        weight = np.concatenate([weight, weight[is_missing]])
+    return replace(
+        graph,
+        src=np.concatenate([graph.src, graph.dst[is_missing]]),
+        dst=np.concatenate([graph.dst, graph.src[is_missing]]),
+        edge_weight=weight,
+    )
+
+
+def _read(source: str | Path, vertices: str | Path | None) -> Graph:
+    path = Path(source)
+    if path.name.endswith(TABLE_SUFFIXES):
+        return read_edge_list(path, vertices=vertices)
+    is_name = str(source).startswith(synthetic.PREFIX) or source in LICENCES
+    if path.is_dir() and not is_name:
+        if (path / "manifest.json").is_file():
+            raise InputError(
+                f"{path} is a partition directory, which is already cut; pass it to distgnn train"
+            )
+        return read_folder(path, vertices=vertices)
+    if vertices is not None:
+        raise InputError(
+            f"{str(source)!r} takes no vertex table, only edge lists do; leave out {vertices}"
+        )
+    if str(source).startswith(synthetic.PREFIX):
+        return synthetic.make(str(source))
+    if is_name:
+        return load_bundled(str(source))
+    if path.suffix == ".npz":
+        return read_npz(path)
+    raise InputError(_unknown(str(source)))
+
+
+def _unknown(source: str) -> str:
+    close = difflib.get_close_matches(source, [*names(), *synthetic.GENERATORS], n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return (
+        f"there is no dataset, file or folder {source!r}{hint}; choose one of "
+        f"{', '.join(names())}, or give a file that ends in {_FILES}"
+    )

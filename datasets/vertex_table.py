@@ -1,0 +1,145 @@
+"""The vertex table beside an edge list: ids, labels, split and features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.tables import Ids, Table, open_table, read_ids
+
+_SPLITS = ("train", "val", "test")
+_LABEL_PREFIX = "label_"
+
+
+@dataclass(frozen=True, eq=False)
+class VertexTable:
+    """A vertex table: ids, the fields of a Graph that it gives, and the columns left out."""
+
+    ids: Ids
+    """(num_vertices,) int64 or str."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of `Graph`: labels, class_names, masks, features."""
+    unused: tuple[str, ...] = ()
+    """Names of the columns that are neither known nor numeric."""
+
+
+def read_vertex_table(path: str | Path) -> VertexTable:
+    """Read a vertex table: a file with a header and one row for each vertex.
+
+    The columns are `id`; `label`, which holds integers (empty or -1 = unlabelled) or class names
+    (empty = unlabelled), or several columns `label_NAME` of 0 and 1; `split`, which holds train,
+    val, test or nothing; and any number of numeric columns, which become the features in their
+    order. Columns of other texts are not used.
+
+    Args:
+        path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
+
+    Raises:
+        InputError: If the file cannot be read, has no column `id`, or a value is not allowed.
+    """
+    table = open_table(Path(path), lambda first, second: True)
+    names = table.names or ()
+    if "id" not in names:
+        raise InputError(
+            f"vertex table {path} has no column 'id' among {', '.join(names)}; its first line must "
+            "name the columns"
+        )
+    if table.num_rows == 0:
+        raise InputError(f"vertex table {path} has no rows; give one row for each vertex")
+    (ids,) = read_ids(table, [names.index("id")])
+    label_columns = [i for i, name in enumerate(names) if name.startswith(_LABEL_PREFIX)]
+    fields: dict[str, Any] = {}
+    if "label" in names and label_columns:
+        raise InputError(
+            f"vertex table {path} has both 'label' and {names[label_columns[0]]!r}; keep one "
+            "column of classes or several columns of 0 and 1"
+        )
+    if "label" in names:
+        fields.update(_classes(table, names.index("label")))
+    if label_columns:
+        fields.update(_multilabel(table, label_columns))
+    if "split" in names:
+        fields.update(_split(table, names.index("split")))
+    taken = {names.index(name) for name in ("id", "label", "split") if name in names}
+    others = [i for i in range(len(names)) if i not in taken.union(label_columns)]
+    features, unused = _features(table, others)
+    if features is not None:
+        fields["features"] = features
+    return VertexTable(ids, fields, tuple(unused))
+
+
+def _classes(table: Table, column: int) -> dict[str, Any]:
+    values = table.integers(column)
+    if values is not None:
+        return {"labels": values}
+    names = table.strings(column)
+    is_labelled = ~table.is_empty(column)
+    labels = np.full(table.num_rows, -1, dtype=np.int64)
+    try:
+        # An integer column with gaps is often exported as 0.0, 1.0 and nothing or nan.
+        numbers = names[is_labelled].astype(np.float64)
+    except ValueError:
+        classes, labels[is_labelled] = np.unique(names[is_labelled], return_inverse=True)
+        return {"labels": labels, "class_names": tuple(classes.tolist())}
+    numbers = np.where(np.isnan(numbers), -1.0, numbers)
+    is_bad = (np.trunc(numbers) != numbers) | np.isinf(numbers)
+    if is_bad.any():
+        row = int(np.flatnonzero(is_labelled)[np.argmax(is_bad)])
+        raise InputError(
+            f"{table.place(row)} has label {str(names[row])!r}, but labels are integers or class "
+            "names; number the classes from 0"
+        )
+    labels[is_labelled] = numbers.astype(np.int64)
+    return {"labels": labels}
+
+
+def _multilabel(table: Table, columns: list[int]) -> dict[str, Any]:
+    labels = np.empty((table.num_rows, len(columns)), dtype=np.float64)
+    for position, column in enumerate(columns):
+        values = table.floats(column)
+        if values is None:
+            raise InputError(
+                f"column {table.column_name(column)} of {table.path} must hold 0 and 1; name a "
+                "column of classes 'label'"
+            )
+        labels[:, position] = values
+    names = table.names or ()
+    return {
+        "labels": labels,
+        "class_names": tuple(names[column].removeprefix(_LABEL_PREFIX) for column in columns),
+    }
+
+
+def _split(table: Table, column: int) -> dict[str, NDArray[np.bool_]]:
+    values = table.strings(column)
+    known = np.isin(values, ("", *_SPLITS))
+    if not known.all():
+        row = int(np.argmin(known))
+        raise InputError(
+            f"{table.place(row)} has split {str(values[row])!r}; write train, val, test or nothing"
+        )
+    return {f"{name}_mask": values == name for name in _SPLITS}
+
+
+def _features(table: Table, columns: list[int]) -> tuple[NDArray[np.float32] | None, list[str]]:
+    """Return the numeric columns side by side, and the names of the other ones."""
+    # One row a column while filling, so that every column is written contiguously.
+    features = np.empty((len(columns), table.num_rows), dtype=np.float32)
+    unused: list[str] = []
+    num_features = 0
+    for column in columns:
+        values = table.floats(column)
+        if values is None:
+            unused.append((table.names or ())[column])
+            continue
+        with np.errstate(over="ignore"):  # the Graph reports infinite features
+            features[num_features] = values
+        num_features += 1
+    if num_features == 0:
+        return None, unused
+    return np.ascontiguousarray(features[:num_features].T), unused

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distgnn.datasets import InputError
+from distgnn.datasets.edge_list import read_edge_list, read_folder
+from distgnn.datasets.parquet_table import read_parquet
+from distgnn.datasets.vertex_table import read_vertex_table
+
+pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def write(folder: Path, name: str, columns: dict[str, Any]) -> Path:
+    path = folder / f"{name}.parquet"
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def test_parquet_folder_reads_like_a_text_folder(tmp_path: Path) -> None:
+    columns = {
+        "id": ["a", "b", "c"],
+        "label": ["x", None, "y"],
+        "split": ["train", None, "val"],
+        "f": [1.0, 2.0, 3.0],
+        "g": [True, False, True],
+    }
+    write(tmp_path, "edges", {"src": ["b", "c"], "dst": ["a", "a"], "weight": [1.5, 2.5]})
+    write(
+        tmp_path, "vertices", {**columns, "split": ["train", "test", "val"], "label": list("xyx")}
+    )
+    graph = read_folder(tmp_path)
+    assert graph.src.tolist() == [1, 2]
+    assert graph.dst.tolist() == [0, 0]
+    assert graph.class_names == ("x", "y")
+    assert isinstance(graph.features, np.ndarray)
+    assert graph.features.tolist() == [[1, 1], [2, 0], [3, 1]]
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [1.5, 2.5]
+    fields = read_vertex_table(write(tmp_path, "nulls", columns)).fields
+    assert fields["labels"].tolist() == [0, -1, 1]
+    assert fields["train_mask"].tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint8", "int64"])
+def test_integer_ids_of_any_width_are_read(tmp_path: Path, kind: str) -> None:
+    ends = pa.array([4, 6], type=getattr(pa, kind)())
+    graph = read_edge_list(write(tmp_path, "e", {"a": ends, "b": ends[::-1]}))
+    assert graph.vertex_id is not None
+    assert graph.vertex_id.tolist() == [4, 6]
+    assert graph.src.tolist() == [0, 1]
+
+
+def test_integer_labels_with_nulls_are_unlabelled(tmp_path: Path) -> None:
+    path = write(tmp_path, "v", {"id": [1, 2, 3], "label": pa.array([2, None, 0])})
+    assert read_vertex_table(path).fields["labels"].tolist() == [2, -1, 0]
+
+
+def test_dictionary_encoded_text_is_read(tmp_path: Path) -> None:
+    column = pa.array(["u", "w", ""]).dictionary_encode()
+    fields = read_vertex_table(write(tmp_path, "v", {"id": [1, 2, 3], "label": column})).fields
+    assert fields["class_names"] == ("u", "w")
+    assert fields["labels"].tolist() == [0, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"src": [1, None], "dst": [2, 3]}, "row 1 of .* has no id in column 'src'"),
+        ({"src": ["a", ""], "dst": ["b", "c"]}, "row 1 of .* has no id in column 'src'"),
+        (
+            {"src": [1, 2], "dst": [2, 3], "weight": [0.5, None]},
+            "row 1 of .* has no value in the numeric column 'weight'",
+        ),
+        ({"src": [[1], [2]], "dst": [[1], [2]]}, "column 'src' of .* has the type list<"),
+        (
+            {"src": [1], "dst": [2], "weight": ["x"]},
+            "the edge weight, does not hold numbers",
+        ),
+    ],
+)
+def test_bad_column_is_an_input_error(
+    tmp_path: Path, columns: dict[str, Any], message: str
+) -> None:
+    path = write(tmp_path, "e", columns)
+    with pytest.raises(InputError, match=message):
+        read_edge_list(path)
+
+
+def test_file_of_another_kind_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    path.write_text("1,2\n")
+    with pytest.raises(InputError, match=r"is not a readable Parquet file .*; write it again"):
+        read_parquet(path)
+
+
+def test_missing_pyarrow_is_an_input_error_that_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "e", {"src": [1], "dst": [2]})
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(InputError, match=r"needs pyarrow.*; run pip install distgnn\[parquet\]"):
+        read_parquet(path)

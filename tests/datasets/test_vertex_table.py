@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distgnn.datasets import Graph, InputError
+from distgnn.datasets.vertex_table import VertexTable, read_vertex_table
+
+
+def read(folder: Path, text: str) -> VertexTable:
+    path = folder / "v.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_vertex_table(path)
+
+
+def test_every_other_numeric_column_is_a_feature(tmp_path: Path) -> None:
+    table = read(tmp_path, "x,id,name,y\n0.5,7,ann,1\n1.5,3,bob,2\n")
+    assert table.ids.tolist() == [7, 3]
+    features = table.fields["features"]
+    assert features.dtype == np.float32
+    assert features.flags.c_contiguous
+    assert features.tolist() == [[0.5, 1], [1.5, 2]]
+    assert table.unused == ("name",)
+
+
+def test_table_of_ids_alone_has_no_fields(tmp_path: Path) -> None:
+    assert read(tmp_path, "id\na\nb\n").fields == {}
+
+
+@pytest.mark.parametrize(
+    "values", [("0", "2", "-1"), ("0", "2", ""), ("0.0", "2.0", ""), ("0", "2.0", "nan")]
+)
+def test_integer_labels_may_have_gaps(tmp_path: Path, values: tuple[str, ...]) -> None:
+    rows = "".join(f"{i},{value}\n" for i, value in enumerate(values))
+    fields = read(tmp_path, f"id,label\n{rows}").fields
+    assert fields["labels"].tolist() == [0, 2, -1]
+    assert "class_names" not in fields
+
+
+def test_class_names_become_sorted_classes(tmp_path: Path) -> None:
+    fields = read(tmp_path, "id,label\n1,dog\n2,cat\n3,\n4,dog\n").fields
+    assert fields["labels"].tolist() == [1, 0, -1, 1]
+    assert fields["class_names"] == ("cat", "dog")
+
+
+def test_several_label_columns_are_several_labels(tmp_path: Path) -> None:
+    table = read(tmp_path, "id,label_red,x,label_big\n1,0,5,1\n2,1,6,1\n")
+    assert table.fields["class_names"] == ("red", "big")
+    nothing = np.zeros(0, dtype=np.int64)
+    graph = Graph(name="g", num_vertices=2, src=nothing, dst=nothing, **table.fields)
+    assert graph.labels is not None
+    assert graph.labels.tolist() == [[0, 1], [1, 1]]
+    assert graph.num_features == 1
+
+
+def test_split_column_becomes_masks(tmp_path: Path) -> None:
+    fields = read(tmp_path, "id,split\n1,train\n2,\n3,test\n4,val\n").fields
+    assert fields["train_mask"].tolist() == [True, False, False, False]
+    assert fields["val_mask"].tolist() == [False, False, False, True]
+    assert fields["test_mask"].tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,x\n1,2\n", "has no column 'id' among name, x; its first line must name the columns"),
+        ("id,x\n", "has no rows; give one row for each vertex"),
+        ("id,label,label_a\n1,0,0\n", "has both 'label' and 'label_a'; keep one"),
+        ("id,label_a\n1,red\n", "column 'label_a' of .* must hold 0 and 1; name a column of"),
+        ("id,label\n1,0\n2,0.5\n", "line 3 of .* has label '0.5', but labels are integers or"),
+        ("id,label\n1,0\n2,inf\n", "line 3 of .* has label 'inf', but labels are integers or"),
+        ("id,split\n1,train\n2,dev\n", "line 3 of .* has split 'dev'; write train, val, test or"),
+        ("id,x\n1,0.5\n,1.5\n", "line 3 of .* has no id in column 'id'"),
+        ("id,x\n1,0.5\n2,half\n", "line 3 of .* has 'half' in the numeric column 'x'"),
+    ],
+)
+def test_bad_vertex_table_is_an_input_error(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, text)
