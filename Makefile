@@ -1,0 +1,54 @@
+# make quickstart | install | test | lint | clean      PYTHON=python3.12 chooses the interpreter
+#
+# Needs Python >= 3.10 and a C++ compiler; everything else is installed into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+BUILD_REQUIREMENTS := cmake nanobind ninja scikit-build-core
+KERNEL_SOURCES := CMakeLists.txt $(wildcard csrc/*)
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: quickstart install test lint clean
+
+quickstart: install
+	bash examples/quickstart.sh
+
+install: $(VENV)/.installed
+
+test: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest
+
+# mypy does not see that partition/ and datasets/ are parts of distgnn: it reads a folder of links.
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	rm -rf build/typing
+	mkdir -p build/typing/distgnn
+	ln -s $(filter-out %/__pycache__,$(wildcard $(CURDIR)/distgnn/*)) $(CURDIR)/partition \
+	  $(CURDIR)/datasets $(CURDIR)/$$(ls -d $(VENV)/lib*/python3*/site-packages/distgnn/_kernels.pyi | head -n 1) \
+	  build/typing/distgnn/
+	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn --config-file $(CURDIR)/pyproject.toml
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 10) \
+	  else f"distgnn needs Python >= 3.10, {sys.executable} is {v}; run make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.build-requirements: constraints.txt | $(VENV)/.created
+	$(PIP) install --quiet -c constraints.txt $(BUILD_REQUIREMENTS)
+	touch $@
+
+$(VENV)/.installed: pyproject.toml $(KERNEL_SOURCES) $(VENV)/.build-requirements
+	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[mpi,parquet,progress]'
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[mpi,parquet,progress,dev]'
+	touch $@

@@ -1,0 +1,63 @@
+// What the binding files share: array types and the checks of their shapes.
+//
+// Every array argument is bound with noconvert: a converted copy of an output would swallow the
+// result. The Python side (distgnn/kernels.py) has already checked dtypes and contiguity with better
+// messages; here is what keeps the kernels inside their arrays.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <string>
+
+#include "csr.h"
+
+namespace distgnn {
+
+namespace nb = nanobind;
+
+template <typename T>
+using Vector = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Matrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// Raises ValueError "<what>, got <got>, expected <expected>" unless the two are equal.
+inline void check_equal(const char* what, std::size_t got, std::size_t expected) {
+  if (got == expected) return;
+  throw nb::value_error((std::string(what) + ", got " + std::to_string(got) + ", expected " +
+                         std::to_string(expected))
+                            .c_str());
+}
+
+template <typename A, typename B>
+void check_same_shape(const char* what, const A& got, const B& expected) {
+  check_equal((std::string(what) + " has the wrong number of rows").c_str(), got.shape(0),
+              expected.shape(0));
+  check_equal((std::string(what) + " has the wrong width").c_str(), got.shape(1),
+              expected.shape(1));
+}
+
+// The graph described by the two arrays. Their ends are checked on every call; the values between
+// them are checked once, where a graph is loaded.
+inline CsrView csr_view(const Vector<const std::int64_t>& indptr,
+                        const Vector<const std::int32_t>& indices) {
+  if (indptr.shape(0) == 0) throw nb::value_error("indptr is empty, expected one more than rows");
+  const auto num_rows = static_cast<std::int64_t>(indptr.shape(0)) - 1;
+  check_equal("indptr starts at the wrong edge", static_cast<std::size_t>(indptr.data()[0]), 0);
+  check_equal("indices and the end of indptr differ in the number of edges", indices.shape(0),
+              static_cast<std::size_t>(indptr.data()[num_rows]));
+  return {indptr.data(), indices.data(), num_rows};
+}
+
+// Raises ValueError if something is read, but the matrix that is read from has no rows.
+inline void check_has_rows(const char* what, std::size_t num_reads, std::size_t num_rows) {
+  if (num_reads > 0 && num_rows == 0) throw nb::value_error(what);
+}
+
+void bind_isa(nb::module_& m);
+void bind_spmm(nb::module_& m);
+void bind_rows(nb::module_& m);
+void bind_dropout(nb::module_& m);
+
+}  // namespace distgnn

@@ -1,0 +1,36 @@
+// Instruction sets: one binary for every x86-64 and aarch64 machine.
+//
+// DISTGNN_PER_ISA before a leaf function (one without OpenMP regions) compiles it once per
+// instruction set; the loader picks the best one the CPU has. The clones give the same bits:
+// they differ in the number of lanes over features, never in the order of additions.
+// Compile with -DDISTGNN_PER_ISA= to have the code for the compiler's own target only.
+#pragma once
+
+#if !defined(DISTGNN_PER_ISA)
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#if __GNUC__ >= 12
+#define DISTGNN_PER_ISA __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+// Older compilers do not know the x86-64 levels; these features decide the vector length.
+#define DISTGNN_PER_ISA __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+#define DISTGNN_HAS_CLONES 1
+#else
+#define DISTGNN_PER_ISA
+#endif
+#endif
+
+// Code shared by several leaf functions: inlined, so that it is compiled for each clone.
+#define DISTGNN_INLINE inline __attribute__((always_inline))
+#define DISTGNN_LAMBDA_INLINE __attribute__((always_inline))
+
+namespace distgnn {
+
+// Name of the instruction set of the clones that run on this CPU: "x86-64-v4", "x86-64-v3",
+// "neon" or "baseline".
+const char* instruction_set();
+
+// Number of threads of the next parallel region of the calling thread.
+int num_threads();
+
+}  // namespace distgnn

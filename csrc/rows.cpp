@@ -1,0 +1,67 @@
+#include "rows.h"
+
+#include <omp.h>
+
+#include <cstring>
+
+#include "csr.h"
+#include "isa.h"
+#include "tile.h"
+
+namespace distgnn {
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+
+// Neighbouring rows of out belong to one thread in groups of this many: a group spans whole cache
+// lines, and lists that favour some range of rows still spread over all threads.
+constexpr int kOwnedRowsBits = 4;
+
+template <typename T>
+DISTGNN_PER_ISA void copy_rows(const T* x, int64_t width, const int32_t* rows, int64_t begin,
+                               int64_t end, int64_t last_row, T* out) {
+  for (int64_t k = begin; k < end; ++k) {
+    const T* coming = x + rows[std::min(k + kPrefetchDistance, last_row)] * width;
+    const T* from = x + rows[k] * width;
+    T* to = out + k * width;
+    for_tiles<256 / sizeof(T)>(width, [&](auto tile) DISTGNN_LAMBDA_INLINE {
+      prefetch_tile<tile.kNumColumns>(coming + tile.column);
+      std::memcpy(to + tile.column, from + tile.column, tile.kNumColumns * sizeof(T));
+    });
+  }
+}
+
+template <typename T>
+DISTGNN_PER_ISA void add_owned_rows(const T* x, int64_t width, const int32_t* rows,
+                                    int64_t num_rows, T* out, int32_t owner, int32_t num_owners) {
+  for (int64_t k = 0; k < num_rows; ++k) {
+    if ((rows[k] >> kOwnedRowsBits) % num_owners != owner) continue;
+    const T* from = x + k * width;
+    T* to = out + rows[k] * width;
+#pragma omp simd
+    for (int64_t j = 0; j < width; ++j) to[j] += from[j];
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void gather_rows(const T* x, int64_t width, const int32_t* rows, int64_t num_rows, T* out) {
+  for_row_blocks(num_rows, [&](int64_t begin, int64_t end) {
+    copy_rows(x, width, rows, begin, end, num_rows - 1, out);
+  });
+}
+
+template <typename T>
+void scatter_add_rows(const T* x, int64_t width, const int32_t* rows, int64_t num_rows, T* out) {
+#pragma omp parallel if (num_rows > kRowsPerTask)
+  add_owned_rows(x, width, rows, num_rows, out, omp_get_thread_num(), omp_get_num_threads());
+}
+
+template void gather_rows(const float*, int64_t, const int32_t*, int64_t, float*);
+template void gather_rows(const double*, int64_t, const int32_t*, int64_t, double*);
+template void scatter_add_rows(const float*, int64_t, const int32_t*, int64_t, float*);
+template void scatter_add_rows(const double*, int64_t, const int32_t*, int64_t, double*);
+
+}  // namespace distgnn

@@ -1,0 +1,25 @@
+// Rows in and out of a buffer: what an exchange packs before sending and adds after receiving.
+//
+// Matrices are row-major and contiguous, width values a row; rows is (num_rows,) with values that
+// are rows of the larger matrix. out may not overlap an input. Nothing is allocated.
+//
+// Threads: gather_rows gives every output row one owner. scatter_add_rows gives every row of out
+// one owner, which walks the whole index list and adds its own rows in the order of the list; so
+// rows may repeat, without atomics, and the bits do not depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+
+namespace distgnn {
+
+// out[k] = x[rows[k]]; out is (num_rows, width).
+template <typename T>
+void gather_rows(const T* x, std::int64_t width, const std::int32_t* rows, std::int64_t num_rows,
+                 T* out);
+
+// out[rows[k]] += x[k], k ascending; x is (num_rows, width).
+template <typename T>
+void scatter_add_rows(const T* x, std::int64_t width, const std::int32_t* rows,
+                      std::int64_t num_rows, T* out);
+
+}  // namespace distgnn

