@@ -1,0 +1,300 @@
+"""Ranks as processes that talk over TCP with gloo."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+
+from distgnn.comm import process
+from distgnn.comm.failure import PeerError
+from distgnn.comm.group import Group, ReduceOp, Work, check_tensor
+from distgnn.comm.watchdog import Peer, Watchdog
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.comm.launch import Launch
+    from distgnn.comm.rendezvous import Meeting
+
+_OPS = {
+    "sum": dist.ReduceOp.SUM,
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+}
+
+
+class GlooGroup(Group):
+    """A group over torch.distributed's gloo, with a watchdog that names the rank that fails."""
+
+    backend = "gloo"
+
+    def __init__(
+        self, launch: Launch, meeting: Meeting, *, timeout_s: float = 300, stale_s: float = 30
+    ) -> None:
+        """Connect to all other ranks.
+
+        Args:
+            launch: Who this rank is.
+            meeting: The store of the job.
+            timeout_s: Longest wait for a message.
+            stale_s: Time without a heartbeat after which a rank counts as dead.
+
+        Raises:
+            PeerError: If the ranks cannot connect to each other.
+        """
+        super().__init__(launch, interface=meeting.interface)
+        assert not dist.is_initialized(), "torch.distributed already has a process group"
+        self._store = meeting.store
+        self._timeout_s = timeout_s
+        self._is_closed = False
+        if meeting.interface:
+            os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
+        before = _sockets()
+        try:
+            dist.init_process_group(
+                "gloo",
+                store=PrefixStore("gloo", meeting.store),
+                rank=launch.rank,
+                world_size=launch.size,
+                timeout=timedelta(seconds=timeout_s),
+            )
+        except RuntimeError as error:
+            raise PeerError(
+                f"rank {launch.rank} ({self.host}) could not connect to the other "
+                f"{launch.size - 1} ranks over interface {meeting.interface!r} "
+                f"({_first_line(error)}); see their output or name another interface"
+            ) from error
+        self._sockets = _sockets() - before
+        world = dist.group.WORLD
+        assert world is not None
+        self._world: dist.ProcessGroup = world
+        self._watchdog: Watchdog | None = None
+        self._store_port = meeting.port
+        self._watchdog = self._watch(meeting, stale_s)
+
+    def isend(self, tensor: Tensor, peer: int, tag: int) -> Work:
+        """Start sending a tensor; see Group."""
+        self._check_message(tensor, peer, tag)
+        if tensor.numel() == 0:
+            return _GlooWork(self, None, tensor)
+        self._check_alive()
+        try:
+            work = self._world.send([tensor.detach()], peer, tag)
+        except RuntimeError as error:
+            raise self._diagnose(error) from error
+        return _GlooWork(self, work, tensor)
+
+    def irecv(self, tensor: Tensor, peer: int, tag: int) -> Work:
+        """Start receiving into a tensor; see Group."""
+        self._check_message(tensor, peer, tag)
+        if tensor.numel() == 0:
+            return _GlooWork(self, None, tensor)
+        self._check_alive()
+        try:
+            work = self._world.recv([tensor.detach()], peer, tag)
+        except RuntimeError as error:
+            raise self._diagnose(error) from error
+        return _GlooWork(self, work, tensor)
+
+    def all_reduce(self, tensor: Tensor, op: ReduceOp = "sum") -> None:
+        """Reduce element by element over all ranks, in place; see Group."""
+        check_tensor(tensor, is_reduced=True)
+        if tensor.numel() == 0:
+            return
+        options = dist.AllreduceOptions()
+        options.reduceOp = _OPS[op]  # type: ignore[assignment]
+        self._check_alive()
+        self._finish(self._world.allreduce([tensor.detach()], options))
+
+    def broadcast(self, tensor: Tensor, root: int = 0) -> None:
+        """Overwrite the tensor with that of one rank; see Group."""
+        check_tensor(tensor)
+        assert 0 <= root < self.size, f"no rank {root}"
+        if tensor.numel() == 0:
+            return
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        self._check_alive()
+        self._finish(self._world.broadcast([tensor.detach()], options))
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks; see Group."""
+        check_tensor(tensor)
+        rows = [torch.empty_like(tensor) for _ in range(self.size)]
+        if tensor.numel() > 0:
+            self._check_alive()
+            self._finish(self._world.allgather([rows], [tensor.detach()]))
+        return rows
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self._check_alive()
+        self._finish(self._world.barrier())
+
+    def note(self, epoch: int, phase: str) -> None:
+        """Say what this rank is doing; see Group."""
+        if self._watchdog is not None:
+            self._watchdog.note(epoch, phase)
+
+    def set_checkpoint(self, epoch: int) -> None:
+        """Say which epoch was checkpointed last; see Group."""
+        if self._watchdog is not None:
+            self._watchdog.set_checkpoint(epoch)
+
+    def publish_failure(self, error: BaseException) -> None:
+        """Tell the other ranks why this one ends; see Group."""
+        if self._watchdog is not None and not self._is_closed:
+            self._watchdog.publish(error)
+
+    def close(self) -> None:
+        """Leave the group once every rank is done with it.
+
+        Raises:
+            PeerError: If a rank died before it was done.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        assert self._watchdog is not None
+        if not self._watchdog.is_over:
+            try:
+                self._wait_for_all()
+            except RuntimeError as error:
+                raise self._diagnose(error) from error
+        self._watchdog.stop()
+        if not self._watchdog.is_over:
+            self._let_rank_0_go_last()
+        dist.destroy_process_group()
+
+    def _wait_for_all(self) -> None:
+        """A barrier through the store: no rank closes its sockets before all have said so."""
+        assert self._watchdog is not None
+        self._watchdog.set_closing()
+        self._store.add("closing", 1)
+        deadline_s = time.monotonic() + self._timeout_s
+        while self._store.add("closing", 0) < self.size:
+            self._watchdog.check()
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"not all ranks closed within {self._timeout_s:g} s")
+            time.sleep(0.005)
+
+    def _let_rank_0_go_last(self) -> None:
+        if self.rank != 0:
+            self._store.add("gone", 1)
+            return
+        deadline_s = time.monotonic() + 5
+        while self._store.add("gone", 0) < self.size - 1 and time.monotonic() < deadline_s:
+            time.sleep(0.005)
+
+    def _watch(self, meeting: Meeting, stale_s: float) -> Watchdog:
+        me = process.this_process()
+        row = json.dumps([self.host, me.machine, me.pid, me.start, _endpoints(self._sockets)])
+        rows = [json.loads(text) for text in self.all_gather_bytes(row.encode())]
+        peers = [
+            Peer(rank, host, process.ProcessId(machine, pid, start), frozenset(endpoints))
+            for rank, (host, machine, pid, start, endpoints) in enumerate(rows)
+        ]
+        watchdog = Watchdog(
+            meeting.client(self._timeout_s),
+            peers,
+            rank=self.rank,
+            stale_s=stale_s,
+            unblock=self._shut_sockets,
+        )
+        watchdog.start()
+        self.barrier()
+        watchdog.run()
+        return watchdog
+
+    def _shut_sockets(self) -> None:
+        """Make gloo see the end of its connections, so that a verb that waits raises at once.
+
+        Unlike ProcessGroupGloo.abort(), which returns without waking the waiting thread.
+        """
+        for number in self._sockets & _sockets():
+            try:
+                with socket.socket(fileno=os.dup(number)) as connection:
+                    # The store must live on: the other ranks read the cause there.
+                    ends = connection.getsockname()[1:2], connection.getpeername()[1:2]
+                    if (self._store_port,) not in ends:
+                        connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+
+    def _check_alive(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.check()
+
+    def _finish(self, work: dist.Work) -> None:
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise self._diagnose(error) from error
+
+    def _diagnose(self, error: RuntimeError) -> PeerError:
+        if isinstance(error, PeerError):
+            return error
+        if self._watchdog is None:
+            return PeerError(
+                f"rank {self.rank} ({self.host}) lost the other ranks in start-up "
+                f"({_first_line(error)}); see their output"
+            )
+        return self._watchdog.diagnose(error)
+
+
+class _GlooWork:
+    """A message under way; keeps its tensor alive until it has been handed over."""
+
+    def __init__(self, group: GlooGroup, work: dist.Work | None, tensor: Tensor) -> None:
+        self._group = group
+        self._work = work
+        self._tensor = tensor
+
+    def wait(self) -> None:
+        if self._work is not None:
+            self._group._finish(self._work)
+            self._work = None
+
+
+def _sockets() -> set[int]:
+    """Open sockets of this process; empty where the system does not list them."""
+    found: set[int] = set()
+    folder = Path("/proc/self/fd")
+    if not folder.exists():
+        return found
+    for entry in folder.iterdir():
+        try:
+            if stat.S_ISSOCK(entry.stat().st_mode):
+                found.add(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def _endpoints(numbers: set[int]) -> list[str]:
+    """Own addresses of sockets, as gloo writes them in its messages."""
+    found: list[str] = []
+    for number in sorted(numbers):
+        try:
+            with socket.socket(fileno=os.dup(number)) as connection:
+                name = connection.getsockname()
+        except OSError:
+            continue
+        if isinstance(name, tuple):
+            # gloo prints the port in network byte order; socket.htons gives it as gloo does.
+            found += [f"[{name[0]}]:{port}" for port in (name[1], socket.htons(name[1]))]
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

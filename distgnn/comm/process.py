@@ -1,0 +1,133 @@
+"""What the operating system knows about the processes of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LAUNCHERS = frozenset(
+    {
+        "hydra_pmi_proxy",
+        "pmi_proxy",
+        "prterun",
+        "prted",
+        "orted",
+        "mpirun",
+        "mpiexec",
+        "mpiexec.hydra",
+        "slurmstepd",
+        "pt_elastic",
+    }
+)
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process, told apart from a later one that was given the same number.
+
+    Attributes:
+        machine: Boot and process namespace; equal for processes that can see each other.
+        pid: Process number in that namespace.
+        start: Start time in clock ticks since boot; 0 where the system does not tell.
+    """
+
+    machine: str
+    pid: int
+    start: int
+
+
+def this_process() -> ProcessId:
+    """Return the identity of the calling process."""
+    return process_id(os.getpid())
+
+
+def process_id(pid: int) -> ProcessId:
+    """Return the identity of a process of this machine.
+
+    Args:
+        pid: Its number.
+    """
+    stat = _stat(pid)
+    return ProcessId(machine(), pid, int(stat[19]) if stat else 0)
+
+
+def machine() -> str:
+    """Return a string that is equal for exactly the processes that see the same numbers."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return socket.gethostname()
+    return f"{boot} {namespace}"
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Whether a process of this machine still runs; a zombie does not.
+
+    Args:
+        process: A process whose machine is this one.
+    """
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    if not Path("/proc/self/stat").exists():
+        return True
+    stat = _stat(process.pid)
+    return stat is not None and stat[0] not in "ZX" and int(stat[19]) == process.start
+
+
+def launcher_process() -> ProcessId:
+    """Return the process that started the ranks of this machine.
+
+    That is the nearest ancestor with the name of a launcher, because a rank may be started
+    through a wrapper such as a shell or ``time``, and else the parent.
+    """
+    pid = os.getppid()
+    for _ in range(16):
+        stat = _stat(pid)
+        if stat is None or pid <= 1:
+            break
+        if _name(pid) in _LAUNCHERS:
+            return process_id(pid)
+        pid = int(stat[1])
+    return process_id(os.getppid())
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies.
+
+    Without it the ranks of a killed launcher run on. Does nothing where the kernel is not Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it died before the kernel knew
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the state (0) on: parent is 1, start time is 19."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name may hold spaces and parentheses, so count from the last parenthesis.
+    return text.rpartition(")")[2].split()

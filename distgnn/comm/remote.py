@@ -1,0 +1,261 @@
+"""The meeting of ranks on several machines."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.comm import network
+from distgnn.comm.failure import PeerError
+from distgnn.comm.launch import expand_nodes
+from distgnn.comm.rendezvous import Meeting, TCPStore, connect_store, serve_store
+from distgnn.datasets import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+    from distgnn.comm.launch import Launch
+
+_DEFAULT_PORT = 29500
+_TRY_S = 2.0
+
+
+def meet_remotely(
+    launch: Launch, environ: Mapping[str, str], *, interface: str | None, timeout_s: float
+) -> Meeting:
+    """Meet the other ranks of a job on several machines.
+
+    Args:
+        launch: Who this rank is.
+        environ: The environment of this process.
+        interface: Network interface to use; None takes the one that leads to rank 0.
+        timeout_s: Longest wait for the other ranks.
+
+    Raises:
+        InputError: If rank 0 has no known address or none that every rank can reach.
+        PeerError: If rank 0 does not appear in time.
+    """
+    known = master_address(launch, environ)
+    is_agent = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if known is None:
+        store, address, port = _meet_through_mpi(launch, interface, timeout_s)
+    elif launch.rank == 0 and not is_agent:
+        store, address, port = _serve(*known, launch.size, timeout_s)
+    else:
+        address = reach(*known, rank=launch.rank, timeout_s=timeout_s)
+        port = known[1]
+        store = connect_store(address, port, timeout_s)
+    meeting = Meeting(store, address, port, interface or "")
+    if interface is None:
+        meeting.interface = _common_interface(launch, meeting, timeout_s)
+    return meeting
+
+
+def master_address(launch: Launch, environ: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return host and port of rank 0, as far as the environment tells.
+
+    Args:
+        launch: Who this rank is.
+        environ: The environment of this process.
+
+    Returns:
+        None under mpirun without MASTER_ADDR.
+
+    Raises:
+        InputError: If MASTER_PORT is no port.
+    """
+    text = environ.get("MASTER_PORT", str(_DEFAULT_PORT))
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise InputError(
+            f"MASTER_PORT must be a port in 1..65535, got {text!r}; unset or change it"
+        )
+    if "MASTER_ADDR" in environ:
+        return environ["MASTER_ADDR"], int(text)
+    if launch.kind == "torchrun":
+        raise InputError(
+            "MASTER_ADDR is not set, but RANK and WORLD_SIZE are, so it must name the host of "
+            "rank 0; start through torchrun or set it"
+        )
+    if launch.kind != "srun":
+        return None
+    host = expand_nodes(environ.get("SLURM_STEP_NODELIST", ""))[0]
+    if "MASTER_PORT" in environ:
+        return host, int(text)
+    job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    # Below the ports that the kernel gives to outgoing connections.
+    return host, 20000 + (job * 64 + step) % 12000
+
+
+def reach(host: str, port: int, *, rank: int, timeout_s: float) -> str:
+    """Wait until the store of rank 0 accepts connections.
+
+    Args:
+        host: Host of rank 0.
+        port: Port of the store.
+        rank: This rank, for the message.
+        timeout_s: Longest wait.
+
+    Returns:
+        The address that answered.
+
+    Raises:
+        PeerError: If none answers in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    reason = ""
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=_TRY_S) as connection:
+                return str(connection.getpeername()[0])
+        except OSError as error:
+            reason = str(error)
+        if time.monotonic() > deadline:
+            raise PeerError(
+                f"rank {rank} ({socket.gethostname()}) waited {timeout_s:g} s for rank 0 at "
+                f"{host} port {port} ({reason}); see the output of rank 0, and let nothing block "
+                "this port"
+            )
+        time.sleep(0.1)
+
+
+def _serve(host: str, port: int, size: int, timeout_s: float) -> tuple[TCPStore, str, int]:
+    try:
+        address = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise InputError(
+            f"the host of rank 0 must have an address, got {host!r} ({error}); correct MASTER_ADDR"
+        ) from error
+    # A hosts file may map the own name to loopback, which the other machines cannot reach.
+    places = ["", address] if network.is_loopback(address) else [address, ""]
+    for place in places:
+        try:
+            listener = listen(place, port, size)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:  # the address of a router or service
+                continue
+            raise InputError(
+                f"rank 0 cannot listen on {place or 'any address'} port {port} ({error.strerror}); "
+                "set MASTER_PORT to a free port"
+            ) from error
+        reached = place or "127.0.0.1"
+        return serve_store(listener, reached, timeout_s), reached, port
+    raise AssertionError("listening on any address needs no address")
+
+
+def listen(address: str, port: int, size: int) -> socket.socket:
+    """Return a listening socket.
+
+    Args:
+        address: The address to listen on; empty for all.
+        port: The port; 0 for any.
+        size: Number of ranks that will connect.
+    """
+    backlog = max(128, size)
+    if address:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return socket.create_server((address, port), family=family, backlog=backlog)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+        )
+    return socket.create_server(("", port), backlog=backlog)
+
+
+def _common_interface(launch: Launch, meeting: Meeting, timeout_s: float) -> str:
+    """Interface of this rank that leads to an address of rank 0 that is not loopback."""
+    store = meeting.store
+    others = [f"reached/{rank}" for rank in range(1, launch.size)]
+    if launch.rank == 0:
+        try:
+            store.wait(others, timedelta(seconds=timeout_s))
+        except RuntimeError as error:
+            missing = [key.partition("/")[2] for key in others if not store.check([key])]
+            raise PeerError(
+                f"rank 0 waited {timeout_s:g} s for ranks {', '.join(missing)} of {launch.size} "
+                "to connect; see their output"
+            ) from error
+        reached = [value.decode() for value in store.multi_get(others)]
+        public = [address for address in reached if not network.is_loopback(address)]
+        store.set("address", (public or reached)[0])
+    else:
+        store.set(f"reached/{launch.rank}", meeting.address)
+    return network.interface_towards(store.get("address").decode())
+
+
+def _meet_through_mpi(
+    launch: Launch, interface: str | None, timeout_s: float
+) -> tuple[TCPStore, str, int]:
+    mpi = _load_mpi(launch)
+    with listen("", 0, launch.size) as probe:  # only answers, and only until an address is chosen
+        offered = [
+            address
+            for name, address in network.addresses()
+            if not network.is_loopback(address) and interface in (None, name)
+        ]
+        offer: dict[str, Any] = {"port": int(probe.getsockname()[1]), "addresses": offered}
+        offer = _broadcast_json(mpi, offer)
+        offered = offer["addresses"]
+        answers = [_answers(address, offer["port"]) for address in offered]
+        reached = np.array(answers, dtype=np.int32)
+        mpi.COMM_WORLD.Allreduce(mpi.IN_PLACE, reached, op=mpi.MIN)
+    if not reached.any():
+        raise InputError(
+            f"no address of rank 0 ({', '.join(offered) or 'none'}) can be reached from every "
+            "rank; set MASTER_ADDR to one that can or name another network interface"
+        )
+    address = str(offered[int(np.flatnonzero(reached)[0])])
+    if launch.rank == 0:
+        listener = listen(address, 0, launch.size)
+        port = int(listener.getsockname()[1])
+        store = serve_store(listener, address, timeout_s)
+        _broadcast_json(mpi, {"port": port})
+        return store, address, port
+    port = int(_broadcast_json(mpi, {})["port"])
+    return connect_store(address, port, timeout_s), address, port
+
+
+def _broadcast_json(mpi: ModuleType, content: dict[str, Any]) -> dict[str, Any]:
+    """Return what rank 0 passed; the lower-case verbs of mpi4py would unpickle it."""
+    data = json.dumps(content).encode()
+    length = np.array([len(data)], dtype=np.int64)
+    mpi.COMM_WORLD.Bcast(length, root=0)
+    text = np.zeros(int(length[0]), dtype=np.uint8)
+    if mpi.COMM_WORLD.rank == 0:
+        text[:] = np.frombuffer(data, dtype=np.uint8)
+    mpi.COMM_WORLD.Bcast(text, root=0)
+    received: dict[str, Any] = json.loads(text.tobytes())
+    return received
+
+
+def _load_mpi(launch: Launch) -> ModuleType:
+    try:
+        from mpi4py import MPI as mpi  # noqa: N811
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"{launch.size} ranks on several hosts do not know where rank 0 is ({error}); install "
+            "distgnn[mpi], or set MASTER_ADDR to the host of rank 0 (Open MPI passes it on with "
+            "mpirun -x MASTER_ADDR)"
+        ) from error
+    found = int(mpi.COMM_WORLD.size)
+    if found != launch.size:
+        raise InputError(
+            f"the launcher started {launch.size} ranks, but the MPI library of mpi4py sees "
+            f"{found}; use the mpirun of that library, beside this Python's executable"
+        )
+    module: ModuleType = mpi
+    return module
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=_TRY_S).close()
+    except OSError:
+        return False
+    return True

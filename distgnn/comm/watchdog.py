@@ -1,0 +1,372 @@
+"""Heartbeats: every rank knows within seconds which other rank died, and says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from distgnn.comm import process
+from distgnn.comm.failure import PeerError, end_process
+from distgnn.datasets import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distgnn.comm.rendezvous import TCPStore
+
+EXIT_RETRY = 75  # EX_TEMPFAIL: the same job may succeed when started again
+_DIAGNOSIS_S = 5.0
+_GRACE_S = 10.0
+_LINGER_S = 2.5
+
+
+@dataclass
+class Peer:
+    """What this rank knows about a rank, itself included.
+
+    Attributes:
+        rank: Its number.
+        host: Its host.
+        process: Its process.
+        endpoints: Where its transport listens and connects from, as "[address]:port".
+        beat: Its newest heartbeat: epoch, phase, checkpoint, is_closing.
+        seen_s: When that arrived, on this rank's clock.
+    """
+
+    rank: int
+    host: str
+    process: process.ProcessId
+    endpoints: frozenset[str] = frozenset()
+    beat: dict[str, object] = field(default_factory=dict)
+    seen_s: float = field(default_factory=time.monotonic)
+
+    def __str__(self) -> str:
+        """Name the rank for a message."""
+        return f"rank {self.rank} ({self.host}, pid {self.process.pid})"
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the rank has finished its work."""
+        return bool(self.beat.get("is_closing"))
+
+    def is_dead(self, machine: str) -> bool:
+        """Whether the rank is on this machine and its process has ended."""
+        return self.process.machine == machine and not process.is_alive(self.process)
+
+
+class Watchdog:
+    """Sends this rank's heartbeat, reads those of the others, and judges.
+
+    One thread talks to the store of rank 0. A second one judges and never touches the network,
+    so that it still judges when the network is gone.
+    """
+
+    def __init__(
+        self,
+        store: TCPStore,
+        peers: list[Peer],
+        *,
+        rank: int,
+        stale_s: float,
+        unblock: Callable[[], None],
+    ) -> None:
+        """Start watching.
+
+        Args:
+            store: A client of the store for this object alone.
+            peers: All ranks, in order.
+            rank: This rank.
+            stale_s: Time without a heartbeat after which a rank counts as dead.
+            unblock: Makes a verb that waits in another thread raise.
+        """
+        self._store = store
+        self._peers = peers
+        self._me = peers[rank]
+        self._stale_s = stale_s
+        self._unblock = unblock
+        self._tick_s = min(max(1.0, len(peers) / 100), stale_s / 4)
+        self._machine = process.machine()
+        self._note: tuple[int, str] | None = None
+        self._checkpoint: int | None = None
+        self._is_closing = False
+        self._lock = threading.Lock()
+        self._verdict: str | None = None
+        self._verdict_s = 0.0
+        self._is_delivered = False
+        self._is_published = threading.Event()
+        self._has_lost_store = False
+        self._contact_s = time.monotonic()
+        self._num_talks = 0
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, daemon=True, name=f"distgnn-{target.__name__}")
+            for target in (self._talk, self._judge)
+        ]
+
+    def start(self) -> None:
+        """Send the first heartbeat; call before the ranks meet for the last time."""
+        self._send_beat()
+
+    def run(self) -> None:
+        """Start the threads; every rank has sent its first heartbeat."""
+        for thread in self._threads:
+            thread.start()
+
+    def note(self, epoch: int, phase: str) -> None:
+        """Keep what this rank is doing for the next heartbeat."""
+        self._note = (epoch, phase)
+
+    def set_checkpoint(self, epoch: int) -> None:
+        """Keep the last checkpointed epoch for the next heartbeat."""
+        self._checkpoint = epoch
+
+    def set_closing(self) -> None:
+        """Say that this rank's work is done, so that its end is no failure."""
+        self._is_closing = True
+        self._wake.set()
+
+    def check(self) -> None:
+        """Raise the verdict if there is one."""
+        if self._verdict is not None:
+            raise self._deliver(self._verdict)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a failure was found or told already."""
+        return self._verdict is not None
+
+    def diagnose(self, error: Exception) -> PeerError:
+        """Find out which rank made a verb fail.
+
+        Args:
+            error: What the transport said.
+
+        Returns:
+            The error to raise: the cause another rank published, or the name of the rank that
+            died.
+        """
+        begin_s = time.monotonic()
+        talks = self._num_talks
+        while self._verdict is None and time.monotonic() < begin_s + _DIAGNOSIS_S:
+            self._wake.set()
+            waited_s = time.monotonic() - begin_s
+            # A rank that failed publishes its cause and then ends: look for that first.
+            has_news = self._num_talks >= talks + 2 or self._has_lost_store or waited_s > 1
+            dead = self._dead() or self._named_in(error)
+            if dead and has_news:
+                self._declare(self._describe(dead, "died"))
+            elif self._has_lost_store and waited_s > 0.5:
+                self._declare(self._describe([self._peers[0]], "closed the store of the job"))
+            elif waited_s > _DIAGNOSIS_S - 1:
+                silent = self._silent(4 * self._tick_s)
+                if silent:
+                    self._declare(self._describe(silent, "stopped answering"))
+            time.sleep(0.01)
+        if self._verdict is None:
+            reason = str(error).strip().split("\n")[0]
+            self._declare(
+                f"{self._me}: communication failed in {self._place(self._me)} and no rank "
+                f"is known to be dead: {reason}; {self._remedy()}"
+            )
+        assert self._verdict is not None
+        return self._deliver(self._verdict)
+
+    def publish(self, error: BaseException) -> None:
+        """Tell the other ranks why this one ends.
+
+        Args:
+            error: The cause.
+        """
+        self._is_delivered = True
+        if isinstance(error, PeerError):
+            self._declare(str(error))
+        else:
+            text = str(error) if isinstance(error, InputError) else _named(error)
+            where = f"rank {self._me.rank} ({self._me.host})"
+            self._declare(f"{where}: {text} ({self._place(self._me)}); {self._remedy()}")
+        # The store ends with rank 0, and a launcher ends the others once one rank has ended.
+        deadline_s = time.monotonic() + _LINGER_S
+        while time.monotonic() < deadline_s and not self._has_lost_store and self._is_unseen():
+            time.sleep(0.05)
+        # The rank with the cause ends first, so that the launcher takes its exit status.
+        time.sleep(1.0 if isinstance(error, PeerError) and not self._has_lost_store else 0.2)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+        self._wake.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=2 * self._tick_s)
+
+    # Judging
+
+    def _judge(self) -> None:
+        period_s = self._tick_s / 2
+        last_s = time.monotonic()
+        suspects: dict[int, int] = {}
+        while not self._stop.wait(period_s):
+            now_s = time.monotonic()
+            if now_s - last_s > 3 * period_s + 1:
+                # This process was itself stopped or starved: it may not blame the others.
+                self._contact_s = now_s
+                for peer in self._peers:
+                    peer.seen_s = now_s
+            last_s = now_s
+            if self._verdict is not None:
+                self._end_after_grace(now_s)
+                continue
+            self._judge_once(now_s, suspects)
+
+    def _judge_once(self, now_s: float, suspects: dict[int, int]) -> None:
+        dead = self._dead()
+        for peer in dead:
+            suspects.setdefault(peer.rank, self._num_talks)
+        # Two more rounds of heartbeats would bring the last words of a rank that ended in order.
+        sure = [
+            peer
+            for peer in dead
+            if self._num_talks >= suspects[peer.rank] + 2 or self._has_lost_store
+        ]
+        if sure:
+            self._declare(self._describe(sure, "died"), is_unblocking=True)
+        elif now_s - self._contact_s > self._stale_s:
+            what = f"did not answer for {self._stale_s:g} s or this host lost its network"
+            self._declare(self._describe([self._peers[0]], what), is_unblocking=True)
+        elif now_s - self._contact_s < 2 * self._tick_s and self._silent(self._stale_s):
+            what = f"sent no heartbeat for {self._stale_s:g} s"
+            text = self._describe(self._silent(self._stale_s), what)
+            self._declare(text, is_unblocking=True)
+
+    def _end_after_grace(self, now_s: float) -> None:
+        """End the process if its other threads do not come back to hear the verdict."""
+        if self._is_delivered or now_s - self._verdict_s < _GRACE_S:
+            return
+        os.write(2, f"distgnn: {self._verdict}\n".encode())
+        end_process(EXIT_RETRY)
+
+    def _dead(self) -> list[Peer]:
+        others = (peer for peer in self._peers if peer is not self._me)
+        return [peer for peer in others if not peer.is_closing and peer.is_dead(self._machine)]
+
+    def _named_in(self, error: Exception) -> list[Peer]:
+        """The rank of another machine that closed the connection the transport complains of."""
+        found = set(re.findall(r"\[[^\]]+\]:\d+", str(error))) if "peer" in str(error) else set()
+        return [
+            peer
+            for peer in self._peers
+            if peer.process.machine != self._machine
+            and not peer.is_closing
+            and not found.isdisjoint(peer.endpoints)
+        ]
+
+    def _silent(self, limit_s: float) -> list[Peer]:
+        oldest_s = time.monotonic() - limit_s
+        others = (peer for peer in self._peers if peer is not self._me)
+        return [peer for peer in others if not peer.is_closing and peer.seen_s < oldest_s]
+
+    def _declare(self, sentence: str, *, is_unblocking: bool = False) -> None:
+        with self._lock:
+            if self._verdict is not None:
+                return
+            self._verdict_s = time.monotonic()
+            self._verdict = sentence
+        self._wake.set()
+        if not self._has_lost_store:
+            self._is_published.wait(timeout=1.0)
+        if is_unblocking:
+            self._unblock()
+
+    def _deliver(self, sentence: str) -> PeerError:
+        self._is_delivered = True
+        return PeerError(sentence)
+
+    # Talking
+
+    def _talk(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(self._tick_s)
+            self._wake.clear()
+            try:
+                self._talk_once()
+            except RuntimeError:  # the server is gone; _judge() and diagnose() decide
+                self._has_lost_store = True
+                return
+
+    def _talk_once(self) -> None:
+        if self._peers[0].is_dead(self._machine):  # torch prints a stack trace when it finds out
+            raise RuntimeError("the process of rank 0, which serves the store, has ended")
+        self._send_beat()
+        rows = self._store.multi_get([f"beat/{peer.rank}" for peer in self._peers])
+        now_s = time.monotonic()
+        for peer, row in zip(self._peers, rows, strict=True):
+            beat = json.loads(row)
+            if beat != peer.beat:
+                peer.beat, peer.seen_s = beat, now_s
+        if self._verdict is not None and not self._is_published.is_set():
+            self._store.compare_set("failure", "", json.dumps(self._verdict))
+        if not self._is_published.is_set() and self._store.check(["failure"]):
+            self._adopt(str(json.loads(self._store.get("failure"))))
+        self._contact_s = time.monotonic()
+        self._num_talks += 1
+
+    def _adopt(self, sentence: str) -> None:
+        """Take the published cause, which may be older and better than this rank's own."""
+        with self._lock:
+            is_new = self._verdict is None
+            self._verdict_s = self._verdict_s if self._verdict else time.monotonic()
+            self._verdict = sentence
+        self._is_published.set()
+        self._wake.set()  # so that the rank that waits for it hears soon
+        if is_new:
+            self._unblock()
+
+    def _is_unseen(self) -> bool:
+        """Whether a rank that lives has not heard of the failure yet."""
+        silent = self._silent(self._stale_s)
+        return any(
+            not peer.beat.get("has_seen") and peer not in silent and not peer.is_dead(self._machine)
+            for peer in self._peers
+        )
+
+    def _send_beat(self) -> None:
+        epoch, phase = self._note or (None, "")
+        beat = {
+            "at": time.monotonic(),
+            "epoch": epoch,
+            "phase": phase,
+            "checkpoint": self._checkpoint,
+            "is_closing": self._is_closing,
+            "has_seen": self._is_published.is_set(),
+        }
+        self._store.set(f"beat/{self._me.rank}", json.dumps(beat))
+
+    # Sentences
+
+    def _describe(self, peers: list[Peer], what: str) -> str:
+        names = " and ".join(f"{peer} {what}, last seen in {self._place(peer)}" for peer in peers)
+        here = f"rank {self._me.rank} was in {self._place(self._me)}"
+        return f"{names}, when {here}; {self._remedy()}"
+
+    def _place(self, peer: Peer) -> str:
+        epoch, phase = peer.beat.get("epoch"), peer.beat.get("phase")
+        if peer is self._me and self._note is not None:
+            epoch, phase = self._note
+        return "start-up" if epoch is None else f"epoch {epoch}, {phase}"
+
+    def _remedy(self) -> str:
+        known = [self._checkpoint, *(peer.beat.get("checkpoint") for peer in self._peers)]
+        epochs = [epoch for epoch in known if isinstance(epoch, int)]
+        if not epochs:
+            return "there is no checkpoint yet; start the job again"
+        return f"the last checkpoint is of epoch {max(epochs)}; start the job again with --resume"
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("rank_script.py")
+BIN = Path(sys.executable).parent
+ENVIRON = {
+    **{k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_"))},
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMP_NUM_THREADS": "1",
+}
+MPIRUN = [str(BIN / "mpirun"), "--oversubscribe", "--bind-to", "none"]
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no mpirun beside this Python"),
+]
+
+
+def run(command: list[str], mode: str, fault: str = "") -> tuple[int, str, str, float]:
+    begin = time.monotonic()
+    result = subprocess.run(
+        [*command, str(SCRIPT), mode],
+        env={**ENVIRON, "FAULT": fault},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return result.returncode, result.stdout, result.stderr, time.monotonic() - begin
+
+
+def mpirun(size: int, mode: str, fault: str = "") -> tuple[int, str, str, float]:
+    return run([*MPIRUN, "-n", str(size), "-x", "FAULT", sys.executable], mode, fault)
+
+
+def srun(mode: str, fault: str = "", **variables: str) -> list[subprocess.Popen[str]]:
+    """Two processes with the variables that srun would give them; nothing kills the other."""
+    step = {
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_STEP_ID": str(time.monotonic_ns()),
+        "FAULT": fault,
+        **variables,
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), mode],
+            env={**ENVIRON, **step, "SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+def test_mpirun_ranks_keep_the_contract_and_listen_on_loopback_only() -> None:
+    status, out, err, _ = mpirun(3, "contract")
+    assert status == 0, err
+    assert sorted(out.splitlines()) == [f"{rank}/3 openmpi gloo lo ok []" for rank in range(3)]
+
+
+def test_torchrun_ranks_keep_the_contract() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    status, out, err, _ = run(command, "contract")
+    assert status == 0, err
+    assert sorted(out.splitlines()) == [f"{rank}/2 torchrun gloo lo ok []" for rank in range(2)]
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_srun_ranks_keep_the_contract(is_remote: bool) -> None:
+    variables = {"SLURM_STEP_TASKS_PER_NODE": "2"}
+    if is_remote:  # both hosts are this machine, but neither rank is told
+        with socket.create_server(("", 0)) as reserved:
+            port = str(reserved.getsockname()[1])
+        nodes = {"SLURM_STEP_NODELIST": "localhost,other", "MASTER_PORT": port}
+        variables = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", **nodes}
+    for rank, started in enumerate(srun("contract", **variables)):
+        out, err = started.communicate(timeout=60)
+        assert started.returncode == 0, err
+        assert out.startswith(f"{rank}/2 srun gloo lo ok")
+
+
+def test_after_a_kill_the_survivors_name_the_rank_and_the_job_ends() -> None:
+    status, _, err, duration_s = mpirun(3, "loop", "kill:1")
+    assert status != 0
+    assert duration_s < 30
+    for survivor in (0, 2):
+        assert f"[{survivor}] rank 1 ({socket.gethostname()}, pid " in err
+    assert "died, last seen in" in err
+    assert "the last checkpoint is of epoch 3; start the job again with --resume" in err
+
+
+def test_the_cause_of_a_rank_that_raises_is_printed_by_the_others() -> None:
+    status, _, err, duration_s = mpirun(3, "loop", "raise:0")
+    assert status == 1
+    assert duration_s < 30
+    for survivor in (1, 2):
+        cause = f"rank 0 ({socket.gethostname()}): ValueError: boom (epoch 50, halo exchange)"
+        assert f"[{survivor}] {cause}" in err
+
+
+def test_a_stopped_rank_is_named_and_a_waiting_one_is_woken() -> None:
+    first, second = srun("loop", "stop:1", SLURM_STEP_TASKS_PER_NODE="2")
+    try:
+        _, err = first.communicate(timeout=30)
+    finally:
+        os.kill(second.pid, signal.SIGKILL)
+        second.communicate()
+    assert first.returncode == 75
+    assert "[0] rank 1" in err
+    assert "sent no heartbeat for 4 s" in err

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distgnn.comm import network, process, rendezvous
+from distgnn.comm.failure import PeerError
+from distgnn.comm.gloo import GlooGroup
+from distgnn.comm.launch import Launch
+from distgnn.comm.remote import master_address, meet_remotely, reach
+from distgnn.datasets import InputError
+
+FIRST = Launch("openmpi", 0, 2, 0, 2)
+SECOND = Launch("openmpi", 1, 2, 1, 2)
+REMOTE = Launch("openmpi", 0, 4, 0, 2)
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_RUNTIME_DIR": str(tmp_path), "PMIX_NAMESPACE": "job@1"}
+
+
+def test_a_rank_that_meets_nobody_gives_up(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # so that it is as before afterwards
+    meeting = rendezvous.meet(FIRST, environ, interface=None, timeout_s=0.5)
+    with pytest.raises(PeerError, match=r"rank 0 \(.*\) could not connect to the other 1 ranks"):
+        GlooGroup(FIRST, meeting, timeout_s=0.5)
+    meeting.remove_file()
+
+
+def test_ranks_of_one_machine_meet_on_loopback_and_leave_no_file(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    first = rendezvous.meet(FIRST, environ, interface=None, timeout_s=5)
+    second = rendezvous.meet(SECOND, environ, interface=None, timeout_s=5)
+    first.store.set("key", "value")
+    assert second.store.get("key") == b"value"
+    assert second.client(5).get("key") == b"value"
+    assert first.interface == second.interface == network.loopback_interface()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((_other_address(), first.port), timeout=1)
+    first.remove_file()
+    assert list((tmp_path / "distgnn").iterdir()) == []
+
+
+def _other_address() -> str:
+    """An address of this machine other than the one the store listens on."""
+    found = [a for _, a in network.addresses() if not network.is_loopback(a) and ":" not in a]
+    return found[0] if found else "127.0.0.2"
+
+
+@pytest.mark.parametrize("stale", ["dead owner", "other boot", "half a file"])
+def test_a_file_left_by_a_dead_job_does_not_mislead(
+    stale: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    me = process.this_process()
+    content = {"port": 1, "token": "t", "pid": me.pid, "start": me.start, "machine": me.machine}
+    content |= {"dead owner": {"start": me.start + 1}, "other boot": {"machine": "x"}}.get(
+        stale, {}
+    )
+    text = json.dumps(content)
+    folder = tmp_path / "distgnn"
+    folder.mkdir(mode=0o700)
+    file = folder / f"rendezvous-{rendezvous.job_key(SECOND, environ)}.json"
+    file.write_text(text[: len(text) // 2] if stale == "half a file" else text)
+    with pytest.raises(PeerError, match=r"rank 1 waited 0\.1 s on this machine for rank 0"):
+        rendezvous.meet(SECOND, environ, interface=None, timeout_s=0.1)
+
+
+def test_a_directory_of_others_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, private = tmp_path / "shared", tmp_path / "temporary"
+    (shared / "distgnn").mkdir(parents=True, mode=0o755)
+    private.mkdir()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(private))
+    chosen = rendezvous.private_directory({"XDG_RUNTIME_DIR": str(shared)})
+    assert chosen == private / f"distgnn-{os.getuid()}"
+    assert chosen.stat().st_mode & 0o077 == 0
+    chosen.rmdir()
+    chosen.symlink_to(tmp_path)
+    with pytest.raises(PeerError, match="is not a directory that only this user can open"):
+        rendezvous.private_directory({})
+
+
+def test_the_key_of_a_job_is_shared_by_its_ranks_only(environ: dict[str, str]) -> None:
+    hydra = Launch("mpich", 0, 2, 0, 2)
+    torchrun = Launch("torchrun", 0, 2, 0, 2)
+    attempt = {"TORCHELASTIC_RUN_ID": "a", "MASTER_PORT": "1", "TORCHELASTIC_RESTART_COUNT": "0"}
+    step = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0"}
+    keys = [
+        rendezvous.job_key(FIRST, environ),
+        rendezvous.job_key(FIRST, {"PMIX_NAMESPACE": "job@2"}),
+        rendezvous.job_key(hydra, {}),
+        rendezvous.job_key(torchrun, attempt),
+        rendezvous.job_key(torchrun, {**attempt, "TORCHELASTIC_RESTART_COUNT": "1"}),
+        rendezvous.job_key(Launch("srun", 0, 2, 0, 2), step),
+        rendezvous.job_key(Launch("srun", 0, 2, 0, 2), {**step, "SLURM_STEP_ID": "1"}),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert rendezvous.job_key(SECOND, environ) == keys[0]
+    assert rendezvous.job_key(Launch("mpich", 1, 2, 1, 2), {}) == keys[2]
+
+
+def test_rank_0_is_where_the_environment_says() -> None:
+    srun = Launch("srun", 0, 4, 0, 2)
+    step = {"SLURM_STEP_NODELIST": "gpu[003-007,9]", "SLURM_JOB_ID": "5", "SLURM_STEP_ID": "2"}
+    assert master_address(srun, step) == ("gpu003", 20322)
+    assert master_address(srun, {**step, "MASTER_PORT": "77"}) == ("gpu003", 77)
+    assert master_address(REMOTE, {"MASTER_ADDR": "a"}) == ("a", 29500)
+    assert master_address(REMOTE, {}) is None
+    with pytest.raises(InputError, match=r"MASTER_PORT must be a port in 1\.\.65535, got '0'"):
+        master_address(REMOTE, {"MASTER_PORT": "0"})
+    with pytest.raises(InputError, match="MASTER_ADDR is not set, but RANK and WORLD_SIZE are"):
+        master_address(Launch("torchrun", 0, 2, 0, 1), {})
+
+
+def test_several_hosts_without_any_address_ask_for_mpi4py_or_master_addr(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(InputError, match=r"install distgnn\[mpi\], or set MASTER_ADDR"):
+        meet_remotely(REMOTE, {}, interface=None, timeout_s=1)
+
+
+def test_mpirun_of_another_library_is_told() -> None:
+    code = (
+        "from distgnn.comm.launch import Launch; from distgnn.comm.remote import meet_remotely;"
+        "meet_remotely(Launch('openmpi', 0, 4, 0, 2), {}, interface=None, timeout_s=1)"
+    )
+    pytest.importorskip("mpi4py")
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "started 4 ranks, but the MPI library of mpi4py sees 1; use the mpirun" in result.stderr
+
+
+def test_a_rank_0_that_never_comes_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    with pytest.raises(PeerError, match=rf"waited 0 s for rank 0 at 127.0.0.1 port {port} \(.*ref"):
+        reach("127.0.0.1", port, rank=1, timeout_s=0)
+
+
+def test_ranks_that_never_come_are_named_by_rank_0() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    environ = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    with pytest.raises(PeerError, match=r"rank 0 waited 0\.2 s for ranks 1, 2, 3 of 4 to connect"):
+        meet_remotely(REMOTE, environ, interface=None, timeout_s=0.2)
+
+
+def test_a_port_in_use_and_a_host_without_address_are_told() -> None:
+    with socket.create_server(("", 0)) as taken:
+        environ = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(taken.getsockname()[1])}
+        with pytest.raises(InputError, match=r"rank 0 cannot listen on any address port .* in use"):
+            meet_remotely(REMOTE, environ, interface="lo", timeout_s=1)
+    with pytest.raises(InputError, match=r"must have an address, got 'no\.invalid'"):
+        meet_remotely(REMOTE, {"MASTER_ADDR": "no.invalid"}, interface="lo", timeout_s=1)
+
+
+def test_every_address_leads_to_the_interface_that_has_it() -> None:
+    for name, address in network.addresses():
+        assert network.interface_towards(address) == name
+    assert network.interface_towards("127.0.1.1") == network.loopback_interface()
+
+
+def test_a_process_dies_with_its_parent() -> None:
+    child = (
+        "import time; from distgnn.comm.process import die_with_parent\n"
+        "die_with_parent(); print('ready', flush=True); time.sleep(60)"
+    )
+    parent = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        orphan = process.process_id(int(started.stdout.readline()))
+        assert process.is_alive(orphan)
+        assert not process.is_alive(process.ProcessId(orphan.machine, orphan.pid, orphan.start + 1))
+        os.kill(started.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while process.is_alive(orphan) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not process.is_alive(orphan)
+
+
+def test_a_zombie_is_not_alive() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as started:
+        zombie = process.process_id(started.pid)
+        assert process.is_alive(zombie)
+        os.kill(started.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while process.is_alive(zombie) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        state = Path(f"/proc/{started.pid}/stat").read_text()
+        assert re.search(r"\) Z ", state)
+        assert not process.is_alive(zombie)

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch.distributed as dist
+
+from distgnn.comm import process
+from distgnn.comm.failure import PeerError
+from distgnn.comm.watchdog import Peer, Watchdog
+from distgnn.datasets import InputError
+
+
+class LostStore(dist.HashStore):
+    """A store whose server hangs, or ends, while the ranks live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_ended = False
+        self.has_answer = threading.Event()
+        self.has_answer.set()
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        self.has_answer.wait(20)
+        if self.is_ended:
+            raise RuntimeError("Connection reset by peer")
+        return super().multi_get(keys)
+
+
+class Job:
+    """The watchdogs of several ranks in this process, with a process of its own for each rank."""
+
+    def __init__(self, size: int, stale_s: float) -> None:
+        self.store = LostStore()
+        self.processes = [
+            subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+            for _ in range(size)
+        ]
+        self.unblocked: list[int] = []
+        self.dogs = [self.watch(rank, stale_s) for rank in range(size)]
+        for dog in self.dogs:
+            dog.start()
+
+    def watch(self, rank: int, stale_s: float) -> Watchdog:
+        peers = [
+            Peer(
+                other,
+                "host",
+                process.process_id(started.pid),
+                frozenset({f"[10.0.0.{other}]:{1000 + other}"}),
+            )
+            for other, started in enumerate(self.processes)
+        ]
+        return Watchdog(
+            self.store,  # type: ignore[arg-type]
+            peers,
+            rank=rank,
+            stale_s=stale_s,
+            unblock=lambda: self.unblocked.append(rank),
+        )
+
+    def run(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.dogs[rank].run()
+
+    def verdict(self, rank: int, timeout_s: float = 10) -> str:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                self.dogs[rank].check()
+            except PeerError as error:
+                return str(error)
+            time.sleep(0.01)
+        raise AssertionError(f"rank {rank} noticed nothing")
+
+
+def end(job: Job) -> None:
+    for dog in job.dogs:
+        dog.stop()
+    for started in job.processes:
+        started.kill()
+        started.communicate()
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    made = Job(3, stale_s=4.0)
+    yield made
+    end(made)
+
+
+@pytest.fixture
+def hasty_job() -> Iterator[Job]:
+    made = Job(3, stale_s=1.0)
+    yield made
+    end(made)
+
+
+def test_a_silent_rank_is_named_with_what_it_did_last(hasty_job: Job) -> None:
+    hasty_job.dogs[1].note(12, "halo exchange")
+    hasty_job.dogs[1].set_checkpoint(10)
+    hasty_job.dogs[1].start()  # its last heartbeat
+    hasty_job.dogs[0].note(13, "update")
+    hasty_job.run(0, 2)
+    pid = hasty_job.processes[1].pid
+    expected = (
+        f"rank 1 (host, pid {pid}) sent no heartbeat for 1 s, last seen in epoch 12, halo exchange"
+    )
+    for rank in (0, 2):
+        sentence = hasty_job.verdict(rank)
+        assert sentence.startswith(expected)
+        assert sentence.endswith("of epoch 10; start the job again with --resume")
+    assert sorted(hasty_job.unblocked) == [0, 2]
+
+
+def test_a_dead_process_is_named_before_its_heartbeat_is_missed() -> None:
+    slow = Job(2, stale_s=30.0)
+    slow.run(0, 1)
+    slow.processes[1].kill()
+    sentence = str(slow.dogs[0].diagnose(RuntimeError("Connection reset by peer")))
+    assert f"rank 1 (host, pid {slow.processes[1].pid}) died, last seen in start-up" in sentence
+    assert sentence.endswith("there is no checkpoint yet; start the job again")
+    end(slow)
+
+
+def test_the_judge_finds_a_dead_process_without_a_failed_message(job: Job) -> None:
+    job.run(0, 1)
+    job.dogs[2].run()
+    job.processes[2].kill()
+    assert "rank 2 (host, pid" in job.verdict(0)
+
+
+def test_the_cause_a_rank_publishes_is_what_the_others_say(job: Job) -> None:
+    job.run(0, 1, 2)
+    job.dogs[2].note(4, "aggregate")
+    job.dogs[2].publish(ZeroDivisionError("no rows"))
+    expected = "rank 2 (host): ZeroDivisionError: no rows (epoch 4, aggregate); there is no check"
+    assert job.verdict(0).startswith(expected)
+    assert str(job.dogs[1].diagnose(RuntimeError("reset"))).startswith(expected)
+    job.dogs[0].publish(InputError("later"))
+    assert job.verdict(1).startswith(expected)
+
+
+def test_an_input_error_is_published_as_its_sentence(job: Job) -> None:
+    job.run(0, 1, 2)
+    job.dogs[0].publish(InputError("seed must be positive"))
+    assert job.verdict(1).startswith("rank 0 (host): seed must be positive (start-up); there")
+
+
+def test_a_rank_that_is_done_may_end(job: Job) -> None:
+    job.run(0, 1, 2)
+    job.dogs[2].set_closing()
+    deadline = time.monotonic() + 10
+    while not job.dogs[0]._peers[2].is_closing and time.monotonic() < deadline:
+        time.sleep(0.01)
+    job.dogs[2].stop()
+    job.processes[2].kill()
+    time.sleep(3)
+    job.dogs[0].check()
+
+
+def test_a_failure_without_a_dead_rank_says_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distgnn.comm.watchdog._DIAGNOSIS_S", 0.2)
+    job.run(0, 1, 2)
+    sentence = str(job.dogs[0].diagnose(RuntimeError("Timed out waiting 300000ms\nmore")))
+    assert "communication failed in start-up and no rank is known to be dead: Timed out" in sentence
+    assert "more" not in sentence
+
+
+def test_a_lost_network_is_not_blamed_on_the_silent_ranks(hasty_job: Job) -> None:
+    hasty_job.run(0, 1, 2)
+    hasty_job.store.has_answer.clear()
+    sentence = hasty_job.verdict(2)
+    hasty_job.store.has_answer.set()
+    assert "rank 0 (host, pid " in sentence
+    assert "did not answer for 1 s or this host lost its network, last seen in start" in sentence
+
+
+def test_a_store_that_ended_while_rank_0_lives_is_told(job: Job) -> None:
+    job.store.is_ended = True
+    job.run(1)
+    sentence = str(job.dogs[1].diagnose(RuntimeError("reset")))
+    assert "rank 0 (host, pid " in sentence
+    assert "closed the store of the job, last seen in start-up" in sentence
+
+
+def test_a_rank_of_another_machine_is_known_by_the_connection_it_closed(job: Job) -> None:
+    far = process.ProcessId("elsewhere", 7, 1)
+    dog = job.dogs[0]
+    dog._peers[2] = Peer(2, "far", far, frozenset({"[10.0.0.9]:77"}))
+    dog.run()
+    job.dogs[1].run()
+    error = RuntimeError("Read error [10.0.0.9]:77: Connection reset by peer")
+    assert str(dog.diagnose(error)).startswith("rank 2 (far, pid 7) died, last seen in start-up")
+
+
+def test_a_rank_that_stops_answering_after_a_failed_message_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distgnn.comm.watchdog._DIAGNOSIS_S", 2.5)
+    job = Job(2, stale_s=1.2)
+    dog = job.dogs[0]
+    dog._threads[1] = threading.Thread(target=int)  # no judge: only the failed message tells
+    dog.run()
+    assert "stopped answering, last seen in start-up" in str(dog.diagnose(RuntimeError("reset")))
+    end(job)
+
+
+def test_silence_counts_only_while_the_store_answers(hasty_job: Job) -> None:
+    dog = hasty_job.dogs[0]
+    now_s = time.monotonic()
+    for peer in dog._peers:
+        peer.seen_s = now_s - 1.1
+    dog._contact_s = now_s - 0.9  # nothing heard from the store either, but not for long enough
+    dog._judge_once(now_s, {})
+    dog.check()
+    dog._contact_s = now_s
+    dog._has_lost_store = True  # nobody publishes without the threads
+    dog._judge_once(now_s, {})
+    with pytest.raises(PeerError, match=r"rank 1 .* sent no heartbeat for 1 s, .* and rank 2 "):
+        dog.check()
