@@ -1,0 +1,257 @@
+"""A part's edges, divided by whether their ends are roots or leaves, to hide the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from distgnn.exchange.route import Route, empty_route, plan_route
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.partition.store import Part
+
+
+class Csr(NamedTuple):
+    """Edges by row, for one of the two directions of a pass.
+
+    Attributes:
+        indptr: (num_rows + 1,) int64.
+        indices: (num_edges,) int32. Columns, ascending inside a row.
+        position: (num_edges,) int64. Where each edge stands in the forward block; None in the
+            forward block itself.
+        weight: (num_edges,) float32, or None.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    position: Tensor | None
+    weight: Tensor | None
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the block."""
+        return self.indptr.shape[0] - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the block."""
+        return self.indices.shape[0]
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of an exchange: the route, and the root rows at its root end.
+
+    Attributes:
+        route: Rows per peer, from roots to leaves.
+        root_rows: (num_out,) int32. Local root of each row of the packed buffer.
+        num_leaves: Rows at the leaf end: the leaves of this part that take part, by owner.
+    """
+
+    route: Route
+    root_rows: Tensor
+    num_leaves: int
+
+
+@dataclass(frozen=True)
+class Direction:
+    """All that one direction of the pass needs: rows are `target_from_source`.
+
+    Backward is the same shape with transposed blocks and the two halves swapped, because
+    `send_to_leaves` and `reduce_to_roots` are each other's adjoint.
+
+    Attributes:
+        root_from_root: Edges between roots: they need no wire.
+        leaf_from_root: Edges into leaves: their partials leave first.
+        root_from_leaf: Edges out of leaves: they wait for rows to arrive.
+        leaf_from_leaf: Edges between leaves; empty unless the partitioner puts an edge on a part
+            that owns neither end.
+        send: Rows that reading leaves get from their roots.
+        reduce: Partials that roots get from writing leaves (its route is from roots to leaves).
+    """
+
+    root_from_root: Csr
+    leaf_from_root: Csr
+    root_from_leaf: Csr
+    leaf_from_leaf: Csr
+    send: Half
+    reduce: Half
+
+
+class Blocks(NamedTuple):
+    """Both directions of the pass over one part."""
+
+    forward: Direction
+    backward: Direction
+
+
+def plan_blocks(part: Part, group: Group) -> Blocks:
+    """Divide a part's edges and agree with the peers on the rows that travel.
+
+    Collective.
+
+    Args:
+        part: This rank's part.
+        group: One rank per part.
+
+    Returns:
+        The edges and routes of both directions.
+    """
+    owner = np.repeat(np.arange(part.num_parts), part.leaf_counts)
+    reading, writing = np.asarray(part.is_reading), np.asarray(part.is_writing)
+    send = _plan_half(group, part.send_counts, part.send_rows, owner[reading])
+    reduce = _plan_half(group, part.reduce_counts, part.reduce_rows, owner[writing])
+    return _directions(_divide(part, reading, writing), send, reduce)
+
+
+def whole_blocks(part: Part) -> Blocks:
+    """Take a part as a graph of its own, every clone a vertex: nothing travels (0c).
+
+    Args:
+        part: Any part.
+
+    Returns:
+        The edges of both directions, all in `root_from_root`.
+    """
+    nothing = Half(empty_route(), torch.empty(0, dtype=torch.int32), 0)
+    no_leaves = np.zeros(0, dtype=bool)
+    return _directions(
+        _divide(part, no_leaves, no_leaves, num_roots=part.num_clones), nothing, nothing
+    )
+
+
+def _plan_half(
+    group: Group, counts: NDArray[np.int64], rows: NDArray[np.int32], owner: NDArray[np.int64]
+) -> Half:
+    expected = np.bincount(owner, minlength=group.size)
+    route = plan_route(group, [int(c) for c in counts], [int(c) for c in expected])
+    return Half(route, _tensor(rows, np.int32), int(expected.sum()))
+
+
+class _Divided(NamedTuple):
+    """The four blocks of one part as (forward, transpose) pairs."""
+
+    root_from_root: tuple[Csr, Csr]
+    leaf_from_root: tuple[Csr, Csr]
+    root_from_leaf: tuple[Csr, Csr]
+    leaf_from_leaf: tuple[Csr, Csr]
+
+
+def _directions(blocks: _Divided, send: Half, reduce: Half) -> Blocks:
+    forward = Direction(
+        root_from_root=blocks.root_from_root[0],
+        leaf_from_root=blocks.leaf_from_root[0],
+        root_from_leaf=blocks.root_from_leaf[0],
+        leaf_from_leaf=blocks.leaf_from_leaf[0],
+        send=send,
+        reduce=reduce,
+    )
+    backward = Direction(
+        root_from_root=blocks.root_from_root[1],
+        leaf_from_root=blocks.root_from_leaf[1],
+        root_from_leaf=blocks.leaf_from_root[1],
+        leaf_from_leaf=blocks.leaf_from_leaf[1],
+        send=reduce,
+        reduce=send,
+    )
+    return Blocks(forward, backward)
+
+
+def _divide(
+    part: Part,
+    reading: NDArray[np.bool_],
+    writing: NDArray[np.bool_],
+    *,
+    num_roots: int | None = None,
+) -> _Divided:
+    """Cut the clone-by-clone matrix into four; leaves are renumbered in their roles."""
+    roots = part.num_roots if num_roots is None else num_roots
+    sources = _Ends(roots, reading)
+    targets = _Ends(roots, writing)
+
+    def block(target_is_leaf: bool, source_is_leaf: bool) -> tuple[Csr, Csr]:
+        rows, columns = targets.rows(target_is_leaf), sources.columns(source_is_leaf)
+        indptr, indices, kept = _select(part.indptr, part.indices, rows, columns)
+        # Positions of the kept edges, counted in the block: what the transpose refers to.
+        positions = np.cumsum(kept) - 1
+        t_rows, t_columns = sources.rows(source_is_leaf), targets.columns(target_is_leaf)
+        t_indptr, t_indices, t_kept = _select(part.t_indptr, part.t_indices, t_rows, t_columns)
+        start = int(part.indptr[rows.start])
+        t_start = int(part.t_indptr[t_rows.start])
+        t_edges = part.t_edge[t_start : t_start + len(t_kept)][t_kept]
+        t_position = positions[t_edges - start] if len(t_edges) else t_edges
+        weight = t_weight = None
+        if part.edge_weight is not None:
+            block_weight = part.edge_weight[start : start + len(kept)][kept]
+            weight, t_weight = (
+                _tensor(block_weight, np.float32),
+                _tensor(block_weight[t_position], np.float32),
+            )
+        forward = Csr(_tensor(indptr, np.int64), _tensor(indices, np.int32), None, weight)
+        position = _tensor(t_position, np.int64)
+        return forward, Csr(
+            _tensor(t_indptr, np.int64), _tensor(t_indices, np.int32), position, t_weight
+        )
+
+    return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
+
+
+class _Rows(NamedTuple):
+    start: int
+    stop: int
+    kept: NDArray[np.bool_] | None  # among start..stop; dropped rows hold no edges
+
+
+class _Columns(NamedTuple):
+    start: int
+    stop: int
+    renumbered: NDArray[np.int64] | None
+
+
+class _Ends:
+    """One end of the edges: roots first, then the leaves that take part in that role."""
+
+    def __init__(self, num_roots: int, takes_part: NDArray[np.bool_]) -> None:
+        self._num_roots = num_roots
+        self._takes_part = takes_part
+        self._renumbered = np.cumsum(takes_part) - 1
+
+    def rows(self, is_leaf: bool) -> _Rows:
+        if not is_leaf:
+            return _Rows(0, self._num_roots, None)
+        return _Rows(self._num_roots, self._num_roots + len(self._takes_part), self._takes_part)
+
+    def columns(self, is_leaf: bool) -> _Columns:
+        if not is_leaf:
+            return _Columns(0, self._num_roots, None)
+        stop = self._num_roots + len(self._takes_part)
+        return _Columns(self._num_roots, stop, self._renumbered)
+
+
+def _select(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: _Rows, columns: _Columns
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the block's indptr and indices, and which of the rows' edges it keeps."""
+    first, last = int(indptr[rows.start]), int(indptr[rows.stop])
+    own = np.asarray(indices[first:last])
+    kept = (own >= columns.start) & (own < columns.stop)
+    running = np.concatenate([[0], np.cumsum(kept)])
+    block_indptr = running[indptr[rows.start : rows.stop + 1] - first]
+    if rows.kept is not None:
+        block_indptr = np.concatenate([block_indptr[:1], block_indptr[1:][rows.kept]])
+    picked = own[kept].astype(np.int64) - columns.start
+    if columns.renumbered is not None:
+        picked = columns.renumbered[picked]
+    return block_indptr, picked, kept
+
+
+def _tensor(array: NDArray[np.generic], dtype: type[np.generic]) -> Tensor:
+    """Copy an array, which may be memory-mapped, into a tensor of its own."""
+    return torch.from_numpy(np.array(array, dtype=dtype, order="C"))

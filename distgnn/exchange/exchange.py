@@ -1,0 +1,116 @@
+"""The contract of an exchange, and the synchronous one (cd-0)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Protocol
+
+from distgnn.exchange.clock import Clock
+from distgnn.exchange.route import buffer_like
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.comm.group import Group, Work
+    from distgnn.exchange.route import Route
+
+
+class Arrival(Protocol):
+    """Rows under way to this rank."""
+
+    def wait(self) -> Tensor:
+        """Return the (num_in, width) incoming rows; they stay valid until the next epoch."""
+
+
+class Exchange(ABC):
+    """Decides when rows travel and when what arrived is used; it never touches their values.
+
+    A channel is one half of one aggregation, forward or backward. Channels are numbered in the
+    order of the calls of an epoch, the same on every rank because every rank runs the same model.
+
+    Args:
+        group: The ranks.
+        first_tag: Messages carry tags first_tag, first_tag + 1, ...; two exchanges that live at the
+            same time need ranges that do not meet.
+    """
+
+    def __init__(self, group: Group, *, first_tag: int = 0) -> None:
+        self.group = group
+        self.first_tag = first_tag
+        self.clock = Clock()
+        self.bytes_sent = 0
+        self.max_staleness = 0
+        self._num_channels = 0
+
+    @abstractmethod
+    def begin(self, route: Route, rows: Tensor, channel: int) -> Arrival:
+        """Start one half of an exchange.
+
+        Args:
+            route: Who gets how many rows.
+            rows: (num_out, width), packed by peer; must stay unchanged until the arrival was
+                waited for.
+            channel: From `new_channel`.
+
+        Returns:
+            What arrives; `wait` for it.
+        """
+
+    def new_channel(self) -> int:
+        """Number the next channel of this epoch."""
+        self._num_channels += 1
+        return self._num_channels - 1
+
+    def end_epoch(self) -> None:
+        """Start numbering channels from 0 again; delays rotate their bins here."""
+        self._num_channels = 0
+
+    def take_bytes(self) -> int:
+        """Return the payload bytes sent by this rank since the last call."""
+        sent, self.bytes_sent = self.bytes_sent, 0
+        return sent
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the rows that a later epoch will use, by name; complete after `wait`."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state` returned at the end of an epoch, on the same rank."""
+        assert not state, "a synchronous exchange keeps no rows between epochs"
+
+
+class Synchronous(Exchange):
+    """cd-0: every row travels in every epoch and is used in the same one."""
+
+    def begin(self, route: Route, rows: Tensor, channel: int) -> Arrival:
+        """Start one half of an exchange; see `Exchange.begin`."""
+        tag = self.first_tag + channel
+        incoming = buffer_like(rows, route.num_in)
+        # Receives before sends: gloo announces a receive behind queued payload, so that sending
+        # first makes the link half-duplex.
+        works: list[Work] = [
+            self.group.irecv(incoming[segment.start : segment.stop], segment.peer, tag)
+            for segment in route.incoming
+        ]
+        works += [
+            self.group.isend(rows[segment.start : segment.stop], segment.peer, tag)
+            for segment in route.outgoing
+        ]
+        self.bytes_sent += rows.numel() * rows.element_size()
+        return _Transfer(works, rows, incoming, self.clock)
+
+
+class _Transfer:
+    """A transfer under way; holds the outgoing rows so that they outlive the sends."""
+
+    def __init__(self, works: list[Work], rows: Tensor, incoming: Tensor, clock: Clock) -> None:
+        self._works = works
+        self._rows = rows
+        self._incoming = incoming
+        self._clock = clock
+
+    def wait(self) -> Tensor:
+        with self._clock.timed("exchange_wait"):
+            for work in self._works:
+                work.wait()
+        return self._incoming

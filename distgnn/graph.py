@@ -1,0 +1,193 @@
+"""The graph as layers see it: one process or one part among many, behind one interface."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from distgnn import ops
+from distgnn.exchange.aggregate import MaxAcrossCut, SumAcrossCut
+from distgnn.exchange.blocks import plan_blocks, whole_blocks
+from distgnn.exchange.exchange import Exchange, Synchronous
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.exchange.blocks import Blocks
+    from distgnn.ops import Rows
+    from distgnn.partition.store import Part
+
+Reduce = Literal["sum", "mean", "max"]
+
+# First tags of exchanges that live at the same time: training from 0, evaluation, set-up. A model
+# with 250 aggregations uses 1000 channels in an epoch.
+EVALUATION_TAG = 1 << 12
+SETUP_TAG = 1 << 13
+
+_SEED_STEPS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class LocalGraph:
+    """A rank's part of a graph, or a whole graph where there is one rank.
+
+    Layers hold rows for `num_rows` vertices, roots first; every aggregation returns as many. In
+    all synchronous and delayed strategies these are the roots alone. In an isolated graph (0c) they
+    are all clones of the part, and the leaves update themselves from what the part has.
+
+    Args:
+        part: This rank's part.
+        blocks: Its edges and routes, from `plan_blocks` or `whole_blocks`.
+        exchange: When rows travel.
+        is_isolated: Whether the part is a graph of its own.
+    """
+
+    def __init__(
+        self, part: Part, blocks: Blocks, exchange: Exchange, *, is_isolated: bool = False
+    ) -> None:
+        self.blocks = blocks
+        self.exchange = exchange
+        self.group: Group = exchange.group
+        self.is_isolated = is_isolated
+        self.num_roots = part.num_roots
+        self.num_rows = part.num_clones if is_isolated else part.num_roots
+        self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
+        self.seed = 0
+        self.epoch = 0
+        self._num_draws = 0
+        self._in_weight: Tensor | None = None
+        self._part = part
+
+    @classmethod
+    def whole(cls, part: Part, group: Group) -> LocalGraph:
+        """Build the graph of a rank with a synchronous exchange.
+
+        Collective.
+
+        Args:
+            part: This rank's part, or the only one.
+            group: One rank per part.
+
+        Returns:
+            A graph on which aggregation is exact.
+        """
+        return cls(part, plan_blocks(part, group), Synchronous(group))
+
+    @classmethod
+    def isolated(cls, part: Part, group: Group) -> LocalGraph:
+        """Build the graph of 0c: the part alone, nothing travels."""
+        return cls(part, whole_blocks(part), Synchronous(group), is_isolated=True)
+
+    def with_exchange(self, exchange: Exchange) -> LocalGraph:
+        """Return the same part with another exchange; edges and routes are shared."""
+        return LocalGraph(self._part, self.blocks, exchange, is_isolated=self.is_isolated)
+
+    @cached_property
+    def in_degree(self) -> Tensor:
+        """(num_rows, 1) float32. In-edges of each vertex that its aggregation can see."""
+        return self._degree(self._part.in_degree, self._part.indptr)
+
+    @cached_property
+    def out_degree(self) -> Tensor:
+        """(num_rows, 1) float32. Out-edges, likewise."""
+        return self._degree(self._part.out_degree, self._part.t_indptr)
+
+    @cached_property
+    def self_loops(self) -> Tensor:
+        """(num_rows, 1) float32. Edges from each vertex to itself."""
+        loops = torch.zeros(self.num_rows, 1)
+        if self.is_isolated:
+            indptr, indices = self._part.indptr, self._part.indices
+            rows = np.repeat(np.arange(self.num_rows), np.diff(indptr))
+            counts = np.bincount(rows[rows == indices], minlength=self.num_rows)
+            return loops + torch.from_numpy(counts[:, None])
+        return loops + torch.from_numpy(np.array(self._part.self_loops, dtype=np.float32)[:, None])
+
+    @property
+    def in_weight(self) -> Tensor:
+        """(num_rows, 1) float32. Sum of the weights of in-edges; the in-degree without weights.
+
+        Collective at its first use in a weighted graph.
+        """
+        # Not a cached_property: before Python 3.12 that holds a lock that ranks as threads share.
+        if self._in_weight is None:
+            self._in_weight = self._sum_in_weights()
+        return self._in_weight
+
+    def _sum_in_weights(self) -> Tensor:
+        if self._part.edge_weight is None:
+            return self.in_degree
+        with torch.no_grad():
+            exact = self.with_exchange(Synchronous(self.group, first_tag=SETUP_TAG))
+            return exact.aggregate(torch.ones(self.num_rows, 1), "sum")
+
+    @property
+    def has_edge_weight(self) -> bool:
+        """Whether sums and means weigh their edges."""
+        return self._part.edge_weight is not None
+
+    def aggregate(self, rows: Tensor, reduce: Reduce = "sum") -> Tensor:
+        """Reduce the rows of each vertex's in-neighbours, across the cut.
+
+        Args:
+            rows: (num_rows, width), float32 or float64.
+            reduce: `sum` adds weight x row over in-edges (weight 1 without edge weights); `mean`
+                divides that by the number of in-edges; `max` takes the maximum of each column over
+                in-edges, whatever their weights. A vertex without in-edges gets 0.
+
+        Returns:
+            (num_rows, width), differentiable.
+        """
+        if reduce == "max":
+            result: Tensor = MaxAcrossCut.apply(rows, self.blocks, self.exchange, self._source_ids)  # type: ignore[no-untyped-call]
+            return result
+        total: Tensor = SumAcrossCut.apply(rows, self.blocks, self.exchange)  # type: ignore[no-untyped-call]
+        if reduce == "mean":
+            return total / self.in_degree.clamp(min=1).to(rows.dtype)
+        return total
+
+    def dropout(self, rows: Rows, probability: float) -> Rows:
+        """Drop entries with a mask that is the same for a vertex whatever the partition.
+
+        Args:
+            rows: (num_rows, width), dense or sparse.
+            probability: In [0, 1).
+
+        Returns:
+            Rows of the same kind.
+        """
+        seed = self._next_seed()
+        if isinstance(rows, ops.SparseRows):
+            return rows.dropout(self.row_id, seed=seed, probability=probability)
+        return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
+
+    def end_epoch(self) -> None:
+        """Start the next epoch: other masks, and delays rotate their bins."""
+        self.epoch += 1
+        self._num_draws = 0
+        self.exchange.end_epoch()
+
+    def _next_seed(self) -> int:
+        """Mix (seed, epoch, call) into 64 bits; odd multipliers keep the three apart."""
+        counters = (self.seed + 1, self.epoch + 1, self._num_draws + 1)
+        self._num_draws += 1
+        mixed = 0
+        for counter, step in zip(counters, _SEED_STEPS, strict=True):
+            mixed = ((mixed ^ (counter * step)) * _SEED_STEPS[1]) & 0xFFFFFFFFFFFFFFFF
+            mixed ^= mixed >> 31
+        return mixed
+
+    @cached_property
+    def _source_ids(self) -> tuple[Tensor, Tensor]:
+        """Global ids of the rows that edges start from: the roots, and the reading leaves."""
+        if self.is_isolated:
+            return self.row_id, torch.empty(0, dtype=torch.int64)
+        leaves = self._part.global_id[self._part.num_roots :][np.asarray(self._part.is_reading)]
+        return self.row_id, torch.from_numpy(np.array(leaves, dtype=np.int64))
+
+    def _degree(self, whole: np.ndarray, local_indptr: np.ndarray) -> Tensor:
+        degree = np.diff(local_indptr) if self.is_isolated else whole[: self.num_rows]
+        return torch.from_numpy(np.array(degree, dtype=np.float32)[:, None])

@@ -1,0 +1,161 @@
+"""Autograd operations of one rank: dropout that no partition changes, sparse input rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from distgnn import kernels
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+    from torch import Tensor
+
+
+class _Dropout(torch.autograd.Function):
+    """Keeps no mask: backward draws the same one again from the same counters."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, row_key: Tensor, seed: int, probability: float) -> Tensor:
+        ctx.row_key, ctx.seed, ctx.probability = row_key, seed, probability
+        return _masked(rows, row_key, seed, probability)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return _masked(grads[0], ctx.row_key, ctx.seed, ctx.probability), None, None, None
+
+
+def _masked(rows: Tensor, row_key: Tensor, seed: int, probability: float) -> Tensor:
+    rows = rows.contiguous()
+    out = torch.empty_like(rows)
+    kernels.dropout(rows, row_key, out, seed=seed, probability=probability)
+    return out
+
+
+def dropout(rows: Tensor, row_key: Tensor, *, seed: int, probability: float) -> Tensor:
+    """Zero entries at random and scale the others by 1 / (1 - probability).
+
+    Whether an entry is kept is a function of (seed, its row's key, its column) alone, so that a
+    vertex gets the same mask on any rank of any partition.
+
+    Args:
+        rows: (num_rows, width), float32 or float64.
+        row_key: (num_rows,) int64. Global vertex ids.
+        seed: Differs from call to call and from epoch to epoch.
+        probability: In [0, 1).
+
+    Returns:
+        (num_rows, width).
+    """
+    result: Tensor = _Dropout.apply(rows, row_key, seed, probability)  # type: ignore[no-untyped-call]
+    return result
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Constant rows with few non-zero entries, such as bags of words; never a result of a layer.
+
+    Attributes:
+        shape: (num_rows, width).
+        indptr: (num_rows + 1,) int64.
+        columns: (num_entries,) int32.
+        values: (num_entries,) float32 or float64.
+        t_indptr: (width + 1,) int64. The same entries by column.
+        t_rows: (num_entries,) int32.
+        t_position: (num_entries,) int64. Where each of them stands in `values`.
+    """
+
+    shape: tuple[int, int]
+    indptr: Tensor
+    columns: Tensor
+    values: Tensor
+    t_indptr: Tensor
+    t_rows: Tensor
+    t_position: Tensor
+
+    @classmethod
+    def from_scipy(cls, matrix: csr_matrix) -> SparseRows:
+        """Copy a scipy CSR matrix.
+
+        Args:
+            matrix: (num_rows, width), any float type; stored as float32.
+
+        Returns:
+            The same rows.
+        """
+        positions = np.arange(matrix.nnz, dtype=np.int64)
+        transposed = type(matrix)((positions, matrix.indices, matrix.indptr), matrix.shape).tocsc()
+        return cls(
+            shape=(int(matrix.shape[0]), int(matrix.shape[1])),
+            indptr=torch.from_numpy(matrix.indptr.astype(np.int64)),
+            columns=torch.from_numpy(matrix.indices.astype(np.int32)),
+            values=torch.from_numpy(matrix.data.astype(np.float32)),
+            t_indptr=torch.from_numpy(transposed.indptr.astype(np.int64)),
+            t_rows=torch.from_numpy(transposed.indices.astype(np.int32)),
+            t_position=torch.from_numpy(transposed.data.astype(np.int64)),
+        )
+
+    @property
+    def row_of_entry(self) -> Tensor:
+        """(num_entries,) int64. Row of each entry."""
+        return torch.repeat_interleave(torch.arange(self.shape[0]), self.indptr.diff())
+
+    def with_values(self, values: Tensor) -> SparseRows:
+        """Return rows with the same pattern and other values."""
+        return replace(self, values=values)
+
+    def dropout(self, row_key: Tensor, *, seed: int, probability: float) -> SparseRows:
+        """Drop stored entries exactly as `dropout` would drop them in a dense matrix."""
+        values = torch.empty_like(self.values)
+        keys = row_key[self.row_of_entry]
+        kernels.dropout_values(
+            self.values, keys, self.columns, values, seed=seed, probability=probability
+        )
+        return self.with_values(values)
+
+    def matmul(self, weight: Tensor) -> Tensor:
+        """Multiply by a dense matrix, differentiable in that matrix.
+
+        Args:
+            weight: (width, out_width), of the dtype of `values`.
+
+        Returns:
+            (num_rows, out_width).
+        """
+        product: Tensor = _SparseMatmul.apply(weight, self)  # type: ignore[no-untyped-call]
+        return product
+
+    def to_dense(self) -> Tensor:
+        """Return (num_rows, width) dense rows."""
+        dense = torch.zeros(self.shape, dtype=self.values.dtype)
+        dense[self.row_of_entry, self.columns.long()] = self.values
+        return dense
+
+
+class _SparseMatmul(torch.autograd.Function):
+    """A sparse product is a weighted aggregation: rows gather rows of the weight matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, rows: SparseRows) -> Tensor:
+        ctx.rows = rows
+        out = torch.empty((rows.shape[0], weight.shape[1]), dtype=weight.dtype)
+        kernels.spmm_sum(
+            rows.indptr, rows.columns, rows.values, weight.contiguous(), out, accumulate=False
+        )
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        rows: SparseRows = ctx.rows
+        grad = torch.empty((rows.shape[1], grads[0].shape[1]), dtype=grads[0].dtype)
+        values = rows.values[rows.t_position]
+        kernels.spmm_sum(
+            rows.t_indptr, rows.t_rows, values, grads[0].contiguous(), grad, accumulate=False
+        )
+        return grad, None
+
+
+Rows = torch.Tensor | SparseRows

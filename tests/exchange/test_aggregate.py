@@ -1,0 +1,171 @@
+"""Aggregation across a cut, against dense matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphs import CUTS, KINDS, adjacency, cut, make_graph
+
+from distgnn.comm.threads import run_ranks
+from distgnn.exchange.aggregate import reduce_to_roots, send_to_leaves
+from distgnn.exchange.blocks import plan_blocks
+from distgnn.exchange.exchange import Synchronous
+from distgnn.graph import LocalGraph
+
+RANKS = (1, 2, 3, 4, 7)
+
+
+def spread(parts, rows):
+    """Rows of each part's roots."""
+    return [torch.from_numpy(rows[part.global_id[: part.num_roots]]) for part in parts]
+
+
+def collect(parts, results):
+    """Put each part's root rows back into the order of the graph."""
+    whole = np.zeros((sum(part.num_roots for part in parts), results[0].shape[1]))
+    for part, rows in zip(parts, results, strict=True):
+        whole[part.global_id[: part.num_roots]] = rows.detach().numpy()
+    return whole
+
+
+def aggregate_everywhere(parts, rows, grad, reduce):
+    """Forward and backward on ranks as threads; returns both in the order of the graph."""
+    shares, grads = spread(parts, rows), spread(parts, grad)
+
+    def on_rank(group):
+        graph = LocalGraph.whole(parts[group.rank], group)
+        own = shares[group.rank].clone().requires_grad_()
+        result = graph.aggregate(own, reduce)
+        result.backward(grads[group.rank])
+        graph.end_epoch()
+        return result, own.grad
+
+    results = run_ranks(len(parts), on_rank)
+    return collect(parts, [r for r, _ in results]), collect(parts, [g for _, g in results])
+
+
+def dense_max(graph, rows, grad):
+    """Maximum and its gradient, one entry at a time; the smallest source wins a tie."""
+    out, back = np.zeros_like(rows), np.zeros_like(rows)
+    for vertex in range(graph.num_vertices):
+        sources = np.unique(graph.src[graph.dst == vertex])
+        for column in range(rows.shape[1]):
+            if len(sources):
+                winner = sources[np.argmax(rows[sources, column])]
+                out[vertex, column] = rows[winner, column]
+                back[winner, column] += grad[vertex, column]
+    return out, back
+
+
+@pytest.mark.parametrize("num_parts", RANKS)
+@pytest.mark.parametrize("how", CUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sum_equals_a_dense_product_and_its_transpose(kind, how, num_parts):
+    graph = make_graph(kind)
+    rng = np.random.default_rng(1)
+    rows, grad = rng.normal(size=(2, graph.num_vertices, 5))
+    out, back = aggregate_everywhere(cut(graph, num_parts, how=how), rows, grad, "sum")
+    np.testing.assert_allclose(out, adjacency(graph) @ rows, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(back, adjacency(graph).T @ grad, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_mean_divides_by_the_number_of_in_edges_of_the_whole_graph(kind, num_parts):
+    graph = make_graph(kind)
+    rng = np.random.default_rng(2)
+    rows, grad = rng.normal(size=(2, graph.num_vertices, 4))
+    out, back = aggregate_everywhere(cut(graph, num_parts), rows, grad, "mean")
+    degree = np.bincount(graph.dst, minlength=graph.num_vertices).clip(1)[:, None]
+    np.testing.assert_allclose(out, adjacency(graph) @ rows / degree, atol=1e-12)
+    np.testing.assert_allclose(back, adjacency(graph).T @ (grad / degree), atol=1e-12)
+
+
+@pytest.mark.parametrize("num_parts", RANKS)
+@pytest.mark.parametrize("how", CUTS)
+@pytest.mark.parametrize("has_ties", [False, True])
+def test_max_and_its_gradient_do_not_depend_on_the_cut(how, num_parts, has_ties):
+    graph = make_graph("loops")
+    rng = np.random.default_rng(3)
+    rows, grad = rng.normal(size=(2, graph.num_vertices, 4))
+    if has_ties:
+        rows = rng.integers(-1, 2, rows.shape).astype(float)
+    out, back = aggregate_everywhere(cut(graph, num_parts, how=how), rows, grad, "max")
+    expected, expected_back = dense_max(graph, rows, grad)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_allclose(back, expected_back, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_parts", RANKS)
+@pytest.mark.parametrize("half", ["send", "reduce"])
+def test_the_two_halves_are_adjoint(half, num_parts):
+    graph = make_graph("random")
+    parts = cut(graph, num_parts)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        lane = getattr(plan_blocks(part, group).forward, half)
+        exchange = Synchronous(group)
+        generator = torch.Generator().manual_seed(group.rank)
+        x = torch.randn(part.num_roots, 3, generator=generator, dtype=torch.float64)
+        y = torch.randn(lane.num_leaves, 3, generator=generator, dtype=torch.float64)
+        sent = send_to_leaves(lane, exchange, x).wait()
+        received = reduce_to_roots(lane, exchange, y).wait()
+        back = torch.zeros_like(x).index_add_(0, lane.root_rows.long(), received)
+        return float((sent * y).sum()), float((x * back).sum())
+
+    left, right = np.sum(run_ranks(num_parts, on_rank), axis=0)
+    assert left == pytest.approx(right, rel=1e-12)
+    assert num_parts == 1 or left != 0
+
+
+def test_bytes_counted_are_the_rows_that_travel():
+    graph = make_graph("random")
+    parts = cut(graph, 3)
+
+    def on_rank(group):
+        local = LocalGraph.whole(parts[group.rank], group)
+        rows = torch.randn(local.num_rows, 5, requires_grad=True)
+        local.aggregate(rows).sum().backward()
+        return local.exchange.take_bytes()
+
+    halo_rows = sum(int(p.is_reading.sum() + p.is_writing.sum()) for p in parts)
+    assert sum(run_ranks(3, on_rank)) == 2 * halo_rows * 5 * 4
+
+
+def test_an_isolated_graph_sends_nothing_and_sees_its_own_edges_only():
+    graph = make_graph("random")
+    parts = cut(graph, 3)
+    rows = np.random.default_rng(4).normal(size=(graph.num_vertices, 5))
+
+    def on_rank(group):
+        part = parts[group.rank]
+        local = LocalGraph.isolated(part, group)
+        own = torch.from_numpy(rows[part.global_id])
+        return local.aggregate(own), local.in_degree, local.exchange.take_bytes()
+
+    for part, (result, degree, sent) in zip(parts, run_ranks(3, on_rank), strict=True):
+        matrix = np.zeros((part.num_clones, part.num_clones))
+        targets = np.repeat(np.arange(part.num_clones), np.diff(part.indptr))
+        np.add.at(matrix, (targets, part.indices), 1)
+        np.testing.assert_allclose(result.numpy(), matrix @ rows[part.global_id], atol=1e-12)
+        np.testing.assert_array_equal(degree[:, 0], matrix.sum(axis=1))
+        assert sent == 0
+
+
+def test_in_weight_and_self_loops_are_those_of_the_whole_graph():
+    graph = make_graph("weighted")
+    parts = cut(graph, 3)
+
+    def on_rank(group):
+        local = LocalGraph.whole(parts[group.rank], group)
+        return local.in_weight.double(), local.self_loops.double()
+
+    results = run_ranks(3, on_rank)
+    weights = collect(parts, [w for w, _ in results])
+    loops = collect(parts, [s for _, s in results])
+    np.testing.assert_allclose(weights[:, 0], adjacency(graph).sum(axis=1), rtol=1e-5)
+    is_loop = graph.src == graph.dst
+    expected = np.bincount(graph.src[is_loop], minlength=graph.num_vertices)
+    np.testing.assert_array_equal(loops[:, 0], expected)
