@@ -1,0 +1,68 @@
+"""The dense map of a layer, over dense or sparse input rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from distgnn.ops import SparseRows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.ops import Rows
+
+
+class Linear(nn.Module):
+    """x W^T + b, with Glorot-uniform weights and a zero bias.
+
+    Args:
+        in_width: Columns of the input.
+        out_width: Columns of the output.
+        bias: Whether to add b.
+
+    Shapes:
+        weight (out_width, in_width), bias (out_width,): the layout of `torch.nn.Linear`.
+
+    References:
+        Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
+        networks", AISTATS 2010.
+    """
+
+    def __init__(self, in_width: int, out_width: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.in_width = in_width
+        self.out_width = out_width
+        self.weight = nn.Parameter(torch.empty(out_width, in_width))
+        self.bias = nn.Parameter(torch.empty(out_width)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the weights again.
+
+        Args:
+            generator: Where random numbers come from; torch's global one if None.
+        """
+        nn.init.xavier_uniform_(self.weight, generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def multiply(self, rows: Rows) -> Tensor:
+        """Map (num_rows, in_width) rows to (num_rows, out_width) without adding the bias."""
+        if isinstance(rows, SparseRows):
+            return rows.matmul(self.weight.t())
+        return rows @ self.weight.t()
+
+    def forward(self, rows: Rows) -> Tensor:
+        """Map (num_rows, in_width) rows to (num_rows, out_width)."""
+        if isinstance(rows, SparseRows):
+            product = self.multiply(rows)
+            return product if self.bias is None else product + self.bias
+        return nn.functional.linear(rows, self.weight, self.bias)
+
+
+def dense(rows: Rows) -> Tensor:
+    """Return the rows as a dense tensor, for operations that have no sparse form."""
+    return rows.to_dense() if isinstance(rows, SparseRows) else rows

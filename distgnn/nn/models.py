@@ -1,0 +1,148 @@
+"""Models: a stack of convolutions with the usual parts between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import nn
+
+from distgnn.nn.gcn import GCNConv
+from distgnn.nn.linear import Linear, dense
+from distgnn.nn.norm import BatchNorm, LayerNorm
+from distgnn.nn.sage import Aggregator, SAGEConv
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.graph import LocalGraph
+    from distgnn.ops import Rows
+
+ModelName = Literal["sage", "gcn"]
+NormName = Literal["none", "batch", "layer"]
+JumpingName = Literal["none", "cat", "max"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """What a model looks like, apart from the widths that the data set gives."""
+
+    model: ModelName = "sage"
+    """Convolution of every layer."""
+    aggregator: Aggregator = "mean"
+    """Reduction of a GraphSAGE layer; GCN has its own."""
+    hidden: int = 64
+    """Columns of hidden layers."""
+    layers: int = 2
+    """Convolutions."""
+    dropout: float = 0.5
+    """Probability of dropping an entry between layers."""
+    input_dropout: float = 0.0
+    """Probability of dropping an entry of the input."""
+    norm: NormName = "none"
+    """Normalisation after each hidden convolution."""
+    residual: bool = False
+    """Whether a hidden layer's input is added to its output (linearly mapped if widths differ)."""
+    jumping: JumpingName = "none"
+    """Jumping knowledge: a linear layer reads the concatenation or maximum of all layers."""
+
+    def build(self, num_features: int, num_classes: int) -> GNN:
+        """Build the model with freshly drawn weights.
+
+        Args:
+            num_features: Columns of the input.
+            num_classes: Columns of the output.
+
+        Returns:
+            The model.
+        """
+        return GNN(self, num_features, num_classes)
+
+    def convolution(self, in_width: int, out_width: int) -> GCNConv | SAGEConv:
+        """Build one layer."""
+        if self.model == "gcn":
+            return GCNConv(in_width, out_width)
+        return SAGEConv(in_width, out_width, aggregator=self.aggregator)
+
+
+class GNN(nn.Module):
+    """Convolutions with normalisation, ReLU, dropout, residuals and jumping knowledge.
+
+    Hidden layer: h' = dropout(relu(norm(conv(h) [+ residual(h)]))). Without jumping knowledge the
+    last convolution gives the classes; with it, a linear layer reads all hidden layers.
+
+    Args:
+        config: The shape of the model.
+        num_features: Columns of the input.
+        num_classes: Columns of the output.
+
+    References:
+        Xu et al., "Representation Learning on Graphs with Jumping Knowledge Networks", ICML 2018.
+    """
+
+    def __init__(self, config: ModelConfig, num_features: int, num_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        jumps = config.jumping != "none"
+        num_hidden = config.layers if jumps else config.layers - 1
+        widths = [num_features] + [config.hidden] * num_hidden
+        pairs = list(pairwise(widths))
+        self.hidden = nn.ModuleList(config.convolution(*pair) for pair in pairs)
+        self.norms = nn.ModuleList(_norm(config.norm, config.hidden) for _ in pairs)
+        self.residuals = nn.ModuleList(
+            Linear(*pair, bias=False) if config.residual and pair[0] != pair[1] else nn.Identity()
+            for pair in pairs
+        )
+        self.last: nn.Module
+        if jumps:
+            read = config.hidden * (num_hidden if config.jumping == "cat" else 1)
+            self.last = Linear(read, num_classes)
+        else:
+            self.last = config.convolution(widths[-1], num_classes)
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Draw all weights of linear maps again; biases and norms start the same anyway.
+
+        Args:
+            generator: Where random numbers come from, so that a seed fixes the weights whatever
+                else draws numbers in this process.
+        """
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.reset_parameters(generator)
+
+    def forward(self, graph: LocalGraph, features: Rows) -> Tensor:
+        """Return (num_rows, num_classes) scores before softmax or sigmoid.
+
+        Args:
+            graph: A whole graph or a part.
+            features: (num_rows, num_features), dense or sparse.
+        """
+        rows = self._dropout(graph, features, self.config.input_dropout)
+        outputs = []
+        for conv, norm, residual in zip(self.hidden, self.norms, self.residuals, strict=True):
+            result = conv(graph, rows)
+            if self.config.residual:
+                result = result + dense(residual(rows))
+            if not isinstance(norm, nn.Identity):
+                result = norm(graph, result)
+            rows = self._dropout(graph, torch.relu(result), self.config.dropout)
+            outputs.append(dense(rows))
+        if self.config.jumping == "cat":
+            return self.last(torch.cat(outputs, dim=1))  # type: ignore[no-any-return]
+        if self.config.jumping == "max":
+            return self.last(torch.stack(outputs).amax(dim=0))  # type: ignore[no-any-return]
+        return self.last(graph, rows)  # type: ignore[no-any-return]
+
+    def _dropout(self, graph: LocalGraph, rows: Rows, probability: float) -> Rows:
+        if not self.training or probability == 0:
+            return rows
+        return graph.dropout(rows, probability)
+
+
+def _norm(name: NormName, width: int) -> nn.Module:
+    if name == "batch":
+        return BatchNorm(width)
+    return LayerNorm(width) if name == "layer" else nn.Identity()

@@ -1,0 +1,72 @@
+"""GraphSAGE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from torch import nn
+
+from distgnn.nn.linear import Linear, dense
+from distgnn.ops import SparseRows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.graph import LocalGraph
+    from distgnn.ops import Rows
+
+Aggregator = Literal["mean", "gcn", "max"]
+
+
+class SAGEConv(nn.Module):
+    """GraphSAGE convolution.
+
+    mean, max: h'_v = W_root h_v + W_neighbour reduce over in-neighbours u of h_u + b.
+    gcn: h'_v = W_neighbour (h_v + sum over in-neighbours u of h_u) / (in-degree + 1) + b.
+
+    Args:
+        in_width: Columns of the input.
+        out_width: Columns of the output.
+        aggregator: One of the three.
+
+    Shapes:
+        input (num_rows, in_width), output (num_rows, out_width).
+
+    Raises:
+        ValueError: If the aggregator is another.
+
+    References:
+        Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS
+        2017, section 3.3.
+    """
+
+    def __init__(self, in_width: int, out_width: int, *, aggregator: Aggregator = "mean") -> None:
+        super().__init__()
+        if aggregator not in get_args(Aggregator):
+            raise ValueError(f"aggregator must be mean, gcn or max, got '{aggregator}'")
+        self.aggregator = aggregator
+        self.neighbour = Linear(in_width, out_width)
+        self.root = None if aggregator == "gcn" else Linear(in_width, out_width, bias=False)
+
+    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
+        """Apply the convolution; where the mathematics allows, the narrower width travels."""
+        if self.root is None:
+            return self._linear_reduce(graph, rows)
+        own: Tensor = self.root(rows)
+        if self.aggregator == "mean":
+            return own + self._linear_reduce(graph, rows)
+        neighbours: Tensor = self.neighbour(graph.aggregate(dense(rows), "max"))
+        return own + neighbours
+
+    def _linear_reduce(self, graph: LocalGraph, rows: Rows) -> Tensor:
+        """Reduce and map, in the cheaper order; a mean commutes with the map, not its bias."""
+        layer = self.neighbour
+        if isinstance(rows, SparseRows) or layer.in_width > layer.out_width:
+            reduced = self._reduce(graph, layer.multiply(rows))
+            return reduced if layer.bias is None else reduced + layer.bias
+        return layer(self._reduce(graph, rows))  # type: ignore[no-any-return]
+
+    def _reduce(self, graph: LocalGraph, rows: Tensor) -> Tensor:
+        if self.aggregator == "mean":
+            return graph.aggregate(rows, "mean")
+        return (graph.aggregate(rows) + rows) / (graph.in_degree.to(rows.dtype) + 1)
