@@ -1,0 +1,245 @@
+"""From an assignment to what each rank loads: clones, local CSR, and who sends what to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.halo import Slots, distinct_slots, group_by_part
+
+MAX_CLONES = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Part:
+    """What one rank loads. Every array is C-contiguous and may be memory-mapped.
+
+    Clones are numbered roots first, then leaves; a local id is a row in that order.
+    """
+
+    part: int
+    """Number of this part."""
+    num_parts: int
+    """Number of parts of the partition."""
+    num_roots: int
+    """Vertices that this part owns."""
+    num_leaves: int
+    """Clones of vertices that other parts own."""
+    global_id: NDArray[np.int64]
+    """(num_clones,) int64. Roots ascending, then leaves by (part of their root, global id)."""
+    indptr: NDArray[np.int64]
+    """(num_clones + 1,) int64. CSR by destination clone."""
+    indices: NDArray[np.int32]
+    """(num_edges,) int32. Source clone of each in-edge, ascending inside a row."""
+    t_indptr: NDArray[np.int64]
+    """(num_clones + 1,) int64. The transpose: CSR by source clone."""
+    t_indices: NDArray[np.int32]
+    """(num_edges,) int32. Destination clone of each out-edge, ascending inside a row."""
+    t_edge: NDArray[np.int64]
+    """(num_edges,) int64. Position in `indices` of each edge of the transpose."""
+    edge_weight: NDArray[np.float32] | None
+    """(num_edges,) float32, in the order of `indices`."""
+    leaf_counts: NDArray[np.int64]
+    """(num_parts,) int64. Leaves per part of their root; 0 for this part."""
+    is_reading: NDArray[np.bool_]
+    """(num_leaves,) bool. The part has edges out of the leaf: it needs the root's row."""
+    is_writing: NDArray[np.bool_]
+    """(num_leaves,) bool. The part has edges into the leaf: it makes a partial."""
+    send_counts: NDArray[np.int64]
+    """(num_parts,) int64. Roots whose rows go to reading leaves on each part."""
+    send_rows: NDArray[np.int32]
+    """(sum of send_counts,) int32. Those roots, part by part, in the order of the leaves there."""
+    reduce_counts: NDArray[np.int64]
+    """(num_parts,) int64. Roots that get partials from writing leaves on each part."""
+    reduce_rows: NDArray[np.int32]
+    """(sum of reduce_counts,) int32. Those roots, part by part, in the order of the leaves."""
+    in_degree: NDArray[np.int64]
+    """(num_clones,) int64. In the whole graph; duplicates and self-loops count."""
+    out_degree: NDArray[np.int64]
+    """(num_clones,) int64. In the whole graph; duplicates and self-loops count."""
+    self_loops: NDArray[np.int32]
+    """(num_roots,) int32. Self-loop edges of the vertex in the whole graph."""
+    features: NDArray[np.float32] | sp.csr_matrix | None
+    """(num_roots, num_features) float32, dense or CSR."""
+    labels: NDArray[np.int64] | NDArray[np.uint8] | None
+    """(num_roots,) int64 with -1 for unlabelled, or (num_roots, num_classes) uint8."""
+    train_mask: NDArray[np.bool_] | None
+    """(num_splits, num_roots) bool."""
+    val_mask: NDArray[np.bool_] | None
+    """(num_splits, num_roots) bool."""
+    test_mask: NDArray[np.bool_] | None
+    """(num_splits, num_roots) bool."""
+    vertex_id: NDArray[np.int64] | NDArray[np.str_] | None
+    """(num_roots,) int64 or str. Ids in the source, when they are not 0, 1, 2, ..."""
+
+    @property
+    def num_clones(self) -> int:
+        """Roots and leaves together."""
+        return self.num_roots + self.num_leaves
+
+    @property
+    def num_edges(self) -> int:
+        """Edges that live on this part."""
+        return int(self.indices.size)
+
+
+def build_parts(graph: Graph, assignment: Assignment) -> Iterator[Part]:
+    """Build the parts one at a time; only the part just yielded is held.
+
+    Args:
+        graph: The whole graph.
+        assignment: Its edges' and roots' parts.
+
+    Returns:
+        The parts in order, each built when it is asked for.
+
+    Raises:
+        InputError: If the assignment is of another graph or a part has too many clones.
+    """
+    assignment.check_graph(graph)
+    builder = _Builder(graph, assignment)
+    return map(builder.build, range(assignment.num_parts))
+
+
+@dataclass(frozen=True)
+class _Csr:
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    edge: NDArray[np.int64]
+
+
+class _Builder:
+    """What all parts need of the whole graph, computed once."""
+
+    def __init__(self, graph: Graph, assignment: Assignment) -> None:
+        num_vertices, num_parts = graph.num_vertices, assignment.num_parts
+        self.graph = graph
+        self.num_parts = num_parts
+        self.root_part = assignment.root_part
+        self.edge_order, self.edge_start = group_by_part(assignment.edge_part, num_parts)
+        self.root_order, self.root_start = group_by_part(assignment.root_part, num_parts)
+        self.root_row = _rank_in_group(self.root_order, self.root_start)
+        self.in_degree = np.bincount(graph.dst, minlength=num_vertices).astype(np.int64)
+        self.out_degree = np.bincount(graph.src, minlength=num_vertices).astype(np.int64)
+        loops = np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices)
+        self.self_loops = loops.astype(np.int32)
+        self.readers = self._by_owner(graph.src, assignment.edge_part)
+        self.writers = self._by_owner(graph.dst, assignment.edge_part)
+        # Local ids of the part in progress; entries of vertices that are not there are stale.
+        self.local_id = np.empty(num_vertices, np.int32)
+
+    def _by_owner(
+        self, vertex: NDArray[np.int64], edge_part: NDArray[np.int32]
+    ) -> tuple[Slots, NDArray[np.int64]]:
+        """Leaves by (root's part, leaf's part, vertex), and where each root's part begins."""
+        slots = distinct_slots(vertex, edge_part, self.graph.num_vertices)
+        leaves = slots.away_from(self.root_part)
+        order, start = group_by_part(self.root_part[leaves.vertex], self.num_parts)
+        return Slots(leaves.vertex[order], leaves.part[order]), start
+
+    def _rows_for(
+        self, owned: tuple[Slots, NDArray[np.int64]], part: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Counts per peer and the root rows that peers' leaves mirror, in the leaves' order."""
+        slots, start = owned
+        mine = slice(start[part], start[part + 1])
+        counts = np.bincount(slots.part[mine], minlength=self.num_parts).astype(np.int64)
+        return counts, self.root_row[slots.vertex[mine]]
+
+    def _clones(
+        self, part: int, src: NDArray[np.int64], dst: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        roots = self.root_order[self.root_start[part] : self.root_start[part + 1]]
+        present = np.unique(np.concatenate([src, dst]))
+        leaves = present[self.root_part[present] != part]
+        leaves = leaves[np.argsort(self.root_part[leaves], kind="stable")]
+        if roots.size + leaves.size > MAX_CLONES:
+            raise InputError(
+                f"part {part} has {roots.size + leaves.size} clones, but row numbers are 32-bit "
+                f"and allow {MAX_CLONES}; use more parts"
+            )
+        return roots, leaves
+
+    def build(self, part: int) -> Part:
+        """Build one part."""
+        graph = self.graph
+        edges = self.edge_order[self.edge_start[part] : self.edge_start[part + 1]]
+        src, dst = graph.src[edges], graph.dst[edges]
+        roots, leaves = self._clones(part, src, dst)
+        clones = np.concatenate([roots, leaves])
+        self.local_id[clones] = np.arange(clones.size, dtype=np.int32)
+        csr = _csr(self.local_id[dst], self.local_id[src], clones.size)
+        rows = np.repeat(np.arange(clones.size, dtype=np.int32), np.diff(csr.indptr))
+        transpose = _csr(csr.indices, rows, clones.size)
+        send_counts, send_rows = self._rows_for(self.readers, part)
+        reduce_counts, reduce_rows = self._rows_for(self.writers, part)
+        weight = graph.edge_weight
+        return Part(
+            part=part,
+            num_parts=self.num_parts,
+            num_roots=int(roots.size),
+            num_leaves=int(leaves.size),
+            global_id=clones,
+            indptr=csr.indptr,
+            indices=csr.indices,
+            t_indptr=transpose.indptr,
+            t_indices=transpose.indices,
+            t_edge=transpose.edge,
+            edge_weight=None if weight is None else weight[edges[csr.edge]],
+            leaf_counts=np.bincount(self.root_part[leaves], minlength=self.num_parts).astype(
+                np.int64
+            ),
+            is_reading=np.diff(transpose.indptr)[roots.size :] > 0,
+            is_writing=np.diff(csr.indptr)[roots.size :] > 0,
+            send_counts=send_counts,
+            send_rows=send_rows,
+            reduce_counts=reduce_counts,
+            reduce_rows=reduce_rows,
+            in_degree=self.in_degree[clones],
+            out_degree=self.out_degree[clones],
+            self_loops=self.self_loops[roots],
+            **_vertex_data(graph, roots),
+        )
+
+
+def _vertex_data(graph: Graph, roots: NDArray[np.int64]) -> dict[str, Any]:
+    """Rows of everything the graph knows per vertex, for the roots of one part."""
+    masks = {
+        name: None if mask is None else np.ascontiguousarray(mask[:, roots])
+        for name, mask in (
+            ("train_mask", graph.train_mask),
+            ("val_mask", graph.val_mask),
+            ("test_mask", graph.test_mask),
+        )
+    }
+    return {
+        "features": None if graph.features is None else graph.features[roots],
+        "labels": None if graph.labels is None else graph.labels[roots],
+        "vertex_id": None if graph.vertex_id is None else graph.vertex_id[roots],
+        **masks,
+    }
+
+
+def _rank_in_group(order: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Position of every item inside its own group, from the output of group_by_part."""
+    position = np.arange(order.size) - np.repeat(start[:-1], np.diff(start))
+    rank = np.empty(order.size, np.int32)
+    rank[order] = position
+    return rank
+
+
+def _csr(row: NDArray[np.int32], column: NDArray[np.int32], num_rows: int) -> _Csr:
+    """Sort edges by (row, column, position); `edge` is the position each one came from."""
+    key = row.astype(np.int64) * num_rows + column
+    edge = np.argsort(key, kind="stable")
+    indptr = np.zeros(num_rows + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=num_rows), out=indptr[1:])
+    return _Csr(indptr, np.ascontiguousarray(column[edge], np.int32), edge)

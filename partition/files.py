@@ -1,0 +1,119 @@
+"""Array files that are written with a checksum and opened with a check."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.partition.manifest import FileRecord
+
+CHUNK_BYTES = 1 << 20
+REMEDY = "partition the graph again or copy the directory again"
+
+
+class _HashingWriter:
+    """A file that counts and hashes what passes through, so that nothing is read back."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self._hash.update(data)
+        self._bytes += len(data)
+        return self._file.write(data)
+
+    def record(self) -> FileRecord:
+        return FileRecord(self._bytes, self._hash.hexdigest())
+
+
+def write_array(path: Path, array: NDArray[Any]) -> FileRecord:
+    """Write one array in the .npy format and force it to disk.
+
+    Args:
+        path: File to create.
+        array: Array without Python objects.
+
+    Returns:
+        Size and checksum of the file.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    with path.open("wb") as file:
+        writer = _HashingWriter(file)
+        np.lib.format.write_array(writer, np.ascontiguousarray(array), allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return writer.record()
+
+
+def open_array(path: Path, record: FileRecord, *, verify: bool) -> NDArray[Any]:
+    """Map an array into memory, copy-on-write, after checking the file.
+
+    Args:
+        path: File to open.
+        record: Size and checksum that the file must have.
+        verify: Whether to read the whole file for its checksum; the size is always checked.
+
+    Returns:
+        The array, C-contiguous. Writing to it leaves the file alone.
+
+    Raises:
+        InputError: If the file is missing, truncated, altered or no array.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise InputError(
+            f"file {str(path)!r} of the partition cannot be read: {error.strerror}; {REMEDY}"
+        ) from error
+    if size != record.bytes:
+        raise InputError(
+            f"file {str(path)!r} has {size} bytes, but the manifest says {record.bytes}; {REMEDY}"
+        )
+    try:
+        if verify and _sha256(path) != record.sha256:
+            raise InputError(
+                f"file {str(path)!r} was altered: its sha256 is not that of the manifest; {REMEDY}"
+            )
+        array = np.lib.format.open_memmap(path, mode="c")
+    except (ValueError, OSError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"file {str(path)!r} is not a plain .npy array; {REMEDY}") from error
+    if not array.flags.c_contiguous:
+        raise InputError(f"file {str(path)!r} is not stored row by row; {REMEDY}")
+    # A plain view: memmap's own class would make every slice and sum of it a memmap too.
+    return array.view(np.ndarray)
+
+
+def sync_directory(path: Path) -> None:
+    """Force the names in a directory to disk, so that a rename survives a crash.
+
+    Args:
+        path: The directory.
+
+    Raises:
+        OSError: If the directory cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,70 @@
+"""Slots: the distinct (vertex, part) pairs that a set of edges touches.
+
+A reading leaf is a slot of the edges' sources, a writing leaf one of their destinations, where the
+part is not the root's. Quality, root placement and build all count the same slots, here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """Distinct (vertex, part) pairs, sorted by part, then vertex."""
+
+    vertex: NDArray[np.int64]
+    """(num_slots,) int64."""
+    part: NDArray[np.int64]
+    """(num_slots,) int64."""
+
+    def away_from(self, root_part: NDArray[np.int32]) -> Slots:
+        """Keep the slots that are not at their vertex's root, which are the ones rows travel for.
+
+        Args:
+            root_part: (num_vertices,) int32.
+
+        Returns:
+            The leaves among the slots, in the same order.
+        """
+        is_leaf = root_part[self.vertex] != self.part
+        return Slots(self.vertex[is_leaf], self.part[is_leaf])
+
+
+def distinct_slots(vertex: NDArray[np.int64], part: NDArray[np.int32], num_vertices: int) -> Slots:
+    """Reduce (vertex, part) pairs to the distinct ones.
+
+    Args:
+        vertex: (num_pairs,) int64.
+        part: (num_pairs,) int32.
+        num_vertices: More than any vertex; num_vertices times the number of parts fits int64.
+
+    Returns:
+        The pairs without repetition, sorted by part, then vertex.
+    """
+    key = np.unique(part.astype(np.int64) * num_vertices + vertex)
+    return Slots(key % num_vertices, key // num_vertices)
+
+
+def group_by_part(
+    part: NDArray[np.int32], num_parts: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Order items by part, keeping the order inside a part.
+
+    Args:
+        part: (num_items,) int32 in [0, num_parts).
+        num_parts: Number of parts.
+
+    Returns:
+        order: (num_items,) int64, the items of part 0, then those of part 1, ...
+        start: (num_parts + 1,) int64, where each part begins in `order`.
+    """
+    # NumPy sorts 16-bit keys by radix, in linear time.
+    key = part.astype(np.uint16) if num_parts <= 1 << 16 else part
+    order = np.argsort(key, kind="stable")
+    start = np.zeros(num_parts + 1, np.int64)
+    np.cumsum(np.bincount(part, minlength=num_parts), out=start[1:])
+    return order, start

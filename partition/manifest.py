@@ -1,0 +1,188 @@
+"""The typed content of a partition directory's manifest.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from distgnn.datasets.errors import InputError
+from distgnn.partition.quality import Estimate, Quality, estimate
+
+FORMAT = "distgnn-partition"
+FORMAT_VERSION = 1
+
+_FILE_NAME = re.compile(r"part-[0-9]{4,}/[a-z_]+\.npy")
+_REMEDY = "partition the graph again"
+
+
+@dataclass(frozen=True)
+class PartCounts:
+    """Sizes of one part."""
+
+    num_roots: int
+    num_leaves: int
+    num_edges: int
+    feature_nnz: int
+    """Stored entries of sparse features; 0 when they are dense or absent."""
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """Size and checksum of one file."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a partition directory holds and how it was made."""
+
+    format: str = FORMAT
+    format_version: int = FORMAT_VERSION
+    name: str
+    """Name of the graph."""
+    num_parts: int
+    num_vertices: int
+    num_edges: int
+    num_features: int
+    has_sparse_features: bool
+    num_classes: int
+    class_names: tuple[str, ...]
+    """Name of each class, or nothing where the source numbers them."""
+    is_multilabel: bool
+    has_labels: bool
+    num_splits: int
+    num_train: tuple[int, ...]
+    """(num_splits,) training vertices of the whole graph, all with labels."""
+    method: str
+    options: Mapping[str, Any]
+    seed: int
+    source: str
+    source_checksum: str
+    quality: Mapping[str, Any]
+    """What `Quality.to_json` gives."""
+    parts: tuple[PartCounts, ...]
+    files: Mapping[str, FileRecord]
+    """Every file, by its path relative to the directory."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Turn into plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Any) -> Manifest:
+        """Check and read parsed JSON.
+
+        Args:
+            values: The parsed content of a manifest.json.
+
+        Returns:
+            The manifest.
+
+        Raises:
+            InputError: If it is no manifest of this format version, lacks a field, or holds a
+                value of the wrong kind. The message names the field, the caller adds the file.
+        """
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            raise InputError(f"it is not a {FORMAT} manifest; {_REMEDY}")
+        if values.get("format_version") != FORMAT_VERSION:
+            raise InputError(
+                f"it has format_version {values.get('format_version')!r}, but this version of "
+                f"distgnn reads {FORMAT_VERSION}; {_REMEDY}"
+            )
+        for field in fields(cls):
+            if field.name not in values:
+                raise InputError(f"it lacks {field.name!r}; {_REMEDY}")
+            if not _is_kind(values[field.name], _KINDS[str(field.type)]):
+                raise InputError(f"its {field.name!r} is not of type {field.type}; {_REMEDY}")
+            if field.name.startswith("num_") and isinstance(values[field.name], int):
+                _integers(field.name, [values[field.name]])
+        known = {field.name: values[field.name] for field in fields(cls)}
+        known["class_names"] = _names(values["class_names"], values["num_classes"])
+        known["num_train"] = _integers("num_train", values["num_train"])
+        known["parts"] = _part_counts(values["parts"], values["num_parts"])
+        known["files"] = _file_records(values["files"])
+        return cls(**known)
+
+    def estimate(self, layer_widths: Sequence[int]) -> Estimate:
+        """Estimate bytes per epoch and memory per rank; see `quality.estimate`.
+
+        Args:
+            layer_widths: (num_layers,) width of the rows that each aggregation takes.
+
+        Returns:
+            The estimate, with this partition's features.
+
+        Raises:
+            InputError: If a width is not positive or the quality is incomplete.
+        """
+        nnz = [part.feature_nnz for part in self.parts] if self.has_sparse_features else None
+        return estimate(
+            Quality.from_json(self.quality),
+            layer_widths,
+            num_features=self.num_features,
+            feature_nnz=nnz,
+        )
+
+
+_KINDS: dict[str, type] = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "tuple[int, ...]": list,
+    "tuple[str, ...]": list,
+    "tuple[PartCounts, ...]": list,
+    "Mapping[str, Any]": dict,
+    "Mapping[str, FileRecord]": dict,
+}
+
+
+def _is_kind(value: Any, kind: type) -> bool:
+    # bool is a subclass of int, but true is no count.
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def _integers(name: str, values: Sequence[Any]) -> tuple[int, ...]:
+    if not all(_is_kind(value, int) and value >= 0 for value in values):
+        raise InputError(f"its {name!r} holds something that is no count; {_REMEDY}")
+    return tuple(values)
+
+
+def _names(values: Sequence[Any], num_classes: int) -> tuple[str, ...]:
+    if not all(isinstance(name, str) for name in values) or len(values) not in (0, num_classes):
+        raise InputError(f"its 'class_names' are not {num_classes} names; {_REMEDY}")
+    return tuple(values)
+
+
+def _part_counts(values: Sequence[Any], num_parts: int) -> tuple[PartCounts, ...]:
+    names = [field.name for field in fields(PartCounts)]
+    if len(values) != num_parts or not all(
+        isinstance(value, dict) and set(value) == set(names) for value in values
+    ):
+        raise InputError(
+            f"its 'parts' does not give {', '.join(names)} of {num_parts} parts; {_REMEDY}"
+        )
+    return tuple(
+        PartCounts(*_integers("parts", [value[name] for name in names])) for value in values
+    )
+
+
+def _file_records(values: Mapping[str, Any]) -> dict[str, FileRecord]:
+    for path, record in values.items():
+        if _FILE_NAME.fullmatch(path) is None:
+            raise InputError(
+                f"it names the file {path!r}, which is not of the form part-0000/name.npy; "
+                f"{_REMEDY}"
+            )
+        if (
+            not isinstance(record, dict)
+            or not _is_kind(record.get("bytes"), int)
+            or not isinstance(record.get("sha256"), str)
+        ):
+            raise InputError(f"it lacks the size or the checksum of {path!r}; {_REMEDY}")
+    return {path: FileRecord(record["bytes"], record["sha256"]) for path, record in values.items()}

@@ -1,0 +1,205 @@
+"""METIS roots, then the edges between parts by minimum vertex cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymetis
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.cover import place_edges
+from distgnn.partition.rebalance import Adjacency, rebalance
+
+# pymetis passes one vertex weight, so edges and vertices share it. Over five real graphs at 2, 4
+# and 8 parts, shares of 0.5, 0.65 and 0.8 gave halos within 1 %; 0.65 left the least to rebalance.
+EDGE_SHARE = 0.65
+# Units of the mean vertex weight: METIS weights are integers.
+WEIGHT_SCALE = 1000
+# Rounds of cover and rebalance; more than two were seldom needed.
+MAX_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Largest part over the mean that an assignment should keep, where the graph allows it."""
+
+    edges: float
+    vertices: float
+
+
+def assign(
+    graph: Graph,
+    num_parts: int,
+    *,
+    seed: int = 0,
+    objective: str = "volume",
+    edge_balance: float = 1.1,
+    vertex_balance: float = 1.25,
+) -> Assignment:
+    """Assign roots by METIS and edges by minimum vertex cover.
+
+    The cover decides where edges live, so it can unbalance what METIS balanced; then vertices move
+    once more and the cover is taken again.
+
+    Args:
+        graph: The graph. Its direction, self-loops and parallel edges are no obstacle.
+        num_parts: At least 1.
+        seed: Seed of METIS.
+        objective: "volume" (rows that travel) or "cut" (edges cut; faster, a larger halo).
+        edge_balance: Largest part's edges over the mean that is aimed at.
+        vertex_balance: Largest part's roots over the mean that is aimed at.
+
+    Returns:
+        The assignment.
+
+    Raises:
+        InputError: If the objective is unknown or a balance is below 1.
+
+    References:
+        Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
+        graphs", SIAM J. Scientific Computing 1998.
+    """
+    balance = Balance(edge_balance, vertex_balance)
+    adjacency = undirected(graph)
+    roots = metis_roots(
+        graph, num_parts, adjacency=adjacency, seed=seed, objective=objective, balance=balance
+    )
+    edge_part = place_edges(graph, roots, num_parts, edge_balance=edge_balance)
+    best = Assignment(num_parts, edge_part, roots)
+    for _ in range(MAX_ROUNDS - 1):
+        guests = _guest_edges(graph, roots, edge_part, num_parts)
+        if _largest_over_mean(edge_part, num_parts) <= balance.edges:
+            break
+        roots = _rebalanced(adjacency, roots, balance, guests)
+        edge_part = place_edges(graph, roots, num_parts, edge_balance=edge_balance)
+        if _largest_over_mean(edge_part, num_parts) < _largest_over_mean(best.edge_part, num_parts):
+            best = Assignment(num_parts, edge_part, roots)
+    return best
+
+
+def metis_roots(
+    graph: Graph,
+    num_parts: int,
+    *,
+    adjacency: Adjacency,
+    seed: int,
+    objective: str,
+    balance: Balance,
+) -> NDArray[np.int32]:
+    """Partition the vertices by METIS, in balance of edges and of vertices.
+
+    Args:
+        graph: The graph.
+        num_parts: At least 1.
+        adjacency: What `undirected` makes of the graph.
+        seed: Seed of METIS.
+        objective: "volume" or "cut".
+        balance: What to aim at.
+
+    Returns:
+        (num_vertices,) int32. Part of each vertex's root; parts may be empty.
+
+    Raises:
+        InputError: If the objective is unknown or a balance is below 1.
+    """
+    objectives = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
+    if objective not in objectives:
+        raise InputError(
+            f"unknown METIS objective {objective!r}; choose one of {', '.join(objectives)}"
+        )
+    for name, value in (("edge_balance", balance.edges), ("vertex_balance", balance.vertices)):
+        if value < 1.0:
+            raise InputError(f"{name} must be at least 1, got {value}; 1 is perfect balance")
+    if num_parts == 1:
+        return np.zeros(graph.num_vertices, np.int32)
+    degree = _degree(adjacency)
+    options = pymetis.Options()
+    # The C library treats the seeds 0 and 1 alike and looks at 32 bits.
+    options.seed = seed % (2**31 - 1) + 1
+    # The objective is the one option of METIS that pymetis gives no name.
+    options._set(int(pymetis.OptionKey.OBJTYPE), int(objectives[objective]))
+    # METIS weighs the volume by vertices, not by edges: parallel edges move one row.
+    weights: dict[str, Any] = {} if objective == "volume" else {"eweights": adjacency.weight}
+    _, parts = pymetis.part_graph(
+        num_parts,
+        adjacency=pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
+        vweights=_vertex_weights(degree),
+        recursive=False,
+        options=options,
+        **weights,
+    )
+    roots = np.asarray(parts).astype(np.int32)
+    return _rebalanced(adjacency, roots, balance, np.zeros(num_parts))
+
+
+def undirected(graph: Graph) -> Adjacency:
+    """Make the simple undirected graph that METIS takes.
+
+    Args:
+        graph: Any graph.
+
+    Returns:
+        Its adjacency without self-loops; parallel and opposite edges are merged into weights.
+    """
+    is_link = graph.src != graph.dst
+    src, dst = graph.src[is_link], graph.dst[is_link]
+    one_way = sp.coo_matrix(
+        (np.ones(src.size, np.int64), (src, dst)), shape=(graph.num_vertices,) * 2
+    ).tocsr()
+    both_ways = (one_way + one_way.T).tocsr()
+    both_ways.sort_indices()
+    return Adjacency(
+        both_ways.indptr.astype(np.int64), both_ways.indices.astype(np.int64), both_ways.data
+    )
+
+
+def _degree(adjacency: Adjacency) -> NDArray[np.int64]:
+    """(num_vertices,) edges of either direction at each vertex, self-loops apart."""
+    running = np.concatenate([[0], np.cumsum(adjacency.weight)])
+    return np.diff(running[adjacency.indptr])
+
+
+def _vertex_weights(degree: NDArray[np.int64]) -> NDArray[np.int64]:
+    mean = max(float(degree.mean()), 1.0)
+    weight = WEIGHT_SCALE * (EDGE_SHARE * degree / mean + 1.0 - EDGE_SHARE)
+    return np.maximum(weight.astype(np.int64), 1)
+
+
+def _rebalanced(
+    adjacency: Adjacency,
+    roots: NDArray[np.int32],
+    balance: Balance,
+    guest_edges: NDArray[np.float64],
+) -> NDArray[np.int32]:
+    """Keep roots and half of their edges, plus the guests of each part, below the limits."""
+    num_parts = guest_edges.size
+    half_degree = _degree(adjacency) / 2.0
+    size = np.stack([np.ones_like(half_degree), half_degree], axis=1)
+    mean = np.maximum(size.sum(axis=0) / num_parts, 1.0)
+    limit = np.maximum(mean * [balance.vertices, balance.edges], np.ceil(mean))
+    fixed = np.stack([np.zeros_like(guest_edges), guest_edges], axis=1)
+    return rebalance(adjacency, roots, size, limit, fixed)
+
+
+def _guest_edges(
+    graph: Graph, roots: NDArray[np.int32], edge_part: NDArray[np.int32], num_parts: int
+) -> NDArray[np.float64]:
+    """Edges of each part beyond half of those at its roots; negative where others host them."""
+    is_link = graph.src != graph.dst
+    counts = [
+        np.bincount(parts[is_link], minlength=num_parts)
+        for parts in (edge_part, roots[graph.src], roots[graph.dst])
+    ]
+    guests: NDArray[np.float64] = counts[0] - (counts[1] + counts[2]) / 2.0
+    return guests
+
+
+def _largest_over_mean(part: NDArray[np.int32], num_parts: int) -> float:
+    counts = np.bincount(part, minlength=num_parts)
+    return float(counts.max()) * num_parts / max(part.size, 1)

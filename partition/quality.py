@@ -1,0 +1,209 @@
+"""What a partition costs: rows moved, balance, and bytes and memory for given layer widths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.halo import Slots, distinct_slots
+
+FLOAT_BYTES = 4
+# CSR of features: a float32 value and an int32 column per stored entry.
+SPARSE_ENTRY_BYTES = 8
+# Both directions: two int32 neighbours and the int64 position of the transpose.
+EDGE_BYTES = 16
+# Both directions: two int64 row pointers.
+CLONE_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Quality:
+    """Counts of a partition. A balance is the largest part over the mean; 1 is perfect."""
+
+    replication_factor: float
+    """Clones over vertices."""
+    halo_rows: int
+    """Reading leaves plus writing leaves: rows one layer moves in one direction of the pass."""
+    halo_rows_at_destination: int
+    """The same with these roots and every edge at its destination's root (an edge cut)."""
+    edge_balance: float
+    """Of edges."""
+    vertex_balance: float
+    """Of roots."""
+    clone_balance: float
+    """Of roots and leaves."""
+    train_balance: float
+    """Of training roots, in the worst split; 1 when there are none."""
+    num_edges: NDArray[np.int64]
+    """(num_parts,) int64."""
+    num_roots: NDArray[np.int64]
+    """(num_parts,) int64."""
+    num_leaves: NDArray[np.int64]
+    """(num_parts,) int64."""
+    read_rows: NDArray[np.int64]
+    """(num_parts, num_parts) int64. [p][q]: rows from roots on p to reading leaves on q."""
+    write_rows: NDArray[np.int64]
+    """(num_parts, num_parts) int64. [p][q]: rows from writing leaves on p to roots on q."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Turn into plain numbers and lists."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in values.items()
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Quality:
+        """Read back what `to_json` wrote.
+
+        Args:
+            values: A mapping with at least the fields of this class.
+
+        Returns:
+            The quality.
+
+        Raises:
+            InputError: If a field is missing.
+        """
+        missing = [field.name for field in fields(cls) if field.name not in values]
+        if missing:
+            raise InputError(f"quality lacks {', '.join(missing)}; partition the graph again")
+        known: dict[str, Any] = {}
+        for field in fields(cls):
+            value = values[field.name]
+            known[field.name] = np.asarray(value, np.int64) if isinstance(value, list) else value
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What training on a partition takes, by the formulas of `estimate`."""
+
+    halo_bytes_per_epoch: int
+    """Bytes of rows sent by all ranks together, forward and backward."""
+    memory_bytes: tuple[int, ...]
+    """Bytes on each rank, without the interpreter and the libraries."""
+
+
+def measure(graph: Graph, assignment: Assignment) -> Quality:
+    """Count what an assignment costs.
+
+    Args:
+        graph: The graph.
+        assignment: Parts of its edges and roots.
+
+    Returns:
+        The quality.
+
+    Raises:
+        InputError: If the assignment is of another graph.
+    """
+    assignment.check_graph(graph)
+    num_parts, num_vertices = assignment.num_parts, graph.num_vertices
+    root_part = assignment.root_part
+    readers = distinct_slots(graph.src, assignment.edge_part, num_vertices).away_from(root_part)
+    writers = distinct_slots(graph.dst, assignment.edge_part, num_vertices).away_from(root_part)
+    leaves = np.unique(np.concatenate([_key(readers, num_vertices), _key(writers, num_vertices)]))
+    at_destination = distinct_slots(graph.src, root_part[graph.dst], num_vertices)
+    num_edges = np.bincount(assignment.edge_part, minlength=num_parts)
+    num_roots = np.bincount(root_part, minlength=num_parts)
+    num_leaves = np.bincount(leaves // num_vertices, minlength=num_parts)
+    return Quality(
+        replication_factor=1.0 + leaves.size / num_vertices,
+        halo_rows=int(readers.vertex.size + writers.vertex.size),
+        halo_rows_at_destination=int(at_destination.away_from(root_part).vertex.size),
+        edge_balance=_balance(num_edges),
+        vertex_balance=_balance(num_roots),
+        clone_balance=_balance(num_roots + num_leaves),
+        train_balance=_train_balance(graph, assignment),
+        num_edges=num_edges.astype(np.int64),
+        num_roots=num_roots.astype(np.int64),
+        num_leaves=num_leaves.astype(np.int64),
+        read_rows=_pair_counts(root_part[readers.vertex], readers.part, num_parts),
+        write_rows=_pair_counts(writers.part, root_part[writers.vertex], num_parts),
+    )
+
+
+def estimate(
+    quality: Quality,
+    layer_widths: Sequence[int],
+    *,
+    num_features: int = 0,
+    feature_nnz: Sequence[int] | None = None,
+) -> Estimate:
+    """Estimate the traffic and the memory of synchronous float32 training.
+
+    For widths w_1..w_L of the rows that the aggregations take, and w_max the largest:
+    bytes per epoch = 2 * halo_rows * 4 * (w_1 + ... + w_L), for forward and backward. A layer that
+    exchanges nothing (a static input) is left out of the widths.
+    Memory of a rank = features (roots * num_features * 4, or 8 per stored entry)
+    + activations (2 * roots * 4 * (w_1 + ... + w_L): each layer keeps its input and its total)
+    + leaf buffers (2 * leaves * 4 * w_max: rows and partials of the layer in progress)
+    + both CSR directions (16 per edge, 16 per clone).
+
+    Args:
+        quality: Counts of the partition.
+        layer_widths: (num_layers,) width of the rows that each aggregation takes.
+        num_features: Width of dense features; 0 without features.
+        feature_nnz: (num_parts,) stored entries of sparse features, instead of num_features.
+
+    Returns:
+        Bytes per epoch and per rank.
+
+    Raises:
+        InputError: If a width is not positive.
+    """
+    if any(width < 1 for width in layer_widths):
+        raise InputError(
+            f"layer widths must be positive, got {list(layer_widths)}; leave unused layers out"
+        )
+    total_width = sum(layer_widths)
+    widest = max(layer_widths, default=0)
+    roots, leaves = quality.num_roots, quality.num_leaves
+    if feature_nnz is None:
+        features = roots * num_features * FLOAT_BYTES
+    else:
+        features = np.asarray(feature_nnz, np.int64) * SPARSE_ENTRY_BYTES
+    memory = (
+        features
+        + 2 * roots * FLOAT_BYTES * total_width
+        + 2 * leaves * FLOAT_BYTES * widest
+        + quality.num_edges * EDGE_BYTES
+        + (roots + leaves) * CLONE_BYTES
+    )
+    return Estimate(
+        halo_bytes_per_epoch=2 * quality.halo_rows * FLOAT_BYTES * total_width,
+        memory_bytes=tuple(int(value) for value in memory),
+    )
+
+
+def _train_balance(graph: Graph, assignment: Assignment) -> float:
+    if graph.train_mask is None:
+        return 1.0
+    return max(
+        _balance(np.bincount(assignment.root_part[mask], minlength=assignment.num_parts))
+        for mask in graph.train_mask
+    )
+
+
+def _balance(counts: NDArray[Any]) -> float:
+    total = int(counts.sum())
+    return float(counts.max()) * counts.size / total if total else 1.0
+
+
+def _key(slots: Slots, num_vertices: int) -> NDArray[np.int64]:
+    return slots.part * num_vertices + slots.vertex
+
+
+def _pair_counts(first: NDArray[Any], second: NDArray[Any], num_parts: int) -> NDArray[np.int64]:
+    pair = first.astype(np.int64) * num_parts + second
+    counts = np.bincount(pair, minlength=num_parts * num_parts).astype(np.int64)
+    return counts.reshape(num_parts, num_parts)

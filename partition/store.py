@@ -1,0 +1,361 @@
+"""The partition directory, the only contract between partitioning and training.
+
+`manifest.json` and one folder of .npy files per part. It is written under a temporary name and
+renamed when complete, and every file is checked when it is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.build import Part, build_parts
+from distgnn.partition.files import REMEDY, open_array, sync_directory, write_array
+from distgnn.partition.layout import (
+    MASKS,
+    SPARSE_FEATURES,
+    check_ranges,
+    part_arrays,
+    part_folder,
+    part_specs,
+    sparse_features,
+)
+from distgnn.partition.manifest import (
+    FORMAT,
+    FORMAT_VERSION,
+    FileRecord,
+    Manifest,
+    PartCounts,
+)
+from distgnn.partition.quality import Quality
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Manifest",
+    "Part",
+    "check_target",
+    "is_partition_directory",
+    "read_manifest",
+    "read_part",
+    "write",
+]
+
+MANIFEST_NAME = "manifest.json"
+
+
+def write(
+    directory: str | os.PathLike[str],
+    graph: Graph,
+    assignment: Assignment,
+    *,
+    method: str,
+    options: Mapping[str, Any],
+    seed: int,
+    quality: Quality,
+    overwrite: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Manifest:
+    """Build the parts and write them, one at a time, as a partition directory.
+
+    Args:
+        directory: Where to; its parent folders are made. An empty directory is used.
+        graph: The whole graph.
+        assignment: Parts of its edges and roots.
+        method: Partitioner that made the assignment, for the record.
+        options: Its options, JSON values, for the record.
+        seed: Its seed, for the record.
+        quality: What `quality.measure` says of the assignment.
+        overwrite: Whether an existing partition directory may be replaced.
+        progress: Called with one line of text after each part.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        InputError: If the directory exists and may not be replaced or cannot be written. Nothing
+            is left behind and an existing directory stays as it was.
+    """
+    target = Path(directory).absolute()
+    check_target(target, overwrite=overwrite)
+    assignment.check_graph(graph)
+    counts: list[PartCounts] = []
+    files: dict[str, FileRecord] = {}
+    with _complete_or_absent(target) as folder:
+        for part in build_parts(graph, assignment):
+            files.update(_write_part(folder, part))
+            counts.append(_counts(part))
+            if progress is not None:
+                progress(f"part {part.part + 1} of {part.num_parts}: {part.num_edges} edges")
+        # A Graph has labels for all that its masks select, so these are what the loss counts.
+        train = graph.train_mask
+        manifest = Manifest(
+            name=graph.name,
+            num_parts=assignment.num_parts,
+            num_vertices=graph.num_vertices,
+            num_edges=graph.num_edges,
+            num_features=graph.num_features,
+            has_sparse_features=sp.issparse(graph.features),
+            num_classes=graph.num_classes,
+            class_names=graph.class_names or (),
+            is_multilabel=graph.is_multilabel,
+            has_labels=graph.labels is not None,
+            num_splits=graph.num_splits,
+            num_train=() if train is None else tuple(int(count) for count in train.sum(axis=1)),
+            method=method,
+            options=dict(options),
+            seed=seed,
+            source=graph.source,
+            source_checksum=graph.checksum,
+            quality=quality.to_json(),
+            parts=tuple(counts),
+            files=files,
+        )
+        _write_manifest(folder / MANIFEST_NAME, manifest)
+    return manifest
+
+
+def check_target(directory: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Check that a partition directory may be written, before hours go into partitioning.
+
+    Args:
+        directory: Where the partition is to go.
+        overwrite: Whether an existing partition directory may be replaced.
+
+    Raises:
+        InputError: If something else is there, or a partition that may not be replaced, or the
+            place cannot be written.
+    """
+    target = Path(directory).absolute()
+    if target.is_symlink() or target.exists():
+        if is_partition_directory(target):
+            if not overwrite:
+                raise InputError(
+                    f"{str(target)!r} already holds a partition; allow overwriting or choose "
+                    "another directory"
+                )
+        elif target.is_symlink() or not target.is_dir() or any(target.iterdir()):
+            raise InputError(
+                f"{str(target)!r} exists and is not a partition directory, so it is left alone; "
+                "choose another directory"
+            )
+    ancestor = next(path for path in target.parents if path.exists())
+    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
+        raise InputError(
+            f"cannot write partition directory {str(target)!r}: {str(ancestor)!r} is not a "
+            "writable directory; choose another directory"
+        )
+
+
+def is_partition_directory(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path is a partition directory of any format version.
+
+    Args:
+        path: Any path.
+
+    Returns:
+        True if it is a directory with a manifest of a partition.
+    """
+    try:
+        values = json.loads((Path(path) / MANIFEST_NAME).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and values.get("format") == FORMAT
+
+
+def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
+    """Read and check the manifest of a partition directory.
+
+    Args:
+        directory: The partition directory.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        InputError: If it is missing, not JSON, of another format version or incomplete.
+    """
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise InputError(
+            f"there is no partition directory {str(folder)!r}; make one with distgnn partition"
+        )
+    path = folder / MANIFEST_NAME
+    try:
+        values = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(
+            f"{str(path)!r} cannot be read: {error.strerror}; give a partition directory, or "
+            "partition the graph again"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{str(path)!r} is not JSON: {error}; {REMEDY}") from error
+    try:
+        return Manifest.from_json(values)
+    except InputError as error:
+        raise InputError(f"{str(path)!r} cannot be used: {error}") from error
+
+
+def read_part(
+    directory: str | os.PathLike[str],
+    part: int,
+    *,
+    verify: bool = True,
+    manifest: Manifest | None = None,
+) -> Part:
+    """Map one part into memory; no file of another part is touched.
+
+    Args:
+        directory: The partition directory.
+        part: Number of the part.
+        verify: Whether to read every file of the part once, for its checksum and the range of its
+            row numbers. Sizes, dtypes and shapes are always checked.
+        manifest: The manifest, if it was already read.
+
+    Returns:
+        The part. Its arrays are mapped copy-on-write: writing to them leaves the files alone.
+
+    Raises:
+        InputError: If there is no such part or one of its files is missing, truncated, altered,
+            of the wrong dtype or shape, or outside the directory.
+    """
+    folder = Path(directory)
+    if manifest is None:
+        manifest = read_manifest(folder)
+    if not 0 <= part < manifest.num_parts:
+        raise InputError(
+            f"part {part} does not exist in {str(folder)!r}, which was made for "
+            f"{manifest.num_parts} parts; start {manifest.num_parts} ranks"
+        )
+    arrays: dict[str, Any] = {}
+    for name, spec in part_specs(manifest, part).items():
+        relative = f"{part_folder(part)}/{name}.npy"
+        record = manifest.files.get(relative)
+        if record is None:
+            raise InputError(
+                f"{str(folder / MANIFEST_NAME)!r} does not list {relative!r}; {REMEDY}"
+            )
+        path = _inside(folder, relative)
+        arrays[name] = open_array(path, record, verify=verify)
+        if mismatch := spec.mismatch(arrays[name]):
+            raise InputError(f"the array in {str(path)!r} {mismatch}; {REMEDY}")
+    try:
+        return _assemble(manifest, part, arrays, verify=verify)
+    except InputError as error:
+        raise InputError(
+            f"the files in {str(folder / part_folder(part))!r} contradict each other: {error}; "
+            f"{REMEDY}"
+        ) from error
+
+
+def _assemble(manifest: Manifest, part: int, arrays: dict[str, Any], *, verify: bool) -> Part:
+    optional = ("edge_weight", "features", "labels", "vertex_id", *MASKS)
+    values = {**dict.fromkeys(optional), **arrays}
+    if manifest.has_sparse_features:
+        values["features"] = sparse_features(arrays, manifest.num_features)
+        for name in SPARSE_FEATURES:
+            del values[name]
+    counts = manifest.parts[part]
+    assembled = Part(
+        part=part,
+        num_parts=manifest.num_parts,
+        num_roots=counts.num_roots,
+        num_leaves=counts.num_leaves,
+        **values,
+    )
+    check_ranges(assembled, every_edge=verify)
+    return assembled
+
+
+def _counts(part: Part) -> PartCounts:
+    features = part.features
+    nnz = 0 if features is None or isinstance(features, np.ndarray) else int(features.nnz)
+    return PartCounts(part.num_roots, part.num_leaves, part.num_edges, nnz)
+
+
+def _write_part(folder: Path, part: Part) -> dict[str, FileRecord]:
+    part_path = folder / part_folder(part.part)
+    part_path.mkdir()
+    records = {
+        f"{part_path.name}/{name}.npy": write_array(part_path / f"{name}.npy", array)
+        for name, array in part_arrays(part).items()
+    }
+    sync_directory(part_path)
+    return records
+
+
+def _write_manifest(path: Path, manifest: Manifest) -> None:
+    text = json.dumps(manifest.to_json(), indent=1, allow_nan=False)
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _complete_or_absent(target: Path) -> Iterator[Path]:
+    """Give a temporary sibling of `target` that takes its place if the block succeeds."""
+    missing = [path for path in target.parents if not path.exists()]
+    temporary: Path | None = None
+    is_complete = False
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        # mkdtemp makes private folders; the partition has the mode of any new folder.
+        content = temporary / target.name
+        content.mkdir()
+        yield content
+        sync_directory(content)
+        _replace(content, target, temporary)
+        is_complete = True
+    except OSError as error:
+        raise InputError(
+            f"cannot write partition directory {str(target)!r}: {error.strerror or error}; choose "
+            "another directory or make room"
+        ) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if not is_complete:
+            _remove_empty(missing)
+
+
+def _replace(content: Path, target: Path, temporary: Path) -> None:
+    """Rename `content` to `target`; what was there goes into `temporary`, or back on failure."""
+    previous = temporary / "previous"
+    if target.exists():
+        target.rename(previous)
+    try:
+        content.rename(target)
+    except OSError:
+        if previous.exists():
+            previous.rename(target)
+        raise
+    sync_directory(target.parent)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+def _inside(folder: Path, relative: str) -> Path:
+    """Resolve a file of a partition, refusing links that lead out of its directory."""
+    path = folder / relative
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"file {str(path)!r} is a link out of its partition directory; {REMEDY}")
+    return path
