@@ -17,7 +17,7 @@ WIDTH = 3
 
 
 class Simulator:
-    """One linear aggregation a epoch under cd-R, part by part, with dense matrices.
+    """One linear aggregation an epoch under cd-R, part by part, with dense matrices.
 
     `sent[e][key]` is the row that slot `key` = (half, owner, other, position) sent in epoch e.
     """
@@ -25,15 +25,11 @@ class Simulator:
     def __init__(self, parts, bins, delay, cached):
         self.parts, self.bins, self.delay, self.cached = parts, bins, delay, cached
         self.sent = []
-        counts = {
-            "send": [p.send_counts for p in parts],
-            "reduce": [p.reduce_counts for p in parts],
-        }
+        halves = ("send", "reduce")
+        counts = {half: [getattr(p, f"{half}_counts") for p in parts] for half in halves}
         self.first = {}
         for half, table in counts.items():
-            # Rows are numbered over all pairs of ranks, in the order (root's rank, leaf's rank)
-            # for the way to the leaves and (leaf's rank, root's rank) for nothing: both halves
-            # are planned from roots to leaves.
+            # Rows are numbered over all pairs (root's rank, leaf's rank), whichever way they go.
             position = 0
             for owner in range(len(parts)):
                 for other in range(len(parts)):
@@ -99,10 +95,6 @@ class Simulator:
         return self.used((half + "-back", owner, other, index), epoch)
 
 
-class Backward(Simulator):
-    """The same with the two halves swapped, as the gradient travels."""
-
-
 def clone_matrix(part):
     matrix = np.zeros((part.num_clones, part.num_clones))
     targets = np.repeat(np.arange(part.num_clones), np.diff(part.indptr))
@@ -113,8 +105,6 @@ def clone_matrix(part):
 def simulate(parts, inputs, grads, bins, delay, cached):
     forward = Simulator(parts, bins, delay, cached)
     backward = Simulator(parts, bins, delay, cached)
-    # Partials travel from leaves to roots: their rows are numbered by the reversed pairs, which
-    # are the same numbers.
     results = []
     for epoch in range(NUM_EPOCHS):
         forward.sent.append({})
