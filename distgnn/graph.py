@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from distgnn.partition.store import Part
 
 Reduce = Literal["sum", "mean", "max"]
+Propagation = Callable[["LocalGraph", torch.Tensor], torch.Tensor]
 
 # First tags of exchanges that live at the same time: training from 0, evaluation, set-up. A model
 # with 250 aggregations uses 1000 channels in an epoch.
@@ -43,6 +45,9 @@ class LocalGraph:
         blocks: Its edges and routes, from `plan_blocks` or `whole_blocks`.
         exchange: When rows travel.
         is_isolated: Whether the part is a graph of its own.
+
+    Attributes:
+        setup_bytes_sent: Payload bytes that this rank sent once, not per epoch.
     """
 
     def __init__(
@@ -59,6 +64,10 @@ class LocalGraph:
         self.epoch = 0
         self._num_draws = 0
         self._in_weight: Tensor | None = None
+        self._constants: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}
+        self._static_rows: Tensor | None = None
+        self._static_results: dict[Propagation, Tensor] = {}
+        self.setup_bytes_sent = 0
         self._part = part
 
     @classmethod
@@ -146,8 +155,58 @@ class LocalGraph:
             return result
         total: Tensor = SumAcrossCut.apply(rows, self.blocks, self.exchange)  # type: ignore[no-untyped-call]
         if reduce == "mean":
-            return total / self.in_degree.clamp(min=1).to(rows.dtype)
+            return total * self.once(_inverse_in_degree, rows.dtype)
         return total
+
+    def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
+        """Return function(graph), computed at the first call; for what the graph alone decides.
+
+        Args:
+            function: Has no state; the same object in every epoch.
+            dtype: Of the result.
+        """
+        if (function, dtype) not in self._constants:
+            self._constants[function, dtype] = function(self).to(dtype)
+        return self._constants[function, dtype]
+
+    def set_static(self, rows: Rows) -> None:
+        """Promise that these rows never change, so that what is made of them is made once.
+
+        Args:
+            rows: (num_rows, width) input features. Sparse rows are left as they are: layers map
+                them first, and the result of that changes with the weights.
+        """
+        if isinstance(rows, ops.SparseRows):
+            return
+        self._static_rows = rows
+        self._static_results = {}
+
+    def is_static(self, rows: Rows) -> bool:
+        """Whether these are the rows of `set_static`: aggregating them costs nothing per epoch."""
+        return rows is self._static_rows
+
+    def propagate(self, function: Propagation, rows: Tensor) -> Tensor:
+        """Apply a fixed function of the graph and some rows; on static rows only once.
+
+        The first layer of a model whose input is not dropped out is then a matrix product, with no
+        aggregation, traffic or gradient exchange. Under cd-R that one exchange is synchronous, so
+        that the first layer is exact.
+
+        Args:
+            function: Has no state; the same object in every epoch.
+            rows: (num_rows, width).
+
+        Returns:
+            function(graph, rows).
+        """
+        if not self.is_static(rows):
+            return function(self, rows)
+        if function not in self._static_results:
+            exchange = Synchronous(self.group, first_tag=SETUP_TAG)
+            with torch.no_grad():
+                self._static_results[function] = function(self.with_exchange(exchange), rows)
+            self.setup_bytes_sent += exchange.take_bytes()
+        return self._static_results[function]
 
     def dropout(self, rows: Rows, probability: float) -> Rows:
         """Drop entries with a mask that is the same for a vertex whatever the partition.
@@ -191,3 +250,7 @@ class LocalGraph:
     def _degree(self, whole: np.ndarray, local_indptr: np.ndarray) -> Tensor:
         degree = np.diff(local_indptr) if self.is_isolated else whole[: self.num_rows]
         return torch.from_numpy(np.array(degree, dtype=np.float32)[:, None])
+
+
+def _inverse_in_degree(graph: LocalGraph) -> Tensor:
+    return 1 / graph.in_degree.double().clamp(min=1)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from distgnn.nn.linear import Linear
-from distgnn.ops import SparseRows
+from distgnn.nn.linear import Linear, dense, maps_first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,16 +42,35 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_width))
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
-        """Apply the convolution; the narrower of input and output is what travels."""
-        if isinstance(rows, SparseRows) or self.linear.in_width > self.linear.out_width:
-            return self._propagate(graph, self.linear(rows)) + self.bias
-        mapped: Tensor = self.linear(self._propagate(graph, rows))
+        """Apply the convolution; the narrower width travels, or nothing if the input is static."""
+        if maps_first(graph, rows, self.linear):
+            return graph.propagate(symmetric, self.linear(rows)) + self.bias
+        mapped: Tensor = self.linear(graph.propagate(symmetric, dense(rows)))
         return mapped + self.bias
 
-    @staticmethod
-    def _propagate(graph: LocalGraph, rows: Tensor) -> Tensor:
-        added = (graph.self_loops == 0).to(rows.dtype)
-        degree = graph.in_weight.to(rows.dtype) + added
-        scale = torch.where(degree > 0, degree.clamp(min=torch.finfo(rows.dtype).tiny).rsqrt(), 0)
-        scaled = rows * scale
-        return (graph.aggregate(scaled) + scaled * added) * scale
+
+def symmetric(graph: LocalGraph, rows: Tensor) -> Tensor:
+    """Multiply by D^-1/2 (A + I) D^-1/2; see `GCNConv`.
+
+    Args:
+        graph: A whole graph or a part.
+        rows: (num_rows, width).
+
+    Returns:
+        (num_rows, width).
+    """
+    scaled = rows * graph.once(_scale, rows.dtype)
+    total = graph.aggregate(scaled) + scaled * graph.once(_added_loops, rows.dtype)
+    return total * graph.once(_scale, rows.dtype)
+
+
+def _added_loops(graph: LocalGraph) -> Tensor:
+    """(num_rows, 1): 1 where a self-loop is added."""
+    return (graph.self_loops == 0).double()
+
+
+def _scale(graph: LocalGraph) -> Tensor:
+    """(num_rows, 1): D^-1/2, and 0 where the degree is not positive."""
+    degree = graph.in_weight.double() + _added_loops(graph)
+    tiny = torch.finfo(torch.float64).tiny
+    return torch.where(degree > 0, degree.clamp(min=tiny).rsqrt(), 0)

@@ -12,6 +12,7 @@ from distgnn.ops import SparseRows
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.graph import LocalGraph
     from distgnn.ops import Rows
 
 
@@ -61,6 +62,23 @@ class Linear(nn.Module):
             product = self.multiply(rows)
             return product if self.bias is None else product + self.bias
         return nn.functional.linear(rows, self.weight, self.bias)
+
+
+def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:
+    """Whether a layer should map its rows before it aggregates them.
+
+    A linear aggregation commutes with the map, so the cheaper order may be taken: aggregate static
+    rows first, because that is done once; map sparse rows first, because they have no aggregate;
+    else aggregate the narrower of input and output.
+
+    Args:
+        graph: A whole graph or a part.
+        rows: (num_rows, in_width) input of the layer.
+        linear: Its map.
+    """
+    if isinstance(rows, SparseRows):
+        return True
+    return not graph.is_static(rows) and linear.in_width > linear.out_width
 
 
 def dense(rows: Rows) -> Tensor:

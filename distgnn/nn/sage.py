@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from torch import nn
 
-from distgnn.nn.linear import Linear, dense
-from distgnn.ops import SparseRows
+from distgnn.nn.linear import Linear, dense, maps_first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,18 +54,26 @@ class SAGEConv(nn.Module):
         own: Tensor = self.root(rows)
         if self.aggregator == "mean":
             return own + self._linear_reduce(graph, rows)
-        neighbours: Tensor = self.neighbour(graph.aggregate(dense(rows), "max"))
+        neighbours: Tensor = self.neighbour(graph.propagate(_maximum, dense(rows)))
         return own + neighbours
 
     def _linear_reduce(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Reduce and map, in the cheaper order; a mean commutes with the map, not its bias."""
         layer = self.neighbour
-        if isinstance(rows, SparseRows) or layer.in_width > layer.out_width:
-            reduced = self._reduce(graph, layer.multiply(rows))
+        reduce = _mean if self.aggregator == "mean" else _mean_with_self
+        if maps_first(graph, rows, layer):
+            reduced = graph.propagate(reduce, layer.multiply(rows))
             return reduced if layer.bias is None else reduced + layer.bias
-        return layer(self._reduce(graph, rows))  # type: ignore[no-any-return]
+        return layer(graph.propagate(reduce, dense(rows)))  # type: ignore[no-any-return]
 
-    def _reduce(self, graph: LocalGraph, rows: Tensor) -> Tensor:
-        if self.aggregator == "mean":
-            return graph.aggregate(rows, "mean")
-        return (graph.aggregate(rows) + rows) / (graph.in_degree.to(rows.dtype) + 1)
+
+def _mean(graph: LocalGraph, rows: Tensor) -> Tensor:
+    return graph.aggregate(rows, "mean")
+
+
+def _mean_with_self(graph: LocalGraph, rows: Tensor) -> Tensor:
+    return (graph.aggregate(rows) + rows) / (graph.in_degree.to(rows.dtype) + 1)
+
+
+def _maximum(graph: LocalGraph, rows: Tensor) -> Tensor:
+    return graph.aggregate(rows, "max")
