@@ -33,6 +33,35 @@ SETUP_TAG = 1 << 13
 _SEED_STEPS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
+class Draws:
+    """Numbers the random masks of a run, so that each call of each epoch gets a seed of its own.
+
+    Attributes:
+        seed: Of the run.
+        epoch: Epochs begun before this one.
+    """
+
+    def __init__(self) -> None:
+        self.seed = 0
+        self.epoch = 0
+        self._num_drawn = 0
+
+    def next_seed(self) -> int:
+        """Mix (seed, epoch, call) into 64 bits; odd multipliers keep the three apart."""
+        counters = (self.seed + 1, self.epoch + 1, self._num_drawn + 1)
+        self._num_drawn += 1
+        mixed = 0
+        for counter, step in zip(counters, _SEED_STEPS, strict=True):
+            mixed = ((mixed ^ (counter * step)) * _SEED_STEPS[1]) & 0xFFFFFFFFFFFFFFFF
+            mixed ^= mixed >> 31
+        return mixed
+
+    def end_epoch(self) -> None:
+        """Start numbering calls again, in the next epoch."""
+        self.epoch += 1
+        self._num_drawn = 0
+
+
 class LocalGraph:
     """A rank's part of a graph, or a whole graph where there is one rank.
 
@@ -45,13 +74,20 @@ class LocalGraph:
         blocks: Its edges and routes, from `plan_blocks` or `whole_blocks`.
         exchange: When rows travel.
         is_isolated: Whether the part is a graph of its own.
+        draws: Shared with other views of the same run; its own if None.
 
     Attributes:
         setup_bytes_sent: Payload bytes that this rank sent once, not per epoch.
     """
 
     def __init__(
-        self, part: Part, blocks: Blocks, exchange: Exchange, *, is_isolated: bool = False
+        self,
+        part: Part,
+        blocks: Blocks,
+        exchange: Exchange,
+        *,
+        is_isolated: bool = False,
+        draws: Draws | None = None,
     ) -> None:
         self.blocks = blocks
         self.exchange = exchange
@@ -60,9 +96,7 @@ class LocalGraph:
         self.num_roots = part.num_roots
         self.num_rows = part.num_clones if is_isolated else part.num_roots
         self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
-        self.seed = 0
-        self.epoch = 0
-        self._num_draws = 0
+        self.draws = draws or Draws()
         self._in_weight: Tensor | None = None
         self._constants: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}
         self._static_rows: Tensor | None = None
@@ -208,6 +242,32 @@ class LocalGraph:
             self.setup_bytes_sent += exchange.take_bytes()
         return self._static_results[function]
 
+    def level(self, number: int) -> LocalGraph:
+        """Return the graph that a model's layer runs on: this one, whatever the layer.
+
+        Args:
+            number: Of the layer, from 0.
+        """
+        del number
+        return self
+
+    def own(self, rows: Tensor) -> Tensor:
+        """Pick the rows of the vertices that a layer makes rows of, from those that it reads.
+
+        Args:
+            rows: (num_sources, width).
+
+        Returns:
+            (num_rows, width); here all rows are both.
+        """
+        return rows
+
+    def once_at_sources(
+        self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype
+    ) -> Tensor:
+        """As `once`, for the rows that a layer reads."""
+        return self.once(function, dtype)
+
     def dropout(self, rows: Rows, probability: float) -> Rows:
         """Drop entries with a mask that is the same for a vertex whatever the partition.
 
@@ -218,34 +278,26 @@ class LocalGraph:
         Returns:
             Rows of the same kind.
         """
-        seed = self._next_seed()
+        seed = self.draws.next_seed()
         if isinstance(rows, ops.SparseRows):
             return rows.dropout(self.row_id, seed=seed, probability=probability)
         return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
 
     def end_epoch(self) -> None:
         """Start the next epoch: other masks, and delays rotate their bins."""
-        self.epoch += 1
-        self._num_draws = 0
+        self.draws.end_epoch()
         self.exchange.end_epoch()
-
-    def _next_seed(self) -> int:
-        """Mix (seed, epoch, call) into 64 bits; odd multipliers keep the three apart."""
-        counters = (self.seed + 1, self.epoch + 1, self._num_draws + 1)
-        self._num_draws += 1
-        mixed = 0
-        for counter, step in zip(counters, _SEED_STEPS, strict=True):
-            mixed = ((mixed ^ (counter * step)) * _SEED_STEPS[1]) & 0xFFFFFFFFFFFFFFFF
-            mixed ^= mixed >> 31
-        return mixed
 
     @cached_property
     def _source_ids(self) -> tuple[Tensor, Tensor]:
         """Global ids of the rows that edges start from: the roots, and the reading leaves."""
         if self.is_isolated:
-            return self.row_id, torch.empty(0, dtype=torch.int64)
+            return self._ids_of_sources(), torch.empty(0, dtype=torch.int64)
         leaves = self._part.global_id[self._part.num_roots :][np.asarray(self._part.is_reading)]
-        return self.row_id, torch.from_numpy(np.array(leaves, dtype=np.int64))
+        return self._ids_of_sources(), torch.from_numpy(np.array(leaves, dtype=np.int64))
+
+    def _ids_of_sources(self) -> Tensor:
+        return self.row_id
 
     def _degree(self, whole: np.ndarray, local_indptr: np.ndarray) -> Tensor:
         degree = np.diff(local_indptr) if self.is_isolated else whole[: self.num_rows]

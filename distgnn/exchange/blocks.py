@@ -106,8 +106,8 @@ def plan_blocks(part: Part, group: Group) -> Blocks:
     """
     owner = np.repeat(np.arange(part.num_parts), part.leaf_counts)
     reading, writing = np.asarray(part.is_reading), np.asarray(part.is_writing)
-    send = _plan_half(group, part.send_counts, part.send_rows, owner[reading])
-    reduce = _plan_half(group, part.reduce_counts, part.reduce_rows, owner[writing])
+    send = plan_half(group, part.send_counts, part.send_rows, owner[reading])
+    reduce = plan_half(group, part.reduce_counts, part.reduce_rows, owner[writing])
     return _directions(_divide(part, reading, writing), send, reduce)
 
 
@@ -127,9 +127,23 @@ def whole_blocks(part: Part) -> Blocks:
     )
 
 
-def _plan_half(
+def plan_half(
     group: Group, counts: NDArray[np.int64], rows: NDArray[np.int32], owner: NDArray[np.int64]
 ) -> Half:
+    """Agree with the peers on one half of an exchange; collective.
+
+    Args:
+        group: One rank per part.
+        counts: (num_parts,) int64. Rows that this part's roots have on each part.
+        rows: (sum of counts,) int32. Those roots.
+        owner: (num_leaves,) int64. Part of the root of each leaf here that takes part.
+
+    Returns:
+        The half.
+
+    Raises:
+        InputError: If the parts come from different partitions.
+    """
     expected = np.bincount(owner, minlength=group.size)
     route = plan_route(group, [int(c) for c in counts], [int(c) for c in expected])
     return Half(route, _tensor(rows, np.int32), int(expected.sum()))

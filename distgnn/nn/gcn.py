@@ -59,8 +59,9 @@ def symmetric(graph: LocalGraph, rows: Tensor) -> Tensor:
     Returns:
         (num_rows, width).
     """
-    scaled = rows * graph.once(_scale, rows.dtype)
-    total = graph.aggregate(scaled) + scaled * graph.once(_added_loops, rows.dtype)
+    scaled = rows * graph.once_at_sources(_scale, rows.dtype)
+    loops = graph.own(scaled) * graph.once(_added_loops, rows.dtype)
+    total = graph.aggregate(scaled) + loops
     return total * graph.once(_scale, rows.dtype)
 
 

@@ -81,6 +81,23 @@ def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:
     return not graph.is_static(rows) and linear.in_width > linear.out_width
 
 
+def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:
+    """Map the rows of the vertices that a layer makes rows of.
+
+    Args:
+        graph: What the layer runs on.
+        rows: (num_sources, in_width) input of the layer.
+        linear: A linear map, or the identity.
+
+    Returns:
+        (num_rows, out_width). Sparse rows are mapped before they are picked: they are cheap to map
+        and costly to pick.
+    """
+    if isinstance(rows, SparseRows):
+        return graph.own(dense(linear(rows)))
+    return linear(graph.own(rows))  # type: ignore[no-any-return]
+
+
 def dense(rows: Rows) -> Tensor:
     """Return the rows as a dense tensor, for operations that have no sparse form."""
     return rows.to_dense() if isinstance(rows, SparseRows) else rows

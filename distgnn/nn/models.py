@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from distgnn.nn.gcn import GCNConv
-from distgnn.nn.linear import Linear, dense
+from distgnn.nn.linear import Linear, dense, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.sage import Aggregator, SAGEConv
 
@@ -122,19 +122,21 @@ class GNN(nn.Module):
         """
         rows = self._dropout(graph, features, self.config.input_dropout)
         outputs = []
-        for conv, norm, residual in zip(self.hidden, self.norms, self.residuals, strict=True):
-            result = conv(graph, rows)
+        layers = zip(self.hidden, self.norms, self.residuals, strict=True)
+        for number, (conv, norm, residual) in enumerate(layers):
+            level = graph.level(number)
+            result = conv(level, rows)
             if self.config.residual:
-                result = result + dense(residual(rows))
+                result = result + map_own(level, rows, residual)
             if not isinstance(norm, nn.Identity):
-                result = norm(graph, result)
-            rows = self._dropout(graph, torch.relu(result), self.config.dropout)
+                result = norm(level, result)
+            rows = self._dropout(level, torch.relu(result), self.config.dropout)
             outputs.append(dense(rows))
         if self.config.jumping == "cat":
             return self.last(torch.cat(outputs, dim=1))  # type: ignore[no-any-return]
         if self.config.jumping == "max":
             return self.last(torch.stack(outputs).amax(dim=0))  # type: ignore[no-any-return]
-        return self.last(graph, rows)  # type: ignore[no-any-return]
+        return self.last(graph.level(len(self.hidden)), rows)  # type: ignore[no-any-return]
 
     def _dropout(self, graph: LocalGraph, rows: Rows, probability: float) -> Rows:
         if not self.training or probability == 0:

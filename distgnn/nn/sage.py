@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from torch import nn
 
-from distgnn.nn.linear import Linear, dense, maps_first
+from distgnn.nn.linear import Linear, dense, map_own, maps_first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,7 @@ class SAGEConv(nn.Module):
         """Apply the convolution; where the mathematics allows, the narrower width travels."""
         if self.root is None:
             return self._linear_reduce(graph, rows)
-        own: Tensor = self.root(rows)
+        own = map_own(graph, rows, self.root)
         if self.aggregator == "mean":
             return own + self._linear_reduce(graph, rows)
         neighbours: Tensor = self.neighbour(graph.propagate(_maximum, dense(rows)))
@@ -72,7 +72,13 @@ def _mean(graph: LocalGraph, rows: Tensor) -> Tensor:
 
 
 def _mean_with_self(graph: LocalGraph, rows: Tensor) -> Tensor:
-    return (graph.aggregate(rows) + rows) / (graph.in_degree.to(rows.dtype) + 1)
+    return (graph.aggregate(rows) + graph.own(rows)) * graph.once(
+        _inverse_closed_degree, rows.dtype
+    )
+
+
+def _inverse_closed_degree(graph: LocalGraph) -> Tensor:
+    return 1 / (graph.in_degree.double() + 1)
 
 
 def _maximum(graph: LocalGraph, rows: Tensor) -> Tensor:

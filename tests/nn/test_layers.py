@@ -8,7 +8,7 @@ import torch
 from graphs import adjacency, cut, make_graph
 
 from distgnn.comm.single import SingleGroup
-from distgnn.graph import LocalGraph
+from distgnn.graph import Draws, LocalGraph
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.models import GNN, ModelConfig
 from distgnn.nn.norm import BatchNorm, LayerNorm
@@ -108,7 +108,7 @@ def test_sparse_and_dense_features_give_the_same_scores_and_gradients():
         model = GNN(config, 6, 3)
         grads = []
         for features in (rows, torch.from_numpy(dense).float()):
-            local.epoch = local._num_draws = 0
+            local.draws = Draws()
             model.zero_grad()
             model(local, features).square().sum().backward()
             grads.append([p.grad.clone() for p in model.parameters()])

@@ -1,0 +1,201 @@
+"""The receptive field: layers that run on the rows that the loss will read, and no others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from distgnn.exchange.exchange import Synchronous
+from distgnn.exchange.restrict import keep_edges_into, restricted_blocks, sources_of
+from distgnn.graph import SETUP_TAG, LocalGraph, Propagation
+from distgnn.ops import SparseRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.ops import Rows
+    from distgnn.partition.store import Part
+
+# A layer that would keep more of its edges than this runs on all of them: a second copy of the
+# edges is not worth so small a saving.
+_MAX_KEPT_FRACTION = 0.9
+
+
+class _Plan(NamedTuple):
+    """One restricted layer.
+
+    Attributes:
+        kept: The part with the edges of the layer; None for a first layer on static input, which
+            aggregates nothing in an epoch.
+        targets: (num_roots,) bool. Rows that the layer makes.
+        edge_fraction: Share of the graph's edges that it runs over.
+    """
+
+    kept: Part | None
+    targets: NDArray[np.bool_]
+    edge_fraction: float
+
+
+class ReceptiveField(LocalGraph):
+    """A graph of which only some rows of the last layer are read.
+
+    The loss reads the training vertices, so the last layer is needed at their rows only, the layer
+    before at these rows and their in-neighbours, and so on; forward, backward and exchange run on
+    those. A layer that needs nearly all edges runs on the whole graph, and so do those before it.
+    Scores come out for the wanted rows, in ascending order. Building one is collective.
+
+    Args:
+        whole: The graph; its exchange is used, and it must not be isolated.
+        part: Its part.
+        wanted: (num_roots,) bool. Roots whose scores are read.
+        num_layers: Layers of the model, each of which reads the one before it only.
+        is_input_static: Whether the first layer's input was given to `whole.set_static`.
+
+    Attributes:
+        edge_fractions: Share of the graph's edges that each layer runs over in an epoch.
+    """
+
+    def __init__(
+        self,
+        whole: LocalGraph,
+        part: Part,
+        wanted: NDArray[np.bool_],
+        *,
+        num_layers: int,
+        is_input_static: bool,
+    ) -> None:
+        assert not whole.is_isolated, "an isolated part needs all of its rows"
+        super().__init__(part, whole.blocks, whole.exchange, draws=whole.draws)
+        plans = _plan_layers(whole, part, wanted, num_layers, is_input_static=is_input_static)
+        num_whole = num_layers - len(plans)
+        sources = np.ones(part.num_roots, dtype=bool)
+        if num_whole == 0 and plans[0].kept is not None:
+            sources = plans[0].targets | sources_of(plans[0].kept)
+        self._inputs = torch.from_numpy(np.flatnonzero(sources))
+        self.row_id = whole.row_id[self._inputs]
+        self.num_rows = len(self._inputs)
+        self._levels = [whole] * num_whole
+        for plan in plans:
+            self._levels.append(_Level(whole, part, plan, sources))
+            sources = plan.targets
+        first = 0.0 if is_input_static else 1.0
+        whole_fractions = [first, *[1.0] * (num_whole - 1)] if num_whole else []
+        self.edge_fractions = [*whole_fractions, *(plan.edge_fraction for plan in plans)]
+
+    def level(self, number: int) -> LocalGraph:
+        """Return the graph that a layer runs on."""
+        return self._levels[number]
+
+    def inputs(self, features: Rows) -> Rows:
+        """Pick the input rows that the first layer reads.
+
+        Args:
+            features: (num_roots, width).
+
+        Returns:
+            (num_rows, width); the same object if all rows are read.
+        """
+        if self.num_rows == self.num_roots:
+            return features
+        if isinstance(features, SparseRows):
+            return features.select(self._inputs)
+        return features[self._inputs]
+
+
+def _plan_layers(
+    whole: LocalGraph,
+    part: Part,
+    wanted: NDArray[np.bool_],
+    num_layers: int,
+    *,
+    is_input_static: bool,
+) -> list[_Plan]:
+    """Plan from the last layer backward, until a layer needs nearly all edges; collective."""
+    exchange = Synchronous(whole.group, first_tag=SETUP_TAG)
+    degree = np.asarray(part.in_degree[: part.num_roots])
+    targets = wanted
+    plans: list[_Plan] = []
+    for number in reversed(range(num_layers)):
+        if number == 0 and is_input_static:
+            plans.append(_Plan(None, targets, 0.0))
+            break
+        edges = torch.tensor([int(degree[targets].sum()), int(degree.sum())])
+        whole.group.all_reduce(edges)
+        fraction = int(edges[0]) / max(int(edges[1]), 1)
+        if fraction > _MAX_KEPT_FRACTION:
+            break
+        kept = keep_edges_into(part, exchange, targets)
+        plans.append(_Plan(kept, targets, fraction))
+        targets = targets | sources_of(kept)
+    return plans[::-1]
+
+
+class _Level(LocalGraph):
+    """What one restricted layer runs on: it reads the rows of its sources, and makes its targets'.
+
+    Args:
+        whole: The graph.
+        part: Its part.
+        plan: The layer.
+        sources: (num_roots,) bool. Rows that the layer is given.
+    """
+
+    def __init__(
+        self, whole: LocalGraph, part: Part, plan: _Plan, sources: NDArray[np.bool_]
+    ) -> None:
+        kept = plan.kept
+        blocks = whole.blocks
+        if kept is not None:
+            blocks = restricted_blocks(kept, whole.group, sources=sources, targets=plan.targets)
+        super().__init__(part if kept is None else kept, blocks, whole.exchange, draws=whole.draws)
+        self._whole = whole
+        self._sources = torch.from_numpy(np.flatnonzero(sources))
+        self._targets = torch.from_numpy(np.flatnonzero(plan.targets))
+        self._own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets])
+        self._static_own: Tensor | None = None
+        self._at_sources: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}
+        self.num_rows = len(self._targets)
+        self.row_id = whole.row_id[self._targets]
+
+    def own(self, rows: Tensor) -> Tensor:
+        """Pick the targets' rows; those of static input only once."""
+        if not self.is_static(rows):
+            return rows[self._own]
+        if self._static_own is None:
+            self._static_own = rows[self._targets]
+        return self._static_own
+
+    def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
+        """Return the targets' rows of what the whole graph gives, picked once."""
+        if (function, dtype) not in self._constants:
+            self._constants[function, dtype] = self._whole.once(function, dtype)[self._targets]
+        return self._constants[function, dtype]
+
+    def once_at_sources(
+        self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype
+    ) -> Tensor:
+        """Return the sources' rows of what the whole graph gives, picked once."""
+        if (function, dtype) not in self._at_sources:
+            picked = self._whole.once(function, dtype)[self._sources]
+            self._at_sources[function, dtype] = picked
+        return self._at_sources[function, dtype]
+
+    def is_static(self, rows: Rows) -> bool:
+        """Whether these are the static rows of the whole graph."""
+        return self._whole.is_static(rows)
+
+    def propagate(self, function: Propagation, rows: Tensor) -> Tensor:
+        """As on the whole graph, for the targets."""
+        if not self.is_static(rows):
+            return function(self, rows)
+        if function not in self._static_results:
+            self._static_results[function] = self._whole.propagate(function, rows)[self._targets]
+        return self._static_results[function]
+
+    def _ids_of_sources(self) -> Tensor:
+        return self._whole.row_id[self._sources]
