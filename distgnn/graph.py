@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -62,6 +63,19 @@ class Draws:
         self._num_drawn = 0
 
 
+@dataclass
+class _Memo:
+    """What the graph alone decides, computed once and shared by views with other exchanges."""
+
+    in_weight: Tensor | None = None
+    constants: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = field(
+        default_factory=dict
+    )
+    static_rows: Tensor | None = None
+    static_results: dict[Propagation, Tensor] = field(default_factory=dict)
+    setup_bytes_sent: int = 0
+
+
 class LocalGraph:
     """A rank's part of a graph, or a whole graph where there is one rank.
 
@@ -75,9 +89,6 @@ class LocalGraph:
         exchange: When rows travel.
         is_isolated: Whether the part is a graph of its own.
         draws: Shared with other views of the same run; its own if None.
-
-    Attributes:
-        setup_bytes_sent: Payload bytes that this rank sent once, not per epoch.
     """
 
     def __init__(
@@ -97,11 +108,7 @@ class LocalGraph:
         self.num_rows = part.num_clones if is_isolated else part.num_roots
         self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
         self.draws = draws or Draws()
-        self._in_weight: Tensor | None = None
-        self._constants: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}
-        self._static_rows: Tensor | None = None
-        self._static_results: dict[Propagation, Tensor] = {}
-        self.setup_bytes_sent = 0
+        self._memo = _Memo()
         self._part = part
 
     @classmethod
@@ -125,8 +132,15 @@ class LocalGraph:
         return cls(part, whole_blocks(part), Synchronous(group), is_isolated=True)
 
     def with_exchange(self, exchange: Exchange) -> LocalGraph:
-        """Return the same part with another exchange; edges and routes are shared."""
-        return LocalGraph(self._part, self.blocks, exchange, is_isolated=self.is_isolated)
+        """Return the same part with another exchange; all that does not depend on it is shared."""
+        view = LocalGraph(self._part, self.blocks, exchange, is_isolated=self.is_isolated)
+        view._memo = self._memo
+        return view
+
+    @property
+    def setup_bytes_sent(self) -> int:
+        """Payload bytes that this rank sent once, not per epoch."""
+        return self._memo.setup_bytes_sent
 
     @cached_property
     def in_degree(self) -> Tensor:
@@ -156,16 +170,24 @@ class LocalGraph:
         Collective at its first use in a weighted graph.
         """
         # Not a cached_property: before Python 3.12 that holds a lock that ranks as threads share.
-        if self._in_weight is None:
-            self._in_weight = self._sum_in_weights()
-        return self._in_weight
+        if self._memo.in_weight is None:
+            self._memo.in_weight = self._sum_in_weights()
+        return self._memo.in_weight
 
     def _sum_in_weights(self) -> Tensor:
         if self._part.edge_weight is None:
             return self.in_degree
+        return self._at_setup(
+            lambda graph, ones: graph.aggregate(ones), torch.ones(self.num_rows, 1)
+        )
+
+    def _at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
+        """Apply a function once, synchronously, whatever the exchange of this graph."""
+        exchange = Synchronous(self.group, first_tag=SETUP_TAG)
         with torch.no_grad():
-            exact = self.with_exchange(Synchronous(self.group, first_tag=SETUP_TAG))
-            return exact.aggregate(torch.ones(self.num_rows, 1), "sum")
+            result = function(self.with_exchange(exchange), rows)
+        self._memo.setup_bytes_sent += exchange.take_bytes()
+        return result
 
     @property
     def has_edge_weight(self) -> bool:
@@ -199,9 +221,10 @@ class LocalGraph:
             function: Has no state; the same object in every epoch.
             dtype: Of the result.
         """
-        if (function, dtype) not in self._constants:
-            self._constants[function, dtype] = function(self).to(dtype)
-        return self._constants[function, dtype]
+        constants = self._memo.constants
+        if (function, dtype) not in constants:
+            constants[function, dtype] = function(self).to(dtype)
+        return constants[function, dtype]
 
     def set_static(self, rows: Rows) -> None:
         """Promise that these rows never change, so that what is made of them is made once.
@@ -212,12 +235,12 @@ class LocalGraph:
         """
         if isinstance(rows, ops.SparseRows):
             return
-        self._static_rows = rows
-        self._static_results = {}
+        self._memo.static_rows = rows
+        self._memo.static_results = {}
 
     def is_static(self, rows: Rows) -> bool:
         """Whether these are the rows of `set_static`: aggregating them costs nothing per epoch."""
-        return rows is self._static_rows
+        return rows is self._memo.static_rows
 
     def propagate(self, function: Propagation, rows: Tensor) -> Tensor:
         """Apply a fixed function of the graph and some rows; on static rows only once.
@@ -235,12 +258,9 @@ class LocalGraph:
         """
         if not self.is_static(rows):
             return function(self, rows)
-        if function not in self._static_results:
-            exchange = Synchronous(self.group, first_tag=SETUP_TAG)
-            with torch.no_grad():
-                self._static_results[function] = function(self.with_exchange(exchange), rows)
-            self.setup_bytes_sent += exchange.take_bytes()
-        return self._static_results[function]
+        if function not in self._memo.static_results:
+            self._memo.static_results[function] = self._at_setup(function, rows)
+        return self._memo.static_results[function]
 
     def level(self, number: int) -> LocalGraph:
         """Return the graph that a model's layer runs on: this one, whatever the layer.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 
 from distgnn import kernels
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
     from torch import Tensor
 
 
@@ -54,7 +55,36 @@ def dropout(rows: Tensor, row_key: Tensor, *, seed: int, probability: float) -> 
     return result
 
 
-@dataclass(frozen=True)
+class _PickRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, picked: Tensor) -> Tensor:
+        ctx.picked, ctx.shape = picked, rows.shape
+        out = torch.empty((len(picked), rows.shape[1]), dtype=rows.dtype)
+        kernels.gather_rows(rows.contiguous(), picked, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        grad = torch.zeros(ctx.shape, dtype=grads[0].dtype)
+        kernels.scatter_add_rows(grads[0].contiguous(), ctx.picked, grad)
+        return grad, None
+
+
+def pick_rows(rows: Tensor, picked: Tensor) -> Tensor:
+    """Pick rows by number; unlike torch's indexing, backward runs on all threads.
+
+    Args:
+        rows: (num_rows, width), float32 or float64.
+        picked: (num_picked,) int32.
+
+    Returns:
+        (num_picked, width).
+    """
+    result: Tensor = _PickRows.apply(rows, picked)  # type: ignore[no-untyped-call]
+    return result
+
+
+@dataclass(frozen=True, eq=False)
 class SparseRows:
     """Constant rows with few non-zero entries, such as bags of words; never a result of a layer.
 
@@ -98,10 +128,24 @@ class SparseRows:
             t_position=torch.from_numpy(transposed.data.astype(np.int64)),
         )
 
-    @property
+    @cached_property
     def row_of_entry(self) -> Tensor:
         """(num_entries,) int64. Row of each entry."""
         return torch.repeat_interleave(torch.arange(self.shape[0]), self.indptr.diff())
+
+    @cached_property
+    def t_values(self) -> Tensor:
+        """(num_entries,) The values by column: gathered once for rows that stay the same."""
+        return self.values[self.t_position]
+
+    def select(self, rows: Tensor) -> SparseRows:
+        """Return some of the rows; for set-up, as it sorts the entries by column again.
+
+        Args:
+            rows: (num_selected,) int64.
+        """
+        arrays = (self.values.numpy(), self.columns.numpy(), self.indptr.numpy())
+        return SparseRows.from_scipy(csr_matrix(arrays, shape=self.shape)[rows.numpy()])
 
     def with_values(self, values: Tensor) -> SparseRows:
         """Return rows with the same pattern and other values."""
@@ -151,9 +195,8 @@ class _SparseMatmul(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         rows: SparseRows = ctx.rows
         grad = torch.empty((rows.shape[1], grads[0].shape[1]), dtype=grads[0].dtype)
-        values = rows.values[rows.t_position]
         kernels.spmm_sum(
-            rows.t_indptr, rows.t_rows, values, grads[0].contiguous(), grad, accumulate=False
+            rows.t_indptr, rows.t_rows, rows.t_values, grads[0].contiguous(), grad, accumulate=False
         )
         return grad, None
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from distgnn import ops
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.restrict import keep_edges_into, restricted_blocks, sources_of
 from distgnn.graph import SETUP_TAG, LocalGraph, Propagation
-from distgnn.ops import SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,7 @@ class ReceptiveField(LocalGraph):
         """
         if self.num_rows == self.num_roots:
             return features
-        if isinstance(features, SparseRows):
+        if isinstance(features, ops.SparseRows):
             return features.select(self._inputs)
         return features[self._inputs]
 
@@ -156,7 +156,7 @@ class _Level(LocalGraph):
         self._whole = whole
         self._sources = torch.from_numpy(np.flatnonzero(sources))
         self._targets = torch.from_numpy(np.flatnonzero(plan.targets))
-        self._own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets])
+        self._own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets].astype(np.int32))
         self._static_own: Tensor | None = None
         self._at_sources: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}
         self.num_rows = len(self._targets)
@@ -165,16 +165,17 @@ class _Level(LocalGraph):
     def own(self, rows: Tensor) -> Tensor:
         """Pick the targets' rows; those of static input only once."""
         if not self.is_static(rows):
-            return rows[self._own]
+            return ops.pick_rows(rows, self._own)
         if self._static_own is None:
             self._static_own = rows[self._targets]
         return self._static_own
 
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return the targets' rows of what the whole graph gives, picked once."""
-        if (function, dtype) not in self._constants:
-            self._constants[function, dtype] = self._whole.once(function, dtype)[self._targets]
-        return self._constants[function, dtype]
+        constants = self._memo.constants
+        if (function, dtype) not in constants:
+            constants[function, dtype] = self._whole.once(function, dtype)[self._targets]
+        return constants[function, dtype]
 
     def once_at_sources(
         self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype
@@ -193,9 +194,10 @@ class _Level(LocalGraph):
         """As on the whole graph, for the targets."""
         if not self.is_static(rows):
             return function(self, rows)
-        if function not in self._static_results:
-            self._static_results[function] = self._whole.propagate(function, rows)[self._targets]
-        return self._static_results[function]
+        results = self._memo.static_results
+        if function not in results:
+            results[function] = self._whole.propagate(function, rows)[self._targets]
+        return results[function]
 
     def _ids_of_sources(self) -> Tensor:
         return self._whole.row_id[self._sources]

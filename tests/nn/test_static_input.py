@@ -63,8 +63,7 @@ def test_scores_and_gradients_are_the_same_and_less_travels(name, kind, num_part
         torch.testing.assert_close(scores, plain, rtol=1e-4, atol=1e-5)
         for one, other in zip(grads, plain_grads, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-        assert plain_setup == 0
-        assert num_parts == 1 or (sent < plain_sent and setup > 0)
+        assert num_parts == 1 or (sent < plain_sent and setup > plain_setup)
 
 
 def test_the_first_layer_is_exact_under_a_delay():
