@@ -143,7 +143,7 @@ class Delayed(Exchange):
 
     def state(self) -> dict[str, Tensor]:
         """Return received rows and messages under way; waits until all of them arrived."""
-        tensors = {"epoch": torch.tensor([self.epoch])}
+        tensors = {"epoch": torch.tensor([self.epoch, self.max_staleness])}
         for number, channel in self._channels.items():
             tensors[f"{number}.received"] = channel.received
             bins = sorted(channel.bin_epoch.items())
@@ -154,7 +154,7 @@ class Delayed(Exchange):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore what `state` returned."""
-        self.epoch = int(state["epoch"])
+        self.epoch, self.max_staleness = state["epoch"].tolist()
         self._channels = {}
         for name in [name for name in state if name.endswith(".received")]:
             number = name.split(".")[0]

@@ -1,0 +1,1 @@
+"""The trainer, what it measures, and what it leaves on disk."""

@@ -1,0 +1,198 @@
+"""Everything that decides what a training run does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from distgnn.datasets.errors import InputError
+from distgnn.nn.models import JumpingName, ModelConfig, ModelName, NormName
+from distgnn.nn.sage import Aggregator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OptimizerName = Literal["adam", "adamw", "sgd"]
+FeatureNorm = Literal["none", "row", "standard"]
+
+_ALGORITHM = re.compile(r"0c|cd-[0-9]{1,9}")
+_SEED_LIMIT = 2**63
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """A training run, apart from the graph it runs on."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """What is trained."""
+    epochs: int = 200
+    """Full-batch steps, at most."""
+    optimizer: OptimizerName = "adam"
+    """How gradients become steps; sgd has momentum 0.9."""
+    lr: float = 0.01
+    """Length of a step."""
+    weight_decay: float = 5e-4
+    """L2 penalty on all weights (adamw: decoupled)."""
+    feature_norm: FeatureNorm = "none"
+    """row: each vertex's features sum to 1; standard: each column has mean 0 and variance 1."""
+    seed: int = 0
+    """Of initial weights and dropout."""
+    eval_every: int = 1
+    """Epochs between evaluations."""
+    patience: int = 0
+    """Stop after so many epochs without a better validation metric; 0 never stops early."""
+    split_index: int = 0
+    """Row of the masks."""
+    algorithm: str = "cd-0"
+    """cd-0: synchronous; cd-R: R bins, delay R; 0c: nothing travels."""
+    delay_cache: bool = True
+    """Whether a delayed row keeps its last value between its turns (the paper's rule: no)."""
+    reweight_loss: bool = False
+    """Weigh each vertex's loss by its local over its global in-degree (0c)."""
+    checkpoint_every: int = 10
+    """Epochs between checkpoints; 0 writes none before the end."""
+    static_input: bool = True
+    """Whether input that is not dropped out is aggregated once instead of in every epoch."""
+    receptive_field: bool = True
+    """Whether layers run on the rows that the loss reads instead of on all."""
+
+    def __post_init__(self) -> None:
+        """Check every value, naming the flag to change."""
+        model = self.model
+        _choice("--model", model.model, get_args(ModelName))
+        _choice("--aggregator", model.aggregator, get_args(Aggregator))
+        _choice("--norm", model.norm, get_args(NormName))
+        _choice("--jumping", model.jumping, get_args(JumpingName))
+        _choice("--optimizer", self.optimizer, get_args(OptimizerName))
+        _choice("--feature-norm", self.feature_norm, get_args(FeatureNorm))
+        _at_least("--hidden", model.hidden, 1)
+        _at_least("--layers", model.layers, 1)
+        _at_least("--epochs", self.epochs, 1)
+        _at_least("--seed", self.seed, 0)
+        _at_least("--eval-every", self.eval_every, 1)
+        _at_least("--patience", self.patience, 0)
+        _at_least("--split-index", self.split_index, 0)
+        _at_least("--checkpoint-every", self.checkpoint_every, 0)
+        if self.seed >= _SEED_LIMIT:
+            raise InputError(f"--seed must be below 2**63, got {self.seed}")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise InputError(
+                f"--weight-decay must be at least 0 and finite, got {self.weight_decay}"
+            )
+        for flag, value in (("--dropout", model.dropout), ("--input-dropout", model.input_dropout)):
+            if not 0 <= value < 1:
+                raise InputError(f"{flag} must be at least 0 and below 1, got {value}")
+        if not 0 < self.lr < float("inf"):
+            raise InputError(f"--lr must be positive and finite, got {self.lr}")
+        if self.model.aggregator != "mean" and self.model.model == "gcn":
+            raise InputError(
+                f"--aggregator {self.model.aggregator} has no effect on --model gcn; "
+                "drop it or use --model sage"
+            )
+        self._check_algorithm()
+
+    def _check_algorithm(self) -> None:
+        if _ALGORITHM.fullmatch(self.algorithm) is None:
+            raise InputError(
+                f"--algorithm must be 0c, cd-0 or cd-R with R the delay in epochs, "
+                f"got '{self.algorithm}'"
+            )
+        if self.reweight_loss and not self.is_isolated:
+            raise InputError(
+                "--reweight-loss has an effect with --algorithm 0c only; drop one of the two"
+            )
+        if not self.delay_cache and self.delay == 0:
+            raise InputError(
+                f"--delay-cache off has no effect with --algorithm {self.algorithm}; "
+                "use cd-R with R at least 1"
+            )
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether nothing travels (0c)."""
+        return self.algorithm == "0c"
+
+    @property
+    def delay(self) -> int:
+        """Bins and delay of cd-R in epochs; 0 where rows do not wait."""
+        return 0 if self.is_isolated else int(self.algorithm.removeprefix("cd-"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Turn into plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TrainConfig:
+        """Read what `to_json` wrote.
+
+        Args:
+            values: Parsed JSON.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            InputError: If a field is missing, unknown, or has a value that is not allowed.
+        """
+        _same_fields(cls, values)
+        _same_fields(ModelConfig, values["model"])
+        model = ModelConfig(**values["model"])
+        _same_types(cls(), {**values, "model": model})
+        _same_types(ModelConfig(), values["model"])
+        return cls(**{**values, "model": model})
+
+    def differences(self, other: TrainConfig) -> list[str]:
+        """List the settings in which a run that is resumed differs from the one that was begun.
+
+        How long it runs and how often it looks may change; all that changes its steps may not.
+
+        Args:
+            other: The configuration to compare with.
+
+        Returns:
+            One phrase per setting.
+        """
+        free = {name: getattr(self, name) for name in ("epochs", "patience", "checkpoint_every")}
+        mine, theirs = _flat(self.to_json()), _flat(replace(other, **free).to_json())
+        return [
+            f"{name} (begun with {mine[name]}, now {theirs[name]})"
+            for name in mine
+            if mine[name] != theirs[name]
+        ]
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    model = values.pop("model")
+    return {**values, **model}
+
+
+def _same_fields(owner: type, values: Any) -> None:
+    expected = {item.name for item in fields(owner)}
+    if not isinstance(values, dict) or set(values) != expected:
+        got = sorted(values) if isinstance(values, dict) else values
+        raise InputError(
+            f"the run's configuration must have the fields {sorted(expected)}, got {got}; "
+            "it was written by another version or altered: train again"
+        )
+
+
+def _same_types(default: object, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        expected = type(getattr(default, name))
+        # Where a fraction is expected, JSON may hold a whole number; true is no number.
+        if type(value) is not expected and not (expected is float and type(value) is int):
+            raise InputError(
+                f"the run's configuration holds {value!r} for {name}, which must be of type "
+                f"{expected.__name__}; it was altered: train again"
+            )
+
+
+def _choice(flag: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"{flag} must be one of {', '.join(allowed)}, got '{value}'")
+
+
+def _at_least(flag: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise InputError(f"{flag} must be at least {least}, got {value}")

@@ -1,0 +1,148 @@
+"""The graphs of a run: the one that is trained on, and the exact one that is evaluated on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from distgnn.exchange.blocks import plan_blocks, whole_blocks
+from distgnn.exchange.delayed import Delayed
+from distgnn.exchange.exchange import Exchange, Synchronous
+from distgnn.graph import EVALUATION_TAG, LocalGraph
+from distgnn.ops import SparseRows
+from distgnn.receptive import ReceptiveField
+from distgnn.train.inputs import clone_features
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.ops import Rows
+    from distgnn.partition.store import Part
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class RunGraphs:
+    """What a model is run on.
+
+    Attributes:
+        training: Graph of the training pass.
+        features: (training.num_rows, num_features) input of the training pass.
+        loss_rows: (num_train,) int64. Rows of the training scores that the loss reads.
+        exact: Graph of evaluation: synchronous and whole, whatever training delays or leaves out.
+        fetched_bytes: Payload bytes that this rank sent for the features of leaves.
+        savings: A line for each exact saving: what it does in this run, or why it is off.
+    """
+
+    training: LocalGraph
+    features: Rows
+    loss_rows: Tensor
+    exact: LocalGraph
+    fetched_bytes: int
+    savings: tuple[str, ...]
+
+    @property
+    def setup_bytes_sent(self) -> int:
+        """Payload bytes that this rank sent once, not per epoch."""
+        return self.fetched_bytes + self.exact.setup_bytes_sent
+
+
+def build_exchange(config: TrainConfig, group: Group) -> Exchange:
+    """Build the exchange that a run's algorithm asks for.
+
+    Args:
+        config: The run.
+        group: All ranks.
+
+    Returns:
+        cd-R where the delay is positive; otherwise the synchronous one, on which an isolated graph
+        sends nothing.
+    """
+    if config.delay == 0:
+        return Synchronous(group)
+    return Delayed(group, num_bins=config.delay, delay=config.delay, is_cached=config.delay_cache)
+
+
+def build_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) -> RunGraphs:
+    """Build the graphs of a run; collective.
+
+    Args:
+        config: The run.
+        inputs: This rank's share of the task.
+        part: This rank's part.
+        group: One rank per part.
+
+    Returns:
+        The graphs, with what the training pass reads of features and scores.
+    """
+    if config.is_isolated:
+        return _isolated_graphs(config, inputs, part, group)
+    training = LocalGraph(part, plan_blocks(part, group), build_exchange(config, group))
+    training.draws.seed = config.seed
+    exact = training.with_exchange(Synchronous(group, first_tag=EVALUATION_TAG))
+    why_not_static = _why_not_static(config, inputs.features)
+    if not why_not_static:
+        training.set_static(inputs.features)
+    static = _saving("static input", why_not_static, "the first layer aggregates it once")
+    why_not_restricted = _why_not_restricted(config)
+    if why_not_restricted:
+        field = _saving("receptive field", why_not_restricted, "")
+        rows = inputs.rows["train"]
+        return RunGraphs(training, inputs.features, rows, exact, 0, (static, field))
+    wanted = np.zeros(part.num_roots, dtype=bool)
+    wanted[inputs.rows["train"].numpy()] = True
+    restricted = ReceptiveField(
+        training,
+        part,
+        wanted,
+        num_layers=config.model.layers,
+        is_input_static=not why_not_static,
+    )
+    shares = ", ".join(f"{100 * fraction:.0f} %" for fraction in restricted.edge_fractions)
+    field = _saving("receptive field", "", f"the layers run over {shares} of the edges")
+    rows = torch.arange(len(inputs.rows["train"]))
+    features = restricted.inputs(inputs.features)
+    return RunGraphs(restricted, features, rows, exact, 0, (static, field))
+
+
+def _isolated_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) -> RunGraphs:
+    """0c: train on the part alone, evaluate on the whole graph."""
+    blocks = plan_blocks(part, group)
+    exact = LocalGraph(part, blocks, Synchronous(group, first_tag=EVALUATION_TAG))
+    features, fetched = clone_features(inputs.features, part, blocks, group)
+    training = LocalGraph(part, whole_blocks(part), Synchronous(group), is_isolated=True)
+    training.draws.seed = config.seed
+    why_not_static = _why_not_static(config, features)
+    if not why_not_static:
+        training.set_static(features)
+        exact.set_static(inputs.features)
+    savings = (
+        _saving("static input", why_not_static, "the first layer aggregates it once"),
+        _saving("receptive field", "a part that trains alone needs all of its rows", ""),
+    )
+    return RunGraphs(training, features, inputs.rows["train"], exact, fetched, savings)
+
+
+def _why_not_static(config: TrainConfig, features: Rows) -> str:
+    if not config.static_input:
+        return "switched off"
+    if config.model.input_dropout > 0:
+        return "the input is dropped out"
+    return "sparse features are mapped first" if isinstance(features, SparseRows) else ""
+
+
+def _why_not_restricted(config: TrainConfig) -> str:
+    if not config.receptive_field:
+        return "switched off"
+    if config.model.norm == "batch":
+        return "batch norm reads all vertices"
+    return "" if config.model.jumping == "none" else "jumping knowledge reads all layers"
+
+
+def _saving(name: str, why_not: str, effect: str) -> str:
+    return f"{name}: off, {why_not}" if why_not else f"{name}: {effect}"

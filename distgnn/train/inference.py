@@ -1,0 +1,92 @@
+"""Scores of a trained model, on the parts that it was trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from distgnn.datasets.errors import InputError
+from distgnn.graph import LocalGraph
+from distgnn.train.config import TrainConfig
+from distgnn.train.inputs import load_features, normalised
+from distgnn.train.run_dir import CONFIG, RunDirectory
+from distgnn.train.tensors import read_tensors
+from distgnn.train.trainer import Task, build_model
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.nn.models import GNN
+    from distgnn.ops import Rows
+    from distgnn.partition.store import Part
+
+
+class TrainedRun:
+    """A finished run, read back.
+
+    Args:
+        run_dir: Its directory.
+
+    Attributes:
+        source: Values that open the source again.
+        task: Widths of the model's ends.
+        config: How it was trained.
+
+    Raises:
+        InputError: If it is no run, or has no trained model yet.
+    """
+
+    def __init__(self, run_dir: RunDirectory) -> None:
+        values = run_dir.read_json(CONFIG)
+        try:
+            self.source: dict[str, Any] = dict(values["source"])
+            task, config = dict(values["task"]), values["train"]
+            self.task = Task(str(task["name"]), int(task["num_features"]), int(task["num_classes"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"
+            ) from error
+        self.config = TrainConfig.from_json(config)
+        self._model_path = run_dir.model_path
+        if not self._model_path.exists():
+            raise InputError(
+                f"'{run_dir.path}' has no {self._model_path.name}: the run has not ended; "
+                "finish it with distgnn train --resume"
+            )
+
+    def load_model(self) -> GNN:
+        """Build the model with the weights of its best epoch.
+
+        Raises:
+            InputError: If the file is damaged or holds another model.
+        """
+        try:
+            model = build_model(self.config, self.task)
+            model.load_state_dict(read_tensors(self._model_path))
+        except RuntimeError as error:
+            raise InputError(
+                f"'{self._model_path}' holds another model than its run's {CONFIG}; train again"
+            ) from error
+        return model.eval()
+
+    def scores(self, part: Part, group: Group, *, features: Rows | None = None) -> Tensor:
+        """Score a part's roots, exactly; collective.
+
+        Args:
+            part: This rank's part.
+            group: One rank per part.
+            features: The part's features, normalised as in training; read from it if None.
+
+        Returns:
+            (num_roots, num_classes) scores before softmax or sigmoid.
+        """
+        if features is None:
+            features = normalised(load_features(part), self.config.feature_norm, group)
+        graph = LocalGraph.whole(part, group)
+        with torch.no_grad():
+            scores: Tensor = self.load_model()(graph, features)
+        return scores

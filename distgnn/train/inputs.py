@@ -1,0 +1,214 @@
+"""What a rank trains on: features, labels and masks of its roots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from scipy.sparse import issparse
+
+from distgnn.datasets.errors import InputError
+from distgnn.exchange.exchange import Synchronous
+from distgnn.exchange.setup import leaf_inputs, place_leaves
+from distgnn.graph import SETUP_TAG
+from distgnn.ops import SparseRows
+
+if TYPE_CHECKING:
+    from distgnn.comm.group import Group
+    from distgnn.exchange.blocks import Blocks
+    from distgnn.ops import Rows
+    from distgnn.partition.store import Part
+    from distgnn.train.config import FeatureNorm
+
+SPLITS = ("train", "val", "test")
+
+_BLOCK_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A rank's share of the task.
+
+    Attributes:
+        features: (num_roots, num_features), normalised.
+        labels: (num_roots,) int64, or (num_roots, num_classes) float32 if a vertex has several.
+        rows: Roots of each split that have a label, int64, by name of the split.
+        counts: Vertices of each split over all ranks.
+        is_multilabel: Whether a vertex has several labels.
+    """
+
+    features: Rows
+    labels: torch.Tensor
+    rows: dict[str, torch.Tensor]
+    counts: dict[str, int]
+    is_multilabel: bool
+
+    @property
+    def metric_name(self) -> str:
+        """What is measured on this task."""
+        return "micro_f1" if self.is_multilabel else "accuracy"
+
+
+def load_inputs(part: Part, group: Group, *, split_index: int, feature_norm: FeatureNorm) -> Inputs:
+    """Copy a part's features, labels and masks into memory.
+
+    Collective.
+
+    Args:
+        part: This rank's part.
+        group: One rank per part.
+        split_index: Row of the masks.
+        feature_norm: How to normalise features.
+
+    Returns:
+        This rank's share.
+
+    Raises:
+        InputError: If the graph has no features, labels or masks, or no such split.
+    """
+    rows = split_rows(part, split_index)
+    labels = np.asarray(part.labels)
+    is_multilabel = labels.ndim == 2
+    tensor = torch.from_numpy(labels.astype(np.float32 if is_multilabel else np.int64))
+    counts = torch.tensor([len(rows[name]) for name in SPLITS], dtype=torch.int64)
+    group.all_reduce(counts)
+    return Inputs(
+        features=normalised(load_features(part), feature_norm, group),
+        labels=tensor,
+        rows=rows,
+        counts=dict(zip(SPLITS, counts.tolist(), strict=True)),
+        is_multilabel=is_multilabel,
+    )
+
+
+def load_features(part: Part) -> Rows:
+    """Copy a part's features into memory.
+
+    Args:
+        part: This rank's part.
+
+    Returns:
+        (num_roots, num_features) float32, dense or sparse as they are stored.
+
+    Raises:
+        InputError: If the graph has none.
+    """
+    if part.features is None:
+        raise InputError(
+            "the graph has no features, so nothing can be learnt from; add features to the source"
+        )
+    if issparse(part.features):
+        return SparseRows.from_scipy(part.features)
+    return torch.from_numpy(np.array(part.features, dtype=np.float32, order="C"))
+
+
+def split_rows(part: Part, split_index: int) -> dict[str, torch.Tensor]:
+    """Find the labelled roots of each split.
+
+    Args:
+        part: This rank's part.
+        split_index: Row of the masks.
+
+    Returns:
+        (num,) int64 local rows by name of the split.
+
+    Raises:
+        InputError: If the graph has no labels, no masks, or no such split.
+    """
+    if part.labels is None:
+        raise InputError("the graph has no labels to train on; add labels to the source")
+    masks = (part.train_mask, part.val_mask, part.test_mask)
+    if any(mask is None for mask in masks):
+        raise InputError(
+            "the graph has no train, validation and test masks; "
+            "make a split with --split 0.6/0.2/0.2"
+        )
+    labels = np.asarray(part.labels)
+    has_label = np.ones(len(labels), dtype=bool) if labels.ndim == 2 else np.greater(labels, -1)
+    rows = {}
+    for name, mask in zip(SPLITS, masks, strict=True):
+        assert mask is not None, "checked above"
+        if not 0 <= split_index < len(mask):
+            raise InputError(
+                f"--split-index {split_index} is out of range: the graph has {len(mask)} splits "
+                f"(0..{len(mask) - 1})"
+            )
+        rows[name] = torch.from_numpy(np.flatnonzero(mask[split_index] & has_label))
+    return rows
+
+
+def normalised(features: Rows, how: FeatureNorm, group: Group) -> Rows:
+    """Normalise input features over the whole graph.
+
+    Args:
+        features: (num_roots, num_features).
+        how: `none`; `row`: divide each row by its sum (rows that sum to 0 stay); `standard`: mean 0
+            and variance 1 per column over all vertices.
+        group: All ranks.
+
+    Returns:
+        Features of the same kind.
+
+    Raises:
+        InputError: For `standard` on sparse features, which it would make dense.
+    """
+    if how == "none":
+        return features
+    if isinstance(features, SparseRows):
+        if how == "standard":
+            raise InputError(
+                "--feature-norm standard would make sparse features dense; "
+                "use --feature-norm row or none"
+            )
+        sums = torch.zeros(features.shape[0]).index_add_(0, features.row_of_entry, features.values)
+        return features.with_values(features.values * _inverse(sums)[features.row_of_entry])
+    if how == "row":
+        return features * _inverse(features.sum(dim=1, keepdim=True))
+    return _standardised(features, group)
+
+
+def _standardised(features: torch.Tensor, group: Group) -> torch.Tensor:
+    """Mean first, then squared deviations, in float64 and by blocks, to hold no wide copy."""
+    count = torch.tensor([features.shape[0]], dtype=torch.float64)
+    sums = torch.cat([features.sum(dim=0, dtype=torch.float64), count])
+    group.all_reduce(sums)
+    mean = sums[:-1] / sums[-1]
+    squares = torch.zeros_like(mean)
+    for block in torch.split(features, _BLOCK_ROWS):
+        squares += (block - mean).square().sum(dim=0)
+    group.all_reduce(squares)
+    deviation = (squares / sums[-1]).sqrt()
+    # A constant float32 column deviates by exactly 0: its float64 sum and mean do not round.
+    scale = torch.where(deviation > 0, 1 / deviation, 0)
+    out = torch.empty_like(features)
+    for source, target in zip(
+        torch.split(features, _BLOCK_ROWS), torch.split(out, _BLOCK_ROWS), strict=True
+    ):
+        target.copy_((source - mean) * scale)
+    return out
+
+
+def _inverse(sums: torch.Tensor) -> torch.Tensor:
+    return torch.where(sums != 0, 1 / sums, 1)
+
+
+def clone_features(features: Rows, part: Part, blocks: Blocks, group: Group) -> tuple[Rows, int]:
+    """Add the leaves' features to the roots', for a part that trains alone (0c).
+
+    Collective.
+
+    Args:
+        features: (num_roots, num_features).
+        part: This rank's part.
+        blocks: Its planned edges and routes.
+        group: One rank per part.
+
+    Returns:
+        (num_clones, num_features) features, and the bytes that this rank sent for them.
+    """
+    exchange = Synchronous(group, first_tag=SETUP_TAG)
+    leaves = leaf_inputs(blocks.forward.send, exchange, features)
+    is_reading = torch.from_numpy(np.array(part.is_reading, dtype=bool))
+    return place_leaves(features, leaves, is_reading), exchange.take_bytes()

@@ -1,0 +1,82 @@
+"""What is measured in an epoch, gathered over ranks in one message."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distgnn.exchange.clock import PHASES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from distgnn.comm.group import Group
+
+SUMMED = ("loss", "halo_bytes_sent", "weight_bytes_sent", "eval_halo_bytes_sent")
+SLOWEST = ("epoch_s", "update_s", "eval_s", "max_staleness", *(f"{phase}_s" for phase in PHASES))
+_COUNTS = ("halo_bytes_sent", "weight_bytes_sent", "eval_halo_bytes_sent", "max_staleness")
+
+
+def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:
+    """Gather one epoch's values: sums for loss and bytes, the slowest rank for times.
+
+    Collective.
+
+    Args:
+        group: All ranks.
+        own: This rank's value for every name of `SUMMED` and `SLOWEST`.
+
+    Returns:
+        Value by name, the same on every rank.
+    """
+    names = (*SUMMED, *SLOWEST)
+    vector = torch.tensor([float(own[name]) for name in names], dtype=torch.float64)
+    table = torch.stack(group.all_gather(vector))
+    sums, slowest = table.sum(dim=0), table.amax(dim=0)
+    values: dict[str, Any] = {}
+    for index, name in enumerate(names):
+        value = float(sums[index] if name in SUMMED else slowest[index])
+        values[name] = int(value) if name in _COUNTS else value
+    return values
+
+
+def peak_rss_bytes() -> int:
+    """Return the most memory that this process ever had resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def summarise(records: Sequence[Mapping[str, Any]], best_epoch: int | None) -> dict[str, Any]:
+    """Reduce the epochs of a run to the figures of summary.json.
+
+    Args:
+        records: Lines of metrics.jsonl, in order; those of a resumed run may have been lost.
+        best_epoch: The epoch whose weights were kept.
+
+    Returns:
+        Values by name.
+    """
+    best = next((record for record in records if record["epoch"] == best_epoch), None)
+    until_best = [r["epoch_s"] for r in records if best and r["epoch"] <= best["epoch"]]
+    return {
+        "num_epochs": len(records),
+        "best_epoch": best_epoch,
+        "train_metric": best and best["train_metric"],
+        "val_metric": best and best["val_metric"],
+        "test_metric": best and best["test_metric"],
+        "final_loss": records[-1]["loss"] if records else None,
+        "median_epoch_s": _over(records, "epoch_s", statistics.median),
+        "total_s": sum(record["epoch_s"] + record["eval_s"] for record in records),
+        "time_to_best_s": sum(until_best),
+        "halo_bytes_per_epoch": _over(records, "halo_bytes_sent", statistics.mean),
+        "weight_bytes_per_epoch": _over(records, "weight_bytes_sent", statistics.mean),
+        "max_staleness": _over(records, "max_staleness", max),
+    }
+
+
+def _over(
+    records: Sequence[Mapping[str, Any]], name: str, reduce: Callable[[list[Any]], Any]
+) -> Any:
+    return reduce([record[name] for record in records]) if records else 0

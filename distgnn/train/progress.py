@@ -1,0 +1,108 @@
+"""What a person sees while a run goes on; rank 0 only, on stderr."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Progress(Protocol):
+    """Shows the epochs of a run."""
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Show a finished epoch; `record` is its line of metrics.jsonl."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+def describe_epoch(record: Mapping[str, Any]) -> str:
+    """Return one line for an epoch, with units in the names."""
+    parts = [f"epoch {record['epoch']:4d}", f"loss {record['loss']:.4f}"]
+    for split in ("train", "val", "test"):
+        value = record.get(f"{split}_metric")
+        if value is not None:
+            parts.append(f"{split} {value:.4f}")
+    parts.append(f"epoch_s {record['epoch_s']:.3f}")
+    parts.append(f"wait_s {record['exchange_wait_s']:.3f}")
+    parts.append(f"sent_MiB {record['halo_bytes_sent'] / 2**20:.2f}")
+    return "  ".join(parts)
+
+
+class Lines:
+    """One line an epoch, for logs and pipes."""
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Write a line."""
+        sys.stderr.write(describe_epoch(record) + "\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Ignore the epoch."""
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+class Bar:
+    """A line that is drawn anew, with a bar and the time left.
+
+    Args:
+        num_epochs: Epochs of the run.
+        done: Epochs done before it was resumed.
+    """
+
+    def __init__(self, num_epochs: int, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+        )
+        self._task = self._bar.add_task("", total=num_epochs, completed=done)
+        self._bar.start()
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Draw the line anew."""
+        self._bar.update(self._task, advance=1, description=describe_epoch(record))
+
+    def close(self) -> None:
+        """Leave the last line standing."""
+        self._bar.stop()
+
+
+def choose_progress(
+    *, rank: int, num_epochs: int, done: int = 0, is_quiet: bool = False
+) -> Progress:
+    """Choose how to show progress: a bar on a terminal where rich is installed, else lines.
+
+    Args:
+        rank: Only rank 0 shows anything.
+        num_epochs: Epochs of the run.
+        done: Epochs done before it was resumed.
+        is_quiet: Whether to show nothing.
+
+    Returns:
+        The display.
+    """
+    if rank != 0 or is_quiet:
+        return Silent()
+    if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
+        return Bar(num_epochs, done)
+    return Lines()

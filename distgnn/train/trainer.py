@@ -1,0 +1,305 @@
+"""The full-batch trainer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distgnn.datasets.errors import InputError
+from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
+from distgnn.train.graphs import build_graphs
+from distgnn.train.inputs import load_inputs
+from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
+from distgnn.train.objective import Scores, build_loss
+from distgnn.train.run_dir import SUMMARY
+from distgnn.train.weights import WeightSync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distgnn.comm.group import Group
+    from distgnn.nn.models import GNN
+    from distgnn.partition.store import Part
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.progress import Progress
+    from distgnn.train.run_dir import RunDirectory
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the data set says about the model's ends.
+
+    Attributes:
+        name: Of the graph.
+        num_features: Columns of the input.
+        num_classes: Columns of the output.
+    """
+
+    name: str
+    num_features: int
+    num_classes: int
+
+
+@dataclass
+class _Best:
+    """The best validation metric so far; the lower validation loss decides between equals."""
+
+    epoch: int | None = None
+    metric: float = float("-inf")
+    loss: float = float("inf")
+
+    def improves(self, metric: float, loss: float) -> bool:
+        return (metric, -loss) > (self.metric, -self.loss)
+
+
+class Trainer:
+    """Trains one model on one rank's part; every rank runs the same.
+
+    Args:
+        config: The run.
+        task: Widths of the model's ends.
+        part: This rank's part.
+        group: One rank per part.
+    """
+
+    def __init__(self, config: TrainConfig, task: Task, part: Part, group: Group) -> None:
+        self.config = config
+        self.group = group
+        self.inputs = load_inputs(
+            part, group, split_index=config.split_index, feature_norm=config.feature_norm
+        )
+        self.graphs = build_graphs(config, self.inputs, part, group)
+        self.graph, self.features = self.graphs.training, self.graphs.features
+        degrees = (self.graph.in_degree, self.graphs.exact.in_degree)
+        self.loss = build_loss(
+            self.inputs,
+            group,
+            rows=self.graphs.loss_rows,
+            degrees=degrees if config.reweight_loss else None,
+        )
+        self.model = build_model(config, task)
+        self.optimizer = build_optimizer(config, self.model)
+        self.weights = WeightSync(group, self.graph.exchange.clock)
+        self.weights.broadcast(self.model)
+        self.best = _Best()
+        self.best_state: dict[str, torch.Tensor] = {}
+        self.num_epochs = 0
+        self._saved_at: int | None = None
+
+    def train_epoch(self) -> float:
+        """Take one full-batch step.
+
+        Returns:
+            This rank's share of the loss before the step.
+        """
+        self.model.train()
+        scores = self.model(self.graph, self.features)
+        loss = self.loss(scores)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.weights.sync(self.model)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.graph.end_epoch()
+        return float(loss.detach())
+
+    @torch.no_grad()
+    def evaluate(self) -> Scores:
+        """Score all splits with an exact pass, whatever the algorithm delays or leaves out."""
+        self.model.eval()
+        scores = self.model(self.graphs.exact, self.inputs.features)
+        self.graphs.exact.end_epoch()
+        return Scores(scores, self.inputs, self.group)
+
+    def epochs(self) -> Iterator[dict[str, Any]]:
+        """Train until the last epoch or until patience ends.
+
+        Yields:
+            One record of metrics.jsonl per epoch, the same on every rank.
+        """
+        while self.num_epochs < self.config.epochs and not self._is_out_of_patience():
+            self.group.note(self.num_epochs, "train")
+            start = time.perf_counter()
+            loss = self.train_epoch()
+            own = self._measure(loss, time.perf_counter() - start)
+            metrics, eval_s = self._evaluate_if_due()
+            own |= {
+                "eval_s": eval_s,
+                "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes(),
+            }
+            record = {"epoch": self.num_epochs, **over_ranks(self.group, own), **metrics}
+            self._check_finite("loss", record["loss"])
+            self.num_epochs += 1
+            yield record
+
+    def _check_finite(self, name: str, value: float) -> None:
+        if not value < float("inf"):
+            raise InputError(
+                f"the {name} is {value} in epoch {self.num_epochs}; "
+                "lower --lr or use --feature-norm"
+            )
+
+    def _measure(self, loss: float, epoch_s: float) -> dict[str, float]:
+        exchange = self.graph.exchange
+        seconds = {f"{phase}_s": value for phase, value in exchange.clock.take().items()}
+        return {
+            "loss": loss,
+            "epoch_s": epoch_s,
+            "update_s": max(epoch_s - sum(seconds.values()), 0.0),
+            **seconds,
+            "halo_bytes_sent": exchange.take_bytes(),
+            "weight_bytes_sent": self.weights.take_bytes(),
+            "max_staleness": exchange.max_staleness,
+        }
+
+    def _evaluate_if_due(self) -> tuple[dict[str, Any], float]:
+        """Evaluate, and keep the weights if they are the best so far."""
+        is_last = self.num_epochs + 1 == self.config.epochs
+        if (self.num_epochs + 1) % self.config.eval_every and not is_last:
+            return {f"{split}_metric": None for split in ("train", "val", "test")}, 0.0
+        start = time.perf_counter()
+        self.group.note(self.num_epochs, "evaluate")
+        scores = self.evaluate()
+        # Weights that are not finite could otherwise look best and be kept.
+        self._check_finite("validation loss", scores.val_loss)
+        # Without validation vertices the latest epoch is the best one.
+        metric = scores.metric["val"]
+        if metric is None:
+            metric = float(self.num_epochs)
+        if self.best.improves(metric, scores.val_loss):
+            self.best = _Best(self.num_epochs, metric, scores.val_loss)
+            self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
+        metrics = {f"{split}_metric": value for split, value in scores.metric.items()}
+        return metrics, time.perf_counter() - start
+
+    def _is_out_of_patience(self) -> bool:
+        if not self.config.patience or self.best.epoch is None:
+            return False
+        return self.num_epochs - 1 - self.best.epoch >= self.config.patience
+
+    def save(self, checkpoints: Checkpoints) -> None:
+        """Write all that the next epoch depends on, unless that was just done; collective."""
+        if self._saved_at == self.num_epochs:
+            return
+        self.group.note(self.num_epochs, "checkpoint")
+        progress = {
+            "best_epoch": self.best.epoch,
+            "metric": self.best.metric,
+            "loss": self.best.loss,
+        }
+        state = pack_state(self.model, self.optimizer, self.best_state)
+        checkpoints.write(self.num_epochs, progress, state, self.graph.exchange.state())
+        self._saved_at = self.num_epochs
+
+    def resume(self, checkpoints: Checkpoints) -> bool:
+        """Go on from the newest checkpoint; collective.
+
+        Returns:
+            Whether there was one.
+        """
+        found = checkpoints.read_newest()
+        if found is None:
+            return False
+        self.best_state = unpack_state(found.state, self.model, self.optimizer)
+        progress = found.progress
+        self.best = _Best(progress["best_epoch"], progress["metric"], progress["loss"])
+        self.num_epochs = self.graph.draws.epoch = self._saved_at = found.num_epochs
+        if found.rows:
+            self.graph.exchange.load_state(found.rows)
+        return True
+
+
+def build_model(config: TrainConfig, task: Task) -> GNN:
+    """Draw the model of a run; the same seed gives the same weights.
+
+    Args:
+        config: The run.
+        task: Widths of the model's ends.
+
+    Returns:
+        The model.
+    """
+    model = config.model.build(task.num_features, task.num_classes)
+    model.reset_parameters(torch.Generator().manual_seed(config.seed))
+    return model
+
+
+def build_optimizer(config: TrainConfig, model: GNN) -> torch.optim.Optimizer:
+    """Build the optimizer of a run.
+
+    Args:
+        config: The run.
+        model: What it steps.
+
+    Returns:
+        The optimizer.
+    """
+    parameters = model.parameters()
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay
+        )
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay)
+
+
+def train(
+    trainer: Trainer, run: RunDirectory, progress: Progress, *, records: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Run all epochs and write metrics, checkpoints, the best weights and the summary.
+
+    Collective; only rank 0 writes.
+
+    Args:
+        trainer: Fresh or resumed.
+        run: The directory, already created.
+        progress: Shows each epoch.
+        records: Records of the epochs done before; extended here.
+
+    Returns:
+        The summary, the same on every rank.
+
+    Raises:
+        InputError: If the loss is not finite, no epoch is left to train and none was evaluated, or
+            a file cannot be written.
+    """
+    is_writer = trainer.group.rank == 0
+    checkpoints = Checkpoints(run.checkpoints, trainer.group)
+    every = trainer.config.checkpoint_every
+    try:
+        for record in trainer.epochs():
+            records.append(record)
+            if is_writer:
+                run.append_metrics(record)
+            progress.epoch(record)
+            if every and trainer.num_epochs % every == 0:
+                trainer.save(checkpoints)
+    finally:
+        progress.close()
+    if not trainer.best_state:
+        raise InputError(
+            f"none of the run's {trainer.num_epochs} epochs was evaluated, so there is no model "
+            f"to keep; use --epochs above {trainer.num_epochs}"
+        )
+    trainer.save(checkpoints)
+    memory = trainer.group.all_gather(
+        torch.tensor([peak_rss_bytes(), trainer.graphs.setup_bytes_sent])
+    )
+    summary = {
+        **summarise(records, trainer.best.epoch),
+        "setup_bytes_sent": sum(int(row[1]) for row in memory),
+        "peak_rss_bytes": [int(row[0]) for row in memory],
+        "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "num_ranks": trainer.group.size,
+    }
+    error = None
+    if is_writer:
+        try:
+            run.write_model(trainer.best_state)
+            run.write_json(SUMMARY, summary)
+        except InputError as caught:
+            error = caught
+    trainer.group.agree(error)
+    return summary

@@ -1,0 +1,55 @@
+"""The weight channel: every rank steps with the sum of all ranks' gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from distgnn.comm.group import Group
+    from distgnn.exchange.clock import Clock
+
+
+class WeightSync:
+    """Sums gradients over ranks in one message.
+
+    A sum, not a mean: each rank's loss is already divided by the global count.
+
+    Args:
+        group: All ranks.
+        clock: Gets the time that the sum takes.
+    """
+
+    def __init__(self, group: Group, clock: Clock) -> None:
+        self._group = group
+        self._clock = clock
+        self.bytes_sent = 0
+
+    def broadcast(self, model: nn.Module) -> None:
+        """Give every rank the weights and buffers of rank 0."""
+        for tensor in model.state_dict().values():
+            self._group.broadcast(tensor)
+
+    def sync(self, model: nn.Module) -> None:
+        """Replace each gradient by the sum over ranks; a missing one counts as zeros."""
+        if self._group.size == 1:
+            return
+        with self._clock.timed("weight_sync"):
+            parameters = list(model.parameters())
+            grads = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in parameters]
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            self._group.all_reduce(flat)
+            pieces = torch.split(flat, [p.numel() for p in parameters])
+            for parameter, piece in zip(parameters, pieces, strict=True):
+                parameter.grad = piece.reshape(parameter.shape)
+        # A ring all-reduce sends 2 (P - 1) / P of the buffer from each rank.
+        size = self._group.size
+        self.bytes_sent += 2 * (size - 1) * flat.numel() * flat.element_size() // size
+
+    def take_bytes(self) -> int:
+        """Return the payload bytes sent by this rank since the last call."""
+        sent, self.bytes_sent = self.bytes_sent, 0
+        return sent

@@ -1,0 +1,151 @@
+"""The number of ranks does not matter: loss, gradients, scores and dropout are one process's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphs import CUTS, KINDS, cut, make_graph
+
+from distgnn.comm.threads import run_ranks
+from distgnn.nn.models import ModelConfig
+from distgnn.partition import METHODS, assign
+from distgnn.partition.build import build_parts
+from distgnn.train.config import TrainConfig
+from distgnn.train.trainer import Task, Trainer
+
+MODELS = {
+    "gcn": {"model": "gcn"},
+    "sage-mean": {"aggregator": "mean"},
+    "sage-gcn": {"aggregator": "gcn"},
+    "sage-max": {"aggregator": "max"},
+    "gcn-batch-residual": {"model": "gcn", "norm": "batch", "residual": True},
+    "sage-layer-jumping": {"norm": "layer", "jumping": "cat", "layers": 3},
+    "sage-jumping-max": {"jumping": "max", "residual": True},
+    "gcn-dropout": {"model": "gcn", "dropout": 0.4, "input_dropout": 0.3},
+    "sage-dropout": {"dropout": 0.4, "input_dropout": 0.3},
+}
+
+
+def first_step(parts, graph, model, *, num_epochs=1, **options):
+    """Loss, gradients and metrics of the first epochs, on ranks as threads."""
+    settings = {"dropout": 0.0, "hidden": 5, **MODELS[model]}
+    config = TrainConfig(model=ModelConfig(**settings), epochs=num_epochs, **options)
+    task = Task(graph.name, graph.num_features, graph.num_classes)
+
+    def on_rank(group):
+        trainer = Trainer(config, task, parts[group.rank], group)
+        grads = []
+        step = trainer.optimizer.step
+
+        def record_and_step():
+            named = trainer.model.named_parameters()
+            grads.append({name: p.grad.clone() for name, p in named if p.grad is not None})
+            return step()
+
+        trainer.optimizer.step = record_and_step
+        records = list(trainer.epochs())
+        return records, grads
+
+    results = run_ranks(len(parts), on_rank)
+    for records, grads in results[1:]:
+        strip = [{k: v for k, v in r.items() if k != "eval_s"} for r in records]
+        assert strip == [{k: v for k, v in r.items() if k != "eval_s"} for r in results[0][0]]
+        for name, grad in grads[0].items():
+            assert torch.equal(grad, results[0][1][0][name]), "ranks step with the same gradient"
+    return results[0]
+
+
+def check_equal(got, expected):
+    for one, other in zip(got[0], expected[0], strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+        for split in ("train", "val", "test"):
+            assert one[f"{split}_metric"] == pytest.approx(other[f"{split}_metric"])
+    for one, other in zip(got[1], expected[1], strict=True):
+        assert one.keys() == other.keys()
+        # Relative to the largest gradient: a bias before batch norm has none but rounding.
+        largest = max(float(grad.abs().max()) for grad in other.values())
+        for name, grad in other.items():
+            torch.testing.assert_close(one[name], grad, rtol=1e-5, atol=1e-5 * largest, msg=name)
+
+
+@pytest.mark.parametrize("num_parts", [2, 3, 4, 7])
+@pytest.mark.parametrize("model", MODELS)
+def test_any_model_on_any_number_of_ranks(model, num_parts):
+    graph = make_graph("random")
+    expected = first_step(cut(graph, 1), graph, model)
+    check_equal(first_step(cut(graph, num_parts), graph, model), expected)
+
+
+@pytest.mark.parametrize("how", CUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_graph_and_any_cut(kind, how):
+    graph = make_graph(kind)
+    for model in ("gcn-dropout", "sage-max"):
+        expected = first_step(cut(graph, 1), graph, model)
+        check_equal(first_step(cut(graph, 3, how=how), graph, model), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_any_partitioner(method):
+    graph = make_graph("random", num_vertices=60)
+    parts = list(build_parts(graph, assign(method, graph, 4, seed=1)))
+    expected = first_step(cut(graph, 1), graph, "sage-dropout")
+    check_equal(first_step(parts, graph, "sage-dropout"), expected)
+
+
+def test_more_ranks_than_edges_and_ranks_without_training_vertices():
+    graph = make_graph("few-edges", num_vertices=12)
+    parts = cut(graph, 7)
+    assert any(part.num_edges == 0 for part in parts)
+    assert any(not part.train_mask[0].any() for part in parts)
+    for model in ("gcn-batch-residual", "sage-mean"):
+        expected = first_step(cut(graph, 1), graph, model)
+        check_equal(first_step(parts, graph, model), expected)
+
+
+@pytest.mark.parametrize("feature_norm", ["row", "standard"])
+def test_features_are_normalised_over_the_whole_graph(feature_norm):
+    graph = make_graph("random")
+    # Rows that sum to nearly zero would blow up rounding, which is not what is tested.
+    np.abs(graph.features, out=graph.features)
+    expected = first_step(cut(graph, 1), graph, "gcn", feature_norm=feature_norm)
+    check_equal(first_step(cut(graph, 3), graph, "gcn", feature_norm=feature_norm), expected)
+
+
+def test_losses_agree_for_fifty_epochs():
+    graph = make_graph("random", num_vertices=120)
+    expected, _ = first_step(cut(graph, 1), graph, "gcn", num_epochs=50)
+    for num_parts in (2, 4):
+        got, _ = first_step(cut(graph, num_parts), graph, "gcn", num_epochs=50)
+        for one, other in zip(got, expected, strict=True):
+            assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+
+
+def test_the_same_seed_gives_the_same_bits():
+    graph = make_graph("random")
+    parts = cut(graph, 3)
+    one, two = (first_step(parts, graph, "gcn-dropout", num_epochs=5) for _ in range(2))
+    assert [r["loss"] for r in one[0]] == [r["loss"] for r in two[0]]
+    for left, right in zip(one[1], two[1], strict=True):
+        assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_another_seed_and_another_epoch_draw_other_masks():
+    graph = make_graph("random")
+    parts = cut(graph, 1)
+    one, _ = first_step(parts, graph, "gcn-dropout", num_epochs=2, lr=1e-12, weight_decay=0.0)
+    assert one[0]["loss"] != pytest.approx(one[1]["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("model", ["gcn", "sage-mean", "sage-max", "sage-dropout", "gcn-dropout"])
+@pytest.mark.parametrize("kind", ["random", "sparse-features"])
+def test_the_exact_savings_change_nothing_beyond_rounding(kind, model, num_parts):
+    graph = make_graph(kind, num_vertices=80)
+    parts = cut(graph, num_parts)
+    off = {"static_input": False, "receptive_field": False}
+    expected = first_step(parts, graph, model, num_epochs=3, **off)
+    for static_input, receptive_field in ((True, True), (True, False), (False, True)):
+        switches = {"static_input": static_input, "receptive_field": receptive_field}
+        check_equal(first_step(parts, graph, model, num_epochs=3, **switches), expected)

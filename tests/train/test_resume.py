@@ -1,0 +1,174 @@
+"""A resumed run has the bits of the straight one, whatever was under way when it ended."""
+
+from __future__ import annotations
+
+import pytest
+from graphs import cut, make_graph
+from training import check_same_values, make_config, run, task_of
+
+from distgnn.comm.single import SingleGroup
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets import InputError
+from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
+from distgnn.train.run_dir import RunDirectory
+from distgnn.train.trainer import Trainer, build_model, build_optimizer
+
+ALGORITHMS = {
+    "cd-0": {"algorithm": "cd-0"},
+    "cd-3": {"algorithm": "cd-3"},
+    "cd-3-without-cache": {"algorithm": "cd-3", "delay_cache": False},
+    "0c": {"algorithm": "0c", "reweight_loss": True},
+}
+NUM_EPOCHS = 12
+STOP = 7
+
+
+def shown(records):
+    """The part of the records that does not measure time, memory or age."""
+    names = ("epoch", "loss", "train_metric", "val_metric", "test_metric", "halo_bytes_sent")
+    return [{name: record[name] for name in names} for record in records]
+
+
+def names_in(folder):
+    return sorted(item.name for item in folder.iterdir())
+
+
+def check_same_run(got, expected):
+    for one, other in zip(got, expected, strict=True):
+        assert shown(one.records) == shown(other.records)
+        assert one.trainer.best == other.trainer.best
+        for name in ("model", "optimizer"):
+            left, right = (getattr(t.trainer, name).state_dict() for t in (one, other))
+            check_same_values(left, right)
+        check_same_values(one.trainer.best_state, other.trainer.best_state)
+
+
+COMBINATIONS = [(name, "adam") for name in ALGORITHMS] + [("cd-3", "adamw"), ("cd-3", "sgd")]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize(("algorithm", "optimizer"), COMBINATIONS)
+def test_a_resumed_run_has_the_bits_of_the_straight_one(algorithm, num_ranks, optimizer, tmp_path):
+    graph = make_graph("random")
+    parts = cut(graph, num_ranks)
+    options = {
+        **ALGORITHMS[algorithm],
+        "optimizer": optimizer,
+        "norm": "batch",
+        "dropout": 0.4,
+        "input_dropout": 0.2,
+    }
+    config = make_config(epochs=NUM_EPOCHS, **options)
+    straight = run(tmp_path / "straight", graph, parts, config)
+    run(tmp_path / "resumed", graph, parts, make_config(epochs=STOP, **options))
+    resumed = run(tmp_path / "resumed", graph, parts, config, resume=True)
+    check_same_run(resumed, straight)
+    files = [RunDirectory(tmp_path / name).model_path for name in ("straight", "resumed")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_a_killed_run_goes_on_from_its_last_checkpoint(num_ranks, tmp_path):
+    graph = make_graph("sparse-features")
+    parts = cut(graph, num_ranks)
+    config = make_config(
+        algorithm="cd-2", epochs=NUM_EPOCHS, dropout=0.5, eval_every=4, checkpoint_every=3
+    )
+    straight = run(tmp_path / "straight", graph, parts, config)
+    run(tmp_path / "killed", graph, parts, config, stop_at=STOP)
+    resumed = run(tmp_path / "killed", graph, parts, config, resume=True)
+    check_same_run(resumed, straight)
+    lines = RunDirectory(tmp_path / "killed").read_metrics()
+    assert [record["epoch"] for record in lines] == list(range(NUM_EPOCHS))
+
+
+def test_patience_is_counted_across_a_resume(tmp_path):
+    graph = make_graph("random")
+    parts = cut(graph, 2)
+    # A vanishing step never gets better than the first epochs did.
+    config = make_config(
+        epochs=30, patience=4, optimizer="sgd", lr=1e-30, checkpoint_every=3, weight_decay=0.0
+    )
+    straight = run(tmp_path / "straight", graph, parts, config)
+    assert len(straight[0].records) == 5
+    run(tmp_path / "killed", graph, parts, config, stop_at=3)
+    resumed = run(tmp_path / "killed", graph, parts, config, resume=True)
+    check_same_run(resumed, straight)
+
+
+def test_a_run_resumed_before_its_first_checkpoint_starts_anew(tmp_path):
+    graph = make_graph("random")
+    parts = cut(graph, 2)
+    straight = run(tmp_path / "straight", graph, parts, make_config())
+    run(tmp_path / "killed", graph, parts, make_config(), stop_at=1)
+    check_same_run(run(tmp_path / "killed", graph, parts, make_config(), resume=True), straight)
+
+
+def test_a_synchronous_run_goes_on_with_another_number_of_ranks(tmp_path):
+    graph = make_graph("random")
+    config = make_config(epochs=NUM_EPOCHS, norm="batch", dropout=0.3)
+    straight = run(tmp_path / "straight", graph, cut(graph, 3), config)
+    run(tmp_path / "resumed", graph, cut(graph, 3), config, stop_at=9)
+    resumed = run(tmp_path / "resumed", graph, cut(graph, 2), config, resume=True)
+    for one, other in zip(resumed[0].records, straight[0].records, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_delayed_rows_need_the_ranks_that_they_belong_to(num_ranks, tmp_path):
+    graph = make_graph("random")
+    config = make_config(algorithm="cd-2")
+    run(tmp_path, graph, cut(graph, 3), config)
+    parts = cut(graph, num_ranks)
+    expected = (
+        rf"checkpoint '.*epoch-000003' holds delayed rows of 3 ranks, but {num_ranks} were "
+        "started; run mpirun -n 3"
+    )
+
+    def on_rank(group):
+        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+        with pytest.raises(InputError, match=expected):
+            trainer.resume(Checkpoints(tmp_path / "checkpoints", group))
+
+    run_ranks(num_ranks, on_rank)
+
+
+def test_another_model_is_refused():
+    group = SingleGroup()
+    graph = make_graph("random")
+    trainers = [
+        Trainer(make_config(hidden=hidden), task_of(graph), cut(graph, 1)[0], group)
+        for hidden in (4, 5)
+    ]
+    state = pack_state(trainers[0].model, trainers[0].optimizer, {})
+    with pytest.raises(InputError, match=r"the checkpoint belongs to another model: .*size mism"):
+        unpack_state(state, trainers[1].model, trainers[1].optimizer)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_packing_loses_nothing(optimizer):
+    graph = make_graph("random")
+    config = make_config(optimizer=optimizer, norm="batch")
+    trainer = Trainer(config, task_of(graph), cut(graph, 1)[0], SingleGroup())
+    list(trainer.epochs())
+    state = pack_state(trainer.model, trainer.optimizer, trainer.best_state)
+    model = build_model(config, task_of(graph))
+    fresh = build_optimizer(config, model)
+    best = unpack_state(state, model, fresh)
+    check_same_values(best, trainer.best_state)
+    check_same_values(model.state_dict(), trainer.model.state_dict())
+    check_same_values(fresh.state_dict(), trainer.optimizer.state_dict())
+
+
+def test_a_damaged_run_goes_on_from_the_older_checkpoint_and_drops_the_damaged_one(tmp_path):
+    graph = make_graph("random")
+    parts = cut(graph, 2)
+    config = make_config(algorithm="cd-2", epochs=9, checkpoint_every=2)
+    straight = run(tmp_path / "straight", graph, parts, config)
+    run(tmp_path / "killed", graph, parts, config, stop_at=6)
+    folder = tmp_path / "killed" / "checkpoints"
+    assert names_in(folder) == ["epoch-000004", "epoch-000006"]
+    (folder / "epoch-000006" / "state.safetensors").write_bytes(b"")
+    run(tmp_path / "killed", graph, parts, make_config(algorithm="cd-2", epochs=5), resume=True)
+    assert names_in(folder) == ["epoch-000004", "epoch-000005"]
+    check_same_run(run(tmp_path / "killed", graph, parts, config, resume=True), straight)

@@ -1,0 +1,113 @@
+"""Whole training runs on ranks as threads, for tests of the training room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distgnn.comm.threads import run_ranks
+from distgnn.nn.models import ModelConfig
+from distgnn.train.checkpoint import Checkpoints
+from distgnn.train.config import TrainConfig
+from distgnn.train.progress import Silent
+from distgnn.train.run_dir import CONFIG, RunDirectory
+from distgnn.train.trainer import Task, Trainer, train
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distgnn.datasets import Graph
+    from distgnn.partition.store import Part
+
+MODEL_FIELDS = {item.name for item in fields(ModelConfig)}
+
+
+class StopError(Exception):
+    """Ends a run in the middle, as a kill would."""
+
+
+class StopAt(Silent):
+    """Ends the run after an epoch."""
+
+    def __init__(self, epoch: int | None) -> None:
+        self._epoch = epoch
+
+    def epoch(self, record):
+        if record["epoch"] == self._epoch:
+            raise StopError
+
+
+@dataclass
+class Trained:
+    """What a rank knows after a run."""
+
+    trainer: Trainer
+    records: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+    damaged: list[str]
+
+
+def make_config(**options: Any) -> TrainConfig:
+    """Build a configuration from the fields of the run and of its model."""
+    small = {"hidden": 4, "dropout": 0.0, "epochs": 3, **options}
+    model = {key: small.pop(key) for key in list(small) if key in MODEL_FIELDS}
+    return TrainConfig(model=ModelConfig(**model), **small)
+
+
+def task_of(graph: Graph) -> Task:
+    return Task(graph.name, graph.num_features, graph.num_classes)
+
+
+def run(
+    folder: Path,
+    graph: Graph,
+    parts: list[Part],
+    config: TrainConfig,
+    *,
+    resume: bool = False,
+    stop_at: int | None = None,
+) -> list[Trained]:
+    """Train as the command line does; `stop_at` ends the run after that epoch."""
+    task = task_of(graph)
+
+    def on_rank(group):
+        trainer = Trainer(config, task, parts[group.rank], group)
+        run_dir = RunDirectory(folder)
+        if group.rank == 0:
+            run_dir.create()
+            about = {"name": task.name, "num_features": task.num_features}
+            about["num_classes"] = task.num_classes
+            values = {"source": {}, "task": about, "train": config.to_json()}
+            run_dir.write_json(CONFIG, values)
+        group.barrier()
+        checkpoints = Checkpoints(run_dir.checkpoints, group)
+        records: list[dict[str, Any]] = []
+        if resume:
+            trainer.resume(checkpoints)
+            if group.rank == 0:
+                run_dir.keep_metrics(trainer.num_epochs)
+            group.barrier()
+            records = run_dir.read_metrics()
+            group.barrier()
+        summary = None
+        try:
+            summary = train(trainer, run_dir, StopAt(stop_at), records=records)
+        except StopError:
+            assert stop_at is not None
+        return Trained(trainer, records, summary, checkpoints.damaged)
+
+    return run_ranks(len(parts), on_rank)
+
+
+def check_same_values(left: Any, right: Any) -> None:
+    """Compare nested dictionaries of tensors and other values, bit by bit."""
+    if isinstance(left, torch.Tensor):
+        assert torch.equal(left, right)
+    elif isinstance(left, dict):
+        assert left.keys() == right.keys()
+        for name in left:
+            check_same_values(left[name], right[name])
+    else:
+        assert left == right
