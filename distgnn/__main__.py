@@ -1,0 +1,5 @@
+"""`python -m distgnn`."""
+
+from distgnn.cli import main
+
+raise SystemExit(main())

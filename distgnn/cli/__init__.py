@@ -1,0 +1,152 @@
+"""The command line: `distgnn VERB ...`; one module a verb, imported when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from distgnn import __version__
+from distgnn.comm.failure import PeerError, fail
+from distgnn.comm.launch import detect
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distgnn.comm.group import Group
+
+VERBS = ("partition", "inspect", "train", "evaluate", "predict", "datasets", "doctor")
+
+EXIT_BAD_INPUT = 2
+EXIT_RETRY = 75
+"""Another rank died: a relaunch with --resume goes on."""
+EXIT_INTERRUPTED = 130
+
+_FIRST_WORD_S = 1.0
+_OUT_OF_MEMORY = re.compile(r"can't allocate memory|not enough memory", re.IGNORECASE)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are one sentence, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        # "argument --parts: must be ..." reads like the messages that are not argparse's.
+        sentence = re.sub(r"^argument ([^:]+): must ", r"\1 must ", message)
+        raise InputError(f"{sentence}; see {self.prog} --help")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of all verbs."""
+    parser = _Parser(
+        prog="distgnn",
+        description="Full-batch training of graph neural networks on clusters of CPU sockets.",
+    )
+    parser.add_argument("--version", action="version", version=f"distgnn {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name in VERBS:
+        module = importlib.import_module(f"distgnn.cli.{name}_verb")
+        # No abbreviations: a script that uses one would break with the next flag.
+        verb = verbs.add_parser(
+            name,
+            help=module.HELP,
+            description=f"{module.HELP}.".capitalize(),
+            epilog=getattr(module, "EPILOG", None),
+            allow_abbrev=False,
+        )
+        module.add_arguments(verb)
+        verb.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Arguments after the program's name; those of the process if None.
+
+    Returns:
+        Exit status: 0; 2 for bad input; 75 if another rank died; 130 if interrupted.
+    """
+    is_speaker = True
+    try:
+        is_speaker = detect().rank == 0
+        arguments = build_parser().parse_args(argv)
+        return int(arguments.run(arguments))
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does: not a mistake.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        if is_speaker:
+            _say("interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        shown = as_input_error(error)
+        if shown is None and not isinstance(error, PeerError):
+            raise
+        if is_speaker or shown is None:
+            _say(shown or error)
+        else:
+            # A launcher ends all ranks once one has ended: let rank 0 say the sentence first.
+            time.sleep(_FIRST_WORD_S)
+        return EXIT_RETRY if shown is None else EXIT_BAD_INPUT
+
+
+def as_input_error(error: BaseException) -> InputError | None:
+    """Turn what a user can mend into one sentence.
+
+    Args:
+        error: Anything that was raised.
+
+    Returns:
+        The sentence; None if the error is not the user's to mend.
+    """
+    if isinstance(error, InputError):
+        return error
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
+    ):
+        return InputError(
+            f"there is not enough memory ({_first_line(error)}); use more parts, a smaller model, "
+            "or a machine with more memory"
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        return InputError(f"cannot use '{error.filename}': {error.strerror}; check the path")
+    return None
+
+
+def end_job(group: Group, error: BaseException) -> None:
+    """End this rank after a failure, so that no peer waits for it.
+
+    Args:
+        group: The ranks of the job.
+        error: What happened here.
+    """
+    shown = as_input_error(error)
+    if shown is not None or isinstance(error, KeyboardInterrupt):
+        if group.rank == 0:
+            _say(shown or "interrupted")
+        code = EXIT_INTERRUPTED if shown is None else EXIT_BAD_INPUT
+    elif isinstance(error, PeerError):
+        _say(error)
+        code = EXIT_RETRY
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    fail(group, shown or error, exit_code=code)
+
+
+def _say(sentence: object) -> None:
+    # A path may hold a line break; the sentence stays on one line.
+    sys.stderr.write(f"distgnn: {' '.join(str(sentence).splitlines())}\n")
+    sys.stderr.flush()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

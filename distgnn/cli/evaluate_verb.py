@@ -1,0 +1,66 @@
+"""`distgnn evaluate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.flags import whole
+from distgnn.cli.output import add_json_flag, pairs, print_json, print_lines
+from distgnn.cli.runs import add_run_arguments, run_on_parts
+
+if TYPE_CHECKING:
+    import argparse
+
+    from distgnn.comm.group import Group
+    from distgnn.partition.store import Part
+    from distgnn.train.inference import TrainedRun
+
+HELP = "score a trained run on its graph"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_run_arguments(parser)
+    parser.add_argument(
+        "--split-index", type=whole(0), metavar="K", help="row of the masks (default: the run's)"
+    )
+    add_json_flag(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score all splits and report."""
+
+    def work(trained: TrainedRun, part: Part, group: Group) -> dict[str, Any]:
+        return _evaluate(trained, part, group, arguments.split_index)
+
+    def report(results: list[dict[str, Any]]) -> None:
+        if arguments.json:
+            print_json(results[0])
+        else:
+            print_lines(pairs({name: _text(value) for name, value in results[0].items()}))
+
+    return run_on_parts(arguments, work, report)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _evaluate(
+    trained: TrainedRun, part: Part, group: Group, split_index: int | None
+) -> dict[str, Any]:
+    from distgnn.train.inputs import load_inputs
+    from distgnn.train.objective import Scores
+
+    index = trained.config.split_index if split_index is None else split_index
+    inputs = load_inputs(part, group, split_index=index, feature_norm=trained.config.feature_norm)
+    result = Scores(trained.scores(part, group, features=inputs.features), inputs, group)
+    metrics = {f"{split}_metric": value for split, value in result.metric.items()}
+    return {
+        **metrics,
+        "val_loss": result.val_loss,
+        "metric": inputs.metric_name,
+        "split_index": index,
+    }

@@ -1,0 +1,89 @@
+"""Kinds of values that flags take, so that a wrong one is refused before any work begins."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_COUNT = 2**31 - 1
+MAX_SEED = 2**63 - 1
+MAX_THREADS = 1024
+_MAX_NUMBER = 1e30
+"""Fits into float32 with room for arithmetic."""
+
+
+def whole(least: int, most: int = MAX_COUNT) -> Callable[[str], int]:
+    """Make the type of a flag that takes a whole number.
+
+    Args:
+        least: Smallest value that is allowed.
+        most: Largest one.
+
+    Returns:
+        A function for argparse, from a text to its value.
+    """
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number from {least} to {most}, got '{text}'"
+            )
+        return value
+
+    return convert
+
+
+def path(text: str) -> str:
+    """Refuse the empty path, which an unset variable of a script leaves.
+
+    Args:
+        text: As given on the command line.
+
+    Returns:
+        The same.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path, got ''")
+    return text
+
+
+def switch(text: str) -> bool:
+    """Convert the text of a flag that is on unless it is switched off.
+
+    Args:
+        text: As given on the command line.
+
+    Returns:
+        Whether it is on.
+    """
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"must be on or off, got '{text}'")
+    return text == "on"
+
+
+def number(text: str) -> float:
+    """Convert the text of a flag that takes a number.
+
+    Args:
+        text: As given on the command line.
+
+    Returns:
+        Its value, finite.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= _MAX_NUMBER:
+        raise argparse.ArgumentTypeError(
+            f"must be a finite number of at most {_MAX_NUMBER:g}, got '{text}'"
+        )
+    return value

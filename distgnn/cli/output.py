@@ -1,0 +1,74 @@
+"""What verbs print: for people, or exactly one JSON object."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    """Add --json to a verb."""
+    parser.add_argument(
+        "--json", action="store_true", help="print exactly one JSON object on standard output"
+    )
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Print one JSON object on standard output; a number that is not finite becomes null."""
+    sys.stdout.write(json.dumps(_finite(values), allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    # JSON has no word for them, and most readers refuse the one that Python writes.
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on standard output."""
+    text = "".join(f"{line}\n" for line in lines)
+    # The terminal may not know a character of a file's name.
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def note(line: str) -> None:
+    """Print a line about the work under way on standard error."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def pairs(values: Mapping[str, object]) -> list[str]:
+    """Align names and values in two columns."""
+    width = max(len(name) for name in values)
+    return [f"{name:<{width}}  {value}" for name, value in values.items()]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Align a table, numbers to the right."""
+    texts = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in texts
+    ]
+
+
+def human_bytes(count: float) -> str:
+    """Write a size with a binary unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

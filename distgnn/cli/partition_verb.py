@@ -1,0 +1,130 @@
+"""`distgnn partition`."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from distgnn.cli.flags import MAX_SEED, path, whole
+from distgnn.cli.inspect_verb import manifest_json, quality_lines
+from distgnn.cli.output import add_json_flag, note, print_json, print_lines
+from distgnn.cli.source import add_source_arguments, load_graph, source_values
+from distgnn.datasets.errors import InputError
+from distgnn.partition import METHODS
+
+HELP = "cut a graph into parts, one per rank"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_source_arguments(parser, or_parts=False)
+    parser.add_argument(
+        "--parts", type=whole(1), required=True, metavar="P", help="number of parts"
+    )
+    parser.add_argument(
+        "--out", type=path, required=True, metavar="DIR", help="partition directory to write"
+    )
+    parser.add_argument(
+        "--method",
+        default="metis",
+        metavar="NAME",
+        type=_method,
+        help=f"one of {', '.join(METHODS)} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole(0, MAX_SEED),
+        default=0,
+        metavar="S",
+        help="of the method and of --split (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an existing partition directory"
+    )
+    add_json_flag(parser)
+
+
+def _method(text: str) -> str:
+    if text not in METHODS:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(METHODS)}, got '{text}'")
+    return text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Load, assign, build, write, and report."""
+    from distgnn.comm.launch import detect
+    from distgnn.partition import assign, quality, store
+
+    if detect().size > 1:
+        raise InputError(
+            f"distgnn partition runs in one process, but {detect().size} were started; "
+            "run it without mpirun"
+        )
+    _check_target(arguments.out, is_overwriting=arguments.overwrite)
+    start = time.perf_counter()
+    graph = load_graph(source_values(arguments))
+    if arguments.parts > graph.num_vertices:
+        raise InputError(
+            f"--parts {arguments.parts} asks for more parts than graph '{graph.name}' has "
+            f"vertices; use at most {graph.num_vertices}"
+        )
+    note(
+        f"{graph.name}: {graph.num_vertices} vertices, {graph.num_edges} edges, "
+        f"{graph.num_features} features ({time.perf_counter() - start:.1f} s)"
+    )
+    assignment = assign(arguments.method, graph, arguments.parts, seed=arguments.seed)
+    note(f"assigned by {arguments.method} ({time.perf_counter() - start:.1f} s)")
+    measured = quality.measure(graph, assignment)
+    manifest = store.write(
+        arguments.out,
+        graph,
+        assignment,
+        method=arguments.method,
+        options={"undirected": arguments.undirected, "split": arguments.split},
+        seed=arguments.seed,
+        quality=measured,
+        overwrite=arguments.overwrite,
+        progress=note,
+    )
+    seconds = time.perf_counter() - start
+    if arguments.json:
+        print_json({**manifest_json(manifest), "directory": arguments.out, "total_s": seconds})
+    else:
+        print_lines([*quality_lines(manifest), f"wrote {arguments.out} in {seconds:.1f} s"])
+    return 0
+
+
+def _check_target(out: str, *, is_overwriting: bool) -> None:
+    """Check before the work that the directory may be written, and that nothing else gets lost."""
+    from distgnn.partition import store
+
+    if not is_overwriting and store.is_partition_directory(out):
+        raise InputError(
+            f"'{out}' already holds a partition; replace it with --overwrite or choose another "
+            "--out"
+        )
+    store.check_target(out, overwrite=is_overwriting)
+    _try_to_write(Path(out).absolute())
+    others = [
+        item.name
+        for item in (Path(out).iterdir() if Path(out).is_dir() else ())
+        if item.name != store.MANIFEST_NAME and not item.name.startswith("part-")
+    ]
+    if others:
+        raise InputError(
+            f"--overwrite would remove '{others[0]}' in '{out}', which is not of the partition; "
+            "move it away or choose another --out"
+        )
+
+
+def _try_to_write(target: Path) -> None:
+    """Make and remove a folder where the partition will go; permissions alone tell too little."""
+    beside = next(path for path in target.parents if path.exists())
+    try:
+        Path(tempfile.mkdtemp(prefix=".distgnn-", dir=beside)).rmdir()
+    except OSError as error:
+        raise InputError(
+            f"cannot write '{target}': {error.strerror}; choose another --out"
+        ) from error

@@ -1,0 +1,160 @@
+"""`distgnn predict`."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from distgnn.cli.flags import path
+from distgnn.cli.output import add_json_flag, print_json, print_lines
+from distgnn.cli.runs import add_run_arguments, run_on_parts
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from numpy.typing import NDArray
+
+    from distgnn.comm.group import Group
+    from distgnn.partition.store import Part
+    from distgnn.train.inference import TrainedRun
+
+HELP = "write a trained run's prediction for every vertex, under its original id"
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+class _Predictions(NamedTuple):
+    """Of the vertices of some parts.
+
+    Attributes:
+        global_id: (num,) int64.
+        vertex_id: (num,) int64 or str. Ids in the user's files.
+        probability: (num, num_classes) float32.
+        is_multilabel: () bool. Whether a vertex has several labels.
+    """
+
+    global_id: NDArray[np.int64]
+    vertex_id: NDArray[np.generic]
+    probability: NDArray[np.float32]
+    is_multilabel: NDArray[np.bool_]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_run_arguments(parser)
+    parser.add_argument(
+        "--out",
+        type=path,
+        required=True,
+        metavar="FILE",
+        help=".csv or .tsv: id, label, probability; .npy: probabilities in vertex order",
+    )
+    add_json_flag(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Predict all vertices and write them."""
+    out = Path(arguments.out)
+    _check_target(out)
+
+    def report(results: list[list[_Predictions]]) -> None:
+        # In one process each rank holds the gathered whole; the first is enough.
+        everything = _merged(results[0])
+        _write(out, everything)
+        if arguments.json:
+            print_json({"file": str(out), "num_vertices": len(everything.global_id)})
+        else:
+            print_lines([f"wrote {len(everything.global_id)} predictions to {out}"])
+
+    return run_on_parts(arguments, _predict, report)
+
+
+def _predict(trained: TrainedRun, part: Part, group: Group) -> list[_Predictions]:
+    scores = trained.scores(part, group)
+    is_multilabel = part.labels is not None and part.labels.ndim == 2
+    probability = scores.sigmoid() if is_multilabel else scores.softmax(dim=1)
+    global_id = np.array(part.global_id[: part.num_roots])
+    own = _Predictions(
+        global_id,
+        global_id if part.vertex_id is None else np.array(part.vertex_id),
+        probability.numpy(),
+        np.array(is_multilabel),
+    )
+    buffer = io.BytesIO()
+    np.savez(buffer, **own._asdict())
+    return [_unpacked(data) for data in group.all_gather_bytes(buffer.getvalue())]
+
+
+def _unpacked(data: bytes) -> _Predictions:
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return _Predictions(*(arrays[name] for name in _Predictions._fields))
+
+
+def _merged(parts: list[_Predictions]) -> _Predictions:
+    """Put the vertices of all parts into the graph's order."""
+    columns = list(zip(*parts, strict=True))
+    joined = [np.concatenate(column) for column in columns[:-1]]
+    order = np.argsort(joined[0])
+    global_id, vertex_id, probability = (column[order] for column in joined)
+    return _Predictions(global_id, vertex_id, probability, columns[-1][0])
+
+
+def _check_target(out: Path) -> None:
+    if out.suffix not in (*_SEPARATORS, ".npy"):
+        raise InputError(f"--out must end in .csv, .tsv or .npy, got '{out}'")
+    if out.is_dir():
+        raise InputError(f"cannot write '{out}': it is a directory; choose another --out")
+    if not out.parent.is_dir():
+        raise InputError(
+            f"cannot write '{out}': there is no directory '{out.parent}'; make it first"
+        )
+    if not os.access(out.parent, os.W_OK):
+        raise InputError(
+            f"cannot write '{out}': '{out.parent}' is not writable; choose another --out"
+        )
+
+
+def _write(out: Path, predictions: _Predictions) -> None:
+    """Write the file, whole or not at all."""
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        if out.suffix == ".npy":
+            with temporary.open("wb") as file:
+                np.save(file, predictions.probability, allow_pickle=False)
+        else:
+            text = _as_text(predictions, _SEPARATORS[out.suffix])
+            temporary.write_text(text, encoding="utf-8")
+        temporary.replace(out)
+    except OSError as error:
+        raise InputError(f"cannot write '{out}': {error.strerror}; choose another --out") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _as_text(predictions: _Predictions, separator: str) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
+    probability = predictions.probability
+    ids = predictions.vertex_id.tolist()
+    if predictions.is_multilabel:
+        writer.writerow(["id", *(f"label_{label}" for label in range(probability.shape[1]))])
+        writer.writerows(
+            [name, *row]
+            for name, row in zip(ids, (probability > 0.5).astype(int).tolist(), strict=True)
+        )
+    else:
+        writer.writerow(["id", "label", "probability"])
+        best = probability.argmax(axis=1)
+        shown = np.round(
+            np.take_along_axis(probability, best[:, None], axis=1)[:, 0].astype(float), 6
+        )
+        writer.writerows(zip(ids, best.tolist(), shown.tolist(), strict=True))
+    return text.getvalue()

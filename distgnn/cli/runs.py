@@ -1,0 +1,94 @@
+"""Verbs that use a trained run: the same under mpirun and in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from distgnn.cli.flags import MAX_THREADS, path, whole
+from distgnn.cli.job import collectively, run_job
+from distgnn.cli.source import check_ranks, check_source_values, open_source
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from distgnn.cli.source import Source
+    from distgnn.comm.group import Group
+    from distgnn.partition.store import Part
+    from distgnn.train.inference import TrainedRun
+
+T = TypeVar("T")
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the run and the machine."""
+    parser.add_argument("run_dir", metavar="RUN", type=path, help="directory of a training run")
+    parser.add_argument("--backend", default="auto", help="as for train")
+    parser.add_argument("--interface", metavar="NAME", help="as for train")
+    parser.add_argument("--threads", type=whole(1, MAX_THREADS), metavar="T", help="as for train")
+
+
+def run_on_parts(
+    arguments: argparse.Namespace,
+    work: Callable[[TrainedRun, Part, Group], T],
+    report: Callable[[list[T]], None],
+) -> int:
+    """Load a run and its parts, and work on each.
+
+    Under mpirun every rank has its own part. In one process the ranks are threads, so that a run
+    that was trained on many parts needs no mpirun; the machine then holds all parts at once.
+
+    Args:
+        arguments: With those of `add_run_arguments`.
+        work: Called for each part; collective.
+        report: Called once on rank 0, with its own result under mpirun, else with those of all
+            parts, in order.
+
+    Returns:
+        Exit status 0.
+    """
+
+    def job(group: Group) -> None:
+        from distgnn.comm.threads import run_ranks
+
+        trained, source = collectively(group, lambda: _open(arguments.run_dir))
+
+        def on_one(member: Group) -> T:
+            part = collectively(member, lambda: source.part(member.rank))
+            return work(trained, part, member)
+
+        if group.size == 1 and source.num_parts > 1:
+            report(run_ranks(source.num_parts, on_one, timeout_s=24 * 3600))
+            return
+        check_ranks(source, group, f"distgnn {arguments.verb} {arguments.run_dir}")
+        result = on_one(group)
+        if group.rank == 0:
+            report([result])
+
+    return run_job(job, arguments)
+
+
+def _open(run_dir: str) -> tuple[TrainedRun, Source]:
+    """Open a run and what it was trained on, and check that they still fit."""
+    from distgnn.train.inference import TrainedRun
+    from distgnn.train.run_dir import RunDirectory
+
+    trained = TrainedRun(RunDirectory(Path(run_dir)))
+    check_source_values(trained.source, run_dir)
+    try:
+        source = open_source(trained.source)
+    except InputError as error:
+        raise InputError(
+            f"run '{run_dir}' was trained on '{trained.source['source']}', which cannot be opened: "
+            f"{error}"
+        ) from error
+    expected = (trained.task.num_features, trained.task.num_classes)
+    if expected != (source.task.num_features, source.task.num_classes):
+        raise InputError(
+            f"run '{run_dir}' was trained on {expected[0]} features and {expected[1]} classes, but "
+            f"'{trained.source['source']}' has {source.task.num_features} and "
+            f"{source.task.num_classes}; restore it or train again"
+        )
+    return trained, source

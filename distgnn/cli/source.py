@@ -1,0 +1,221 @@
+"""What a SOURCE argument may be, and how a rank loads it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.flags import path
+from distgnn.datasets.errors import InputError
+from distgnn.partition.store import MANIFEST_NAME, read_manifest, read_part
+
+if TYPE_CHECKING:
+    import argparse
+
+    from distgnn.comm.group import Group
+    from distgnn.datasets.graph import Graph
+    from distgnn.partition.store import Manifest, Part
+    from distgnn.train.trainer import Task
+
+
+def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> None:
+    """Add what tells where a graph comes from.
+
+    Args:
+        parser: Of the verb.
+        or_parts: Whether the verb takes a partition directory too.
+    """
+    what = (
+        "a data set's name (see distgnn datasets), a graph file (.npz, .csv, .tsv, .parquet), or "
+        "a folder with edges.csv and vertices.csv"
+    )
+    parser.add_argument(
+        "source",
+        type=path,
+        metavar="SOURCE",
+        help=f"{what}; or a partition directory" if or_parts else what,
+    )
+    parser.add_argument(
+        "--vertices", type=path, metavar="FILE", help="table of vertices beside an edge list"
+    )
+    parser.add_argument(
+        "--undirected", action="store_true", help="add the reverse of each edge that lacks it"
+    )
+    parser.add_argument(
+        "--split", metavar="A/B/C", help="train/validation/test fractions, such as 0.6/0.2/0.2"
+    )
+
+
+def load_graph(values: dict[str, Any]) -> Graph:
+    """Load a graph as the arguments say.
+
+    Args:
+        values: source, vertices, undirected, split, seed.
+
+    Returns:
+        The graph.
+    """
+    from distgnn.datasets import load
+
+    return load(
+        values["source"],
+        vertices=values["vertices"],
+        undirected=values["undirected"],
+        split=values["split"],
+        seed=values["seed"],
+    )
+
+
+def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what a run must remember to open its source again; paths become absolute."""
+    source = arguments.source
+    if _is_path(source):
+        source = str(Path(source).resolve())
+    vertices = arguments.vertices and str(Path(arguments.vertices).resolve())
+    return {
+        "source": source,
+        "vertices": vertices,
+        "undirected": arguments.undirected,
+        "split": arguments.split,
+        "seed": arguments.seed,
+    }
+
+
+def check_source_values(values: dict[str, Any], run_dir: str) -> None:
+    """Check what a run remembers of its source, which somebody may have edited.
+
+    Args:
+        values: As read back.
+        run_dir: The run, for the message.
+
+    Raises:
+        InputError: If a value is missing, unknown, or of another type.
+    """
+    kinds = {
+        "source": (str,),
+        "vertices": (str, type(None)),
+        "undirected": (bool,),
+        "split": (str, type(None)),
+        "seed": (int,),
+    }
+    is_sound = set(values) == set(kinds) and all(
+        isinstance(values[name], kind) for name, kind in kinds.items()
+    )
+    if not is_sound:
+        raise InputError(
+            f"run '{run_dir}' remembers its source as {values}, but it takes {', '.join(kinds)} as "
+            "distgnn train writes them; restore its config.json or train again"
+        )
+
+
+def _is_path(source: str) -> bool:
+    from distgnn.datasets import names
+
+    is_synthetic = source.startswith("synthetic:")
+    return not is_synthetic and source not in names() and Path(source).exists()
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened SOURCE.
+
+    Attributes:
+        values: From `source_values`.
+        manifest: Of a partition directory; None for anything else.
+        graph: Of anything else.
+    """
+
+    values: dict[str, Any]
+    manifest: Manifest | None
+    graph: Graph | None
+
+    @property
+    def num_parts(self) -> int:
+        """Ranks that a run on this source has."""
+        return 1 if self.manifest is None else self.manifest.num_parts
+
+    @property
+    def task(self) -> Task:
+        """Widths of the model's ends."""
+        from distgnn.train.trainer import Task
+
+        about = self.graph if self.manifest is None else self.manifest
+        assert about is not None, "a source is a directory or a graph"
+        return Task(about.name, about.num_features, about.num_classes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a run remembers, so that it goes on with the same graph only."""
+        if self.manifest is None:
+            checksum = "" if self.graph is None else self.graph.checksum
+        else:
+            checksum = self.manifest.source_checksum
+        return {"source": self.values, "task": asdict(self.task), "checksum": checksum}
+
+    def part(self, rank: int) -> Part:
+        """Load the part of a rank."""
+        if self.graph is None:
+            return read_part(self.values["source"], rank)
+        import numpy as np
+
+        from distgnn.partition.assignment import Assignment
+        from distgnn.partition.build import build_parts
+
+        everything = Assignment(
+            1,
+            np.zeros(self.graph.num_edges, dtype=np.int32),
+            np.zeros(self.graph.num_vertices, dtype=np.int32),
+        )
+        return next(iter(build_parts(self.graph, everything)))
+
+
+def open_source(values: dict[str, Any]) -> Source:
+    """Open a SOURCE.
+
+    Args:
+        values: From `source_values`.
+
+    Returns:
+        The source.
+
+    Raises:
+        InputError: If it cannot be read, or options are given that a partition directory ignores.
+    """
+    # A damaged manifest is still one: its reader says what is wrong with it.
+    source = values["source"]
+    if not (_is_path(source) and (Path(source) / MANIFEST_NAME).is_file()):
+        return Source(values, None, load_graph(values))
+    for flag in ("vertices", "undirected", "split"):
+        if values[flag]:
+            raise InputError(
+                f"--{flag} has no effect on partition directory '{source}'; give it to "
+                "distgnn partition"
+            )
+    return Source(values, read_manifest(source), None)
+
+
+def check_ranks(source: Source, group: Group, command: str) -> None:
+    """Check that there is a rank for each part.
+
+    Args:
+        source: What the ranks are to work on.
+        group: All ranks.
+        command: What was started, for the message.
+
+    Raises:
+        InputError: If not; says how to launch.
+    """
+    if source.num_parts == group.size:
+        return
+    name = source.values["source"]
+    if source.manifest is None:
+        raise InputError(
+            f"{group.size} ranks were started on '{name}', which is not cut into parts; run it "
+            f"without mpirun, or distgnn partition {name} --parts {group.size} --out DIR and train "
+            "on DIR"
+        )
+    started = "1 rank was started" if group.size == 1 else f"{group.size} ranks were started"
+    raise InputError(
+        f"partition directory '{name}' was made for {source.num_parts} parts, but {started}; "
+        f"run mpirun -n {source.num_parts} {command}"
+    )

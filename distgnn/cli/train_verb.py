@@ -1,0 +1,292 @@
+"""`distgnn train`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.flags import MAX_SEED, MAX_THREADS, number, path, switch, whole
+from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
+from distgnn.cli.source import add_source_arguments, check_ranks, open_source, source_values
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from distgnn.cli.source import Source
+    from distgnn.comm.group import Group
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.run_dir import RunDirectory
+
+HELP = "train a model, on one process or under mpirun on one rank per part"
+EPILOG = (
+    "P ranks: mpirun -n P distgnn train DIR --run RUN, srun -n P distgnn ..., or "
+    "torchrun --nproc-per-node P --no-python -- distgnn ..."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_source_arguments(parser, or_parts=True)
+    parser.add_argument(
+        "--run", type=path, required=True, metavar="RUN", dest="run_dir", help="results go here"
+    )
+    _add_model_arguments(parser.add_argument_group("model"))
+    _add_training_arguments(parser.add_argument_group("training"))
+    _add_machine_arguments(parser.add_argument_group("machine and files"))
+
+
+def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--model", default="sage", help="sage or gcn (default: %(default)s)")
+    add("--aggregator", default="mean", help="of sage: mean, gcn or max (default: %(default)s)")
+    add("--hidden", type=whole(1), default=64, metavar="H", help="width (default: %(default)s)")
+    add("--layers", type=whole(1), default=2, metavar="L", help="default: %(default)s")
+    add("--dropout", type=number, default=0.5, metavar="D", help="default: %(default)s")
+    add(
+        "--input-dropout",
+        type=number,
+        metavar="D",
+        help="of the features (default: as --dropout for gcn, 0 for sage, as in their papers)",
+    )
+    add("--norm", default="none", help="none, batch or layer (default: %(default)s)")
+    add("--residual", action="store_true", help="add a hidden layer's input to its output")
+    add("--jumping", default="none", help="none, cat or max over all layers (default: %(default)s)")
+
+
+def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--epochs", type=whole(1), default=200, metavar="E", help="default: %(default)s")
+    add("--optimizer", default="adam", help="adam, adamw or sgd (default: %(default)s)")
+    add("--lr", type=number, default=0.01, metavar="R", help="default: %(default)s")
+    add("--weight-decay", type=number, default=5e-4, metavar="W", help="default: %(default)s")
+    add("--feature-norm", default="none", help="none, row or standard (default: %(default)s)")
+    add("--seed", type=whole(0, MAX_SEED), default=0, metavar="S", help="default: %(default)s")
+    add("--eval-every", type=whole(1), default=1, metavar="N", help="epochs (default: %(default)s)")
+    add(
+        "--patience",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="stop after N epochs without a better validation metric (default: never)",
+    )
+    add(
+        "--split-index",
+        type=whole(0),
+        default=0,
+        metavar="K",
+        help="row of the masks (default: %(default)s)",
+    )
+    add(
+        "--algorithm",
+        default="cd-0",
+        help="cd-0: synchronous; cd-R: R bins, delay R; 0c: nothing travels (default: %(default)s)",
+    )
+    add(
+        "--delay-cache",
+        type=switch,
+        default=True,
+        metavar="on|off",
+        help="cd-R: keep a row's last value between its turns (off: the paper's rule; default: on)",
+    )
+    add("--reweight-loss", action="store_true", help="0c: weigh vertices by local/global in-degree")
+    add(
+        "--static-input",
+        type=switch,
+        default=True,
+        metavar="on|off",
+        help="aggregate input that is not dropped out once, not in every epoch (default: on)",
+    )
+    add(
+        "--receptive-field",
+        type=switch,
+        default=True,
+        metavar="on|off",
+        help="run layers on the rows that the loss reads, not on all (default: on)",
+    )
+
+
+def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
+    from distgnn.comm.launch import BACKENDS
+
+    add = group.add_argument
+    add("--backend", default="auto", help=f"one of {', '.join(BACKENDS)}")
+    add("--interface", metavar="NAME", help="network interface (default: the one towards rank 0)")
+    add(
+        "--threads",
+        type=whole(1, MAX_THREADS),
+        metavar="T",
+        help="per rank (default: this rank's share of the cores)",
+    )
+    add(
+        "--checkpoint-every",
+        type=whole(0),
+        default=10,
+        metavar="N",
+        help="epochs; 0: none before the end (default: %(default)s)",
+    )
+    again = group.add_mutually_exclusive_group()
+    again.add_argument(
+        "--resume", action="store_true", help="go on from the run's newest checkpoint, if any"
+    )
+    again.add_argument("--overwrite", action="store_true", help="replace an earlier run")
+    add("--quiet", action="store_true", help="show no progress")
+    add_json_flag(group)  # type: ignore[arg-type]
+
+
+def config_from(arguments: argparse.Namespace) -> TrainConfig:
+    """Build the configuration of a run from parsed arguments.
+
+    Args:
+        arguments: Of `distgnn train`.
+
+    Returns:
+        The checked configuration.
+
+    Raises:
+        InputError: If a value is not allowed.
+    """
+    from distgnn.nn.models import ModelConfig
+    from distgnn.train.config import TrainConfig
+
+    input_dropout = arguments.input_dropout
+    if input_dropout is None:
+        input_dropout = arguments.dropout if arguments.model == "gcn" else 0.0
+    model = ModelConfig(
+        input_dropout=input_dropout, **_picked(arguments, ModelConfig, but=("input_dropout",))
+    )
+    return TrainConfig(model=model, **_picked(arguments, TrainConfig, but=("model",)))
+
+
+def _picked(arguments: argparse.Namespace, owner: type, *, but: tuple[str, ...]) -> dict[str, Any]:
+    names = [item.name for item in dataclasses.fields(owner) if item.name not in but]
+    return {name: getattr(arguments, name) for name in names}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open the group, train, report."""
+    from distgnn.cli.job import run_job
+
+    config = config_from(arguments)
+    return run_job(lambda group: _train(arguments, config, group), arguments)
+
+
+def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
+    from distgnn.cli.job import collectively, on_rank_0
+    from distgnn.train.progress import choose_progress
+    from distgnn.train.run_dir import RunDirectory
+    from distgnn.train.trainer import Trainer, train
+
+    source = collectively(group, lambda: open_source(source_values(arguments)))
+    check_ranks(source, group, f"distgnn train {arguments.source} ...")
+    run_dir = RunDirectory(Path(arguments.run_dir))
+    on_rank_0(group, lambda: _check_existing(run_dir, arguments, config, source))
+    part = collectively(group, lambda: source.part(group.rank))
+    trainer = Trainer(config, source.task, part, group)
+    begin = {**source.to_json(), "num_ranks": group.size, "train": config.to_json()}
+    on_rank_0(group, lambda: _prepare(run_dir, arguments.resume, begin))
+    if group.rank == 0 and not arguments.quiet:
+        for saving in trainer.graphs.savings:
+            note(saving)
+    records = _resume(trainer, run_dir) if arguments.resume else []
+    progress = choose_progress(
+        rank=group.rank, num_epochs=config.epochs, done=len(records), is_quiet=arguments.quiet
+    )
+    summary = train(trainer, run_dir, progress, records=records)
+    if group.rank == 0:
+        _report(arguments, run_dir, summary)
+
+
+def _check_existing(
+    run_dir: RunDirectory, arguments: argparse.Namespace, config: TrainConfig, source: Source
+) -> None:
+    """Check that the run directory is new, or holds the run that is to go on."""
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.run_dir import CONFIG
+
+    if arguments.overwrite or not run_dir.has_run():
+        return
+    if not arguments.resume:
+        raise InputError(
+            f"'{run_dir.path}' already holds a run; continue it with --resume, replace it with "
+            "--overwrite, or choose another --run"
+        )
+    begun = run_dir.read_json(CONFIG)
+    changed = TrainConfig.from_json(begun.get("train", {})).differences(config)
+    for name, now in source.to_json().items():
+        then = begun.get(name)
+        if isinstance(then, dict) and isinstance(now, dict):
+            changed += [
+                f"{key} (begun with {then.get(key)}, now {value})"
+                for key, value in now.items()
+                if then.get(key) != value
+            ]
+        elif then != now:
+            changed.append(f"{name} (begun with {then}, now {now})")
+    if changed:
+        raise InputError(
+            f"cannot resume '{run_dir.path}' with other settings: {', '.join(changed)}; "
+            "use the same or another --run"
+        )
+
+
+def _prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> None:
+    """Create the run directory, or empty it if it is to begin anew."""
+    from distgnn.train.run_dir import CONFIG
+
+    run_dir.create()
+    if run_dir.has_run() and not is_resuming:
+        run_dir.clear()
+    run_dir.write_json(CONFIG, begin)
+
+
+def _resume(trainer: Any, run_dir: RunDirectory) -> list[dict[str, Any]]:
+    from distgnn.train.checkpoint import Checkpoints
+
+    group = trainer.group
+    checkpoints = Checkpoints(run_dir.checkpoints, group)
+    found = trainer.resume(checkpoints)
+    records: list[dict[str, Any]] = []
+    if group.rank == 0:
+        for skipped in checkpoints.damaged:
+            note(f"{skipped}; an older checkpoint is used")
+        where = f"from epoch {trainer.num_epochs}" if found else "from the start: no checkpoint yet"
+        note(f"resuming {where}")
+        records = run_dir.keep_metrics(trainer.num_epochs)
+    return collect_records(group, records)
+
+
+def collect_records(group: Group, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give every rank rank 0's records; collective."""
+    import json
+
+    first = group.all_gather_bytes(json.dumps(records).encode())[0]
+    return list(json.loads(first))
+
+
+def _report(arguments: argparse.Namespace, run_dir: RunDirectory, summary: dict[str, Any]) -> None:
+    if arguments.json:
+        print_json(summary)
+        return
+    shown = {
+        f"{split} metric": "-"
+        if summary[f"{split}_metric"] is None
+        else f"{summary[f'{split}_metric']:.4f}"
+        for split in ("test", "val", "train")
+    }
+    print_lines(
+        pairs(
+            {
+                **shown,
+                "best epoch": f"{summary['best_epoch']} of {summary['num_epochs']}",
+                "median epoch": f"{summary['median_epoch_s'] * 1e3:.2f} ms",
+                "sent per epoch": human_bytes(summary["halo_bytes_per_epoch"])
+                + " of rows, "
+                + human_bytes(summary["weight_bytes_per_epoch"])
+                + " of gradients",
+                "peak memory": human_bytes(max(summary["peak_rss_bytes"])) + " on the largest rank",
+                "results": run_dir.path,
+            }
+        )
+    )

@@ -1,0 +1,63 @@
+"""The examples run, from any folder, and do what they say."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+
+def run(*command, cwd, **environ):
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_quickstart_reaches_the_accuracy_of_the_literature(mpirun, repository, tmp_path):
+    script = repository / "examples/quickstart.sh"
+    folder = str(Path(sys.executable).parent)
+    done = run("bash", script, "a b/out", cwd=tmp_path, PYTHON_BIN_DIR=folder)
+    accuracy = re.search(r"^test accuracy  (\d\.\d+)$", done.stdout, re.MULTILINE)
+    assert float(accuracy[1]) >= 0.79
+    assert "$ mpirun -n 4 " in done.stdout
+    out = tmp_path / "a b/out"
+    assert len(rows(out / "predictions.csv")) == 2708
+    assert (out / "run/model.safetensors").exists()
+    assert (out / "run/checkpoints/epoch-000200").is_dir()
+    assert str(out.relative_to(tmp_path)) in done.stdout
+
+
+def test_own_graph_predicts_under_its_own_ids(mpirun, repository, tmp_path):
+    script = repository / "examples/own_graph.py"
+    done = run(sys.executable, script, tmp_path / "out", cwd=tmp_path)
+    predicted = rows(tmp_path / "out/predictions.csv")
+    people = rows(tmp_path / "out/vertices.csv")
+    assert [row["id"] for row in predicted] == [row["id"] for row in people]
+    clubs = sorted({row["label"] for row in people} - {""})
+    known = [
+        clubs[int(row["label"])] == person["label"]
+        for row, person in zip(predicted, people, strict=True)
+        if person["label"]
+    ]
+    assert sum(known) / len(known) > 0.8
+    assert "test_metric" in done.stdout

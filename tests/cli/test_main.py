@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distgnn import __version__
+from distgnn.cli import VERBS, as_input_error, main
+from distgnn.comm.failure import PeerError
+from distgnn.datasets import InputError
+
+PROGRAM = str(Path(sys.executable).with_name("distgnn"))
+
+
+def test_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"distgnn {__version__}\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([verb, "--help"])
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: distgnn {verb} ")
+    assert "--json" in printed
+
+
+def test_help_lists_all_verbs_and_imports_no_torch():
+    script = (
+        "import sys; from distgnn.cli import build_parser; print(build_parser().format_help()); "
+        "sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert all(f"\n    {verb}" in done.stdout for verb in VERBS)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "the following arguments are required: VERB; see distgnn --help"),
+        (["fly"], r"argument VERB: invalid choice: 'fly' \(choose from .*; see distgnn --help"),
+        (["train", "cora"], "required: --run; see distgnn train --help"),
+        (["partition", "cora", "--out", "p"], "required: --parts; see distgnn partition --help"),
+        (["datasets", "--fly"], "unrecognized arguments: --fly; see distgnn --help"),
+        (["datasets", "--js"], "unrecognized arguments: --js"),
+        (["train", "cora", "--run", "r", "--epochs"], "--epochs: expected one argument"),
+        (["inspect", ""], "DIR must be a path, got ''"),
+        (["inspect", "p", "--layers", "16,x"], "--layers must be widths such as 16,7, got '16,x'"),
+        (["inspect", "p", "--layers", ""], "--layers must be widths such as 16,7, got ''"),
+        (["datasets", "corra"], r"no dataset, file or folder 'corra' \(did you mean cora\?\)"),
+    ],
+)
+def test_a_command_that_cannot_be_understood_is_one_sentence(words, sentence, distgnn, here):
+    outcome = distgnn(*words)
+    with pytest.raises(InputError, match=sentence):
+        raise InputError(outcome.sentence)
+    assert list(here.iterdir()) == []
+
+
+@pytest.fixture
+def commands(ring, ring_parts, ring_run):
+    """A sound command for every verb."""
+    return {
+        "partition": ["partition", ring, "--parts", 2, "--out", "parts"],
+        "inspect": ["inspect", ring_parts],
+        "train": ["train", ring, "--run", "run", "--epochs", 2],
+        "evaluate": ["evaluate", ring_run],
+        "predict": ["predict", ring_run, "--out", "predictions.csv"],
+        "datasets": ["datasets"],
+        "doctor": ["doctor"],
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_prints_exactly_one_json_object(verb, distgnn, commands):
+    outcome = distgnn(*commands[verb], "--json")
+    assert outcome.status == 0
+    assert outcome.json
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_prints_lines_for_people_without_json(verb, distgnn, commands):
+    outcome = distgnn(*commands[verb])
+    assert outcome.status == 0
+    assert outcome.out.endswith("\n")
+    assert not outcome.out.startswith("{")
+    assert "None" not in outcome.out
+
+
+def test_numbers_that_json_has_no_word_for_become_null(distgnn, monkeypatch):
+    monkeypatch.setattr(
+        "distgnn.cli.datasets_verb.describe", lambda name: {"x": [float("nan"), float("inf"), 1.5]}
+    )
+    assert distgnn("datasets", "--json").json["cora"] == {"x": [None, None, 1.5]}
+
+
+def fails_with(error, monkeypatch):
+    def run(arguments):
+        raise error
+
+    monkeypatch.setattr("distgnn.cli.datasets_verb.run", run)
+
+
+def test_a_mistake_in_the_program_is_not_blamed_on_the_user(distgnn, monkeypatch):
+    fails_with(KeyError("x"), monkeypatch)
+    with pytest.raises(KeyError):
+        distgnn("datasets")
+
+
+def test_the_death_of_another_rank_asks_for_a_relaunch(distgnn, monkeypatch):
+    fails_with(PeerError("rank 2 (host, pid 7) died"), monkeypatch)
+    assert distgnn("datasets") == (75, "", "distgnn: rank 2 (host, pid 7) died\n")
+
+
+def test_an_interrupted_command_says_so(distgnn, monkeypatch):
+    fails_with(KeyboardInterrupt(), monkeypatch)
+    assert distgnn("datasets") == (130, "", "distgnn: interrupted\n")
+
+
+def test_a_sentence_stays_on_one_line_whatever_a_path_holds(distgnn):
+    assert distgnn("predict", "run", "--out", "a\nb").sentence.endswith("got 'a b'")
+
+
+def test_the_system_s_refusals_are_sentences(distgnn, monkeypatch):
+    fails_with(PermissionError(13, "Permission denied", "/secret"), monkeypatch)
+    assert distgnn("datasets").sentence == "cannot use '/secret': Permission denied; check the path"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("Unable to allocate 7.28 TiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_too_little_memory_is_a_sentence(error, distgnn, monkeypatch):
+    fails_with(error, monkeypatch)
+    sentence = distgnn("datasets").sentence
+    assert sentence.startswith("there is not enough memory (")
+    assert sentence.endswith("use more parts, a smaller model, or a machine with more memory")
+
+
+def test_an_error_of_the_system_without_a_file_is_not_the_user_s():
+    assert as_input_error(OSError(5, "Input/output error")) is None
+    assert as_input_error(RuntimeError("shape mismatch")) is None
+
+
+def test_only_rank_0_says_what_all_ranks_found(distgnn, monkeypatch):
+    waits = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    for name, value in {"RANK": 1, "SIZE": 2, "LOCAL_RANK": 1, "LOCAL_SIZE": 2}.items():
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
+    assert distgnn("datasets", "--fly") == (2, "", "")
+    # A launcher ends rank 0 as soon as another rank has ended.
+    assert waits == [1.0]
+
+
+def test_a_reader_that_goes_away_is_no_mistake():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        done = subprocess.run(
+            [PROGRAM, "datasets"], stdout=output, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_ends_training_without_a_traceback(tmp_path):
+    command = [PROGRAM, "train", "synthetic:path", "--run", "run", "--epochs", "1000000"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as job:
+        while not job.stderr.readline().startswith("epoch "):
+            assert job.poll() is None
+        job.send_signal(signal.SIGINT)
+        out, err = job.communicate(timeout=60)
+    assert job.returncode == 130
+    assert err.splitlines()[-1] == "distgnn: interrupted"
+    assert "Traceback" not in err
+    assert out == ""
+    for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines():
+        assert json.loads(line)["loss"] > 0

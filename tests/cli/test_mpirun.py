@@ -1,0 +1,219 @@
+"""The command line under real launchers; each job costs seconds, so several tests share one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+import torch
+
+from distgnn.cli import main
+
+pytestmark = pytest.mark.mpi
+
+BIN = Path(sys.executable).parent
+PROGRAM = str(BIN / "distgnn")
+NUM_EPOCHS = 150
+MODEL = ["--model", "gcn", "--hidden", "16", "--feature-norm", "row", "--quiet", "--json"]
+LENGTH = ["--epochs", str(NUM_EPOCHS), "--checkpoint-every", "10"]
+LIMIT_S = 150
+
+
+def environ(**more):
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OMPI_", "PMIX_", "SLURM_", "TORCHELASTIC_"))
+    }
+    return {
+        **kept,
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMP_NUM_THREADS": "1",
+        **more,
+    }
+
+
+def launch(command, *words):
+    return subprocess.run(
+        [*command, *(str(word) for word in words)],
+        env=environ(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(run):
+    return [record["loss"] for record in metrics(run)]
+
+
+def in_process(*words):
+    threads = ["--threads", torch.get_num_threads()] if words[0] != "partition" else []
+    assert main([str(word) for word in (*words, *threads)]) == 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with Cora in 4 parts."""
+    folder = tmp_path_factory.mktemp("cora")
+    in_process("partition", "cora", "--parts", 4, "--out", folder / "parts")
+    return folder
+
+
+@pytest.fixture
+def mpirun_on(mpirun):
+    """The command that starts distgnn on a number of ranks."""
+
+    def command(num_ranks):
+        return [mpirun, "--oversubscribe", "-n", str(num_ranks), PROGRAM]
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def straight(folder):
+    """A run of 4 ranks that nothing disturbs."""
+    mpirun = str(BIN / "mpirun") if (BIN / "mpirun").exists() else shutil.which("mpirun")
+    command = [mpirun, "--oversubscribe", "-n", "4", PROGRAM, "train"]
+    done = launch(command, folder / "parts", "--run", folder / "straight", *MODEL, *LENGTH)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def sentences(done):
+    """The lines of ours; a launcher adds its own."""
+    return [line for line in done.stderr.splitlines() if line.startswith("distgnn: ")]
+
+
+def test_four_ranks_train_like_one_process(folder, straight):
+    in_process("train", "cora", "--run", folder / "one", *MODEL, *LENGTH)
+    assert losses(folder / "straight") == pytest.approx(losses(folder / "one"), rel=1e-4)
+    one = json.loads((folder / "one/summary.json").read_text())
+    four = json.loads((folder / "straight/summary.json").read_text())
+    for name in ("num_epochs", "num_parameters", "best_epoch"):
+        assert four[name] == one[name]
+    for name in ("train_metric", "val_metric", "test_metric"):
+        assert four[name] == pytest.approx(one[name], abs=2e-3)
+    assert (one["num_ranks"], four["num_ranks"]) == (1, 4)
+    assert one["halo_bytes_per_epoch"] == 0 < four["halo_bytes_per_epoch"]
+    assert len(four["peak_rss_bytes"]) == 4
+
+
+def test_rank_0_alone_prints_and_only_the_summary(folder, straight):
+    assert json.loads(straight.stdout) == json.loads((folder / "straight/summary.json").read_text())
+    assert straight.stderr == ""
+
+
+def test_predictions_under_mpirun_are_those_of_one_process(folder, straight, mpirun_on):
+    out = folder / "four.csv"
+    done = launch(mpirun_on(4), "predict", folder / "straight", "--out", out)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"wrote 2708 predictions to {out}\n"
+    in_process("predict", folder / "straight", "--out", folder / "one.csv")
+    four, one = ((folder / name).read_text().splitlines() for name in ("four.csv", "one.csv"))
+    assert [line.split(",")[:2] for line in four] == [line.split(",")[:2] for line in one]
+
+
+def process_of_rank(rank, mark):
+    """The process number of a rank of the job whose environment has this mark."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        wanted = {f"MARK={mark}".encode(), f"OMPI_COMM_WORLD_RANK={rank}".encode()}
+        if wanted.issubset(variables) and b"distgnn" in command:
+            return int(entry.name)
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def test_a_killed_rank_ends_the_job_and_resume_ends_with_the_same_bits(folder, straight, mpirun_on):
+    mark = uuid.uuid4().hex
+    run = folder / "killed"
+    command = [*mpirun_on(4), "train", str(folder / "parts"), "--run", str(run), *MODEL, *LENGTH]
+    with subprocess.Popen(
+        command,
+        env=environ(MARK=mark),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as job:
+        deadline_s = time.monotonic() + LIMIT_S
+        while not (run / "checkpoints/epoch-000020").exists():
+            assert job.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(0.005)
+        victim = process_of_rank(2, mark)
+        os.kill(victim, signal.SIGKILL)
+        begin_s = time.monotonic()
+        out, err = job.communicate(timeout=LIMIT_S)
+        assert time.monotonic() - begin_s < 30
+    assert job.returncode != 0
+    assert out == ""
+    assert f"pid {victim}) died" in err
+    assert "distgnn: rank 2 (" in err
+    assert "start the job again with --resume" in err
+    assert "Traceback" not in err
+    assert not (run / "model.safetensors").exists()
+    assert len(metrics(run)) < NUM_EPOCHS
+
+    done = launch(command, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "resuming from epoch " in done.stderr
+    assert losses(run) == losses(folder / "straight")
+    model = (run / "model.safetensors").read_bytes()
+    assert model == (folder / "straight/model.safetensors").read_bytes()
+
+
+def test_the_wrong_number_of_ranks_is_one_sentence(folder, mpirun_on):
+    done = launch(mpirun_on(3), "train", folder / "parts", "--run", folder / "refused")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (sentence,) = sentences(done)
+    parts = folder / "parts"
+    assert sentence == (
+        f"distgnn: partition directory '{parts}' was made for 4 parts, but 3 ranks were started; "
+        f"run mpirun -n 4 distgnn train {parts} ..."
+    )
+    assert "Traceback" not in done.stderr
+    assert not (folder / "refused").exists()
+
+
+def test_a_damaged_part_is_one_sentence_that_names_the_file(folder, mpirun_on):
+    shutil.copytree(folder / "parts", folder / "damaged")
+    file = folder / "damaged/part-0002/indices.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    done = launch(mpirun_on(4), "train", folder / "damaged", "--run", folder / "refused")
+    assert done.returncode == 2
+    (sentence,) = sentences(done)
+    assert sentence.startswith(f"distgnn: rank 2: file '{file}' was altered: ")
+    assert "Traceback" not in done.stderr
+    assert not (folder / "refused").exists()
+
+
+def test_torchrun_starts_the_same_job(folder, straight):
+    # Without the two dashes torchrun takes --run for an abbreviation of a flag of its own.
+    torchrun = [str(BIN / "torchrun"), "--nproc-per-node", "4", "--no-python", "--", PROGRAM]
+    run = folder / "torchrun"
+    done = launch(torchrun, "train", folder / "parts", "--run", run, *MODEL, *LENGTH)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["num_ranks"] == 4
+    model = (run / "model.safetensors").read_bytes()
+    assert model == (folder / "straight/model.safetensors").read_bytes()

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distgnn.datasets import load
+from distgnn.partition import METHODS
+from distgnn.partition.store import read_manifest, read_part
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_writes_a_partition_that_can_be_read(method, distgnn, ring):
+    outcome = distgnn("partition", ring, "--parts", 3, "--out", "p", "--method", method)
+    assert outcome.status == 0
+    manifest = read_manifest("p")
+    assert (manifest.method, manifest.num_parts, manifest.num_vertices) == (method, 3, 12)
+    roots = np.concatenate([part.global_id[: part.num_roots] for part in parts_of("p", 3)])
+    assert sorted(roots.tolist()) == list(range(12))
+
+
+def parts_of(directory, num_parts):
+    return [read_part(directory, part) for part in range(num_parts)]
+
+
+def test_the_same_seed_gives_the_same_files(distgnn, ring):
+    for out, seed in (("a", 3), ("b", 3), ("c", 4)):
+        command = ("partition", ring, "--parts", 3, "--out", out, "--method", "random")
+        assert distgnn(*command, "--seed", seed).status == 0
+    assert read_manifest("a").files == read_manifest("b").files
+    assert read_manifest("a").files != read_manifest("c").files
+
+
+def test_json_has_the_quality_the_directory_and_the_time(distgnn, ring):
+    found = distgnn("partition", ring, "--parts", 2, "--out", "p", "--json").json
+    assert found["directory"] == "p"
+    assert found["num_edges"] == 12
+    assert found["halo_rows"] >= 1
+    assert found["replication_factor"] > 1
+    assert found["total_s"] > 0
+    assert "files" not in found
+
+
+def test_progress_goes_to_standard_error(distgnn, ring):
+    outcome = distgnn("partition", ring, "--parts", 2, "--out", "p")
+    assert outcome.err.startswith("ring: 12 vertices, 12 edges, 5 features (")
+    assert "part 2 of 2" in outcome.err
+    assert "replication_factor" in outcome.out
+    assert "wrote p in" in outcome.out
+
+
+def test_an_existing_partition_is_replaced_only_if_asked(distgnn, ring):
+    command = ("partition", ring, "--out", "p", "--parts")
+    assert distgnn(*command, 2).status == 0
+    before = read_manifest("p")
+    sentence = distgnn(*command, 3).sentence
+    assert sentence == (
+        "'p' already holds a partition; replace it with --overwrite or choose another --out"
+    )
+    assert read_manifest("p") == before
+    assert distgnn(*command, 3, "--overwrite").status == 0
+    assert read_manifest("p").num_parts == 3
+
+
+def test_overwriting_does_not_remove_what_is_not_of_the_partition(distgnn, ring, here):
+    command = ("partition", ring, "--out", "p", "--parts", 2)
+    assert distgnn(*command).status == 0
+    (here / "p/run").mkdir()
+    (here / "p/run/model").write_text("hours of work")
+    sentence = distgnn(*command, "--overwrite").sentence
+    assert sentence.startswith("--overwrite would remove 'run' in 'p', which is not of the part")
+    assert (here / "p/run/model").read_text() == "hours of work"
+
+
+def test_options_reach_the_graph(distgnn, ring):
+    command = ("partition", ring, "--parts", 2, "--out", "p", "--json", "--seed", 5)
+    found = distgnn(*command, "--undirected", "--split", "0.5/0.25/0.25").json
+    assert found["num_edges"] == 24
+    assert found["num_train"] == [6]
+    assert found["options"] == {"undirected": True, "split": "0.5/0.25/0.25"}
+    split = load(ring, split="0.5/0.25/0.25", seed=5)
+    roots = [part.global_id[: part.num_roots] for part in parts_of("p", 2)]
+    masks = [part.train_mask[0] for part in parts_of("p", 2)]
+    order = np.argsort(np.concatenate(roots))
+    assert (np.concatenate(masks)[order] == split.train_mask[0]).all()
+
+
+def test_names_files_and_folders_are_sources(distgnn, here):
+    assert distgnn("partition", "synthetic:path", "--parts", 2, "--out", "a").status == 0
+    (here / "folder").mkdir()
+    (here / "folder/edges.csv").write_text("src,dst\nx,y\ny,z\n")
+    found = distgnn("partition", "folder", "--parts", 2, "--out", "b", "--json").json
+    assert (found["name"], found["num_vertices"]) == ("folder", 3)
+    edges = here / "folder/edges.csv"
+    (here / "people.csv").write_text("id,label\nz,1\nx,0\ny,0\n")
+    command = ("partition", edges, "--vertices", "people.csv", "--parts", 2, "--out", "c")
+    assert distgnn(*command, "--json").json["num_classes"] == 2
+
+
+def test_it_refuses_to_run_under_mpirun(distgnn, ring, monkeypatch):
+    for name, value in {"RANK": 0, "SIZE": 4, "LOCAL_RANK": 0, "LOCAL_SIZE": 4}.items():
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
+    sentence = distgnn("partition", ring, "--parts", 2, "--out", "p").sentence
+    assert sentence == (
+        "distgnn partition runs in one process, but 4 were started; run it without mpirun"
+    )

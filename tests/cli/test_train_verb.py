@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+
+from distgnn.cli import build_parser
+from distgnn.cli.train_verb import config_from
+from distgnn.nn.models import ModelConfig
+from distgnn.train.config import TrainConfig
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(run):
+    return [record["loss"] for record in metrics(run)]
+
+
+def config(*words):
+    return config_from(build_parser().parse_args(["train", "cora", "--run", "run", *words]))
+
+
+def test_flags_default_to_the_configuration_s_own_defaults():
+    assert config() == TrainConfig()
+
+
+def test_every_flag_reaches_the_configuration():
+    words = (
+        "--model sage --aggregator max --hidden 8 --layers 3 --dropout 0.1 --input-dropout 0.2 "
+        "--norm layer --residual --jumping cat --epochs 9 --optimizer adamw --lr 0.5 --seed 4 "
+        "--weight-decay 0.25 --feature-norm row --eval-every 2 --patience 3 --split-index 1 "
+        "--algorithm cd-5 --delay-cache off --checkpoint-every 7 --static-input off "
+        "--receptive-field off"
+    )
+    assert config(*words.split()) == TrainConfig(
+        model=ModelConfig(
+            model="sage",
+            aggregator="max",
+            hidden=8,
+            layers=3,
+            dropout=0.1,
+            input_dropout=0.2,
+            norm="layer",
+            residual=True,
+            jumping="cat",
+        ),
+        epochs=9,
+        optimizer="adamw",
+        lr=0.5,
+        weight_decay=0.25,
+        feature_norm="row",
+        seed=4,
+        eval_every=2,
+        patience=3,
+        split_index=1,
+        algorithm="cd-5",
+        delay_cache=False,
+        checkpoint_every=7,
+        static_input=False,
+        receptive_field=False,
+    )
+    assert config("--algorithm", "0c", "--reweight-loss").reweight_loss
+
+
+def test_gcn_drops_out_its_input_as_in_its_paper_unless_told_otherwise():
+    assert config("--model", "gcn", "--dropout", "0.3").model.input_dropout == 0.3
+    assert config("--model", "gcn", "--input-dropout", "0").model.input_dropout == 0
+    assert config("--model", "sage", "--dropout", "0.3").model.input_dropout == 0
+
+
+def test_a_run_directory_holds_what_was_done(distgnn, ring, here):
+    command = ("train", ring, "--run", "a/run", "--epochs", 5, "--checkpoint-every", 2)
+    found = distgnn(*command, "--json").json
+    run = here / "a/run"
+    written = json.loads((run / "summary.json").read_text())
+    assert found == written
+    assert found["num_epochs"] == 5
+    assert found["num_ranks"] == 1
+    assert len(metrics(run)) == 5
+    begun = json.loads((run / "config.json").read_text())
+    assert begun["source"]["source"] == str(ring)
+    assert begun["task"] == {"name": "ring", "num_features": 5, "num_classes": 3}
+    assert begun["num_ranks"] == 1
+    assert TrainConfig.from_json(begun["train"]).epochs == 5
+    names = sorted(item.name for item in (run / "checkpoints").iterdir())
+    assert names == ["epoch-000004", "epoch-000005"]
+    assert (run / "model.safetensors").stat().st_size > 0
+
+
+def test_progress_is_one_line_an_epoch_on_standard_error_or_nothing(distgnn, ring):
+    outcome = distgnn("train", ring, "--run", "a", "--epochs", 3)
+    lines = outcome.err.splitlines()
+    assert lines[0] == "static input: the first layer aggregates it once"
+    assert lines[1].startswith("receptive field: the layers run over ")
+    epochs = [["epoch", str(epoch)] for epoch in range(3)]
+    assert [line.split()[:2] for line in lines[2:]] == epochs
+    assert "test metric" in outcome.out
+    assert "results         a" in outcome.out
+    assert distgnn("train", ring, "--run", "b", "--epochs", 3, "--quiet").err == ""
+
+
+def test_the_same_seed_gives_the_same_bits(distgnn, ring, here):
+    for run, seed in (("a", 1), ("b", 1), ("c", 2)):
+        command = ("train", ring, "--run", run, "--epochs", 4, "--seed", seed, "--quiet")
+        assert distgnn(*command).status == 0
+    assert losses(here / "a") == losses(here / "b") != losses(here / "c")
+    models = [(here / run / "model.safetensors").read_bytes() for run in "abc"]
+    assert models[0] == models[1] != models[2]
+
+
+def test_a_partition_of_one_part_trains_like_the_graph_itself(distgnn, ring, here):
+    assert distgnn("partition", ring, "--parts", 1, "--out", "p").status == 0
+    for source, run in ((ring, "a"), ("p", "b")):
+        assert distgnn("train", source, "--run", run, "--epochs", 4, "--quiet").status == 0
+    assert losses(here / "a") == losses(here / "b")
+
+
+def test_resuming_ends_with_the_bits_of_a_straight_run(distgnn, ring, here):
+    command = ("train", ring, "--quiet", "--checkpoint-every", 3, "--run")
+    assert distgnn(*command, "straight", "--epochs", 8).status == 0
+    assert distgnn(*command, "halted", "--epochs", 4).status == 0
+    # A run that was killed after epoch 5 has records that its newest checkpoint lacks.
+    shutil.rmtree(here / "halted/checkpoints/epoch-000004")
+    outcome = distgnn(*command, "halted", "--epochs", 8, "--resume")
+    assert outcome.status == 0
+    assert outcome.err == "resuming from epoch 3\n"
+    assert losses(here / "halted") == losses(here / "straight")
+    model = (here / "halted/model.safetensors").read_bytes()
+    assert model == (here / "straight/model.safetensors").read_bytes()
+
+
+def test_resume_begins_a_run_that_does_not_exist(distgnn, ring, here):
+    outcome = distgnn("train", ring, "--run", "r", "--epochs", 2, "--quiet", "--resume")
+    assert outcome.err == "resuming from the start: no checkpoint yet\n"
+    assert len(metrics(here / "r")) == 2
+
+
+def test_a_run_that_has_ended_resumes_to_the_same_end(distgnn, ring):
+    command = ("train", ring, "--run", "r", "--epochs", 3, "--quiet", "--json")
+    ended = distgnn(*command).json
+    again = distgnn(*command, "--resume").json
+    assert again["test_metric"] == ended["test_metric"]
+    assert again["num_epochs"] == 3
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(distgnn, ring, here):
+    command = ("train", ring, "--run", "r", "--quiet", "--checkpoint-every", 2, "--epochs")
+    assert distgnn(*command, 4).status == 0
+    state = here / "r/checkpoints/epoch-000004/state.safetensors"
+    state.write_bytes(state.read_bytes()[:-1])
+    outcome = distgnn(*command, 5, "--resume")
+    assert outcome.status == 0
+    assert "epoch-000004/state.safetensors' was altered" in outcome.err
+    assert "an older checkpoint is used" in outcome.err
+    assert "resuming from epoch 2" in outcome.err
+
+
+def test_an_existing_run_is_replaced_only_if_asked(distgnn, ring, here):
+    command = ("train", ring, "--run", "r", "--quiet", "--epochs")
+    assert distgnn(*command, 3).status == 0
+    before = (here / "r/metrics.jsonl").read_bytes()
+    assert distgnn(*command, 2).sentence == (
+        "'r' already holds a run; continue it with --resume, replace it with --overwrite, or "
+        "choose another --run"
+    )
+    assert (here / "r/metrics.jsonl").read_bytes() == before
+    (here / "r/notes.txt").write_text("mine")
+    assert distgnn(*command, 2, "--overwrite").status == 0
+    assert len(metrics(here / "r")) == 2
+    assert (here / "r/notes.txt").read_text() == "mine"
+
+
+def test_a_run_resumes_with_its_own_settings_only(distgnn, ring, here):
+    command = ("train", ring, "--run", "r", "--quiet", "--epochs", 2)
+    assert distgnn(*command).status == 0
+    sentence = distgnn(*command, "--resume", "--lr", 0.5, "--hidden", 3).sentence
+    assert sentence.startswith("cannot resume 'r' with other settings: ")
+    assert "lr (begun with 0.01, now 0.5)" in sentence
+    assert "hidden (begun with 64, now 3)" in sentence
+    sentence = distgnn(*command, "--resume", "--undirected").sentence
+    assert "undirected (begun with False, now True)" in sentence
+    assert "split" not in sentence
+    assert distgnn(*command, "--resume", "--overwrite").sentence.startswith(
+        "argument --overwrite: not allowed with argument --resume"
+    )
+
+
+def test_a_run_does_not_resume_on_a_graph_that_has_changed(distgnn, ring, here):
+    shutil.copy(ring, here / "g.npz")
+    command = ("train", "g.npz", "--run", "r", "--quiet", "--epochs", 2)
+    assert distgnn(*command).status == 0
+    with np.load("g.npz") as arrays:
+        np.savez("g.npz", **{**arrays, "features": arrays["features"] * 2})
+    sentence = distgnn(*command, "--resume").sentence
+    assert "checksum (begun with " in sentence
+    assert distgnn(*command, "--overwrite").status == 0
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_a_remedy(distgnn, ring):
+    command = ("train", ring, "--run", "r", "--epochs", 5, "--lr", "1e30", "--quiet", "--json")
+    sentence = distgnn(*command).sentence
+    assert "loss is nan" in sentence or "loss is inf" in sentence
+    assert sentence.endswith("lower --lr or use --feature-norm")
+
+
+def test_options_that_a_partition_ignores_are_refused(distgnn, ring_parts):
+    for flag in (["--undirected"], ["--split", "0.5/0.25/0.25"], ["--vertices", "v.csv"]):
+        sentence = distgnn("train", ring_parts, "--run", "r", *flag).sentence
+        assert sentence.startswith(f"{flag[0]} has no effect on partition directory '{ring_parts}'")
+        assert sentence.endswith("give it to distgnn partition")
+
+
+def test_patience_ends_a_run_early(distgnn, ring):
+    command = ("train", ring, "--run", "r", "--epochs", 500, "--patience", 2, "--quiet", "--json")
+    found = distgnn(*command).json
+    assert found["num_epochs"] < 500
+    assert found["num_epochs"] == found["best_epoch"] + 3
