@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -77,8 +77,7 @@ def run(
         run_dir = RunDirectory(folder)
         if group.rank == 0:
             run_dir.create()
-            about = {"name": task.name, "num_features": task.num_features}
-            about["num_classes"] = task.num_classes
+            about = {**asdict(task), "class_names": []}
             values = {"source": {}, "task": about, "train": config.to_json()}
             run_dir.write_json(CONFIG, values)
         group.barrier()

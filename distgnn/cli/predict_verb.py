@@ -64,10 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out)
     _check_target(out)
 
-    def report(results: list[list[_Predictions]]) -> None:
+    def report(results: list[tuple[list[_Predictions], tuple[str, ...]]]) -> None:
         # In one process each rank holds the gathered whole; the first is enough.
-        everything = _merged(results[0])
-        _write(out, everything)
+        parts, class_names = results[0]
+        everything = _merged(parts)
+        _write(out, everything, class_names)
         if arguments.json:
             print_json({"file": str(out), "num_vertices": len(everything.global_id)})
         else:
@@ -76,7 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
     return run_on_parts(arguments, _predict, report)
 
 
-def _predict(trained: TrainedRun, part: Part, group: Group) -> list[_Predictions]:
+def _predict(
+    trained: TrainedRun, part: Part, group: Group
+) -> tuple[list[_Predictions], tuple[str, ...]]:
+    """Predictions of all parts, and the names of the classes."""
     scores = trained.scores(part, group)
     is_multilabel = part.labels is not None and part.labels.ndim == 2
     probability = scores.sigmoid() if is_multilabel else scores.softmax(dim=1)
@@ -89,7 +93,8 @@ def _predict(trained: TrainedRun, part: Part, group: Group) -> list[_Predictions
     )
     buffer = io.BytesIO()
     np.savez(buffer, **own._asdict())
-    return [_unpacked(data) for data in group.all_gather_bytes(buffer.getvalue())]
+    gathered = group.all_gather_bytes(buffer.getvalue())
+    return [_unpacked(data) for data in gathered], trained.task.class_names
 
 
 def _unpacked(data: bytes) -> _Predictions:
@@ -121,7 +126,7 @@ def _check_target(out: Path) -> None:
         )
 
 
-def _write(out: Path, predictions: _Predictions) -> None:
+def _write(out: Path, predictions: _Predictions, class_names: tuple[str, ...]) -> None:
     """Write the file, whole or not at all."""
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
@@ -129,7 +134,7 @@ def _write(out: Path, predictions: _Predictions) -> None:
             with temporary.open("wb") as file:
                 np.save(file, predictions.probability, allow_pickle=False)
         else:
-            text = _as_text(predictions, _SEPARATORS[out.suffix])
+            text = _as_text(predictions, _SEPARATORS[out.suffix], class_names)
             temporary.write_text(text, encoding="utf-8")
         temporary.replace(out)
     except OSError as error:
@@ -139,13 +144,15 @@ def _write(out: Path, predictions: _Predictions) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _as_text(predictions: _Predictions, separator: str) -> str:
+def _as_text(predictions: _Predictions, separator: str, class_names: tuple[str, ...]) -> str:
     text = io.StringIO()
+    num_classes = predictions.probability.shape[1]
+    names = np.array(class_names or range(num_classes))
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
     probability = predictions.probability
     ids = predictions.vertex_id.tolist()
     if predictions.is_multilabel:
-        writer.writerow(["id", *(f"label_{label}" for label in range(probability.shape[1]))])
+        writer.writerow(["id", *(f"label_{name}" for name in names)])
         writer.writerows(
             [name, *row]
             for name, row in zip(ids, (probability > 0.5).astype(int).tolist(), strict=True)
@@ -156,5 +163,5 @@ def _as_text(predictions: _Predictions, separator: str) -> str:
         shown = np.round(
             np.take_along_axis(probability, best[:, None], axis=1)[:, 0].astype(float), 6
         )
-        writer.writerows(zip(ids, best.tolist(), shown.tolist(), strict=True))
+        writer.writerows(zip(ids, names[best].tolist(), shown.tolist(), strict=True))
     return text.getvalue()

@@ -142,7 +142,8 @@ class Source:
 
         about = self.graph if self.manifest is None else self.manifest
         assert about is not None, "a source is a directory or a graph"
-        return Task(about.name, about.num_features, about.num_classes)
+        names = tuple(about.class_names or ())
+        return Task(about.name, about.num_features, about.num_classes, names)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run remembers, so that it goes on with the same graph only."""
@@ -150,7 +151,8 @@ class Source:
             checksum = "" if self.graph is None else self.graph.checksum
         else:
             checksum = self.manifest.source_checksum
-        return {"source": self.values, "task": asdict(self.task), "checksum": checksum}
+        task = {**asdict(self.task), "class_names": list(self.task.class_names)}
+        return {"source": self.values, "task": task, "checksum": checksum}
 
     def part(self, rank: int) -> Part:
         """Load the part of a rank."""

@@ -45,7 +45,9 @@ class TrainedRun:
         try:
             self.source: dict[str, Any] = dict(values["source"])
             task, config = dict(values["task"]), values["train"]
-            self.task = Task(str(task["name"]), int(task["num_features"]), int(task["num_classes"]))
+            widths = int(task["num_features"]), int(task["num_classes"])
+            names = tuple(str(name) for name in task["class_names"])
+            self.task = Task(str(task["name"]), *widths, names)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"

@@ -36,11 +36,13 @@ class Task:
         name: Of the graph.
         num_features: Columns of the input.
         num_classes: Columns of the output.
+        class_names: Name of each class, or nothing where the source numbers them.
     """
 
     name: str
     num_features: int
     num_classes: int
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass

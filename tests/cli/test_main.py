@@ -189,3 +189,16 @@ def test_ctrl_c_ends_training_without_a_traceback(tmp_path):
     assert out == ""
     for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines():
         assert json.loads(line)["loss"] > 0
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "9"}, None)],
+)
+def test_waiting_threads_sleep_unless_the_user_chose(chosen, expected, distgnn, monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    assert distgnn("inspect", "nowhere").status == 2
+    assert os.environ.get("OMP_WAIT_POLICY") == expected

@@ -21,7 +21,7 @@ def read_table(path, separator=","):
 PEOPLE = ["bo", "Ada, Jr", 'the "Fox"', "zoë", "10", "9", "al", "cy", "dee", "eve", "flo", "gus"]
 
 
-def write_people(folder, ids):
+def write_people(folder, ids, classes=("0", "1", "2")):
     """A ring of 12 vertices as tables, with these ids, in an order of their own."""
     size = len(ids)
     with (folder / "edges.csv").open("w", newline="", encoding="utf-8") as file:
@@ -33,7 +33,12 @@ def write_people(folder, ids):
         rows.writerow(["id", "label", "split", "x", "y", "z"])
         splits = ["train"] * 6 + ["val"] * 3 + ["test"] * 3
         rows.writerows(
-            (name, number % 3, splits[number], *(int(number % 3 == column) for column in range(3)))
+            (
+                name,
+                classes[number % 3],
+                splits[number],
+                *(int(number % 3 == column) for column in range(3)),
+            )
             for number, name in enumerate(ids)
         )
 
@@ -144,6 +149,17 @@ def test_predictions_carry_the_ids_of_the_input(ids, num_parts, distgnn, here):
     right = [int(row[1]) == label for row, label in zip(rows, labels, strict=True)]
     # The features tell the class, so ids that went astray would show.
     assert sum(right) >= 10
+
+
+def test_predictions_carry_the_names_of_the_classes(distgnn, here):
+    write_people(here, PEOPLE, classes=("zebra", "ant", "bee"))
+    assert distgnn("partition", here, "--parts", 1, "--out", "p").status == 0
+    for source, run in ((here, "whole"), (here / "p", "parts")):
+        train(source, run)
+        assert distgnn("predict", run, "--out", f"{run}.csv").status == 0
+        found = [row[1] for row in read_table(f"{run}.csv")[1:]]
+        expected = [("zebra", "ant", "bee")[number % 3] for number in range(12)]
+        assert sum(one == other for one, other in zip(found, expected, strict=True)) >= 10
 
 
 def test_several_labels_give_a_column_each(distgnn, ring, here):

@@ -82,7 +82,8 @@ def test_a_run_directory_holds_what_was_done(distgnn, ring, here):
     assert len(metrics(run)) == 5
     begun = json.loads((run / "config.json").read_text())
     assert begun["source"]["source"] == str(ring)
-    assert begun["task"] == {"name": "ring", "num_features": 5, "num_classes": 3}
+    task = {"name": "ring", "num_features": 5, "num_classes": 3, "class_names": []}
+    assert begun["task"] == task
     assert begun["num_ranks"] == 1
     assert TrainConfig.from_json(begun["train"]).epochs == 5
     names = sorted(item.name for item in (run / "checkpoints").iterdir())

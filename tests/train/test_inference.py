@@ -149,7 +149,10 @@ def test_another_model_than_the_runs_is_refused(how, tmp_path):
     elif how == "other layers":
         change(run_dir, train=make_config(layers=3).to_json())
     else:
-        change(run_dir, task={"name": "g", "num_features": -1, "num_classes": 3})
+        change(
+            run_dir,
+            task={"name": "g", "num_features": -1, "num_classes": 3, "class_names": []},
+        )
     expected = r"model.safetensors' holds another model than its run's config.json; train again"
     with pytest.raises(InputError, match=expected):
         TrainedRun(run_dir).load_model()
