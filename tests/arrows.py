@@ -21,6 +21,7 @@ LAYERS = (
     "ops",
     "exchange",
     "graph",
+    "receptive",
     "nn",
     "optim",
     "train",
