@@ -303,6 +303,11 @@ class LocalGraph:
             return rows.dropout(self.row_id, seed=seed, probability=probability)
         return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
 
+    def relu_dropout(self, rows: Tensor, probability: float) -> Tensor:
+        """Return dropout(relu(rows)), with the mask that `dropout` would draw."""
+        seed = self.draws.next_seed()
+        return ops.relu_dropout(rows, self.row_id, seed=seed, probability=probability)
+
     def end_epoch(self) -> None:
         """Start the next epoch: other masks, and delays rotate their bins."""
         self.draws.end_epoch()

@@ -55,6 +55,42 @@ def dropout(rows: Tensor, row_key: Tensor, *, seed: int, probability: float) -> 
     return result
 
 
+class _ReluDropout(torch.autograd.Function):
+    """Keeps its output only: an entry is positive just where it passed both.
+
+    The next layer keeps that output anyway, so the activation costs no memory of its own, and
+    backward is one pass that draws no mask.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, row_key: Tensor, seed: int, probability: float) -> Tensor:
+        out = _masked(rows, row_key, seed, probability).clamp_(min=0)
+        ctx.save_for_backward(out)
+        ctx.scale = 1 / (1 - probability)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (out,) = ctx.saved_tensors
+        return torch.where(out > 0, grads[0], 0).mul_(ctx.scale), None, None, None
+
+
+def relu_dropout(rows: Tensor, row_key: Tensor, *, seed: int, probability: float) -> Tensor:
+    """Return dropout(relu(rows)) in one operation; see `dropout`.
+
+    Args:
+        rows: (num_rows, width), float32 or float64.
+        row_key: (num_rows,) int64. Global vertex ids.
+        seed: Differs from call to call and from epoch to epoch.
+        probability: In [0, 1).
+
+    Returns:
+        (num_rows, width).
+    """
+    result: Tensor = _ReluDropout.apply(rows, row_key, seed, probability)  # type: ignore[no-untyped-call]
+    return result
+
+
 class _PickRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, picked: Tensor) -> Tensor:

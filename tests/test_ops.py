@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distgnn.ops import SparseRows, dropout
+from distgnn.ops import SparseRows, dropout, relu_dropout
 
 
 def sparse_matrix(num_rows=7, width=5, *, density=0.4, seed=0):
@@ -134,3 +134,19 @@ def test_what_the_pattern_alone_decides_is_made_once():
     rows = SparseRows.from_scipy(sparse_matrix())
     assert rows.row_of_entry is rows.row_of_entry
     assert rows.t_values is rows.t_values
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 0.9])
+def test_relu_dropout_is_dropout_of_relu_and_so_is_its_gradient(probability):
+    generator = torch.Generator().manual_seed(2)
+    rows = torch.randn(40, 7, generator=generator, dtype=torch.float64)
+    rows[::5] = 0
+    grad = torch.randn(40, 7, generator=generator, dtype=torch.float64)
+    key = torch.arange(40) * 3
+    one, two = (rows.clone().requires_grad_() for _ in range(2))
+    fused = relu_dropout(one, key, seed=9, probability=probability)
+    plain = dropout(torch.relu(two), key, seed=9, probability=probability)
+    fused.backward(grad)
+    plain.backward(grad)
+    assert torch.equal(fused, plain)
+    assert torch.equal(one.grad, two.grad)

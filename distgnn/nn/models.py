@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from distgnn.nn.gcn import GCNConv
-from distgnn.nn.linear import Linear, dense, map_own
+from distgnn.nn.linear import Linear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.sage import Aggregator, SAGEConv
 
@@ -120,7 +120,9 @@ class GNN(nn.Module):
             graph: A whole graph or a part.
             features: (num_rows, num_features), dense or sparse.
         """
-        rows = self._dropout(graph, features, self.config.input_dropout)
+        rows = features
+        if self.training and self.config.input_dropout > 0:
+            rows = graph.dropout(features, self.config.input_dropout)
         outputs = []
         layers = zip(self.hidden, self.norms, self.residuals, strict=True)
         for number, (conv, norm, residual) in enumerate(layers):
@@ -130,18 +132,18 @@ class GNN(nn.Module):
                 result = result + map_own(level, rows, residual)
             if not isinstance(norm, nn.Identity):
                 result = norm(level, result)
-            rows = self._dropout(level, torch.relu(result), self.config.dropout)
-            outputs.append(dense(rows))
+            rows = self._activation(level, result)
+            outputs.append(rows)
         if self.config.jumping == "cat":
             return self.last(torch.cat(outputs, dim=1))  # type: ignore[no-any-return]
         if self.config.jumping == "max":
             return self.last(torch.stack(outputs).amax(dim=0))  # type: ignore[no-any-return]
         return self.last(graph.level(len(self.hidden)), rows)  # type: ignore[no-any-return]
 
-    def _dropout(self, graph: LocalGraph, rows: Rows, probability: float) -> Rows:
-        if not self.training or probability == 0:
-            return rows
-        return graph.dropout(rows, probability)
+    def _activation(self, graph: LocalGraph, rows: Tensor) -> Tensor:
+        if not self.training or self.config.dropout == 0:
+            return torch.relu(rows)
+        return graph.relu_dropout(rows, self.config.dropout)
 
 
 def _norm(name: NormName, width: int) -> nn.Module:
