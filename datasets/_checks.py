@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 # Finite values are checked in blocks, so that the check needs 16 MiB beside any matrix.
 _VALUES_PER_BLOCK = 1 << 24
+# More classes than vertices are a mistake that ends as a lack of memory, but a small piece of a
+# graph may keep the class numbers of the whole.
+_ALWAYS_ALLOWED_CLASSES = 1000
 
 
 def vertex_count(value: Any) -> int:
@@ -141,6 +144,13 @@ def _classes(array: NDArray[Any]) -> NDArray[np.int64]:
         raise InputError(
             f"labels must hold integers, got {array.dtype}; number the classes from 0 and write "
             "-1 for an unlabelled vertex"
+        )
+    limit = max(array.size, _ALWAYS_ALLOWED_CLASSES)
+    if int(array.max()) >= limit:
+        vertex = int(np.argmax(array))
+        raise InputError(
+            f"vertex {vertex} has label {array[vertex]}, but the labels of {array.size} vertices "
+            f"may be at most {limit - 1}; number the classes from 0 without gaps"
         )
     converted = np.ascontiguousarray(array, dtype=np.int64)
     if int(converted.min()) < -1:

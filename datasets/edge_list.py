@@ -54,7 +54,7 @@ def read_edge_list(
     path = Path(path)
     table = open_table(path, _is_header)
     src_column, dst_column, weight_column, unused = _columns(table)
-    weight = None if weight_column is None else _weights(table, weight_column)
+    weight: Any = None if weight_column is None else _weights(table, weight_column)
     ends = read_ids(table, [src_column, dst_column])
     fields: dict[str, Any] = {}
     if vertices is None:
@@ -69,18 +69,22 @@ def read_edge_list(
         raise InputError(f"{path} has no edges; give at least one edge, or a vertex table")
     if unused:
         _LOGGER.warning("%s: columns that are not used: %s", path, ", ".join(unused))
-    return Graph(
-        name=path.name.split(".")[0] if name is None else name,
-        num_vertices=ids.size,
-        src=src,
-        dst=dst,
-        edge_weight=None if weight is None else weight.astype(np.float32),
-        vertex_id=None if _is_range(ids) else ids,
-        unused=tuple(unused),
-        source=str(path),
-        checksum=sha256([path] if vertices is None else [path, Path(vertices)]),
-        **fields,
-    )
+    files = [path] if vertices is None else [path, Path(vertices)]
+    try:
+        return Graph(
+            name=path.name.split(".")[0] if name is None else name,
+            num_vertices=ids.size,
+            src=src,
+            dst=dst,
+            edge_weight=weight,
+            vertex_id=None if _is_range(ids) else ids,
+            unused=tuple(unused),
+            source=str(path),
+            checksum=sha256(files),
+            **fields,
+        )
+    except InputError as error:
+        raise InputError(f"{' with '.join(map(str, files))}: {error}") from error
 
 
 def read_folder(path: str | Path, *, vertices: str | Path | None = None) -> Graph:

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import lzma
 import os
+import struct
+import tokenize
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
@@ -40,6 +44,23 @@ _OPTIONAL_KEYS = (
 )
 _KNOWN_KEYS = {"edge_index", "num_vertices", "features", *_CSR_KEYS, *_OPTIONAL_KEYS}
 _BLOCK_BYTES = 1 << 20
+# What zipfile and numpy raise for damaged files: numpy evaluates the text of an array's header.
+_DAMAGES = (
+    ValueError,
+    TypeError,
+    LookupError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    SyntaxError,
+    MemoryError,
+    OverflowError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 def read_npz(path: str | Path) -> Graph:
@@ -123,10 +144,14 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     key = "the table of contents"
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with warnings.catch_warnings(), path.open("rb") as file:
+            warnings.simplefilter("ignore")
+            archive = np.lib.npyio.NpzFile(file, allow_pickle=False)
             for key in archive.files:
                 arrays[key] = archive[key]
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+                if not isinstance(arrays[key], np.ndarray):
+                    raise ValueError("it is not in the .npy format")
+    except _DAMAGES as error:
         raise InputError(
             f"{key} cannot be read ({error}); the file is damaged or holds Python objects, so "
             "write it again with plain numpy arrays"

@@ -85,7 +85,7 @@ class ParquetTable:
             row = int(np.argmax(self.is_empty(column)))
             raise InputError(
                 f"{self.place(row)} has no value in the numeric column "
-                f"{self.column_name(column)}; write a number there"
+                f"{self.column_name(column)}; fill it or remove the column"
             )
         return np.asarray(values.to_numpy(), dtype=np.float64)
 

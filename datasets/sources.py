@@ -50,7 +50,12 @@ def load(
         InputError: If the source is unknown, cannot be read, or contradicts itself or the options.
     """
     fractions = None if split is None else parse_fractions(split)
-    graph = _read(source, vertices)
+    try:
+        graph = _read(source, vertices)
+    except OSError as error:
+        raise InputError(
+            f"{str(source)!r} cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
     if undirected:
         graph = add_reverse_edges(graph)
     return graph if fractions is None else random_split(graph, fractions, seed=seed)
@@ -120,6 +125,11 @@ def _read(source: str | Path, vertices: str | Path | None) -> Graph:
         return load_bundled(str(source))
     if path.suffix == ".npz":
         return read_npz(path)
+    if path.is_file():
+        raise InputError(
+            f"file {str(source)!r} has the unknown suffix {path.suffix!r}; convert it, or give a "
+            f"file that ends in {_FILES}"
+        )
     raise InputError(_unknown(str(source)))
 
 

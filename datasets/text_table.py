@@ -115,17 +115,23 @@ class TextTable:
         return decoded
 
     def floats(self, column: int) -> NDArray[np.float64] | None:
-        """Return a column as (num_rows,) float64, or None if its first field is not a number.
+        """Return a column as (num_rows,) float64, or None if its first value is not a number.
 
         Raises:
-            InputError: If the first field is a number and a later one is not.
+            InputError: If the first value is a number and another one is not or is missing.
         """
         fields = self._gather(column)
-        if self.num_rows and not _is_number(fields[:1]):
+        is_empty = self.is_empty(column)
+        if self.num_rows and not _is_number(fields[[int(np.argmin(is_empty))]]):
             return None
         if _is_number(fields):
             return fields.astype(np.float64)
         row = _first_failure(fields, _is_number)
+        if is_empty[row]:
+            raise InputError(
+                f"{self.place(row)} has no value in the numeric column "
+                f"{self.column_name(column)}; fill it or remove the column"
+            )
         raise InputError(
             f"{self.place(row)} has {fields[row].decode(errors='replace')!r} in the numeric column "
             f"{self.column_name(column)}; write a number there"

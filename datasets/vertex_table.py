@@ -87,7 +87,7 @@ def _classes(table: Table, column: int) -> dict[str, Any]:
         classes, labels[is_labelled] = np.unique(names[is_labelled], return_inverse=True)
         return {"labels": labels, "class_names": tuple(classes.tolist())}
     numbers = np.where(np.isnan(numbers), -1.0, numbers)
-    is_bad = (np.trunc(numbers) != numbers) | np.isinf(numbers)
+    is_bad = (np.trunc(numbers) != numbers) | (np.abs(numbers) >= 2.0**63)
     if is_bad.any():
         row = int(np.flatnonzero(is_labelled)[np.argmax(is_bad)])
         raise InputError(
@@ -137,8 +137,17 @@ def _features(table: Table, columns: list[int]) -> tuple[NDArray[np.float32] | N
         if values is None:
             unused.append((table.names or ())[column])
             continue
-        with np.errstate(over="ignore"):  # the Graph reports infinite features
+        with np.errstate(over="ignore"):  # what overflows float32 is reported as not finite
             features[num_features] = values
+        is_finite = np.isfinite(features[num_features])
+        if not is_finite.all():
+            row = int(np.argmin(is_finite))
+            raise InputError(
+                f"{table.place(row)} has {values[row]:g} in the numeric column "
+                f"{table.column_name(column)}, whose features have "
+                f"{int(np.count_nonzero(~is_finite))} values that are NaN or infinite in float32; "
+                "correct them or remove the column"
+            )
         num_features += 1
     if num_features == 0:
         return None, unused

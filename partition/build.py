@@ -109,6 +109,20 @@ def build_parts(graph: Graph, assignment: Assignment) -> Iterator[Part]:
     return map(builder.build, range(assignment.num_parts))
 
 
+def whole_part(graph: Graph) -> Part:
+    """Build the only part of a graph that is not cut.
+
+    Args:
+        graph: The graph.
+
+    Returns:
+        The part; it has no leaves.
+    """
+    edge_part = np.zeros(graph.num_edges, np.int32)
+    root_part = np.zeros(graph.num_vertices, np.int32)
+    return next(iter(build_parts(graph, Assignment(1, edge_part, root_part))))
+
+
 @dataclass(frozen=True)
 class _Csr:
     indptr: NDArray[np.int64]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import re
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,15 @@ from distgnn.datasets.errors import InputError
 from distgnn.partition.manifest import FileRecord
 
 CHUNK_BYTES = 1 << 20
+# What numpy writes before an array that is neither structured nor made of Python objects. Its own
+# reader evaluates the text, which for a damaged one may warn or raise almost anything.
+_HEADER_BYTES = 1 << 10
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00(?P<length>..)"
+    rb"\{'descr': '(?P<descr>[<>|][a-zA-Z]\d{1,9})', 'fortran_order': (?P<order>False|True), "
+    rb"'shape': \((?P<shape>(\d{1,18},?(, \d{1,18})*)?)\), \} *\n",
+    re.DOTALL,
+)
 REMEDY = "partition the graph again or copy the directory again"
 
 
@@ -84,8 +95,8 @@ def open_array(path: Path, record: FileRecord, *, verify: bool) -> NDArray[Any]:
             raise InputError(
                 f"file {str(path)!r} was altered: its sha256 is not that of the manifest; {REMEDY}"
             )
-        array = np.lib.format.open_memmap(path, mode="c")
-    except (ValueError, OSError, EOFError) as error:
+        array = _map(path, size)
+    except (ValueError, TypeError, OSError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"file {str(path)!r} is not a plain .npy array; {REMEDY}") from error
@@ -93,6 +104,25 @@ def open_array(path: Path, record: FileRecord, *, verify: bool) -> NDArray[Any]:
         raise InputError(f"file {str(path)!r} is not stored row by row; {REMEDY}")
     # A plain view: memmap's own class would make every slice and sum of it a memmap too.
     return array.view(np.ndarray)
+
+
+def _map(path: Path, size: int) -> NDArray[Any]:
+    """Map an .npy file of this size; raise ValueError or TypeError if it is damaged."""
+    with path.open("rb") as file:
+        header = _HEADER.match(file.read(_HEADER_BYTES))
+    if header is None:
+        raise ValueError("no header of an array")
+    dtype = np.dtype(header["descr"].decode())
+    shape = tuple(int(text) for text in re.findall(rb"\d+", header["shape"]))
+    offset = header.end()
+    if (
+        offset != 10 + int.from_bytes(header["length"], "little")
+        or offset + math.prod(shape) * dtype.itemsize != size
+        or not dtype.isnative
+    ):
+        raise ValueError("the header contradicts the file")
+    order: Literal["C", "F"] = "F" if header["order"] == b"True" else "C"
+    return np.memmap(path, dtype, mode="c", offset=offset, shape=shape, order=order)
 
 
 def sync_directory(path: Path) -> None:

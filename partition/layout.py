@@ -158,7 +158,7 @@ def sparse_features(arrays: dict[str, NDArray[Any]], num_features: int) -> sp.cs
 
 
 def _check_pointers(name: str, pointers: NDArray[np.int64], total: int) -> None:
-    if pointers[0] != 0 or pointers[-1] != total or np.any(np.diff(pointers) < 0):
+    if pointers[0] != 0 or pointers[-1] != total or np.any(pointers[1:] < pointers[:-1]):
         raise InputError(f"{name} does not ascend from 0 to {total}")
 
 
@@ -170,5 +170,6 @@ def _check_below(name: str, values: NDArray[Any], limit: int) -> None:
 
 
 def _check_total(name: str, counts: NDArray[np.int64], total: int) -> None:
-    if counts.size and (counts.min() < 0 or int(counts.sum()) != total):
+    # A count above the total could make the sum wrap round.
+    if counts.size and (counts.min() < 0 or counts.max() > total or counts.sum() != total):
         raise InputError(f"{name} does not add up to {total}")

@@ -88,10 +88,13 @@ class Manifest:
         """
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise InputError(f"it is not a {FORMAT} manifest; {_REMEDY}")
-        if values.get("format_version") != FORMAT_VERSION:
+        version = values.get("format_version")
+        if not _is_kind(version, int):
+            raise InputError(f"its 'format_version' is not a number; {_REMEDY}")
+        if version != FORMAT_VERSION:
             raise InputError(
-                f"it has format_version {values.get('format_version')!r}, but this version of "
-                f"distgnn reads {FORMAT_VERSION}; {_REMEDY}"
+                f"it has format_version {version}, but this version of distgnn reads "
+                f"{FORMAT_VERSION}; {_REMEDY}"
             )
         for field in fields(cls):
             if field.name not in values:
@@ -103,8 +106,11 @@ class Manifest:
         known = {field.name: values[field.name] for field in fields(cls)}
         known["class_names"] = _names(values["class_names"], values["num_classes"])
         known["num_train"] = _integers("num_train", values["num_train"])
+        known["options"] = _options(values["options"])
         known["parts"] = _part_counts(values["parts"], values["num_parts"])
+        known["quality"] = _quality(values["quality"], known["parts"])
         known["files"] = _file_records(values["files"])
+        _check_totals(known)
         return cls(**known)
 
     def estimate(self, layer_widths: Sequence[int]) -> Estimate:
@@ -117,7 +123,7 @@ class Manifest:
             The estimate, with this partition's features.
 
         Raises:
-            InputError: If a width is not positive or the quality is incomplete.
+            InputError: If a width is not in 1..MAX_WIDTH of `quality`.
         """
         nnz = [part.feature_nnz for part in self.parts] if self.has_sparse_features else None
         return estimate(
@@ -148,7 +154,7 @@ def _is_kind(value: Any, kind: type) -> bool:
 
 
 def _integers(name: str, values: Sequence[Any]) -> tuple[int, ...]:
-    if not all(_is_kind(value, int) and value >= 0 for value in values):
+    if not all(_is_kind(value, int) and 0 <= value < 1 << 63 for value in values):
         raise InputError(f"its {name!r} holds something that is no count; {_REMEDY}")
     return tuple(values)
 
@@ -170,6 +176,33 @@ def _part_counts(values: Sequence[Any], num_parts: int) -> tuple[PartCounts, ...
     return tuple(
         PartCounts(*_integers("parts", [value[name] for name in names])) for value in values
     )
+
+
+def _options(values: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in values.items():
+        if not isinstance(value, str | int | float | None):
+            raise InputError(f"its option {name!r} is neither a number nor text; {_REMEDY}")
+    return dict(values)
+
+
+def _quality(values: Mapping[str, Any], parts: Sequence[PartCounts]) -> dict[str, Any]:
+    quality = Quality.from_json(values)
+    for name in ("num_roots", "num_leaves", "num_edges"):
+        if getattr(quality, name).tolist() != [getattr(part, name) for part in parts]:
+            raise InputError(f"its 'quality' and its 'parts' differ in {name!r}; {_REMEDY}")
+    return quality.to_json()
+
+
+def _check_totals(known: Mapping[str, Any]) -> None:
+    for name, total in (
+        ("num_vertices", sum(part.num_roots for part in known["parts"])),
+        ("num_edges", sum(part.num_edges for part in known["parts"])),
+        ("num_splits", len(known["num_train"])),
+    ):
+        if known[name] != total:
+            raise InputError(
+                f"its {name!r} is {known[name]}, but what it lists adds up to {total}; {_REMEDY}"
+            )
 
 
 def _file_records(values: Mapping[str, Any]) -> dict[str, FileRecord]:

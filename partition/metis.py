@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,16 +130,42 @@ def metis_roots(
     options._set(int(pymetis.OptionKey.OBJTYPE), int(objectives[objective]))
     # METIS weighs the volume by vertices, not by edges: parallel edges move one row.
     weights: dict[str, Any] = {} if objective == "volume" else {"eweights": adjacency.weight}
-    _, parts = pymetis.part_graph(
-        num_parts,
-        adjacency=pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
-        vweights=_vertex_weights(degree),
-        recursive=False,
-        options=options,
-        **weights,
-    )
+    with _silent_stdout():
+        _, parts = pymetis.part_graph(
+            num_parts,
+            adjacency=pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
+            vweights=_vertex_weights(degree),
+            recursive=False,
+            options=options,
+            **weights,
+        )
     roots = np.asarray(parts).astype(np.int32)
     return _rebalanced(adjacency, roots, balance, np.zeros(num_parts))
+
+
+@contextmanager
+def _silent_stdout() -> Iterator[None]:
+    """Discard what C code prints on standard output.
+
+    METIS complains there of stars and the like, which it cuts all the same, in the middle of what
+    a program may read.
+    """
+    library = ctypes.CDLL(None)
+    library.fflush(None)
+    try:
+        kept = os.dup(1)
+    except OSError:  # standard output is closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        library.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def undirected(graph: Graph) -> Adjacency:

@@ -21,6 +21,7 @@ SPARSE_ENTRY_BYTES = 8
 EDGE_BYTES = 16
 # Both directions: two int64 row pointers.
 CLONE_BYTES = 16
+MAX_WIDTH = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,15 +72,17 @@ class Quality:
             The quality.
 
         Raises:
-            InputError: If a field is missing.
+            InputError: If a field is missing or holds something else than `to_json` writes.
         """
         missing = [field.name for field in fields(cls) if field.name not in values]
         if missing:
             raise InputError(f"quality lacks {', '.join(missing)}; partition the graph again")
-        known: dict[str, Any] = {}
-        for field in fields(cls):
-            value = values[field.name]
-            known[field.name] = np.asarray(value, np.int64) if isinstance(value, list) else value
+        per_part = values["num_edges"]
+        num_parts = len(per_part) if isinstance(per_part, list) else 0
+        known = {
+            field.name: _from_json(field.name, values[field.name], str(field.type), num_parts)
+            for field in fields(cls)
+        }
         return cls(**known)
 
 
@@ -159,30 +162,54 @@ def estimate(
         Bytes per epoch and per rank.
 
     Raises:
-        InputError: If a width is not positive.
+        InputError: If a width is not in 1..MAX_WIDTH.
     """
-    if any(width < 1 for width in layer_widths):
+    if not all(1 <= width <= MAX_WIDTH for width in layer_widths):
         raise InputError(
-            f"layer widths must be positive, got {list(layer_widths)}; leave unused layers out"
+            f"layer widths must be positive, got {list(layer_widths)}; leave unused layers out and "
+            f"take at most {MAX_WIDTH}"
         )
     total_width = sum(layer_widths)
     widest = max(layer_widths, default=0)
-    roots, leaves = quality.num_roots, quality.num_leaves
+    # Python's integers: what a damaged manifest claims may exceed int64.
+    roots, leaves, edges = (
+        counts.astype(object)
+        for counts in (quality.num_roots, quality.num_leaves, quality.num_edges)
+    )
     if feature_nnz is None:
         features = roots * num_features * FLOAT_BYTES
     else:
-        features = np.asarray(feature_nnz, np.int64) * SPARSE_ENTRY_BYTES
+        features = np.asarray(feature_nnz, object) * SPARSE_ENTRY_BYTES
     memory = (
         features
         + 2 * roots * FLOAT_BYTES * total_width
         + 2 * leaves * FLOAT_BYTES * widest
-        + quality.num_edges * EDGE_BYTES
+        + edges * EDGE_BYTES
         + (roots + leaves) * CLONE_BYTES
     )
     return Estimate(
         halo_bytes_per_epoch=2 * quality.halo_rows * FLOAT_BYTES * total_width,
         memory_bytes=tuple(int(value) for value in memory),
     )
+
+
+def _from_json(name: str, value: Any, kind: str, num_parts: int) -> Any:
+    """Check and convert one field of a Quality."""
+    shape: tuple[int, ...] = ()
+    if kind not in ("int", "float"):
+        shape = (num_parts,) * (2 if name in ("read_rows", "write_rows") else 1)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths, or nested too deep
+        array = np.asarray(None)
+    kinds = "if" if kind == "float" else "i"
+    if array.shape != shape or array.dtype.kind not in kinds or not 0 <= array.min() < np.inf:
+        wanted = "a number" if kind == "float" else "a count"
+        raise InputError(
+            f"quality {name!r} is not {f'counts of shape {shape}' if shape else wanted}; partition "
+            "the graph again"
+        )
+    return array if shape else array.item()
 
 
 def _train_balance(graph: Graph, assignment: Assignment) -> float:

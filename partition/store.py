@@ -7,6 +7,7 @@ renamed when complete, and every file is checked when it is opened.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -21,7 +22,7 @@ import scipy.sparse as sp
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.build import Part, build_parts
+from distgnn.partition.build import Part, build_parts, whole_part
 from distgnn.partition.files import REMEDY, open_array, sync_directory, write_array
 from distgnn.partition.layout import (
     MASKS,
@@ -49,6 +50,7 @@ __all__ = [
     "is_partition_directory",
     "read_manifest",
     "read_part",
+    "whole_part",
     "write",
 ]
 
@@ -168,7 +170,7 @@ def is_partition_directory(path: str | os.PathLike[str]) -> bool:
         True if it is a directory with a manifest of a partition.
     """
     try:
-        values = json.loads((Path(path) / MANIFEST_NAME).read_bytes())
+        values = _parse((Path(path) / MANIFEST_NAME).read_bytes())
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and values.get("format") == FORMAT
@@ -193,7 +195,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
         )
     path = folder / MANIFEST_NAME
     try:
-        values = json.loads(path.read_bytes())
+        values = _parse(path.read_bytes())
     except OSError as error:
         raise InputError(
             f"{str(path)!r} cannot be read: {error.strerror}; give a partition directory, or "
@@ -257,6 +259,21 @@ def read_part(
             f"the files in {str(folder / part_folder(part))!r} contradict each other: {error}; "
             f"{REMEDY}"
         ) from error
+
+
+def _parse(text: bytes) -> Any:
+    """Parse JSON whose numbers are finite; raise ValueError for anything else."""
+    try:
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def _assemble(manifest: Manifest, part: int, arrays: dict[str, Any], *, verify: bool) -> Part:

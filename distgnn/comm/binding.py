@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.launch import Launch
 
+MAX_THREADS = 1024
 _SPARE_CORE_FROM = 8
 _REMEDIES = {
     "openmpi": "mpirun --bind-to none, or --map-by ppr:1:socket --bind-to socket",
@@ -74,19 +76,24 @@ def choose_threads(
         cores: The cores of this machine; None looks at them.
 
     Raises:
-        InputError: If the requested number or OMP_NUM_THREADS is not a positive integer.
+        InputError: If the requested number or OMP_NUM_THREADS is not in 1..MAX_THREADS.
     """
     if requested is not None:
-        if requested < 1:
-            raise InputError(f"threads must be positive, got {requested}; leave it out or raise it")
+        if not 1 <= requested <= MAX_THREADS:
+            raise InputError(
+                f"threads must be in 1..{MAX_THREADS}, got {requested}; leave --threads out or "
+                "change it"
+            )
         return ThreadChoice(requested, "as requested")
     text = environ.get("OMP_NUM_THREADS", "")
     # torchrun sets 1 by itself when it starts several ranks.
     is_from_torchrun = launch.kind == "torchrun" and launch.size > 1 and text == "1"
     if text and not is_from_torchrun:
         first = text.split(",")[0].strip()
-        if not first.isdecimal() or int(first) < 1:
-            raise InputError(f"OMP_NUM_THREADS must be positive, got {text!r}; unset or change it")
+        if re.fullmatch("[0-9]{1,9}", first) is None or not 1 <= int(first) <= MAX_THREADS:
+            raise InputError(
+                f"OMP_NUM_THREADS must be in 1..{MAX_THREADS}, got {text!r}; unset or change it"
+            )
         return ThreadChoice(int(first), "OMP_NUM_THREADS")
     found = cores if cores is not None else look_at_cores()
     share = found.num_usable if found.is_bound else found.num_usable // launch.local_size

@@ -207,14 +207,14 @@ def open_group(
     """
     if backend not in BACKENDS:
         raise InputError(
-            f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}; leave it out or "
-            "choose another"
+            f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}; leave --backend "
+            "out or choose another"
         )
     interfaces = [name for _, name in socket.if_nameindex()]
     if interface is not None and interface not in interfaces:
         raise InputError(
             f"network interface must be one of {', '.join(interfaces)} on host "
-            f"{socket.gethostname()}, got {interface!r}; leave it out or choose another"
+            f"{socket.gethostname()}, got {interface!r}; leave --interface out or choose another"
         )
     launch = detect()
     if launch.size == 1:

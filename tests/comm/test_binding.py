@@ -40,13 +40,20 @@ def test_threads_are_this_ranks_share_of_the_cores(
 def test_a_requested_number_is_taken() -> None:
     choice = choose_threads(7, MPIRUN, environ={"OMP_NUM_THREADS": "3"}, cores=FREE)
     assert (choice.threads, choice.reason) == (7, "as requested")
-    with pytest.raises(InputError, match="threads must be positive, got 0"):
-        choose_threads(0, MPIRUN)
+    for number in (0, 10**9):
+        with pytest.raises(
+            InputError, match=rf"threads must be in 1\.\.1024, got {number}; leave -"
+        ):
+            choose_threads(number, MPIRUN)
 
 
-@pytest.mark.parametrize("text", ["0", "many"])
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "many", " ", "1.5", "1000000000", "9" * 5000, "0,4", "\N{SUPERSCRIPT TWO}"]
+)
 def test_a_bad_environment_variable_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=f"OMP_NUM_THREADS must be positive, got '{text}'"):
+    with pytest.raises(
+        InputError, match=rf"OMP_NUM_THREADS must be in 1\.\.1024, got '{text}'; un"
+    ):
         choose_threads(None, SINGLE, environ={"OMP_NUM_THREADS": text})
 
 

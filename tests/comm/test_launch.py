@@ -113,13 +113,14 @@ def test_tasks_per_node_are_expanded() -> None:
 
 
 def test_a_backend_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(InputError, match="backend must be one of auto, gloo, got 'smoke'"):
+    with pytest.raises(InputError, match="one of auto, gloo, got 'smoke'; leave --backend out"):
         open_group(backend="smoke")
 
 
 def test_an_interface_that_does_not_exist_is_refused() -> None:
     names = [name for _, name in socket.if_nameindex()]
-    with pytest.raises(InputError, match=rf"one of {', '.join(names)} on host .*, got 'eth99'"):
+    message = rf"one of {', '.join(names)} on host .*, got 'eth99'; leave --interface out"
+    with pytest.raises(InputError, match=message):
         open_group(interface="eth99")
 
 

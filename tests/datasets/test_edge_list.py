@@ -161,6 +161,17 @@ def test_edge_at_an_unlisted_vertex_is_an_input_error(tmp_path: Path) -> None:
         read_edge_list(edges, vertices=table)
 
 
+def test_a_graph_that_contradicts_itself_is_named_with_its_files(tmp_path: Path) -> None:
+    for weight in ("nan", "1e39"):
+        edges = write(tmp_path, "e.csv", f"1,2,{weight}\n")
+        with pytest.raises(InputError, match=r"e.csv: edge_weight has 1 values that are NaN"):
+            read_edge_list(edges)
+    edges = write(tmp_path, "e.csv", "1,2\n")
+    table = write(tmp_path, "v.csv", "id,label\n1,0\n2,-5\n")
+    with pytest.raises(InputError, match=r"e.csv with .*v.csv: vertex 1 has label -5, but labels"):
+        read_edge_list(edges, vertices=table)
+
+
 def test_folder_without_edges_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no edge list; it must have edges.csv"):
         read_folder(tmp_path)

@@ -87,6 +87,14 @@ def test_arrays_that_a_graph_cannot_hold_are_listed_and_logged(
         ({"edge_index": EDGES, "num_vertices": np.array([1, 2])}, "num_vertices must be a whole"),
         ({"edge_index": EDGES, "labels": np.zeros(3)}, "labels must hold integers"),
         (
+            {"edge_index": EDGES, "labels": np.array([0, 2**40, 1])},
+            "vertex 1 has label 1099511627776, but the labels of 3 vertices may be at most 999;",
+        ),
+        (
+            {"edge_index": EDGES, "labels": np.array([0, 2**64 - 1, 1], np.uint64)},
+            "vertex 1 has label 18446744073709551615, but the labels of 3 vertices may be at most",
+        ),
+        (
             {"edge_index": EDGES, **CSR, "features": np.ones((3, 2))},
             "features and features_indptr are both there",
         ),

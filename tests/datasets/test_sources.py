@@ -110,6 +110,20 @@ def test_unknown_source_is_an_input_error_that_lists_the_names(source: str, mess
         datasets.load(source)
 
 
+def test_file_with_an_unknown_suffix_is_an_input_error(tmp_path: Path) -> None:
+    for name, suffix in (("citations.mat", r"\.mat"), ("citations", "")):
+        (tmp_path / name).write_text("0,1\n")
+        message = f"citations.*' has the unknown suffix '{suffix}'; convert it, .* in .npz, .csv, "
+        with pytest.raises(InputError, match=message):
+            datasets.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", ["", ".csv", ".npz"])
+def test_a_path_that_the_system_refuses_is_an_input_error(suffix: str) -> None:
+    with pytest.raises(InputError, match=r"xx.*' cannot be read \(File name too long\); check"):
+        datasets.load("x" * 5000 + suffix)
+
+
 def test_unknown_name_cannot_be_described() -> None:
     with pytest.raises(InputError, match=r"no dataset, file or folder 'rmat' .*synthetic:rmat"):
         datasets.describe("rmat")

@@ -140,8 +140,14 @@ def test_text_in_a_numeric_column_is_located(tmp_path: Path) -> None:
 
 
 def test_missing_number_is_located(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"line 2 of .* has '' in the numeric column 2; write"):
-        read(tmp_path, "1,2\n1,\n").floats(1)
+    message = "has no value in the numeric column 2; fill it or remove the column"
+    for line, text in ((1, "1,\n1,2\n"), (2, "1,2\n1,\n")):
+        with pytest.raises(InputError, match=f"line {line} of .* {message}"):
+            read(tmp_path, text).floats(1)
+
+
+def test_column_without_any_value_has_no_floats(tmp_path: Path) -> None:
+    assert read(tmp_path, "1,\n1,\n").floats(1) is None
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,8 @@ def test_memory_follows_the_formula() -> None:
     assert sparse == (first - 80 + 24, second - 80 + 40)
 
 
-def test_a_width_of_zero_is_refused() -> None:
-    with pytest.raises(InputError, match=r"layer widths must be positive, got \[16, 0\]"):
-        estimate(measure(*small_case()), [16, 0])
+@pytest.mark.parametrize("width", [0, 10**30])
+def test_an_absurd_width_is_refused(width: int) -> None:
+    match = rf"layer widths must be positive, got \[16, {width}\]; .* at most 2147483647"
+    with pytest.raises(InputError, match=match):
+        estimate(measure(*small_case()), [16, width])

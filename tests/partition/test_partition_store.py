@@ -226,6 +226,13 @@ RECORD = {"bytes": 1, "sha256": ""}
         ({"num_edges": "many"}, "its 'num_edges' is not of type int"),
         ({"num_edges": True}, "its 'num_edges' is not of type int"),
         ({"num_edges": -1}, "its 'num_edges' holds something that is no count"),
+        ({"format_version": "1"}, "its 'format_version' is not a number"),
+        ({"num_vertices": 2**63}, "its 'num_vertices' holds something that is no count"),
+        ({"num_vertices": 13}, "its 'num_vertices' is 13, but what it lists adds up to 12"),
+        ({"num_edges": 39}, "its 'num_edges' is 39, but what it lists adds up to 40"),
+        ({"num_splits": 2}, "its 'num_splits' is 2, but what it lists adds up to 1"),
+        ({"options": {"objective": ["x"]}}, "its option 'objective' is neither a number nor text"),
+        ({"quality": {}}, "quality lacks replication_factor, .*, write_rows; partition the"),
         ({"num_train": [1.5]}, "its 'num_train' holds something that is no count"),
         ({"class_names": ["one"]}, "its 'class_names' are not .* names"),
         ({"class_names": [1, 2, 3]}, "its 'class_names' are not .* names"),
@@ -238,6 +245,35 @@ RECORD = {"bytes": 1, "sha256": ""}
 def test_a_wrong_manifest_is_an_error(saved: Path, changes: dict[str, Any], message: str) -> None:
     edit_manifest(saved, **changes)
     with pytest.raises(InputError, match=f"manifest.json' cannot be used: .*{message}"):
+        read_manifest(saved)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("edge_balance", "much", "quality 'edge_balance' is not a number"),
+        ("edge_balance", None, "quality 'edge_balance' is not a number"),
+        ("halo_rows", 1.5, "quality 'halo_rows' is not a count"),
+        ("halo_rows", -1, "quality 'halo_rows' is not a count"),
+        ("halo_rows", 10**30, "quality 'halo_rows' is not a count"),
+        ("num_edges", None, r"quality 'num_edges' is not counts of shape \(0,\)"),
+        ("num_roots", [1, "2", 3], r"quality 'num_roots' is not counts of shape \(3,\)"),
+        ("read_rows", [[1], [2, 3]], r"quality 'read_rows' is not counts of shape \(3, 3\)"),
+        ("num_leaves", [99, 99, 99], "its 'quality' and its 'parts' differ in 'num_leaves'"),
+    ],
+)
+def test_a_wrong_quality_is_an_error(saved: Path, name: str, value: Any, message: str) -> None:
+    quality = json.loads((saved / "manifest.json").read_text())["quality"]
+    edit_manifest(saved, quality={**quality, name: value})
+    with pytest.raises(InputError, match=f"manifest.json' cannot be used: {message}; partition"):
+        read_manifest(saved)
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_an_error(saved: Path, text: str) -> None:
+    path = saved / "manifest.json"
+    path.write_text(path.read_text().replace('"seed": 0', f'"seed": {text}'))
+    with pytest.raises(InputError, match=f"is not JSON: {text} is not a finite number; partition"):
         read_manifest(saved)
 
 
@@ -322,13 +358,24 @@ def test_a_wrong_shape_is_an_error(saved: Path) -> None:
         read_part(saved, 0)
 
 
+WRAPPING = np.array([2**62, 2**63 - 1, 2**62 + 1])
+"""Adds up to 0 in int64."""
+
+
+def wrap_round(pointers: np.ndarray) -> np.ndarray:
+    """Make every difference positive in int64, though the pointers fall."""
+    return np.array([0, 2**63 - 1, -(2**63), *[-1] * (len(pointers) - 4), pointers[-1]])
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
         ("indices", lambda a: a + 100, r"indices holds \d+\.\.\d+, but rows are 0\.\."),
         ("send_rows", lambda a: a - 100, r"send_rows holds -\d+\.\.-\d+, but rows are"),
         ("indptr", lambda a: a[::-1].copy(), "indptr does not ascend from 0 to"),
+        ("indptr", wrap_round, "indptr does not ascend from 0 to"),
         ("send_counts", lambda a: a + 1, "send_counts does not add up to"),
+        ("send_counts", lambda a: a + WRAPPING, "send_counts does not add up to"),
         ("global_id", lambda a: a - 100, "global_id holds a negative id"),
     ],
 )

@@ -1,0 +1,76 @@
+"""The first and the last moment of a group, when a watchdog has no word yet or no more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from distgnn.comm import rendezvous
+from distgnn.comm.failure import PeerError
+from distgnn.comm.gloo import GlooGroup
+from distgnn.comm.launch import Launch
+
+SECOND = """
+import os, sys, time
+import torch.distributed as dist
+from distgnn.comm.gloo import GlooGroup
+from distgnn.comm.launch import Launch
+from distgnn.comm.rendezvous import meet
+
+launch = Launch("openmpi", 1, 2, 1, 2)
+meeting = meet(launch, os.environ, interface=None, timeout_s=60)
+if sys.argv[1] == "ends at once":
+    os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
+    store = dist.PrefixStore("gloo", meeting.store)
+    dist.init_process_group("gloo", store=store, rank=1, world_size=2)
+    os._exit(0)
+group = GlooGroup(launch, meeting, timeout_s=60)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def first(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[rendezvous.Meeting]:
+    """The meeting of rank 0, while rank 1 does in a process of its own what the test asks for."""
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path), "PMIX_NAMESPACE": "job@1"}
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # so that it is as before afterwards
+    meeting = rendezvous.meet(Launch("openmpi", 0, 2, 0, 2), environ, interface=None, timeout_s=60)
+    second = subprocess.Popen(
+        [sys.executable, "-c", SECOND, request.param], env={**os.environ, **environ}
+    )
+    yield meeting
+    second.kill()
+    second.wait()
+    meeting.remove_file()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("first", ["ends at once"], indirect=True)
+def test_a_rank_that_ends_in_start_up_is_told(first: rendezvous.Meeting) -> None:
+    with pytest.raises(
+        PeerError, match=r"rank 0 \(.*\) lost the other ranks in start-up \(.*; see"
+    ):
+        GlooGroup(Launch("openmpi", 0, 2, 0, 2), first, timeout_s=60)
+
+
+@pytest.mark.parametrize("first", ["stays"], indirect=True)
+def test_a_rank_that_never_closes_is_not_waited_for(
+    first: rendezvous.Meeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distgnn.comm.watchdog._DIAGNOSIS_S", 0.2)
+    group = GlooGroup(Launch("openmpi", 0, 2, 0, 2), first, timeout_s=60)
+    group._timeout_s = 0.1
+    with pytest.raises(
+        PeerError, match=r"no rank is known to be dead: not all ranks closed within"
+    ):
+        group.close()
+    assert group._watchdog is not None
+    group._watchdog.stop()
