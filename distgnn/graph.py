@@ -12,10 +12,11 @@ import torch
 
 from distgnn import ops
 from distgnn.exchange.aggregate import MaxAcrossCut, SumAcrossCut
-from distgnn.exchange.blocks import plan_blocks, whole_blocks
+from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.exchange import Exchange, Synchronous
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from distgnn.comm.group import Group
@@ -85,9 +86,9 @@ class LocalGraph:
 
     Args:
         part: This rank's part.
-        blocks: Its edges and routes, from `plan_blocks` or `whole_blocks`.
+        blocks: Its edges and routes, from `plan_blocks`.
         exchange: When rows travel.
-        is_isolated: Whether the part is a graph of its own.
+        num_roots: Rows that count in statistics; those of the part if None.
         draws: Shared with other views of the same run; its own if None.
     """
 
@@ -97,22 +98,21 @@ class LocalGraph:
         blocks: Blocks,
         exchange: Exchange,
         *,
-        is_isolated: bool = False,
+        num_roots: int | None = None,
         draws: Draws | None = None,
     ) -> None:
         self.blocks = blocks
         self.exchange = exchange
         self.group: Group = exchange.group
-        self.is_isolated = is_isolated
-        self.num_roots = part.num_roots
-        self.num_rows = part.num_clones if is_isolated else part.num_roots
+        self.num_roots = part.num_roots if num_roots is None else num_roots
+        self.num_rows = part.num_roots
         self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
         self.draws = draws or Draws()
         self._memo = _Memo()
         self._part = part
 
     @classmethod
-    def whole(cls, part: Part, group: Group) -> LocalGraph:
+    def exact(cls, part: Part, group: Group) -> LocalGraph:
         """Build the graph of a rank with a synchronous exchange.
 
         Collective.
@@ -128,12 +128,17 @@ class LocalGraph:
 
     @classmethod
     def isolated(cls, part: Part, group: Group) -> LocalGraph:
-        """Build the graph of 0c: the part alone, nothing travels."""
-        return cls(part, whole_blocks(part), Synchronous(group), is_isolated=True)
+        """Build the graph of 0c: the part alone, all of its clones vertices; nothing travels."""
+        alone = isolated_part(part)
+        blocks = plan_blocks(alone, group)
+        return cls(alone, blocks, Synchronous(group), num_roots=part.num_roots)
 
     def with_exchange(self, exchange: Exchange) -> LocalGraph:
-        """Return the same part with another exchange; all that does not depend on it is shared."""
-        view = LocalGraph(self._part, self.blocks, exchange, is_isolated=self.is_isolated)
+        """Return the same part with another exchange and draws of its own.
+
+        What neither decides is shared.
+        """
+        view = LocalGraph(self._part, self.blocks, exchange, num_roots=self.num_roots)
         view._memo = self._memo
         return view
 
@@ -145,23 +150,12 @@ class LocalGraph:
     @cached_property
     def in_degree(self) -> Tensor:
         """(num_rows, 1) float32. In-edges of each vertex that its aggregation can see."""
-        return self._degree(self._part.in_degree, self._part.indptr)
-
-    @cached_property
-    def out_degree(self) -> Tensor:
-        """(num_rows, 1) float32. Out-edges, likewise."""
-        return self._degree(self._part.out_degree, self._part.t_indptr)
+        return _column(self._part.in_degree[: self.num_rows])
 
     @cached_property
     def self_loops(self) -> Tensor:
         """(num_rows, 1) float32. Edges from each vertex to itself."""
-        loops = torch.zeros(self.num_rows, 1)
-        if self.is_isolated:
-            indptr, indices = self._part.indptr, self._part.indices
-            rows = np.repeat(np.arange(self.num_rows), np.diff(indptr))
-            counts = np.bincount(rows[rows == indices], minlength=self.num_rows)
-            return loops + torch.from_numpy(counts[:, None])
-        return loops + torch.from_numpy(np.array(self._part.self_loops, dtype=np.float32)[:, None])
+        return _column(self._part.self_loops)
 
     @property
     def in_weight(self) -> Tensor:
@@ -186,13 +180,12 @@ class LocalGraph:
         exchange = Synchronous(self.group, first_tag=SETUP_TAG)
         with torch.no_grad():
             result = function(self.with_exchange(exchange), rows)
-        self._memo.setup_bytes_sent += exchange.take_bytes()
+        self.add_setup_bytes(exchange.take_bytes())
         return result
 
-    @property
-    def has_edge_weight(self) -> bool:
-        """Whether sums and means weigh their edges."""
-        return self._part.edge_weight is not None
+    def add_setup_bytes(self, count: int) -> None:
+        """Count payload bytes that were sent once, to build something on this graph."""
+        self._memo.setup_bytes_sent += count
 
     def aggregate(self, rows: Tensor, reduce: Reduce = "sum") -> Tensor:
         """Reduce the rows of each vertex's in-neighbours, across the cut.
@@ -316,17 +309,15 @@ class LocalGraph:
     @cached_property
     def _source_ids(self) -> tuple[Tensor, Tensor]:
         """Global ids of the rows that edges start from: the roots, and the reading leaves."""
-        if self.is_isolated:
-            return self._ids_of_sources(), torch.empty(0, dtype=torch.int64)
         leaves = self._part.global_id[self._part.num_roots :][np.asarray(self._part.is_reading)]
         return self._ids_of_sources(), torch.from_numpy(np.array(leaves, dtype=np.int64))
 
     def _ids_of_sources(self) -> Tensor:
         return self.row_id
 
-    def _degree(self, whole: np.ndarray, local_indptr: np.ndarray) -> Tensor:
-        degree = np.diff(local_indptr) if self.is_isolated else whole[: self.num_rows]
-        return torch.from_numpy(np.array(degree, dtype=np.float32)[:, None])
+
+def _column(values: NDArray[np.generic]) -> Tensor:
+    return torch.from_numpy(np.array(values, dtype=np.float32)[:, None])
 
 
 def _inverse_in_degree(graph: LocalGraph) -> Tensor:

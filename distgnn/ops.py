@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
+from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 
@@ -25,6 +26,7 @@ class _Dropout(torch.autograd.Function):
         return _masked(rows, row_key, seed, probability)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         return _masked(grads[0], ctx.row_key, ctx.seed, ctx.probability), None, None, None
 
@@ -70,6 +72,7 @@ class _ReluDropout(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         (out,) = ctx.saved_tensors
         return torch.where(out > 0, grads[0], 0).mul_(ctx.scale), None, None, None
@@ -100,6 +103,7 @@ class _PickRows(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         grad = torch.zeros(ctx.shape, dtype=grads[0].dtype)
         kernels.scatter_add_rows(grads[0].contiguous(), ctx.picked, grad)
@@ -128,7 +132,7 @@ class SparseRows:
         shape: (num_rows, width).
         indptr: (num_rows + 1,) int64.
         columns: (num_entries,) int32.
-        values: (num_entries,) float32 or float64.
+        values: (num_entries,) float32.
         t_indptr: (width + 1,) int64. The same entries by column.
         t_rows: (num_entries,) int32.
         t_position: (num_entries,) int64. Where each of them stands in `values`.
@@ -228,6 +232,7 @@ class _SparseMatmul(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         rows: SparseRows = ctx.rows
         grad = torch.empty((rows.shape[1], grads[0].shape[1]), dtype=grads[0].dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from distgnn.exchange.blocks import Blocks
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
 
@@ -41,7 +44,41 @@ class _Plan(NamedTuple):
     edge_fraction: float
 
 
-class ReceptiveField(LocalGraph):
+class _SomeRows(LocalGraph):
+    """A view of a graph whose layers hold rows for some of its roots.
+
+    Args:
+        whole: The graph; its exchange and draws are used.
+        part: Its part.
+        blocks: Edges and routes of the view.
+        rows: (num_rows,) int64. The roots, ascending.
+    """
+
+    def __init__(self, whole: LocalGraph, part: Part, blocks: Blocks, rows: Tensor) -> None:
+        num_roots = min(whole.num_roots, len(rows))
+        super().__init__(part, blocks, whole.exchange, num_roots=num_roots, draws=whole.draws)
+        self._whole = whole
+        self._rows = rows
+        self.num_rows = len(rows)
+        self.row_id = whole.row_id[rows]
+
+    @cached_property
+    def in_degree(self) -> Tensor:
+        """(num_rows, 1) float32. In-edges in the whole graph."""
+        return self._whole.in_degree[self._rows]
+
+    @cached_property
+    def self_loops(self) -> Tensor:
+        """(num_rows, 1) float32. Edges from each vertex to itself."""
+        return self._whole.self_loops[self._rows]
+
+    @property
+    def in_weight(self) -> Tensor:
+        """(num_rows, 1) float32. Sum of the weights of in-edges in the whole graph."""
+        return self._whole.in_weight[self._rows]
+
+
+class ReceptiveField(_SomeRows):
     """A graph of which only some rows of the last layer are read.
 
     The loss reads the training vertices, so the last layer is needed at their rows only, the layer
@@ -50,8 +87,8 @@ class ReceptiveField(LocalGraph):
     Scores come out for the wanted rows, in ascending order. Building one is collective.
 
     Args:
-        whole: The graph; its exchange is used, and it must not be isolated.
-        part: Its part.
+        whole: The graph; its exchange is used.
+        part: The part that it was made of.
         wanted: (num_roots,) bool. Roots whose scores are read.
         num_layers: Layers of the model, each of which reads the one before it only.
         is_input_static: Whether the first layer's input was given to `whole.set_static`.
@@ -69,16 +106,12 @@ class ReceptiveField(LocalGraph):
         num_layers: int,
         is_input_static: bool,
     ) -> None:
-        assert not whole.is_isolated, "an isolated part needs all of its rows"
-        super().__init__(part, whole.blocks, whole.exchange, draws=whole.draws)
         plans = _plan_layers(whole, part, wanted, num_layers, is_input_static=is_input_static)
         num_whole = num_layers - len(plans)
         sources = np.ones(part.num_roots, dtype=bool)
         if num_whole == 0 and plans[0].kept is not None:
             sources = plans[0].targets | sources_of(plans[0].kept)
-        self._inputs = torch.from_numpy(np.flatnonzero(sources))
-        self.row_id = whole.row_id[self._inputs]
-        self.num_rows = len(self._inputs)
+        super().__init__(whole, part, whole.blocks, torch.from_numpy(np.flatnonzero(sources)))
         self._levels = [whole] * num_whole
         for plan in plans:
             self._levels.append(_Level(whole, part, plan, sources))
@@ -100,11 +133,11 @@ class ReceptiveField(LocalGraph):
         Returns:
             (num_rows, width); the same object if all rows are read.
         """
-        if self.num_rows == self.num_roots:
+        if self.num_rows == self._whole.num_rows:
             return features
         if isinstance(features, ops.SparseRows):
-            return features.select(self._inputs)
-        return features[self._inputs]
+            return features.select(self._rows)
+        return features[self._rows]
 
 
 def _plan_layers(
@@ -132,10 +165,11 @@ def _plan_layers(
         kept = keep_edges_into(part, exchange, targets)
         plans.append(_Plan(kept, targets, fraction))
         targets = targets | sources_of(kept)
+    whole.add_setup_bytes(exchange.take_bytes())
     return plans[::-1]
 
 
-class _Level(LocalGraph):
+class _Level(_SomeRows):
     """What one restricted layer runs on: it reads the rows of its sources, and makes its targets'.
 
     Args:
@@ -151,30 +185,30 @@ class _Level(LocalGraph):
         kept = plan.kept
         blocks = whole.blocks
         if kept is not None:
-            blocks = restricted_blocks(kept, whole.group, sources=sources, targets=plan.targets)
-        super().__init__(part if kept is None else kept, blocks, whole.exchange, draws=whole.draws)
-        self._whole = whole
+            blocks = restricted_blocks(
+                kept, whole.group, sources=sources, targets=plan.targets, like=whole.blocks
+            )
+            # The edges are in the blocks now; what remains of the part is who reads.
+            part = replace(part, is_reading=kept.is_reading)
+        super().__init__(whole, part, blocks, torch.from_numpy(np.flatnonzero(plan.targets)))
         self._sources = torch.from_numpy(np.flatnonzero(sources))
-        self._targets = torch.from_numpy(np.flatnonzero(plan.targets))
         self._own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets].astype(np.int32))
         self._static_own: Tensor | None = None
         self._at_sources: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}
-        self.num_rows = len(self._targets)
-        self.row_id = whole.row_id[self._targets]
 
     def own(self, rows: Tensor) -> Tensor:
         """Pick the targets' rows; those of static input only once."""
         if not self.is_static(rows):
             return ops.pick_rows(rows, self._own)
         if self._static_own is None:
-            self._static_own = rows[self._targets]
+            self._static_own = rows[self._rows]
         return self._static_own
 
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return the targets' rows of what the whole graph gives, picked once."""
         constants = self._memo.constants
         if (function, dtype) not in constants:
-            constants[function, dtype] = self._whole.once(function, dtype)[self._targets]
+            constants[function, dtype] = self._whole.once(function, dtype)[self._rows]
         return constants[function, dtype]
 
     def once_at_sources(
@@ -196,7 +230,7 @@ class _Level(LocalGraph):
             return function(self, rows)
         results = self._memo.static_results
         if function not in results:
-            results[function] = self._whole.propagate(function, rows)[self._targets]
+            results[function] = self._whole.propagate(function, rows)[self._rows]
         return results[function]
 
     def _ids_of_sources(self) -> Tensor:

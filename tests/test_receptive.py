@@ -43,7 +43,7 @@ def one_step(parts, config, *, restricted, is_static, num_epochs=1):
 
     def on_rank(group):
         part = parts[group.rank]
-        graph = LocalGraph.whole(part, group)
+        graph = LocalGraph.exact(part, group)
         model = GNN(config, 6, 3)
         model.reset_parameters(torch.Generator().manual_seed(1))
         features = load_features(part)

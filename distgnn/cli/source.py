@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path
 from distgnn.datasets.errors import InputError
-from distgnn.partition.store import MANIFEST_NAME, read_manifest, read_part
+from distgnn.partition.store import MANIFEST_NAME, read_manifest, read_part, whole_part
 
 if TYPE_CHECKING:
     import argparse
@@ -158,17 +158,7 @@ class Source:
         """Load the part of a rank."""
         if self.graph is None:
             return read_part(self.values["source"], rank)
-        import numpy as np
-
-        from distgnn.partition.assignment import Assignment
-        from distgnn.partition.build import build_parts
-
-        everything = Assignment(
-            1,
-            np.zeros(self.graph.num_edges, dtype=np.int32),
-            np.zeros(self.graph.num_vertices, dtype=np.int32),
-        )
-        return next(iter(build_parts(self.graph, everything)))
+        return whole_part(self.graph)
 
 
 def open_source(values: dict[str, Any]) -> Source:

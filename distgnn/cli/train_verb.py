@@ -281,10 +281,14 @@ def _report(arguments: argparse.Namespace, run_dir: RunDirectory, summary: dict[
                 **shown,
                 "best epoch": f"{summary['best_epoch']} of {summary['num_epochs']}",
                 "median epoch": f"{summary['median_epoch_s'] * 1e3:.2f} ms",
-                "sent per epoch": human_bytes(summary["halo_bytes_per_epoch"])
-                + " of rows, "
-                + human_bytes(summary["weight_bytes_per_epoch"])
-                + " of gradients",
+                "sent per epoch": ", ".join(
+                    f"{human_bytes(summary[f'{name}_bytes_per_epoch'])} of {what}"
+                    for name, what in (
+                        ("halo", "rows"),
+                        ("weight", "gradients"),
+                        ("eval_halo", "rows to evaluate"),
+                    )
+                ),
                 "peak memory": human_bytes(max(summary["peak_rss_bytes"])) + " on the largest rank",
                 "results": run_dir.path,
             }

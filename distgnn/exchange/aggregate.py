@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 
@@ -99,6 +100,7 @@ class SumAcrossCut(torch.autograd.Function):
         return _pass_sum(blocks.forward, exchange, rows.contiguous())
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """Run the transposed blocks with the two halves swapped."""
         grad = _pass_sum(ctx.blocks.backward, ctx.exchange, grads[0].contiguous())
@@ -109,15 +111,13 @@ class _Winners(NamedTuple):
     """Who won each entry of a maximum.
 
     Attributes:
-        total_arg: (num_roots, width) int64. Winning edge among this part's edges into roots.
-        partial_arg: (num_writing_leaves, width) int64. Likewise for edges into leaves.
-        received: (num_roots, width) int64. Row of the receive buffer that beat this part's own
-            edges, or -1.
+        total_arg: (num_roots, width) int64. Winning edge among this part's edges into roots; -2 - k
+            where row k of the receive buffer won; -1 where there is no edge at all.
+        partial_arg: (num_writing_leaves, width) int64. Winning edge into leaves, or -1.
     """
 
     total_arg: Tensor
     partial_arg: Tensor
-    received: Tensor
 
 
 class MaxAcrossCut(torch.autograd.Function):
@@ -141,6 +141,7 @@ class MaxAcrossCut(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         """Send each entry's gradient to the one edge that won it."""
         grad = _backward_max(ctx.blocks, ctx.exchange, grads[0].contiguous(), ctx.winners)
@@ -201,9 +202,8 @@ def _forward_max(
         offset = direction.root_from_root.num_edges
         total.take(direction.root_from_leaf, leaf_ids, leaf_rows, offset=offset)
     values, ids = (arrival.wait() for arrival in returning)
-    return total.value, _Winners(
-        total.arg, partial.arg, _merge_received(direction.reduce, total, values, ids)
-    )
+    _merge_received(direction.reduce, total, values, ids)
+    return total.value, _Winners(total.arg, partial.arg)
 
 
 def _send_maximum(
@@ -219,39 +219,40 @@ def _send_maximum(
     return values, exchange.begin(route, ids, channels[1])
 
 
-def _merge_received(half: Half, total: _Maximum, values: Tensor, ids: Tensor) -> Tensor:
-    """Merge the partials of other parts into a maximum; return which row of the buffer won."""
-    winner = torch.full_like(total.arg, -1)
+def _merge_received(half: Half, total: _Maximum, values: Tensor, ids: Tensor) -> None:
+    """Merge the partials of other parts into a maximum.
+
+    Where row k of the buffer wins, the argument becomes -2 - k: no edge of this part, so that its
+    edges get no gradient. A NaN beats any number, as in the kernel, so that divergence shows
+    whatever the partition.
+    """
     # A root appears at most once per peer, so that each segment may be merged at once.
     for segment in half.route.outgoing:
-        positions = torch.arange(segment.start, segment.stop)
-        targets = half.root_rows[segment.start : segment.stop].long()
-        value, key = values[positions], ids[positions] - 1
-        has_own = (total.arg[targets] >= 0) | (winner[targets] >= 0)
-        own = total.value[targets]
-        is_ahead = (value > own) | ((value == own) & (key < total.key[targets]))
-        wins = (key >= 0) & (is_ahead | ~has_own)
+        span = slice(segment.start, segment.stop)
+        targets, mark = half.long_root_rows[span], half.winner_mark[span]
+        value, key = values[span], ids[span] - 1
+        own, own_key, arg = (table[targets] for table in (total.value, total.key, total.arg))
+        is_equal = (value == own) | (value.isnan() & own.isnan())
+        is_ahead = (value > own) | (value.isnan() & ~own.isnan()) | (is_equal & (key < own_key))
+        wins = (key >= 0) & (is_ahead | (arg == -1))
         total.value[targets] = torch.where(wins, value, own)
-        total.key[targets] = torch.where(wins, key, total.key[targets])
-        winner[targets] = torch.where(wins, positions[:, None], winner[targets])
-    return winner
+        total.key[targets] = torch.where(wins, key, own_key)
+        total.arg[targets] = torch.where(wins, mark, arg)
 
 
 def _backward_max(blocks: Blocks, exchange: Exchange, grad: Tensor, winners: _Winners) -> Tensor:
     forward, backward = blocks
     half = forward.reduce
     with exchange.clock.timed("pack"):
-        positions = torch.arange(half.route.num_out)[:, None]
-        targets = half.root_rows.long()
-        lost = torch.where(winners.received[targets] == positions, grad[targets], 0)
+        targets = half.long_root_rows
+        lost = torch.where(winners.total_arg[targets] == half.winner_mark, grad[targets], 0)
     arriving = exchange.begin(half.route, lost.contiguous(), exchange.new_channel())
-    own = torch.where(winners.received < 0, grad, 0)
     out = torch.empty((backward.root_from_root.num_rows, grad.shape[1]), dtype=grad.dtype)
     leaf_out = torch.empty((backward.leaf_from_root.num_rows, grad.shape[1]), dtype=grad.dtype)
     with exchange.clock.timed("aggregate"):
         offset = forward.root_from_root.num_edges
-        _route_back(backward.leaf_from_root, winners.total_arg, own, leaf_out, offset=offset)
-        _route_back(backward.root_from_root, winners.total_arg, own, out)
+        _route_back(backward.leaf_from_root, winners.total_arg, grad, leaf_out, offset=offset)
+        _route_back(backward.root_from_root, winners.total_arg, grad, out)
     leaf_grad = arriving.wait()
     with exchange.clock.timed("aggregate"):
         offset = forward.leaf_from_root.num_edges

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from distgnn.exchange.route import Route, empty_route, plan_route
+from distgnn.exchange.route import Route, plan_route
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class Csr(NamedTuple):
         indptr: (num_rows + 1,) int64.
         indices: (num_edges,) int32. Columns, ascending inside a row.
         position: (num_edges,) int64. Where each edge stands in the forward block; None in the
-            forward block itself.
+            forward block itself, and where nobody asks.
         weight: (num_edges,) float32, or None.
     """
 
@@ -58,6 +59,16 @@ class Half:
     route: Route
     root_rows: Tensor
     num_leaves: int
+
+    @cached_property
+    def long_root_rows(self) -> Tensor:
+        """(num_out,) int64. The same rows, as torch's indexing wants them."""
+        return self.root_rows.long()
+
+    @cached_property
+    def winner_mark(self) -> Tensor:
+        """(num_out, 1) int64. What stands for each row of the buffer that wins a maximum."""
+        return -2 - torch.arange(self.route.num_out)[:, None]
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class Blocks(NamedTuple):
     backward: Direction
 
 
-def plan_blocks(part: Part, group: Group) -> Blocks:
+def plan_blocks(part: Part, group: Group, *, has_positions: bool = True) -> Blocks:
     """Divide a part's edges and agree with the peers on the rows that travel.
 
     Collective.
@@ -100,6 +111,8 @@ def plan_blocks(part: Part, group: Group) -> Blocks:
     Args:
         part: This rank's part.
         group: One rank per part.
+        has_positions: Whether transposed blocks tell where their edges stand in the forward ones;
+            only the gradient of a maximum asks, and it takes 8 bytes an edge.
 
     Returns:
         The edges and routes of both directions.
@@ -108,22 +121,38 @@ def plan_blocks(part: Part, group: Group) -> Blocks:
     reading, writing = np.asarray(part.is_reading), np.asarray(part.is_writing)
     send = plan_half(group, part.send_counts, part.send_rows, owner[reading])
     reduce = plan_half(group, part.reduce_counts, part.reduce_rows, owner[writing])
-    return _directions(_divide(part, reading, writing), send, reduce)
+    divided = _divide(part, reading, writing, has_positions=has_positions)
+    return _directions(divided, send, reduce)
 
 
-def whole_blocks(part: Part) -> Blocks:
-    """Take a part as a graph of its own, every clone a vertex: nothing travels (0c).
+def isolated_part(part: Part) -> Part:
+    """Take a part as a graph of its own, every clone a root: nothing travels (0c).
 
     Args:
         part: Any part.
 
     Returns:
-        The edges of both directions, all in `root_from_root`.
+        A part without leaves, whose degrees are those of its own edges. Its features, labels and
+        masks are still those of the roots it had.
     """
-    nothing = Half(empty_route(), torch.empty(0, dtype=torch.int32), 0)
-    no_leaves = np.zeros(0, dtype=bool)
-    return _directions(
-        _divide(part, no_leaves, no_leaves, num_roots=part.num_clones), nothing, nothing
+    nothing = np.zeros(part.num_parts, np.int64)
+    no_leaves, no_rows = np.zeros(0, bool), np.zeros(0, np.int32)
+    row = np.repeat(np.arange(part.num_clones), np.diff(part.indptr))
+    loops = np.bincount(row[row == part.indices], minlength=part.num_clones)
+    return replace(
+        part,
+        num_roots=part.num_clones,
+        num_leaves=0,
+        leaf_counts=nothing,
+        is_reading=no_leaves,
+        is_writing=no_leaves,
+        send_counts=nothing,
+        send_rows=no_rows,
+        reduce_counts=nothing,
+        reduce_rows=no_rows,
+        in_degree=np.diff(part.indptr),
+        out_degree=np.diff(part.t_indptr),
+        self_loops=loops.astype(np.int32),
     )
 
 
@@ -183,36 +212,31 @@ def _divide(
     reading: NDArray[np.bool_],
     writing: NDArray[np.bool_],
     *,
-    num_roots: int | None = None,
+    has_positions: bool,
 ) -> _Divided:
     """Cut the clone-by-clone matrix into four; leaves are renumbered in their roles."""
-    roots = part.num_roots if num_roots is None else num_roots
-    sources = _Ends(roots, reading)
-    targets = _Ends(roots, writing)
+    sources = _Ends(part.num_roots, reading)
+    targets = _Ends(part.num_roots, writing)
 
     def block(target_is_leaf: bool, source_is_leaf: bool) -> tuple[Csr, Csr]:
         rows, columns = targets.rows(target_is_leaf), sources.columns(source_is_leaf)
         indptr, indices, kept = _select(part.indptr, part.indices, rows, columns)
-        # Positions of the kept edges, counted in the block: what the transpose refers to.
-        positions = np.cumsum(kept) - 1
         t_rows, t_columns = sources.rows(source_is_leaf), targets.columns(target_is_leaf)
         t_indptr, t_indices, t_kept = _select(part.t_indptr, part.t_indices, t_rows, t_columns)
-        start = int(part.indptr[rows.start])
-        t_start = int(part.t_indptr[t_rows.start])
-        t_edges = part.t_edge[t_start : t_start + len(t_kept)][t_kept]
-        t_position = positions[t_edges - start] if len(t_edges) else t_edges
-        weight = t_weight = None
-        if part.edge_weight is not None:
-            block_weight = part.edge_weight[start : start + len(kept)][kept]
-            weight, t_weight = (
-                _tensor(block_weight, np.float32),
-                _tensor(block_weight[t_position], np.float32),
-            )
+        weight = t_weight = position = None
+        if has_positions or part.edge_weight is not None:
+            start, t_start = int(part.indptr[rows.start]), int(part.t_indptr[t_rows.start])
+            t_edges = part.t_edge[t_start : t_start + len(t_kept)][t_kept]
+            # Positions are counted in the block, among its kept edges.
+            t_position = (np.cumsum(kept) - 1)[t_edges - start] if len(t_edges) else t_edges
+            position = _tensor(t_position, np.int64) if has_positions else None
+            if part.edge_weight is not None:
+                block_weight = part.edge_weight[start : start + len(kept)][kept]
+                weight = _tensor(block_weight, np.float32)
+                t_weight = _tensor(block_weight[t_position], np.float32)
         forward = Csr(_tensor(indptr, np.int64), _tensor(indices, np.int32), None, weight)
-        position = _tensor(t_position, np.int64)
-        return forward, Csr(
-            _tensor(t_indptr, np.int64), _tensor(t_indices, np.int32), position, t_weight
-        )
+        t_ends = _tensor(t_indptr, np.int64), _tensor(t_indices, np.int32)
+        return forward, Csr(*t_ends, position, t_weight)
 
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
 

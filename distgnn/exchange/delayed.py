@@ -136,7 +136,8 @@ class Delayed(Exchange):
                     stop = start + num_rows(picked)
                     channel.received[picked] = incoming[start:stop]
                     start = stop
-                channel.bin_epoch[bin_id] = message.epoch
+                if len(incoming):
+                    channel.bin_epoch[bin_id] = message.epoch
         for sent in channel.bin_epoch.values():
             self.max_staleness = max(self.max_staleness, self.epoch - sent)
         return channel.received

@@ -22,6 +22,11 @@ class Arrival(Protocol):
         """Return the (num_in, width) incoming rows; they stay valid until the next epoch."""
 
 
+def all_reduce_bytes(group: Group, values: Tensor) -> int:
+    """Return the payload bytes that a ring all-reduce sends from each rank: 2 (P - 1) / P."""
+    return 2 * (group.size - 1) * values.numel() * values.element_size() // group.size
+
+
 class Exchange(ABC):
     """Decides when rows travel and when what arrived is used; it never touches their values.
 
@@ -39,6 +44,7 @@ class Exchange(ABC):
         self.first_tag = first_tag
         self.clock = Clock()
         self.bytes_sent = 0
+        self.reduced_bytes_sent = 0
         self.max_staleness = 0
         self._num_channels = 0
 
@@ -64,6 +70,22 @@ class Exchange(ABC):
     def end_epoch(self) -> None:
         """Start numbering channels from 0 again; delays rotate their bins here."""
         self._num_channels = 0
+
+    def all_reduce(self, values: Tensor) -> None:
+        """Sum statistics over ranks, in place; counted and timed apart from rows.
+
+        Args:
+            values: Any shape; the same on every rank.
+        """
+        if self.group.size > 1:
+            with self.clock.timed("exchange_wait"):
+                self.group.all_reduce(values)
+            self.reduced_bytes_sent += all_reduce_bytes(self.group, values)
+
+    def take_reduced_bytes(self) -> int:
+        """Return the payload bytes that `all_reduce` sent from this rank since the last call."""
+        sent, self.reduced_bytes_sent = self.reduced_bytes_sent, 0
+        return sent
 
     def take_bytes(self) -> int:
         """Return the payload bytes sent by this rank since the last call."""

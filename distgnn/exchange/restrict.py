@@ -74,7 +74,12 @@ def sources_of(kept: Part) -> NDArray[np.bool_]:
 
 
 def restricted_blocks(
-    kept: Part, group: Group, *, sources: NDArray[np.bool_], targets: NDArray[np.bool_]
+    kept: Part,
+    group: Group,
+    *,
+    sources: NDArray[np.bool_],
+    targets: NDArray[np.bool_],
+    like: Blocks,
 ) -> Blocks:
     """Plan the kept edges over the rows that a layer reads and makes.
 
@@ -86,11 +91,13 @@ def restricted_blocks(
         sources: (num_roots,) bool. Roots whose rows the layer is given; at least those of
             `sources_of`.
         targets: (num_roots,) bool. Roots whose rows it makes.
+        like: Blocks of the whole part: edges have positions if they have them there.
 
     Returns:
         Blocks whose columns are numbered among the sources and whose rows among the targets.
     """
-    blocks = plan_blocks(kept, group)
+    has_positions = like.backward.root_from_root.position is not None
+    blocks = plan_blocks(kept, group, has_positions=has_positions)
     return _renumbered(blocks, _Numbering.of(sources), _Numbering.of(targets))
 
 

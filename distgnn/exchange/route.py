@@ -110,11 +110,6 @@ def plan_route(group: Group, out_counts: Sequence[int], in_counts: Sequence[int]
     return Route(outgoing, incoming, sum(map(int, out_counts)), sum(map(int, in_counts)))
 
 
-def empty_route() -> Route:
-    """Return the route of a rank that exchanges nothing."""
-    return Route((), (), 0, 0)
-
-
 def _first_indices(table: list[list[int]]) -> list[list[int]]:
     """Running count of rows over all pairs, row-major: the position of each pair's first row."""
     flat = [0, *accumulate(count for row in table for count in row)]

@@ -6,41 +6,64 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.comm.group import Group
     from distgnn.graph import LocalGraph
 
 
-class _SumOverRanks(torch.autograd.Function):
-    """Sum over ranks; each rank's loss is its share of the whole, so gradients sum likewise."""
+class _Normalise(torch.autograd.Function):
+    """Normalise columns by statistics over the counted rows of all ranks.
+
+    With N counted rows, y = xhat w + b and S1, S2 the sums of dy and dy xhat over all rows of all
+    ranks, dx = w rstd (dy - S1 / N - xhat S2 / N) for counted rows and w rstd dy for the others,
+    which shape no statistic. Each rank's loss is its share of the whole, so sums over ranks are
+    plain sums, and one message carries both.
+    """
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        total = values.clone()
-        group.all_reduce(total)
-        return total
+    def forward(
+        ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, graph: LocalGraph, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        counted = graph.num_roots
+        sums = torch.cat([rows[:counted].sum(dim=0), rows.new_tensor([float(counted)])])
+        graph.exchange.all_reduce(sums)
+        num_vertices = sums[-1]
+        mean = sums[:-1] / num_vertices
+        normal = rows - mean
+        # Squared deviations after the mean: one pass would lose digits by cancellation.
+        variance = normal[:counted].square().sum(dim=0)
+        graph.exchange.all_reduce(variance)
+        variance /= num_vertices
+        rstd = (variance + eps).rsqrt()
+        normal *= rstd
+        ctx.graph, ctx.num_vertices = graph, num_vertices
+        ctx.save_for_backward(normal, weight, rstd)
+        ctx.mark_non_differentiable(mean, variance, num_vertices)
+        return torch.addcmul(bias, normal, weight), mean, variance, num_vertices
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        grad = grads[0].clone()
-        ctx.group.all_reduce(grad)
-        return grad, None
-
-
-def _sum_over_ranks(values: Tensor, group: Group) -> Tensor:
-    total: Tensor = _SumOverRanks.apply(values, group)  # type: ignore[no-untyped-call]
-    return total
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        normal, weight, rstd = ctx.saved_tensors
+        grad = grads[0]
+        own = torch.stack([grad.sum(dim=0), (grad * normal).sum(dim=0)])
+        sums = own.clone()
+        ctx.graph.exchange.all_reduce(sums)
+        sums /= ctx.num_vertices
+        result = grad.clone()
+        counted = slice(ctx.graph.num_roots)
+        result[counted] -= torch.addcmul(sums[0], normal[counted], sums[1])
+        return result.mul_(weight * rstd), own[1], own[0], None, None
 
 
 class BatchNorm(nn.Module):
     """Batch normalisation over all vertices of the graph.
 
     Statistics are taken over roots and summed over ranks: a leaf is a copy and must not count
-    twice. Mean first, then squared deviations: one pass would lose digits by cancellation.
+    twice.
 
     Args:
         width: Columns.
@@ -69,25 +92,17 @@ class BatchNorm(nn.Module):
 
     def forward(self, graph: LocalGraph, rows: Tensor) -> Tensor:
         """Normalise each column: in training with this epoch's statistics, else running ones."""
-        if self.training:
-            mean, variance = self._statistics(graph, rows)
-        else:
-            mean, variance = self.running_mean, self.running_var
-        return (rows - mean) * (variance + self.eps).rsqrt() * self.weight + self.bias
-
-    def _statistics(self, graph: LocalGraph, rows: Tensor) -> tuple[Tensor, Tensor]:
-        own = rows[: graph.num_roots]
-        count = rows.new_tensor([float(graph.num_roots)])
-        sums = _sum_over_ranks(torch.cat([own.sum(dim=0), count]), graph.group)
-        num_vertices = sums[-1].detach()
-        mean = sums[:-1] / num_vertices
-        squares = _sum_over_ranks(((own - mean) ** 2).sum(dim=0), graph.group)
-        variance = squares / num_vertices
+        if not self.training:
+            scale = self.weight * (self.running_var + self.eps).rsqrt()
+            return torch.addcmul(self.bias - self.running_mean * scale, rows, scale)
+        result, mean, variance, num_vertices = _Normalise.apply(  # type: ignore[no-untyped-call]
+            rows, self.weight, self.bias, graph, self.eps
+        )
         with torch.no_grad():
-            unbiased = squares / (num_vertices - 1).clamp(min=1)
+            unbiased = variance * num_vertices / (num_vertices - 1).clamp(min=1)
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
-        return mean, variance
+        return result  # type: ignore[no-any-return]
 
 
 class LayerNorm(nn.LayerNorm):

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from distgnn.exchange.blocks import plan_blocks, whole_blocks
+from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.exchange import Exchange, Synchronous
 from distgnn.graph import EVALUATION_TAG, LocalGraph
@@ -33,16 +32,19 @@ class RunGraphs:
     Attributes:
         training: Graph of the training pass.
         features: (training.num_rows, num_features) input of the training pass.
-        loss_rows: (num_train,) int64. Rows of the training scores that the loss reads.
+        loss_rows: (num_train,) int64. Rows of the training scores that the loss reads; None for
+            all of them, in order.
         exact: Graph of evaluation: synchronous and whole, whatever training delays or leaves out.
+        part_degree: (num_roots or more, 1) in-degrees that the training graph can see.
         fetched_bytes: Payload bytes that this rank sent for the features of leaves.
         savings: A line for each exact saving: what it does in this run, or why it is off.
     """
 
     training: LocalGraph
     features: Rows
-    loss_rows: Tensor
+    loss_rows: Tensor | None
     exact: LocalGraph
+    part_degree: Tensor
     fetched_bytes: int
     savings: tuple[str, ...]
 
@@ -80,52 +82,54 @@ def build_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) 
     Returns:
         The graphs, with what the training pass reads of features and scores.
     """
+    has_positions = config.model.aggregator == "max"
+    blocks = plan_blocks(part, group, has_positions=has_positions)
+    exact = LocalGraph(part, blocks, Synchronous(group, first_tag=EVALUATION_TAG))
+    features, fetched = inputs.features, 0
     if config.is_isolated:
-        return _isolated_graphs(config, inputs, part, group)
-    training = LocalGraph(part, plan_blocks(part, group), build_exchange(config, group))
+        features, fetched = clone_features(features, part, blocks, group)
+        part, num_roots = isolated_part(part), part.num_roots
+        blocks = plan_blocks(part, group, has_positions=has_positions)
+        training = LocalGraph(part, blocks, build_exchange(config, group), num_roots=num_roots)
+    else:
+        training = exact.with_exchange(build_exchange(config, group))
     training.draws.seed = config.seed
-    exact = training.with_exchange(Synchronous(group, first_tag=EVALUATION_TAG))
-    why_not_static = _why_not_static(config, inputs.features)
-    if not why_not_static:
-        training.set_static(inputs.features)
+    if config.static_input:
+        # Evaluation drops nothing, so its input is static even where training's is not.
+        exact.set_static(inputs.features)
+        training.set_static(features)
+    why_not_static = _why_not_static(config, features)
     static = _saving("static input", why_not_static, "the first layer aggregates it once")
-    why_not_restricted = _why_not_restricted(config)
-    if why_not_restricted:
-        field = _saving("receptive field", why_not_restricted, "")
+    why_not = _why_not_restricted(config)
+    if why_not:
+        savings = (static, _saving("receptive field", why_not, ""))
         rows = inputs.rows["train"]
-        return RunGraphs(training, inputs.features, rows, exact, 0, (static, field))
+        degree = training.in_degree
+        return RunGraphs(training, features, rows, exact, degree, fetched, savings)
+    field = _restricted(config, training, inputs, part, is_input_static=not why_not_static)
+    shares = ", ".join(f"{100 * fraction:.0f} %" for fraction in field.edge_fractions)
+    effect = f"the layers run over {shares} of the edges"
+    if config.delay:
+        effect += "; bins are dealt among the rows that still travel"
+    savings = (static, _saving("receptive field", "", effect))
+    degree = training.in_degree
+    return RunGraphs(field, field.inputs(features), None, exact, degree, fetched, savings)
+
+
+def _restricted(
+    config: TrainConfig,
+    training: LocalGraph,
+    inputs: Inputs,
+    part: Part,
+    *,
+    is_input_static: bool,
+) -> ReceptiveField:
     wanted = np.zeros(part.num_roots, dtype=bool)
     wanted[inputs.rows["train"].numpy()] = True
-    restricted = ReceptiveField(
-        training,
-        part,
-        wanted,
-        num_layers=config.model.layers,
-        is_input_static=not why_not_static,
+    layers = config.model.layers
+    return ReceptiveField(
+        training, part, wanted, num_layers=layers, is_input_static=is_input_static
     )
-    shares = ", ".join(f"{100 * fraction:.0f} %" for fraction in restricted.edge_fractions)
-    field = _saving("receptive field", "", f"the layers run over {shares} of the edges")
-    rows = torch.arange(len(inputs.rows["train"]))
-    features = restricted.inputs(inputs.features)
-    return RunGraphs(restricted, features, rows, exact, 0, (static, field))
-
-
-def _isolated_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) -> RunGraphs:
-    """0c: train on the part alone, evaluate on the whole graph."""
-    blocks = plan_blocks(part, group)
-    exact = LocalGraph(part, blocks, Synchronous(group, first_tag=EVALUATION_TAG))
-    features, fetched = clone_features(inputs.features, part, blocks, group)
-    training = LocalGraph(part, whole_blocks(part), Synchronous(group), is_isolated=True)
-    training.draws.seed = config.seed
-    why_not_static = _why_not_static(config, features)
-    if not why_not_static:
-        training.set_static(features)
-        exact.set_static(inputs.features)
-    savings = (
-        _saving("static input", why_not_static, "the first layer aggregates it once"),
-        _saving("receptive field", "a part that trains alone needs all of its rows", ""),
-    )
-    return RunGraphs(training, features, inputs.rows["train"], exact, fetched, savings)
 
 
 def _why_not_static(config: TrainConfig, features: Rows) -> str:

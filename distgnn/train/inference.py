@@ -88,7 +88,7 @@ class TrainedRun:
         """
         if features is None:
             features = normalised(load_features(part), self.config.feature_norm, group)
-        graph = LocalGraph.whole(part, group)
+        graph = LocalGraph.exact(part, group)
         with torch.no_grad():
             scores: Tensor = self.load_model()(graph, features)
         return scores

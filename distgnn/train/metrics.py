@@ -71,6 +71,7 @@ def summarise(records: Sequence[Mapping[str, Any]], best_epoch: int | None) -> d
         "total_s": sum(record["epoch_s"] + record["eval_s"] for record in records),
         "time_to_best_s": sum(until_best),
         "halo_bytes_per_epoch": _over(records, "halo_bytes_sent", statistics.mean),
+        "eval_halo_bytes_per_epoch": _over(records, "eval_halo_bytes_sent", statistics.mean),
         "weight_bytes_per_epoch": _over(records, "weight_bytes_sent", statistics.mean),
         "max_staleness": _over(records, "max_staleness", max),
     }

@@ -24,13 +24,14 @@ class Loss:
 
     Args:
         inputs: This rank's share of the task.
-        rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand.
+        rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand;
+            None if there are no others.
         weight: (num_train_rows,) weight of each of this rank's training vertices, or None.
         total: Sum of the weights over all ranks; the count without weights.
     """
 
     def __init__(
-        self, inputs: Inputs, *, rows: Tensor, weight: Tensor | None, total: float
+        self, inputs: Inputs, *, rows: Tensor | None, weight: Tensor | None, total: float
     ) -> None:
         self._rows = rows
         self._labels = inputs.labels[inputs.rows["train"]]
@@ -41,7 +42,7 @@ class Loss:
     def __call__(self, scores: Tensor) -> Tensor:
         """Return this rank's share of the loss for (num_rows, num_classes) scores."""
         # Not scores[rows], whose backward adds one row after the other on one thread.
-        own = scores.index_select(0, self._rows)
+        own = scores if self._rows is None else scores.index_select(0, self._rows)
         losses = vertex_losses(own, self._labels, self._is_multilabel)
         if self._weight is not None:
             losses = losses * self._weight
@@ -59,7 +60,11 @@ def vertex_losses(scores: Tensor, labels: Tensor, is_multilabel: bool) -> Tensor
 
 
 def build_loss(
-    inputs: Inputs, group: Group, *, rows: Tensor, degrees: tuple[Tensor, Tensor] | None = None
+    inputs: Inputs,
+    group: Group,
+    *,
+    rows: Tensor | None,
+    degrees: tuple[Tensor, Tensor] | None = None,
 ) -> Loss:
     """Build the loss of a run.
 
@@ -68,7 +73,8 @@ def build_loss(
     Args:
         inputs: This rank's share of the task.
         group: All ranks.
-        rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand.
+        rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand;
+            None if there are no others.
         degrees: (num_roots or more, 1) each: in-degrees in the part alone and in the whole graph,
             to let each vertex count by their ratio; None lets all count the same.
 

@@ -75,13 +75,10 @@ class Trainer:
         )
         self.graphs = build_graphs(config, self.inputs, part, group)
         self.graph, self.features = self.graphs.training, self.graphs.features
-        degrees = (self.graph.in_degree, self.graphs.exact.in_degree)
-        self.loss = build_loss(
-            self.inputs,
-            group,
-            rows=self.graphs.loss_rows,
-            degrees=degrees if config.reweight_loss else None,
-        )
+        degrees = None
+        if config.reweight_loss:
+            degrees = (self.graphs.part_degree, self.graphs.exact.in_degree)
+        self.loss = build_loss(self.inputs, group, rows=self.graphs.loss_rows, degrees=degrees)
         self.model = build_model(config, task)
         self.optimizer = build_optimizer(config, self.model)
         self.weights = WeightSync(group, self.graph.exchange.clock)
@@ -152,7 +149,7 @@ class Trainer:
             "update_s": max(epoch_s - sum(seconds.values()), 0.0),
             **seconds,
             "halo_bytes_sent": exchange.take_bytes(),
-            "weight_bytes_sent": self.weights.take_bytes(),
+            "weight_bytes_sent": self.weights.take_bytes() + exchange.take_reduced_bytes(),
             "max_staleness": exchange.max_staleness,
         }
 

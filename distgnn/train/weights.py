@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from distgnn.exchange.exchange import all_reduce_bytes
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -34,20 +36,23 @@ class WeightSync:
             self._group.broadcast(tensor)
 
     def sync(self, model: nn.Module) -> None:
-        """Replace each gradient by the sum over ranks; a missing one counts as zeros."""
+        """Replace each gradient by the sum over ranks.
+
+        A missing one counts as zeros on any number of ranks, so that weight decay does, too.
+        """
+        parameters = list(model.parameters())
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
         if self._group.size == 1:
             return
         with self._clock.timed("weight_sync"):
-            parameters = list(model.parameters())
-            grads = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in parameters]
-            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            flat = torch.cat([p.grad.reshape(-1) for p in parameters if p.grad is not None])
             self._group.all_reduce(flat)
             pieces = torch.split(flat, [p.numel() for p in parameters])
             for parameter, piece in zip(parameters, pieces, strict=True):
                 parameter.grad = piece.reshape(parameter.shape)
-        # A ring all-reduce sends 2 (P - 1) / P of the buffer from each rank.
-        size = self._group.size
-        self.bytes_sent += 2 * (size - 1) * flat.numel() * flat.element_size() // size
+        self.bytes_sent += all_reduce_bytes(self._group, flat)
 
     def take_bytes(self) -> int:
         """Return the payload bytes sent by this rank since the last call."""

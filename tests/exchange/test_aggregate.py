@@ -34,7 +34,7 @@ def aggregate_everywhere(parts, rows, grad, reduce):
     shares, grads = spread(parts, rows), spread(parts, grad)
 
     def on_rank(group):
-        graph = LocalGraph.whole(parts[group.rank], group)
+        graph = LocalGraph.exact(parts[group.rank], group)
         own = shares[group.rank].clone().requires_grad_()
         result = graph.aggregate(own, reduce)
         result.backward(grads[group.rank])
@@ -125,7 +125,7 @@ def test_bytes_counted_are_the_rows_that_travel():
     parts = cut(graph, 3)
 
     def on_rank(group):
-        local = LocalGraph.whole(parts[group.rank], group)
+        local = LocalGraph.exact(parts[group.rank], group)
         rows = torch.randn(local.num_rows, 5, requires_grad=True)
         local.aggregate(rows).sum().backward()
         return local.exchange.take_bytes()
@@ -159,7 +159,7 @@ def test_in_weight_and_self_loops_are_those_of_the_whole_graph():
     parts = cut(graph, 3)
 
     def on_rank(group):
-        local = LocalGraph.whole(parts[group.rank], group)
+        local = LocalGraph.exact(parts[group.rank], group)
         return local.in_weight.double(), local.self_loops.double()
 
     results = run_ranks(3, on_rank)
@@ -169,3 +169,29 @@ def test_in_weight_and_self_loops_are_those_of_the_whole_graph():
     is_loop = graph.src == graph.dst
     expected = np.bincount(graph.src[is_loop], minlength=graph.num_vertices)
     np.testing.assert_array_equal(loops[:, 0], expected)
+
+
+@pytest.mark.parametrize("num_parts", RANKS)
+@pytest.mark.parametrize("how", CUTS)
+def test_a_nan_wins_a_maximum_on_whatever_part_it_is(how, num_parts):
+    graph = make_graph("random")
+    rows = np.random.default_rng(6).normal(size=(graph.num_vertices, 3))
+    rows[[2, 9], 1] = np.nan
+    out, _ = aggregate_everywhere(cut(graph, num_parts, how=how), rows, np.zeros_like(rows), "max")
+    expected = np.zeros(graph.num_vertices, dtype=bool)
+    expected[graph.dst[np.isin(graph.src, (2, 9))]] = True
+    np.testing.assert_array_equal(np.isnan(out[:, 1]), expected)
+    assert not np.isnan(out[:, [0, 2]]).any()
+
+
+def test_gradients_of_gradients_are_refused():
+    part = cut(make_graph("random"), 1)[0]
+
+    def on_rank(group):
+        graph = LocalGraph.exact(part, group)
+        rows = torch.randn(graph.num_rows, 2, requires_grad=True)
+        (grad,) = torch.autograd.grad(graph.aggregate(rows).square().sum(), rows, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            grad.sum().backward()
+
+    run_ranks(1, on_rank)

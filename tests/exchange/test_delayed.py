@@ -204,3 +204,10 @@ def test_an_epoch_sends_one_bin_of_the_rows():
     halo_rows = sum(int(p.is_reading.sum() + p.is_writing.sum()) for p in parts)
     synchronous = NUM_EPOCHS * 2 * halo_rows * WIDTH * 8
     assert 0.15 * synchronous < sent < 0.25 * synchronous
+
+
+def test_rows_that_do_not_exist_have_no_age():
+    parts = cut(make_graph("random"), 1)
+    _, _, inputs, grads = problem("anywhere", num_parts=1)
+    _, staleness, sent = run(parts, inputs, grads, num_bins=3, delay=3)
+    assert (staleness, sent) == (0, 0)

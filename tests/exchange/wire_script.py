@@ -29,7 +29,7 @@ def main() -> None:
     from distgnn.graph import LocalGraph
 
     parts = cut(make_graph(num_vertices=2000), group.size)
-    graph = LocalGraph.whole(parts[group.rank], group)
+    graph = LocalGraph.exact(parts[group.rank], group)
     rows = torch.ones(graph.num_rows, WIDTH, requires_grad=True)
     group.barrier()
     before = loopback_bytes()

@@ -8,6 +8,7 @@ import torch
 from graphs import adjacency, cut, make_graph
 
 from distgnn.comm.single import SingleGroup
+from distgnn.comm.threads import run_ranks
 from distgnn.graph import Draws, LocalGraph
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.models import GNN, ModelConfig
@@ -24,7 +25,7 @@ def whole(kind):
     part = cut(graph, 1)[0]
     rows = load_features(part)
     dense = rows.to_dense() if isinstance(rows, SparseRows) else rows
-    return graph, LocalGraph.whole(part, SingleGroup()), rows, dense.double().numpy()
+    return graph, LocalGraph.exact(part, SingleGroup()), rows, dense.double().numpy()
 
 
 def numbers(parameter):
@@ -153,3 +154,33 @@ def test_residual_and_jumping_knowledge_have_the_documented_shapes():
     hidden = torch.relu(model.hidden[0](local, rows) + rows)
     hidden = torch.relu(model.hidden[1](local, hidden) + hidden)
     torch.testing.assert_close(model(local, rows), model.last(local, hidden))
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_batch_norm_has_torchs_gradients_whatever_the_cut(num_parts):
+    graph = make_graph("random")
+    parts = cut(graph, num_parts)
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randn(graph.num_vertices, 4, generator=generator, dtype=torch.float64)
+    grad = torch.randn(graph.num_vertices, 4, generator=generator, dtype=torch.float64)
+    theirs = torch.nn.BatchNorm1d(4).double()
+    whole = rows.clone().requires_grad_()
+    theirs(whole).backward(grad)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        ids = part.global_id[: part.num_roots]
+        ours = BatchNorm(4).double()
+        own = rows[ids].requires_grad_()
+        local = LocalGraph.exact(part, group)
+        ours(local, own).backward(grad[ids])
+        for parameter in ours.parameters():
+            group.all_reduce(parameter.grad)
+        return ids, own.grad, ours.weight.grad, ours.bias.grad, local.exchange.take_reduced_bytes()
+
+    for ids, own, weight, bias, sent in run_ranks(num_parts, on_rank):
+        torch.testing.assert_close(own, whole.grad[ids])
+        torch.testing.assert_close(weight, theirs.weight.grad)
+        torch.testing.assert_close(bias, theirs.bias.grad)
+        # Sums with their count, squares, and two sums backward, around a ring.
+        assert sent == sum(2 * (num_parts - 1) * n * 8 // num_parts for n in (5, 4, 8))

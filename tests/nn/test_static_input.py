@@ -27,7 +27,7 @@ def two_epochs(parts, config, *, is_static, delay=0):
 
     def on_rank(group):
         part = parts[group.rank]
-        graph = LocalGraph.whole(part, group)
+        graph = LocalGraph.exact(part, group)
         if delay:
             graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, num_bins=1, delay=1))
         model = GNN(config, 6, 3)
@@ -80,7 +80,7 @@ def test_sparse_features_stay_as_they_are():
     part = cut(make_graph("sparse-features"), 1)[0]
 
     def on_rank(group):
-        graph = LocalGraph.whole(part, group)
+        graph = LocalGraph.exact(part, group)
         features = load_features(part)
         graph.set_static(features)
         return graph.is_static(features)

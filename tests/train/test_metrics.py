@@ -39,6 +39,7 @@ def record_of(epoch, **changes):
     metrics = {f"{name}_metric": epoch / 10 + index for index, name in enumerate(names)}
     numbers = {"loss": 5.0 - epoch, "epoch_s": 1.0 + epoch, "eval_s": 0.25}
     sent = {"halo_bytes_sent": 100 * epoch, "weight_bytes_sent": 8, "max_staleness": epoch}
+    sent["eval_halo_bytes_sent"] = 60 * epoch
     return {"epoch": epoch, **metrics, **numbers, **sent, **changes}
 
 
@@ -55,6 +56,7 @@ def test_a_run_is_summed_up():
         "total_s": 1 + 2 + 3 + 4 + 4 * 0.25,
         "time_to_best_s": 1.0 + 2.0,
         "halo_bytes_per_epoch": 150,
+        "eval_halo_bytes_per_epoch": 90,
         "weight_bytes_per_epoch": 8,
         "max_staleness": 3,
     }

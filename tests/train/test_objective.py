@@ -176,7 +176,7 @@ def test_the_reweighted_loss_is_the_weighted_mean_over_all_training_vertices(num
     parts = cut(graph, num_parts, how=how)
 
     def work(group, inputs, part, own):
-        exact = LocalGraph.whole(part, group)
+        exact = LocalGraph.exact(part, group)
         alone = LocalGraph.isolated(part, group)
         degrees = (alone.in_degree, exact.in_degree)
         loss = build_loss(inputs, group, rows=inputs.rows["train"], degrees=degrees)
@@ -201,8 +201,8 @@ def test_the_reweighted_loss_is_the_weighted_mean_over_all_training_vertices(num
 
 def test_a_part_that_has_no_in_edge_of_any_training_vertex_still_has_a_finite_loss():
     inputs = inputs_of(torch.tensor([0, 1]), {"train": torch.tensor([0, 1])})
-    part = cut(make_graph("few-edges", num_vertices=12), 7, how="anywhere")[0]
-    alone = LocalGraph.isolated(part, SingleGroup())
+    parts = cut(make_graph("few-edges", num_vertices=12), 7, how="anywhere")
+    alone = run_ranks(7, lambda group: LocalGraph.isolated(parts[group.rank], group))[0]
     assert not alone.in_degree[:2].any()
     degrees = (alone.in_degree, torch.ones(2, 1))
     loss = build_loss(inputs, SingleGroup(), rows=inputs.rows["train"], degrees=degrees)
