@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import AllgatherOptions, BarrierOptions
 from torch.distributed.distributed_c10d import PrefixStore
 
 from distgnn.comm import process
@@ -33,21 +34,34 @@ _OPS = {
 }
 
 
+# A dead rank is the watchdog's to name, within seconds. This bounds only the wait for a rank that
+# lives and cannot be reached by one other, or never sends; a rank may well work alone for minutes,
+# as rank 0 does when it writes the predictions of all.
+MESSAGE_TIMEOUT_S = 6 * 3600.0
+
+
 class GlooGroup(Group):
     """A group over torch.distributed's gloo, with a watchdog that names the rank that fails."""
 
     backend = "gloo"
 
     def __init__(
-        self, launch: Launch, meeting: Meeting, *, timeout_s: float = 300, stale_s: float = 30
+        self,
+        launch: Launch,
+        meeting: Meeting,
+        *,
+        timeout_s: float = 300,
+        stale_s: float = 30,
+        message_timeout_s: float = MESSAGE_TIMEOUT_S,
     ) -> None:
         """Connect to all other ranks.
 
         Args:
             launch: Who this rank is.
             meeting: The store of the job.
-            timeout_s: Longest wait for a message.
+            timeout_s: Longest wait for the connections.
             stale_s: Time without a heartbeat after which a rank counts as dead.
+            message_timeout_s: Longest wait for a message of a rank whose heart beats.
 
         Raises:
             PeerError: If the ranks cannot connect to each other.
@@ -56,6 +70,8 @@ class GlooGroup(Group):
         assert not dist.is_initialized(), "torch.distributed already has a process group"
         self._store = meeting.store
         self._timeout_s = timeout_s
+        self._patience_s = message_timeout_s
+        self._patience = timedelta(seconds=message_timeout_s)
         self._is_closed = False
         if meeting.interface:
             os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
@@ -113,6 +129,7 @@ class GlooGroup(Group):
             return
         options = dist.AllreduceOptions()
         options.reduceOp = _OPS[op]  # type: ignore[assignment]
+        options.timeout = self._patience
         self._check_alive()
         self._finish(self._world.allreduce([tensor.detach()], options))
 
@@ -124,6 +141,7 @@ class GlooGroup(Group):
             return
         options = dist.BroadcastOptions()
         options.rootRank = root
+        options.timeout = self._patience
         self._check_alive()
         self._finish(self._world.broadcast([tensor.detach()], options))
 
@@ -133,13 +151,17 @@ class GlooGroup(Group):
         rows = [torch.empty_like(tensor) for _ in range(self.size)]
         if tensor.numel() > 0:
             self._check_alive()
-            self._finish(self._world.allgather([rows], [tensor.detach()]))
+            options = AllgatherOptions()
+            options.timeout = self._patience
+            self._finish(self._world.allgather([rows], [tensor.detach()], options))
         return rows
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
         self._check_alive()
-        self._finish(self._world.barrier())
+        options = BarrierOptions()
+        options.timeout = self._patience
+        self._finish(self._world.barrier(options))
 
     def note(self, epoch: int, phase: str) -> None:
         """Say what this rank is doing; see Group."""
@@ -181,11 +203,11 @@ class GlooGroup(Group):
         assert self._watchdog is not None
         self._watchdog.set_closing()
         self._store.add("closing", 1)
-        deadline_s = time.monotonic() + self._timeout_s
+        deadline_s = time.monotonic() + self._patience_s
         while self._store.add("closing", 0) < self.size:
             self._watchdog.check()
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"not all ranks closed within {self._timeout_s:g} s")
+                raise RuntimeError(f"not all ranks closed within {self._patience_s:g} s")
             time.sleep(0.005)
 
     def _let_rank_0_go_last(self) -> None:
@@ -237,7 +259,7 @@ class GlooGroup(Group):
 
     def _finish(self, work: dist.Work) -> None:
         try:
-            work.wait()
+            work.wait(self._patience)
         except RuntimeError as error:
             raise self._diagnose(error) from error
 

@@ -195,7 +195,7 @@ def open_group(
     Args:
         backend: The transport, or "auto".
         interface: Network interface to use; None takes the one that leads to rank 0.
-        timeout_s: Longest wait for a message or for the other ranks to appear.
+        timeout_s: Longest wait for the other ranks to appear.
         stale_s: Time without a heartbeat after which a rank counts as dead.
 
     Returns:

@@ -15,9 +15,11 @@ from distgnn.comm import PeerError, fail, open_group
 from distgnn.comm.group import Group
 from distgnn.datasets import InputError
 
+SLOW_S = 7
+
 
 def main(mode: str) -> int:
-    group = open_group(timeout_s=60, stale_s=4)
+    group = open_group(timeout_s=SLOW_S - 1 if mode == "slow" else 60, stale_s=4)
     try:
         MODES[mode](group)
         group.close()
@@ -56,6 +58,19 @@ def loop(group: Group) -> None:
         for work in works:
             work.wait()
         time.sleep(0.01)
+
+
+def slow(group: Group) -> None:
+    """Rank 0 works alone for longer than the ranks had to connect, and its heart beats."""
+    row = torch.ones(2)
+    if group.rank == 0:
+        time.sleep(SLOW_S)
+        group.isend(row, 1, 1).wait()
+        time.sleep(SLOW_S)
+    else:
+        group.irecv(row, 0, 1).wait()
+    group.all_reduce(row)
+    sys.stdout.write(f"{group.rank} {row.tolist()}\n")
 
 
 def agree(group: Group) -> None:
@@ -101,7 +116,7 @@ def group_listens(found: list[str]) -> bool:
 
 LOOPBACK = ("0100007F", "00000000000000000000000001000000")
 FAULTS = {"raise": _raise, "kill": _kill, "stop": _stop}
-MODES = {"contract": contract, "loop": loop, "agree": agree}
+MODES = {"contract": contract, "loop": loop, "agree": agree, "slow": slow}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

@@ -121,3 +121,10 @@ def test_a_stopped_rank_is_named_and_a_waiting_one_is_woken() -> None:
     assert first.returncode == 75
     assert "[0] rank 1" in err
     assert "sent no heartbeat for 4 s" in err
+
+
+def test_a_rank_that_works_alone_for_long_is_waited_for() -> None:
+    status, out, err, _ = mpirun(2, "slow")
+    assert status == 0, err
+    assert "0 [2.0, 2.0]" in out
+    assert "1 [2.0, 2.0]" in out

@@ -67,7 +67,7 @@ def test_a_rank_that_never_closes_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr("distgnn.comm.watchdog._DIAGNOSIS_S", 0.2)
     group = GlooGroup(Launch("openmpi", 0, 2, 0, 2), first, timeout_s=60)
-    group._timeout_s = 0.1
+    group._patience_s = 0.1
     with pytest.raises(
         PeerError, match=r"no rank is known to be dead: not all ranks closed within"
     ):
