@@ -12,27 +12,27 @@ template <typename T>
 void bind_gather(nb::module_& m) {
   m.def(
       "gather_rows",
-      [](Matrix<const T> x, Vector<const int32_t> rows, Matrix<T> out) {
+      [](Rows<T> x, Vector<const int32_t> rows, OutRows<T> out) {
         check_has_rows("the rows read come from no rows", rows.shape(0), x.shape(0));
         check_equal("out has the wrong number of rows", out.shape(0), rows.shape(0));
         check_equal("out has the wrong width", out.shape(1), x.shape(1));
         const nb::gil_scoped_release unlocked;
-        gather_rows(x.data(), static_cast<int64_t>(x.shape(1)), rows.data(),
-                    static_cast<int64_t>(rows.shape(0)), out.data());
+        gather_rows(rows_of<T>(x), static_cast<int64_t>(x.shape(1)), rows.data(),
+                    static_cast<int64_t>(rows.shape(0)), out_rows_of<T>(out));
       },
       "x"_a.noconvert(), "rows"_a.noconvert(), "out"_a.noconvert());
 }
 
-template <typename T>
+template <typename X, typename T>
 void bind_scatter_add(nb::module_& m) {
   m.def(
       "scatter_add_rows",
-      [](Matrix<const T> x, Vector<const int32_t> rows, Matrix<T> out) {
+      [](Rows<X> x, Vector<const int32_t> rows, Matrix<T> out) {
         check_has_rows("the rows added go to no rows", rows.shape(0), out.shape(0));
         check_equal("rows has the wrong length", rows.shape(0), x.shape(0));
         check_equal("out has the wrong width", out.shape(1), x.shape(1));
         const nb::gil_scoped_release unlocked;
-        scatter_add_rows(x.data(), static_cast<int64_t>(x.shape(1)), rows.data(),
+        scatter_add_rows(rows_of<X>(x), static_cast<int64_t>(x.shape(1)), rows.data(),
                          static_cast<int64_t>(rows.shape(0)), out.data());
       },
       "x"_a.noconvert(), "rows"_a.noconvert(), "out"_a.noconvert());
@@ -43,8 +43,10 @@ void bind_scatter_add(nb::module_& m) {
 void bind_rows(nb::module_& m) {
   bind_gather<float>(m);
   bind_gather<double>(m);
-  bind_scatter_add<float>(m);
-  bind_scatter_add<double>(m);
+  bind_gather<Bf16>(m);
+  bind_scatter_add<float, float>(m);
+  bind_scatter_add<double, double>(m);
+  bind_scatter_add<Bf16, float>(m);
 }
 
 }  // namespace distgnn

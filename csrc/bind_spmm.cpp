@@ -12,27 +12,33 @@ using namespace nb::literals;
 using std::int32_t;
 using std::int64_t;
 
-template <typename T>
+template <typename X, typename T, typename O>
 void bind_sum(nb::module_& m) {
   m.def(
       "spmm_sum",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices,
-         std::optional<Vector<const T>> weight, Matrix<const T> x, Matrix<T> out,
-         bool accumulate) {
+         std::optional<Vector<const T>> weight, Rows<X> x, OutRows<O> out, bool accumulate,
+         std::optional<Vector<const T>> row_factor, const Plan* plan) {
         const CsrView graph = csr_view(indptr, indices);
         check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
         if (weight) {
           check_equal("weight has the wrong length", weight->shape(0), indices.shape(0));
         }
+        if (row_factor) {
+          check_equal("row_factor has the wrong length", row_factor->shape(0), out.shape(0));
+        }
         check_equal("out has the wrong number of rows", out.shape(0), indptr.shape(0) - 1);
         check_equal("out has the wrong width", out.shape(1), x.shape(1));
-        const T* weights = weight ? weight->data() : nullptr;
+        const SumFactors<T> factors{weight ? weight->data() : nullptr,
+                                    row_factor ? row_factor->data() : nullptr};
+        const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;
-        spmm_sum(graph, weights, x.data(), static_cast<int64_t>(x.shape(1)), accumulate,
-                 out.data());
+        spmm_sum(graph, view, factors, rows_of<X>(x), static_cast<int64_t>(x.shape(1)), accumulate,
+                 out_rows_of<O>(out));
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "weight"_a.noconvert().none(),
-      "x"_a.noconvert(), "out"_a.noconvert(), nb::kw_only(), "accumulate"_a);
+      "x"_a.noconvert(), "out"_a.noconvert(), nb::kw_only(), "accumulate"_a,
+      "row_factor"_a.noconvert().none() = nb::none(), "plan"_a.none() = nb::none());
 }
 
 template <typename T>
@@ -86,8 +92,10 @@ void bind_max_backward(nb::module_& m) {
 }  // namespace
 
 void bind_spmm(nb::module_& m) {
-  bind_sum<float>(m);
-  bind_sum<double>(m);
+  bind_sum<float, float, float>(m);
+  bind_sum<double, double, double>(m);
+  bind_sum<Bf16, float, float>(m);
+  bind_sum<Bf16, float, Bf16>(m);
   bind_max<float>(m);
   bind_max<double>(m);
   bind_max_backward<float>(m);

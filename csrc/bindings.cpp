@@ -1,11 +1,15 @@
 // The compiled module distgnn._kernels: a table of contents. Each family binds itself in
-// bind_<family>.cpp, where its arguments are checked; distgnn/kernels.py documents the functions.
+// bind_<family>.cpp, where its arguments are checked; distgnn/kernels.py and
+// distgnn/extreme.py document the functions.
 #include "bindings.h"
 
 NB_MODULE(_kernels, m) {
   m.doc() = "Shared-memory kernels over CSR graphs and rows; use them through distgnn.kernels.";
   distgnn::bind_isa(m);
+  distgnn::bind_plan(m);
   distgnn::bind_spmm(m);
+  distgnn::bind_extreme(m);
   distgnn::bind_rows(m);
   distgnn::bind_dropout(m);
+  distgnn::bind_roof(m);
 }

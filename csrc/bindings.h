@@ -12,6 +12,8 @@
 #include <string>
 
 #include "csr.h"
+#include "number.h"
+#include "plan.h"
 
 namespace distgnn {
 
@@ -50,13 +52,49 @@ inline CsrView csr_view(const Vector<const std::int64_t>& indptr,
   return {indptr.data(), indices.data(), num_rows};
 }
 
+// The plan, which must be of this graph; an empty view for none.
+inline PlanView plan_view(const Plan* plan, const CsrView& graph) {
+  if (plan == nullptr) return {};
+  check_equal("the plan is of another graph: rows", static_cast<std::size_t>(plan->num_rows),
+              static_cast<std::size_t>(graph.num_rows));
+  check_equal("the plan is of another graph: edges", static_cast<std::size_t>(plan->num_edges),
+              static_cast<std::size_t>(graph.indptr[graph.num_rows]));
+  return view_of(*plan);
+}
+
+// numpy has no bfloat16: its bits come as int16.
+template <typename T>
+struct InNumpy {
+  using type = T;
+};
+template <>
+struct InNumpy<Bf16> {
+  using type = std::int16_t;
+};
+template <typename T>
+using Rows = Matrix<const typename InNumpy<T>::type>;
+template <typename T>
+using OutRows = Matrix<typename InNumpy<T>::type>;
+
+template <typename T>
+const T* rows_of(const Rows<T>& array) {
+  return reinterpret_cast<const T*>(array.data());
+}
+template <typename T>
+T* out_rows_of(const OutRows<T>& array) {
+  return reinterpret_cast<T*>(array.data());
+}
+
 // Raises ValueError if something is read, but the matrix that is read from has no rows.
 inline void check_has_rows(const char* what, std::size_t num_reads, std::size_t num_rows) {
   if (num_reads > 0 && num_rows == 0) throw nb::value_error(what);
 }
 
 void bind_isa(nb::module_& m);
+void bind_plan(nb::module_& m);
+void bind_roof(nb::module_& m);
 void bind_spmm(nb::module_& m);
+void bind_extreme(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_dropout(nb::module_& m);
 

@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <string_view>
+
 namespace distgnn {
 
 const char* instruction_set() {
@@ -17,6 +19,12 @@ const char* instruction_set() {
   return "neon";
 #endif
   return "baseline";
+}
+
+int widest_pass() {
+  const std::string_view name = instruction_set();
+  if (name == "x86-64-v4") return 16;
+  return name == "baseline" ? 3 : 6;
 }
 
 int num_threads() { return omp_get_max_threads(); }

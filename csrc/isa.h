@@ -30,6 +30,9 @@ namespace distgnn {
 // "neon" or "baseline".
 const char* instruction_set();
 
+// Number of vectors of 16 floats whose sums stay in the registers of this CPU, beside the operands.
+int widest_pass();
+
 // Number of threads of the next parallel region of the calling thread.
 int num_threads();
 

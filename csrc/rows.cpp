@@ -6,6 +6,7 @@
 
 #include "csr.h"
 #include "isa.h"
+#include "number.h"
 #include "tile.h"
 
 namespace distgnn {
@@ -25,22 +26,22 @@ DISTGNN_PER_ISA void copy_rows(const T* x, int64_t width, const int32_t* rows, i
     const T* coming = x + rows[std::min(k + kPrefetchDistance, last_row)] * width;
     const T* from = x + rows[k] * width;
     T* to = out + k * width;
-    for_tiles<256 / sizeof(T)>(width, [&](auto tile) DISTGNN_LAMBDA_INLINE {
+    for_tiles<(sizeof(T) < 4 ? 64 : 256 / sizeof(T))>(width, [&](auto tile) DISTGNN_LAMBDA_INLINE {
       prefetch_tile<tile.kNumColumns>(coming + tile.column);
       std::memcpy(to + tile.column, from + tile.column, tile.kNumColumns * sizeof(T));
     });
   }
 }
 
-template <typename T>
-DISTGNN_PER_ISA void add_owned_rows(const T* x, int64_t width, const int32_t* rows,
+template <typename X, typename T>
+DISTGNN_PER_ISA void add_owned_rows(const X* x, int64_t width, const int32_t* rows,
                                     int64_t num_rows, T* out, int32_t owner, int32_t num_owners) {
   for (int64_t k = 0; k < num_rows; ++k) {
     if ((rows[k] >> kOwnedRowsBits) % num_owners != owner) continue;
-    const T* from = x + k * width;
+    const X* from = x + k * width;
     T* to = out + rows[k] * width;
 #pragma omp simd
-    for (int64_t j = 0; j < width; ++j) to[j] += from[j];
+    for (int64_t j = 0; j < width; ++j) to[j] += widen(from[j]);
   }
 }
 
@@ -53,15 +54,17 @@ void gather_rows(const T* x, int64_t width, const int32_t* rows, int64_t num_row
   });
 }
 
-template <typename T>
-void scatter_add_rows(const T* x, int64_t width, const int32_t* rows, int64_t num_rows, T* out) {
+template <typename X, typename T>
+void scatter_add_rows(const X* x, int64_t width, const int32_t* rows, int64_t num_rows, T* out) {
 #pragma omp parallel if (num_rows > kRowsPerTask)
   add_owned_rows(x, width, rows, num_rows, out, omp_get_thread_num(), omp_get_num_threads());
 }
 
 template void gather_rows(const float*, int64_t, const int32_t*, int64_t, float*);
 template void gather_rows(const double*, int64_t, const int32_t*, int64_t, double*);
+template void gather_rows(const Bf16*, int64_t, const int32_t*, int64_t, Bf16*);
 template void scatter_add_rows(const float*, int64_t, const int32_t*, int64_t, float*);
 template void scatter_add_rows(const double*, int64_t, const int32_t*, int64_t, double*);
+template void scatter_add_rows(const Bf16*, int64_t, const int32_t*, int64_t, float*);
 
 }  // namespace distgnn

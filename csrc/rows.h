@@ -17,9 +17,10 @@ template <typename T>
 void gather_rows(const T* x, std::int64_t width, const std::int32_t* rows, std::int64_t num_rows,
                  T* out);
 
-// out[rows[k]] += x[k], k ascending; x is (num_rows, width).
-template <typename T>
-void scatter_add_rows(const T* x, std::int64_t width, const std::int32_t* rows,
+// out[rows[k]] += x[k], k ascending; x is (num_rows, width). Rows stored as Bf16 are added to
+// floats.
+template <typename X, typename T>
+void scatter_add_rows(const X* x, std::int64_t width, const std::int32_t* rows,
                       std::int64_t num_rows, T* out);
 
 }  // namespace distgnn

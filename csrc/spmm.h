@@ -6,22 +6,35 @@
 // Threads: a destination row has one owner, which adds its neighbours in CSR order. No result
 // depends on the number of threads or on the instruction set. Nothing is allocated.
 //
-// Variant: rows over threads, features in registers. A tile of up to 256 bytes of the destination
-// row is kept in registers while all its neighbours are read, so that out is written once; source
-// rows are prefetched some edges ahead, because they are what the kernel waits for.
+// Variant: rows over threads, features in registers. Up to 1 KiB of the destination row is kept in
+// registers while all its neighbours are read, so that out is written once; source rows are
+// prefetched some edges ahead, because they are what the kernel waits for. A plan (plan.h) brings
+// rows with common sources together.
 #pragma once
 
 #include <cstdint>
 
 #include "csr.h"
+#include "number.h"
+#include "schedule.h"
 
 namespace distgnn {
 
-// out[v] = sum over k in row v of weight[k] * x[indices[k]], started from out[v] instead of zero
-// if accumulate is true. weight is (num_edges,), or null for ones.
+// Factors of a sum; null for ones.
 template <typename T>
-void spmm_sum(const CsrView& graph, const T* weight, const T* x, std::int64_t width,
-              bool accumulate, T* out);
+struct SumFactors {
+  const T* edge;  // (num_edges,) of each source row, in the order of the graph
+  const T* row;   // (num_rows,) of each finished sum
+};
+
+// out[v] = factors.row[v] * sum over k in row v of factors.edge[k] * x[indices[k]], the sum started
+// from out[v] instead of zero if accumulate is true. X is how x is stored, O how out is, T what is
+// computed with: float, float, float; all double; or Bf16 rows, sums in float stored as either.
+// With a plan that cuts rows, sums stored as Bf16 would be rounded between the pieces: such a call
+// walks the graph without it.
+template <typename X, typename T, typename O>
+void spmm_sum(const CsrView& graph, const PlanView& plan, const SumFactors<T>& factors, const X* x,
+              std::int64_t width, bool accumulate, O* out);
 
 // The state of a maximum: for every element its value, the position of the edge that won
 // (edge_offset + k, or -1 and value 0 while no edge was seen) and the key of that edge's source.

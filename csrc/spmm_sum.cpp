@@ -1,6 +1,7 @@
-#include "spmm.h"
-
 #include "isa.h"
+#include "number.h"
+#include "passes.h"
+#include "spmm.h"
 #include "tile.h"
 
 namespace distgnn {
@@ -9,64 +10,185 @@ namespace {
 using std::int32_t;
 using std::int64_t;
 
-template <typename T>
+// X: as the source rows are stored, T: as they are added, O: as the sums are stored.
+template <typename X, typename T, typename O>
 struct SumArgs {
-  CsrView graph;
-  const T* weight;
-  const T* x;
+  Schedule schedule;
+  SumFactors<T> factors;
+  const X* x;
   int64_t width;
   bool accumulate;
-  T* out;
+  O* out;
 };
 
-template <bool kWeighted, typename T, int kColumns>
-DISTGNN_INLINE void sum_tile(const SumArgs<T>& a, int64_t row, Tile<kColumns> tile) {
-  const int32_t* indices = a.graph.indices;
-  const T* x = a.x + tile.column;
-  T* out = a.out + row * a.width + tile.column;
-  const int64_t last_edge = a.graph.indptr[a.graph.num_rows] - 1;
-  const int64_t end = a.graph.indptr[row + 1];
-
-  T total[kColumns];
-  for (int j = 0; j < kColumns; ++j) total[j] = a.accumulate ? out[j] : T(0);
-  for (int64_t k = a.graph.indptr[row]; k < end; ++k) {
-    const int64_t coming = std::min(k + kPrefetchDistance, last_edge);
-    prefetch_tile<kColumns>(x + indices[coming] * a.width);
-    const T* source = x + indices[k] * a.width;
-    const T weight = kWeighted ? a.weight[k] : T(1);
-#pragma omp simd
-    for (int j = 0; j < kColumns; ++j) {
-      total[j] += kWeighted ? weight * source[j] : source[j];
-    }
-  }
-  for (int j = tile.skip; j < kColumns; ++j) out[j] = total[j];
+// The factors of a segment, up to where the processor's prefetcher has noticed the stream.
+template <typename T>
+DISTGNN_INLINE void prefetch_factors(const T* factors, const Segment& s) {
+  constexpr int64_t kPerLine = 64 / sizeof(T);
+  const int64_t count = std::min<int64_t>(s.end - s.begin, 4 * kPerLine);
+  for (int64_t k = 0; k < count; k += kPerLine) __builtin_prefetch(factors + s.edge + k);
 }
 
-template <bool kWeighted, typename T>
-DISTGNN_PER_ISA void sum_rows(const SumArgs<T>& a, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    for_tiles<256 / sizeof(T)>(a.width, [&](auto tile) DISTGNN_LAMBDA_INLINE {
-      sum_tile<kWeighted>(a, row, tile);
+// One segment, kVectors * kLanes columns from x and out on; the last vector starts at `last`.
+template <int kVectors, bool kWeighted, typename X, typename T, typename O>
+DISTGNN_INLINE void sum_segment(const SumArgs<X, T, O>& a, const Segment& s, const X* x,
+                                int64_t last, int64_t distance, O* out) {
+  constexpr int kFull = (kVectors - 1) * kLanes;
+  constexpr int kPerLine = 64 / sizeof(X);
+  const int32_t* indices = a.schedule.indices;
+  T total[kVectors * kLanes];
+  if (s.starts && !a.accumulate) {
+#pragma omp simd
+    for (int j = 0; j < kVectors * kLanes; ++j) total[j] = T(0);
+  } else {
+#pragma omp simd
+    for (int j = 0; j < kFull; ++j) total[j] = widen(out[j]);
+#pragma omp simd
+    for (int j = 0; j < kLanes; ++j) total[kFull + j] = widen(out[last + j]);
+  }
+  const T* weight = kWeighted ? a.factors.edge + (s.edge - s.begin) : nullptr;
+  for (int64_t k = s.begin; k < s.end; ++k) {
+    const X* coming = x + indices[k + distance] * a.width;
+    for (int j = 0; j < kVectors * kLanes; j += kPerLine) __builtin_prefetch(coming + j);
+    const X* source = x + indices[k] * a.width;
+    const X* source_end = source + last;
+    const T factor = kWeighted ? weight[k] : T(1);
+#pragma omp simd
+    for (int j = 0; j < kFull; ++j) {
+      total[j] += kWeighted ? factor * widen(source[j]) : widen(source[j]);
+    }
+#pragma omp simd
+    for (int j = 0; j < kLanes; ++j) {
+      total[kFull + j] += kWeighted ? factor * widen(source_end[j]) : widen(source_end[j]);
+    }
+  }
+  if (a.factors.row != nullptr && s.ends) {
+    const T factor = a.factors.row[s.row];
+#pragma omp simd
+    for (int j = 0; j < kVectors * kLanes; ++j) total[j] *= factor;
+  }
+#pragma omp simd
+  for (int j = 0; j < kFull; ++j) store(total[j], out + j);
+#pragma omp simd
+  for (int j = 0; j < kLanes; ++j) store(total[kFull + j], out + last + j);
+}
+
+template <int kVectors, bool kWeighted, typename X, typename T, typename O>
+DISTGNN_PER_ISA void sum_pass(const SumArgs<X, T, O>& a, int64_t begin, int64_t end, Pass pass) {
+  constexpr int kPerLine = 64 / sizeof(O);
+  const X* x = a.x + pass.column;
+  const int64_t wanted = prefetch_distance(a.width * static_cast<int64_t>(sizeof(X)));
+  for (int64_t i = begin; i < end; ++i) {
+    const Segment s = a.schedule.segment(i);
+    // Rows in the order of a plan are out of sight of the processor's own prefetcher.
+    const int64_t ahead = std::min(i + kSegmentsAhead, end - 1);
+    const O* coming = a.out + a.schedule.segment(ahead).row * a.width + pass.column;
+    for (int j = 0; j < kVectors * kLanes; j += kPerLine) __builtin_prefetch(coming + j, 1);
+    if (kWeighted) prefetch_factors(a.factors.edge, a.schedule.segment(ahead));
+    sum_segment<kVectors, kWeighted>(a, s, x, pass.last, a.schedule.distance(s.end, wanted),
+                                     a.out + s.row * a.width + pass.column);
+  }
+}
+
+template <int kVectors, typename X, typename T, typename O>
+void sum_pass_of(const SumArgs<X, T, O>& a, int64_t begin, int64_t end, const Pass& pass) {
+  if (a.factors.edge == nullptr) {
+    sum_pass<kVectors, false>(a, begin, end, pass);
+  } else {
+    sum_pass<kVectors, true>(a, begin, end, pass);
+  }
+}
+
+template <typename X, typename T, typename O>
+void sum_columns(const SumArgs<X, T, O>& a, int64_t begin, int64_t end, const Pass& pass) {
+  switch (pass.num_vectors) {
+    case 1: return sum_pass_of<1>(a, begin, end, pass);
+    case 2: return sum_pass_of<2>(a, begin, end, pass);
+    case 3: return sum_pass_of<3>(a, begin, end, pass);
+    case 4: return sum_pass_of<4>(a, begin, end, pass);
+    case 5: return sum_pass_of<5>(a, begin, end, pass);
+    case 6: return sum_pass_of<6>(a, begin, end, pass);
+    case 7: return sum_pass_of<7>(a, begin, end, pass);
+    case 8: return sum_pass_of<8>(a, begin, end, pass);
+    case 12: return sum_pass_of<12>(a, begin, end, pass);
+    default: return sum_pass_of<16>(a, begin, end, pass);
+  }
+}
+
+// Rows narrower than a vector: tiles of 4 columns and of 1.
+template <bool kWeighted, typename X, typename T, typename O>
+DISTGNN_PER_ISA void sum_narrow(const SumArgs<X, T, O>& a, int64_t begin, int64_t end) {
+  const int32_t* indices = a.schedule.indices;
+  const int64_t wanted = prefetch_distance(a.width * static_cast<int64_t>(sizeof(X)));
+  for (int64_t i = begin; i < end; ++i) {
+    const Segment s = a.schedule.segment(i);
+    const int64_t distance = a.schedule.distance(s.end, wanted);
+    const T* weight = kWeighted ? a.factors.edge + (s.edge - s.begin) : nullptr;
+    const T row_factor = a.factors.row != nullptr && s.ends ? a.factors.row[s.row] : T(1);
+    for_tiles<16>(a.width, [&](auto tile) DISTGNN_LAMBDA_INLINE {
+      constexpr int kColumns = tile.kNumColumns;
+      const X* x = a.x + tile.column;
+      O* out = a.out + s.row * a.width + tile.column;
+      T total[kColumns];
+      for (int j = 0; j < kColumns; ++j) {
+        total[j] = s.starts && !a.accumulate ? T(0) : widen(out[j]);
+      }
+      for (int64_t k = s.begin; k < s.end; ++k) {
+        __builtin_prefetch(x + indices[k + distance] * a.width);
+        const X* source = x + indices[k] * a.width;
+        const T factor = kWeighted ? weight[k] : T(1);
+#pragma omp simd
+        for (int j = 0; j < kColumns; ++j) {
+          total[j] += kWeighted ? factor * widen(source[j]) : widen(source[j]);
+        }
+      }
+      if (a.factors.row != nullptr && s.ends) {
+        for (int j = 0; j < kColumns; ++j) total[j] *= row_factor;
+      }
+      for (int j = tile.skip; j < kColumns; ++j) store(total[j], out + j);
     });
   }
 }
 
 }  // namespace
 
-template <typename T>
-void spmm_sum(const CsrView& graph, const T* weight, const T* x, int64_t width, bool accumulate,
-              T* out) {
-  const SumArgs<T> a{graph, weight, x, width, accumulate, out};
-  for_row_blocks(graph.num_rows, [&](int64_t begin, int64_t end) {
-    if (weight == nullptr) {
-      sum_rows<false>(a, begin, end);
-    } else {
-      sum_rows<true>(a, begin, end);
+template <typename X, typename T, typename O>
+void spmm_sum(const CsrView& graph, const PlanView& plan, const SumFactors<T>& factors, const X* x,
+              int64_t width, bool accumulate, O* out) {
+  const bool is_cut = plan.row != nullptr && plan.task[plan.num_tasks] != graph.num_rows;
+  const bool is_rounded_between = is_cut && sizeof(O) < sizeof(T);
+  const Schedule schedule(graph, is_rounded_between ? PlanView{} : plan);
+  const SumArgs<X, T, O> a{schedule, factors, x, width, accumulate, out};
+  if (width < kLanes) {
+    for_tasks(a.schedule, 1, [&](int64_t begin, int64_t end, int, int) {
+      if (factors.edge == nullptr) {
+        sum_narrow<false>(a, begin, end);
+      } else {
+        sum_narrow<true>(a, begin, end);
+      }
+    });
+    return;
+  }
+  // A double takes twice the registers.
+  const int widest = std::max(widest_pass() * 4 / static_cast<int>(sizeof(T)), 2);
+  const int num_groups = static_cast<int>(std::min<int64_t>((width + 31) / 32, 8));
+  for_tasks(a.schedule, num_groups, [&](int64_t begin, int64_t end, int part, int num_parts) {
+    int number = 0;
+    for (int64_t column = 0; column < width; ++number) {
+      const Pass pass = pass_at(width, column, num_parts > 1 ? 2 : widest);
+      column += pass.last + kLanes;
+      if (number % num_parts == part) sum_columns(a, begin, end, pass);
     }
   });
 }
 
-template void spmm_sum(const CsrView&, const float*, const float*, int64_t, bool, float*);
-template void spmm_sum(const CsrView&, const double*, const double*, int64_t, bool, double*);
+#define DISTGNN_SUM(X, T, O)                                                                      \
+  template void spmm_sum(const CsrView&, const PlanView&, const SumFactors<T>&, const X*, int64_t, \
+                         bool, O*);
+DISTGNN_SUM(float, float, float)
+DISTGNN_SUM(double, double, double)
+DISTGNN_SUM(Bf16, float, float)
+DISTGNN_SUM(Bf16, float, Bf16)
+#undef DISTGNN_SUM
 
 }  // namespace distgnn

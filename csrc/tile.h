@@ -28,11 +28,12 @@ struct Tile {
 };
 
 // Calls body(Tile<n>{column, skip}) so that every column of [0, width) is written by one tile.
-// kWidest is the number of columns of the largest tile, a power of two >= 16. What is left after the
+// kWidest is the number of columns of the largest tile: 16, 32 or 64. What is left after the
 // whole tiles is covered by one more that ends at the last column, overlaps its neighbour and
 // leaves the overlap unwritten: cheaper than a loop over single columns.
 template <int kWidest, typename Body>
 DISTGNN_INLINE void for_tiles(std::int64_t width, const Body& body) {
+  static_assert(kWidest == 16 || kWidest == 32 || kWidest == 64);
   std::int64_t column = 0;
   for (; column + kWidest <= width; column += kWidest) body(Tile<kWidest>{column, 0});
   if constexpr (kWidest > 32) {

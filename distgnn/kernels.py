@@ -3,8 +3,9 @@
 Every function writes into tensors that the caller made and allocates nothing. One thread owns an
 output row and adds in a fixed order, so that results have the same bits for any number of threads
 (`torch.set_num_threads` counts here too) and on any instruction set. Values are float32 or float64,
-the same in all arguments of a call; offsets, positions and keys are int64, vertex ids and row
-numbers int32. Tensors are contiguous, and an output overlaps no input unless stated.
+the same in all arguments of a call; where stated, rows may be stored as bfloat16 and are computed
+with as float32. Offsets, positions and keys are int64, vertex ids and row numbers int32. Tensors
+are contiguous, and an output overlaps no input unless stated.
 
 Indices are not checked: an index out of range reads or writes foreign memory. Whoever loads a
 graph checks it, once.
@@ -20,6 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from distgnn.arrays import COMPUTED as _COMPUTED
+from distgnn.arrays import STORED as _STORED
+from distgnn.arrays import array as _array
+from distgnn.arrays import float_type as _float_type
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -33,37 +39,47 @@ except ImportError as error:
     )
     raise ImportError(_message) from error
 
-_FLOATS = (torch.float32, torch.float64)
 
+class Plan:
+    """The order in which kernels walk one graph, made once.
 
-def _array(name: str, tensor: Tensor, dtype: torch.dtype, num_dims: int) -> Any:
-    """Return the tensor as a numpy view after checking what the kernels rely on."""
-    if tensor.device.type != "cpu":
-        message = f"{name} must be on the CPU, got device {tensor.device}; call {name}.cpu()"
-        raise ValueError(message)
-    if tensor.dtype != dtype:
-        message = f"{name} must be {dtype}, got {tensor.dtype}; call {name}.to({dtype})"
-        raise TypeError(message)
-    if tensor.dim() != num_dims:
-        message = f"{name} must have {num_dims} dimensions, got shape {tuple(tensor.shape)}"
-        raise ValueError(message)
-    if not tensor.is_contiguous():
-        message = f"{name} must be contiguous, got strides {tensor.stride()}; call .contiguous()"
-        raise ValueError(message)
-    if tensor.requires_grad and torch.is_grad_enabled():
-        message = (
-            f"{name} requires a gradient, which kernels do not track; use the differentiable "
-            f"operations of distgnn.ops, or pass {name}.detach()"
+    It brings rows that share sources together in time, gives threads equal numbers of edges, and
+    divides the columns of very long rows among them. Edges keep their order within a row, so a
+    plan changes the time of a kernel and no bit of its result. Making one takes the time of a few
+    aggregations on one thread, and its copy of the indices 4 bytes an edge.
+
+    Args:
+        indptr: (num_rows + 1,) int64. As for the kernels that are given the plan.
+        indices: (num_edges,) int32.
+        num_sources: Rows of the matrix that is read. If there are as many rows as sources, they
+            are taken for the same vertices, and clusters of them are looked for.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, an index is num_sources or more, or a tensor is not
+            contiguous or not on the CPU.
+
+    References:
+        Raghavan et al., "Near linear time algorithm to detect community structures in large-scale
+        networks", 2007.
+    """
+
+    def __init__(self, indptr: Tensor, indices: Tensor, *, num_sources: int) -> None:
+        self.handle: Any = _kernels.make_plan(
+            _array("indptr", indptr, torch.int64, 1),
+            _array("indices", indices, torch.int32, 1),
+            num_sources=num_sources,
         )
-        raise ValueError(message)
-    return tensor.detach().numpy()
+
+    def describe(self) -> dict[str, float]:
+        """Return what was decided, and the sources read per edge of a stretch before and after."""
+        names = ("is_clustered", "is_cut", "num_tasks", "num_long")
+        reuse = ("sources_per_edge", "planned_sources_per_edge")
+        return {name: getattr(self.handle, name) for name in (*names, *reuse)}
 
 
-def _float_type(name: str, tensor: Tensor) -> torch.dtype:
-    if tensor.dtype not in _FLOATS:
-        message = f"{name} must be torch.float32 or torch.float64, got {tensor.dtype}"
-        raise TypeError(message)
-    return tensor.dtype
+def _handle(plan: Plan | None) -> Any:
+    return None if plan is None else plan.handle
 
 
 def spmm_sum(
@@ -74,31 +90,66 @@ def spmm_sum(
     out: Tensor,
     *,
     accumulate: bool,
+    row_factor: Tensor | None = None,
+    plan: Plan | None = None,
 ) -> None:
     """Sum the source rows of every destination row.
 
-    out[v] = sum over k in row v of weight[k] * x[indices[k]], in the order of k.
+    out[v] = row_factor[v] * sum over k in row v of weight[k] * x[indices[k]], in the order of k.
 
     Args:
         indptr: (num_rows + 1,) int64. Where each row of the graph starts in `indices`.
         indices: (num_edges,) int32. Rows of x.
         weight: (num_edges,), or None for ones.
-        x: (num_sources, width).
-        out: (num_rows, width). Written.
+        x: (num_sources, width). May be bfloat16.
+        out: (num_rows, width). Written. float32 or bfloat16 if x is bfloat16.
         accumulate: Start the sums from the values in `out` instead of zero.
+        row_factor: (num_rows,), or None for ones. A mean has 1 / degree here.
+        plan: Of this graph.
 
     Raises:
         TypeError: If a dtype is not the documented one.
         ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
     """
-    dtype = _float_type("x", x)
+    stored = _float_type("x", x, _STORED)
+    dtype = _COMPUTED.get(stored, stored)
+    out_dtype = torch.bfloat16 if stored == out.dtype == torch.bfloat16 else dtype
     _kernels.spmm_sum(
         _array("indptr", indptr, torch.int64, 1),
         _array("indices", indices, torch.int32, 1),
         None if weight is None else _array("weight", weight, dtype, 1),
-        _array("x", x, dtype, 2),
-        _array("out", out, dtype, 2),
+        _array("x", x, stored, 2),
+        _array("out", out, out_dtype, 2),
         accumulate=accumulate,
+        row_factor=None if row_factor is None else _array("row_factor", row_factor, dtype, 1),
+        plan=_handle(plan),
+    )
+
+
+def gather_roof(
+    indptr: Tensor, indices: Tensor, x: Tensor, out: Tensor, *, plan: Plan | None = None
+) -> None:
+    """Read the source row of every edge as `spmm_sum` does, and hardly do anything with it.
+
+    Its time is what a sum over the same graph cannot go below.
+
+    Args:
+        indptr: (num_rows + 1,) int64.
+        indices: (num_edges,) int32. Rows of x.
+        x: (num_sources, width) float32, at least 16 wide.
+        out: (num_rows, 16) float32. Some rows are added to, so that nothing is optimised away.
+        plan: Of this graph.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    _kernels.gather_roof(
+        _array("indptr", indptr, torch.int64, 1),
+        _array("indices", indices, torch.int32, 1),
+        _array("x", x, torch.float32, 2),
+        _array("out", out, torch.float32, 2),
+        plan=_handle(plan),
     )
 
 
@@ -197,7 +248,7 @@ def gather_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
     """Copy rows into a buffer: out[k] = x[rows[k]].
 
     Args:
-        x: (num_rows, width).
+        x: (num_rows, width). May be bfloat16.
         rows: (num_gathered,) int32.
         out: (num_gathered, width). Written.
 
@@ -205,7 +256,7 @@ def gather_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
         TypeError: If a dtype is not the documented one.
         ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
     """
-    dtype = _float_type("x", x)
+    dtype = _float_type("x", x, _STORED)
     _kernels.gather_rows(
         _array("x", x, dtype, 2), _array("rows", rows, torch.int32, 1), _array("out", out, dtype, 2)
     )
@@ -215,17 +266,19 @@ def scatter_add_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
     """Add the rows of a buffer where they belong: out[rows[k]] += x[k], in the order of k.
 
     Args:
-        x: (num_gathered, width).
+        x: (num_gathered, width). May be bfloat16.
         rows: (num_gathered,) int32. May repeat.
-        out: (num_rows, width). Added to.
+        out: (num_rows, width). Added to; float32 if x is bfloat16.
 
     Raises:
         TypeError: If a dtype is not the documented one.
         ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
     """
-    dtype = _float_type("x", x)
+    stored = _float_type("x", x, _STORED)
     _kernels.scatter_add_rows(
-        _array("x", x, dtype, 2), _array("rows", rows, torch.int32, 1), _array("out", out, dtype, 2)
+        _array("x", x, stored, 2),
+        _array("rows", rows, torch.int32, 1),
+        _array("out", out, _COMPUTED.get(stored, stored), 2),
     )
 
 

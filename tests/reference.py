@@ -137,3 +137,33 @@ def dropout(
         if dropout_hash(seed, int(row_key[i]), j) >= int(probability * 2**32):
             out[i, j] = x[i, j] * scale
     return out
+
+
+def spmm_extreme(graph: Csr, x: NDArray[Any], *, is_max: bool) -> tuple[NDArray[Any], Any]:
+    """Value and source row of the winner; the first of equal ones, a NaN before any number."""
+    shape = (graph.indptr.size - 1, x.shape[1])
+    value, source = np.zeros(shape, x.dtype), np.full(shape, -1, np.int32)
+    for row, column in np.ndindex(shape):
+        for k in range(graph.indptr[row], graph.indptr[row + 1]):
+            new, old = x[graph.indices[k], column], value[row, column]
+            is_better = np.isnan(new) or (new > old if is_max else new < old)
+            if source[row, column] < 0 or (is_better and not np.isnan(old)):
+                value[row, column], source[row, column] = new, graph.indices[k]
+    return value, source
+
+
+def spmm_extreme_backward(
+    source: NDArray[Any], grad: NDArray[Any], start: NDArray[Any]
+) -> NDArray[Any]:
+    out = start.copy()
+    for row, column in np.ndindex(grad.shape):
+        if source[row, column] >= 0:
+            out[source[row, column], column] += grad[row, column]
+    return out
+
+
+def round_to_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The nearest value with 8 significant bits, ties to even; finite numbers only."""
+    bits = x.view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16
+    return rounded.astype(np.uint32).view(np.float32)

@@ -1,13 +1,16 @@
 // Prints a checksum of the output bits of every kernel on one input, a line each. The test compiles
-// it once per instruction set and compares the lines.
+// it once per instruction set and compares the lines; `make sanitize` runs it under sanitizers.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <vector>
 
 #include "dropout.h"
+#include "plan.h"
+#include "roof.h"
 #include "rows.h"
 #include "spmm.h"
+#include "spmm_extreme.h"
 
 namespace {
 
@@ -47,10 +50,25 @@ void run(int64_t width) {
   std::vector<int64_t> arg(out.size()), arg_key(out.size());
   const distgnn::CsrView graph{indptr.data(), indices.data(), kRows};
 
-  distgnn::spmm_sum<T>(graph, nullptr, x.data(), width, false, out.data());
+  const distgnn::PlanView no_plan;
+  const distgnn::SumFactors<T> ones{nullptr, nullptr}, weights{weight.data(), weight.data()};
+  distgnn::spmm_sum(graph, no_plan, ones, x.data(), width, false, out.data());
   print("sum", width, out);
-  distgnn::spmm_sum(graph, weight.data(), x.data(), width, true, out.data());
+  distgnn::spmm_sum(graph, no_plan, weights, x.data(), width, true, out.data());
   print("weighted", width, out);
+  std::vector<int32_t> source(out.size());
+  const distgnn::Plan made = distgnn::make_plan(graph, kRows);
+  const distgnn::PlanView plan = distgnn::view_of(made);
+  for (const bool is_max : {true, false}) {
+    distgnn::spmm_extreme(graph, plan, x.data(), kRows, width, is_max, out.data(), source.data());
+    print("extreme", width, out);
+    print("source", width, source);
+  }
+  distgnn::spmm_extreme_backward(graph, plan, source.data(), x.data(), kRows, width, false,
+                                 out.data());
+  print("extreme_backward", width, out);
+  distgnn::spmm_sum(graph, plan, weights, x.data(), width, false, out.data());
+  print("planned", width, out);
   const distgnn::MaxState<T> state{out.data(), arg.data(), arg_key.data()};
   distgnn::spmm_max(graph, key.data(), x.data(), width, 0, false, state);
   distgnn::spmm_max(graph, key.data(), x.data(), width, kEdges, true, state);
@@ -70,11 +88,50 @@ void run(int64_t width) {
   print("dropout_values", width, weight);
 }
 
+// Rows stored in two bytes, and the graphs that plans cut and set apart: many edges a row, and one
+// row with half of all edges.
+void run_stored(int64_t width) {
+  constexpr int64_t kManyRows = 9000, kDegree = 24;
+  std::vector<int64_t> indptr(kManyRows + 1);
+  for (int64_t i = 1; i <= kManyRows; ++i) {
+    indptr[i] = indptr[i - 1] + (i == 5 ? kManyRows * kDegree : kDegree);
+  }
+  std::vector<int32_t> indices(indptr[kManyRows]);
+  for (int64_t row = 0; row < kManyRows; ++row) {
+    const int64_t degree = indptr[row + 1] - indptr[row];
+    for (int64_t k = 0; k < degree; ++k) {
+      indices[indptr[row] + k] = static_cast<int32_t>(k * kManyRows / degree);
+    }
+  }
+  const distgnn::CsrView graph{indptr.data(), indices.data(), kManyRows};
+  const distgnn::Plan made = distgnn::make_plan(graph, kManyRows);
+  const distgnn::PlanView plan = distgnn::view_of(made);
+  const distgnn::SumFactors<float> ones{nullptr, nullptr};
+  std::vector<float> x(kManyRows * width), out(kManyRows * width), roof(kManyRows * 16);
+  std::vector<distgnn::Bf16> half(x.size()), half_out(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(next_random() % 1000) / 7;
+    distgnn::store(x[i], &half[i]);
+  }
+  distgnn::spmm_sum(graph, plan, ones, x.data(), width, false, out.data());
+  print("hub", width, out);
+  distgnn::spmm_sum(graph, plan, ones, half.data(), width, false, out.data());
+  print("half", width, out);
+  distgnn::spmm_sum(graph, plan, ones, half.data(), width, false, half_out.data());
+  print("half_out", width, half_out);
+  distgnn::scatter_add_rows(half.data(), width, indices.data(), kManyRows, out.data());
+  print("half_scatter", width, out);
+  distgnn::gather_rows(half.data(), width, indices.data(), kManyRows, half_out.data());
+  print("half_gather", width, half_out);
+  if (width >= 16) distgnn::gather_roof(graph, plan, x.data(), width, roof.data());
+}
+
 }  // namespace
 
 int main() {
   for (const int64_t width : {1, 7, 16, 33, 100}) {
     run<float>(width);
     run<double>(width);
+    run_stored(width);
   }
 }

@@ -1,0 +1,48 @@
+// Plans: what is derived from a graph once, so that every aggregation over it is faster.
+//
+// A kernel waits for source rows, so a plan brings rows that share sources together in time:
+// - order: rows are walked cluster by cluster, where that lowers the number of different sources
+//   per stretch of edges; clusters come from size-constrained label propagation;
+// - blocks: rows with many edges are cut by blocks of sources, so that a block stays in cache while
+//   a group of rows reads it;
+// - tasks hold equal numbers of edges instead of rows; a row longer than several tasks is set
+//   apart, and its columns are divided among threads.
+// The vertices keep their ids and the edges of a row their order: results have the same bits.
+//
+// Planning allocates, takes the time of a few aggregations, and runs on one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule.h"
+
+namespace distgnn {
+
+struct Plan {
+  // As in PlanView. All but task are empty if the rows are best walked as they are numbered.
+  std::vector<std::int32_t> row;
+  std::vector<std::uint8_t> ends;
+  std::vector<std::int64_t> begin;
+  std::vector<std::int64_t> edge;
+  std::vector<std::int32_t> indices;
+  std::vector<std::int64_t> task;
+  std::int64_t num_long = 0;
+  std::int64_t num_rows = 0;  // of the graph, as num_edges
+  std::int64_t num_edges = 0;
+  bool is_clustered = false;
+  bool is_cut = false;
+  // Different sources per edge in a stretch of edges, before and after: how often a source row
+  // comes from beyond the caches.
+  double sources_per_edge = 0;
+  double planned_sources_per_edge = 0;
+};
+
+// The plan as a kernel sees it.
+PlanView view_of(const Plan& plan);
+
+// Plans the walk over a graph. Rows are clustered only if rows and sources are the same vertices,
+// which is taken from their number.
+Plan make_plan(const CsrView& graph, std::int64_t num_sources);
+
+}  // namespace distgnn

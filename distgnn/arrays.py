@@ -1,0 +1,75 @@
+"""Tensors as the compiled kernels take them: checked numpy views."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FLOATS = (torch.float32, torch.float64)
+STORED = (*FLOATS, torch.bfloat16)
+COMPUTED = {torch.bfloat16: torch.float32}
+"""What is computed with where it is not what is stored."""
+
+
+def array(name: str, tensor: Tensor, dtype: torch.dtype, num_dims: int) -> Any:
+    """View a tensor as the kernels take it, after checking what they rely on.
+
+    Args:
+        name: Of the argument, for messages.
+        tensor: Any tensor.
+        dtype: It must have.
+        num_dims: It must have.
+
+    Returns:
+        A numpy view; the bits of bfloat16 values as int16.
+
+    Raises:
+        TypeError: If the dtype is another one.
+        ValueError: If the tensor has another number of dimensions, is not contiguous or not on the
+            CPU, or requires a gradient where autograd is on.
+    """
+    if tensor.device.type != "cpu":
+        message = f"{name} must be on the CPU, got device {tensor.device}; call {name}.cpu()"
+        raise ValueError(message)
+    if tensor.dtype != dtype:
+        message = f"{name} must be {dtype}, got {tensor.dtype}; call {name}.to({dtype})"
+        raise TypeError(message)
+    if tensor.dim() != num_dims:
+        message = f"{name} must have {num_dims} dimensions, got shape {tuple(tensor.shape)}"
+        raise ValueError(message)
+    if not tensor.is_contiguous():
+        message = f"{name} must be contiguous, got strides {tensor.stride()}; call .contiguous()"
+        raise ValueError(message)
+    if tensor.requires_grad and torch.is_grad_enabled():
+        message = (
+            f"{name} requires a gradient, which kernels do not track; use the differentiable "
+            f"operations of distgnn.ops, or pass {name}.detach()"
+        )
+        raise ValueError(message)
+    tensor = tensor.detach()
+    # numpy has no bfloat16; the kernels take its bits as int16.
+    return (tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy()
+
+
+def float_type(name: str, tensor: Tensor, allowed: tuple[torch.dtype, ...] = FLOATS) -> torch.dtype:
+    """Return the dtype of a tensor of values.
+
+    Args:
+        name: Of the argument, for messages.
+        tensor: Any tensor.
+        allowed: Its possible dtypes.
+
+    Returns:
+        The one it has.
+
+    Raises:
+        TypeError: If it has another one.
+    """
+    if tensor.dtype not in allowed:
+        names = " or ".join(str(dtype) for dtype in allowed)
+        raise TypeError(f"{name} must be {names}, got {tensor.dtype}")
+    return tensor.dtype

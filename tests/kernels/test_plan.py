@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+import torch
+
+from distgnn import extreme, kernels
+
+WIDTHS = [1, 3, 7, 16, 33, 100, 602]
+
+
+def planted(num_clusters, size, degree, *, seed):
+    """Communities under shuffled ids: what a plan should find."""
+    rng = np.random.default_rng(seed)
+    num_rows = num_clusters * size
+    rows = np.repeat(np.arange(num_rows), degree)
+    inside = rows // size * size + rng.integers(0, size, rows.size)
+    anywhere = rng.integers(0, num_rows, rows.size)
+    sources = np.where(rng.random(rows.size) < 0.9, inside, anywhere)
+    new_id = rng.permutation(num_rows)
+    return reference.csr_of(new_id[sources], new_id[rows], num_rows)
+
+
+def dense_graph():
+    """Enough edges per row that the plan cuts rows, and a row without any."""
+    rng = np.random.default_rng(1)
+    rows = np.repeat(np.arange(4999), 40)
+    return reference.csr_of(rng.integers(0, 5000, rows.size), rows, 5000)
+
+
+def hub_graph():
+    """Row 7 has half of all edges."""
+    rng = np.random.default_rng(2)
+    rows = np.concatenate([np.full(60_000, 7), rng.integers(0, 900, 60_000)])
+    return reference.csr_of(rng.integers(0, 1000, rows.size), rows, 1000)
+
+
+GRAPHS = {
+    "clustered": lambda: planted(300, 100, 6, seed=3),
+    "cut": dense_graph,
+    "hub": hub_graph,
+    "random": lambda: reference.random_csr(300, 300, 2000, seed=4),
+    "no edges": lambda: reference.random_csr(5, 5, 0, seed=5),
+    "no rows": lambda: reference.csr_of(np.empty(0, np.int64), np.empty(0, np.int64), 0),
+}
+FOUND = {
+    "clustered": {"is_clustered": True, "is_cut": False, "num_long": 0},
+    "cut": {"is_clustered": False, "is_cut": True, "num_long": 0},
+    "hub": {"is_cut": False, "num_long": 1},
+    "random": {"is_clustered": False, "is_cut": False, "num_long": 0},
+}
+
+
+def tensors(graph):
+    return torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices)
+
+
+def plan_of(graph):
+    return kernels.Plan(*tensors(graph), num_sources=graph.indptr.size - 1)
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_a_plan_finds_what_the_graph_has(case):
+    found = plan_of(GRAPHS[case]()).describe()
+    assert {name: found[name] for name in FOUND[case]} == FOUND[case]
+
+
+def test_clusters_lower_the_number_of_sources_per_stretch():
+    found = plan_of(planted(200, 400, 20, seed=6)).describe()
+    assert found["planned_sources_per_edge"] < 0.5 * found["sources_per_edge"]
+
+
+def test_a_plan_is_the_same_every_time():
+    graph = planted(300, 100, 6, seed=3)
+    assert plan_of(graph).describe() == plan_of(graph).describe()
+
+
+@pytest.mark.parametrize("case", GRAPHS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_planned_sum_has_the_bits_of_an_unplanned_one(case, dtype, num_threads):
+    graph = GRAPHS[case]()
+    plan, num_rows = plan_of(graph), graph.indptr.size - 1
+    generator = torch.Generator().manual_seed(7)
+    weight = torch.randn(graph.indices.size, generator=generator, dtype=dtype)
+    factor = torch.randn(num_rows, generator=generator, dtype=dtype)
+    for width in WIDTHS if num_rows < 2000 else [7, 33]:
+        x = torch.randn(num_rows, width, generator=generator, dtype=dtype)
+        start = torch.randn(num_rows, width, generator=generator, dtype=dtype)
+        for edge, row, accumulate in (
+            (None, None, False),
+            (weight, None, True),
+            (None, factor, False),
+        ):
+            plain, planned = start.clone(), start.clone()
+            for out, chosen in ((plain, None), (planned, plan)):
+                kernels.spmm_sum(
+                    *tensors(graph),
+                    edge,
+                    x,
+                    out,
+                    accumulate=accumulate,
+                    row_factor=row,
+                    plan=chosen,
+                )
+            assert torch.equal(plain, planned), (width, accumulate)
+
+
+@pytest.mark.parametrize("case", GRAPHS)
+@pytest.mark.parametrize("is_max", [True, False])
+def test_a_planned_extreme_has_the_bits_of_an_unplanned_one(case, is_max, num_threads):
+    graph = GRAPHS[case]()
+    plan, num_rows = plan_of(graph), graph.indptr.size - 1
+    for width in WIDTHS if num_rows < 2000 else [7, 33]:
+        x = torch.randn(num_rows, width, generator=torch.Generator().manual_seed(8))
+        states = []
+        for chosen in (None, plan):
+            out, source = torch.empty_like(x), torch.empty(x.shape, dtype=torch.int32)
+            extreme.spmm_extreme(*tensors(graph), x, out, source=source, is_max=is_max, plan=chosen)
+            states.append((out, source))
+        assert torch.equal(states[0][0], states[1][0])
+        assert torch.equal(states[0][1], states[1][1])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_hub_row_with_half_of_all_edges_has_the_sum_of_the_reference(width, num_threads):
+    graph = hub_graph()
+    x = np.random.default_rng(9).standard_normal((1000, width)).astype(np.float32)
+    out = torch.empty(1000, width)
+    kernels.spmm_sum(
+        *tensors(graph), None, torch.from_numpy(x), out, accumulate=False, plan=plan_of(graph)
+    )
+    hub = x[graph.indices[graph.indptr[7] : graph.indptr[8]]]
+    np.testing.assert_array_equal(out[7].numpy(), np.add.accumulate(hub, axis=0)[-1])
+
+
+def test_a_plan_of_fewer_rows_than_sources_only_divides_the_work():
+    graph = reference.random_csr(30, 500, 900, seed=10)
+    plan = kernels.Plan(*tensors(graph), num_sources=500)
+    assert not plan.describe()["is_clustered"]
+    x = torch.randn(500, 20, generator=torch.Generator().manual_seed(11))
+    plain, planned = torch.empty(30, 20), torch.empty(30, 20)
+    kernels.spmm_sum(*tensors(graph), None, x, plain, accumulate=False)
+    kernels.spmm_sum(*tensors(graph), None, x, planned, accumulate=False, plan=plan)
+    assert torch.equal(plain, planned)
+
+
+def test_a_plan_of_another_graph_is_refused():
+    graph, other = GRAPHS["random"](), reference.random_csr(300, 300, 1999, seed=4)
+    out = torch.empty(300, 4)
+    with pytest.raises(ValueError, match="is of another graph: edges, got 1999, expected 2000"):
+        kernels.spmm_sum(
+            *tensors(graph), None, out, out.clone(), accumulate=False, plan=plan_of(other)
+        )
+    smaller = reference.random_csr(299, 299, 2000, seed=4)
+    with pytest.raises(ValueError, match="is of another graph: rows, got 299, expected 300"):
+        kernels.spmm_sum(
+            *tensors(graph), None, out, out.clone(), accumulate=False, plan=plan_of(smaller)
+        )
+
+
+def test_a_plan_refuses_an_index_beyond_the_sources():
+    indptr, indices = torch.tensor([0, 1]), torch.tensor([3], dtype=torch.int32)
+    with pytest.raises(ValueError, match="indices must be below num_sources, got 3, expected less"):
+        kernels.Plan(indptr, indices, num_sources=3)
+
+
+def test_the_roof_reads_every_row_once_per_edge():
+    graph = GRAPHS["random"]()
+    x, out = torch.ones(300, 40), torch.zeros(300, 16)
+    kernels.gather_roof(*tensors(graph), x, out, plan=plan_of(graph))
+    # 40 columns are three vectors of 16, the last of which overlaps its neighbour.
+    assert out.sum().item() == 2000 * 48
+
+
+def test_the_roof_refuses_arrays_that_do_not_fit():
+    graph = tensors(GRAPHS["random"]())
+    with pytest.raises(ValueError, match="the width must be at least 16"):
+        kernels.gather_roof(*graph, torch.ones(300, 4), torch.zeros(300, 16))
+    with pytest.raises(ValueError, match="out has the wrong width, got 4, expected 16"):
+        kernels.gather_roof(*graph, torch.ones(300, 16), torch.zeros(300, 4))
+    with pytest.raises(ValueError, match="out has the wrong number of rows, got 2, expected 300"):
+        kernels.gather_roof(*graph, torch.ones(300, 16), torch.zeros(2, 16))
+    with pytest.raises(ValueError, match="the edges read from no rows"):
+        kernels.gather_roof(*graph, torch.ones(0, 16), torch.zeros(300, 16))
