@@ -1,4 +1,4 @@
-# make quickstart | install | test | lint | clean      PYTHON=python3.12 chooses the interpreter
+# make quickstart | install | test | lint | bench | sanitize | clean      PYTHON=python3.12 chooses the interpreter
 #
 # Needs Python >= 3.10 and a C++ compiler; everything else is installed into .venv.
 
@@ -11,7 +11,7 @@ KERNEL_SOURCES := CMakeLists.txt $(wildcard csrc/*)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: quickstart install test lint clean
+.PHONY: quickstart install test lint bench sanitize clean
 
 quickstart: install
 	bash examples/quickstart.sh
@@ -31,6 +31,18 @@ lint: $(VENV)/.installed-dev
 	  $(CURDIR)/datasets $(CURDIR)/$$(ls -d $(VENV)/lib*/python3*/site-packages/distgnn/_kernels.pyi | head -n 1) \
 	  build/typing/distgnn/
 	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn --config-file $(CURDIR)/pyproject.toml
+
+# Sums at every shape beside the peers that are installed in .venv (pip install dgl==1.1.3, ...).
+bench: $(VENV)/.installed
+	$(BIN)/distgnn bench kernels --out examples/bench/kernels.json
+
+# The kernels under the address and undefined-behaviour sanitizers, without Python.
+sanitize:
+	mkdir -p build
+	$(CXX) -std=c++17 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+	  -ffp-contract=off -fopenmp -DDISTGNN_PER_ISA= -march=native -Icsrc \
+	  tests/kernels/all_bits.cpp $(filter-out csrc/bind%,$(wildcard csrc/*.cpp)) -o build/all_bits
+	OMP_NUM_THREADS=2 build/all_bits > build/all_bits.txt
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Benchmarks: our kernels beside those of every peer that is installed."""

@@ -1,0 +1,260 @@
+"""Whole training epochs beside those of the peers: the same graph, weights, loss and optimizer."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from distgnn.bench import peers
+from distgnn.bench.shapes import make
+from distgnn.datasets import Graph, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor, nn
+
+    from distgnn.bench.shapes import Shape
+    from distgnn.nn.models import GNN
+    from distgnn.train.trainer import Trainer
+
+PEERS = ("dgl", "pyg")
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What a twin's original has on its vertices.
+
+    Attributes:
+        num_features: Columns.
+        num_classes: Classes.
+        train_fraction: Share of training vertices.
+    """
+
+    num_features: int
+    num_classes: int
+    train_fraction: float
+
+
+_DATA = {
+    "reddit": _Data(602, 41, 0.66),
+    "products": _Data(100, 47, 0.08),
+    "arxiv": _Data(128, 40, 0.54),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochPlan:
+    """What is trained.
+
+    Attributes:
+        shape: A twin.
+        order: Of its vertices.
+        scale: Of the twin.
+        model: gcn or sage (mean).
+        layers: Convolutions.
+        hidden: Columns between them.
+        dropout: Between layers; losses are compared without it only.
+        threads: Of every contestant.
+        peers: Of `PEERS`.
+        rounds: Timed epochs of each contestant.
+        seed: Of the graph and the weights.
+    """
+
+    shape: str
+    order: str
+    scale: float
+    model: str
+    layers: int
+    hidden: int
+    dropout: float
+    threads: int
+    peers: Sequence[str]
+    rounds: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Check the peers."""
+        for peer in self.peers:
+            if peer not in PEERS:
+                raise InputError(f"a peer must be one of {', '.join(PEERS)}, got '{peer}'")
+
+
+class PeerModule(Protocol):
+    """What an adapter file of a peer's models offers."""
+
+    def build(self, graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+        """Build the peer's model with the same weights.
+
+        Args:
+            graph: Symmetric, with dense features.
+            model: Ours; its weights are copied.
+
+        Returns:
+            The module, and a function from features to scores of all vertices.
+        """
+
+
+def twin_graph(plan: EpochPlan) -> Graph:
+    """Put features, labels and masks on a twin.
+
+    Args:
+        plan: Names the twin.
+
+    Returns:
+        The graph; its labels can be learnt from the features.
+    """
+    shape = make(plan.shape, scale=plan.scale, order=plan.order, seed=plan.seed)
+    return _with_data(shape, _DATA[plan.shape], plan.seed)
+
+
+def _with_data(shape: Shape, data: _Data, seed: int) -> Graph:
+    rng = np.random.default_rng(seed + 1)
+    num_vertices = shape.num_vertices
+    labels = rng.integers(0, data.num_classes, num_vertices)
+    centres = rng.normal(size=(data.num_classes, data.num_features)).astype(np.float32)
+    features = centres[labels]
+    features += rng.normal(size=features.shape).astype(np.float32)
+    draw = rng.random(num_vertices)
+    half = (1 + data.train_fraction) / 2
+    return Graph(
+        name=f"{shape.name}-{shape.order}",
+        num_vertices=num_vertices,
+        src=shape.indices.astype(np.int64),
+        dst=np.repeat(np.arange(num_vertices), np.diff(shape.indptr)),
+        features=features,
+        labels=labels,
+        train_mask=(draw < data.train_fraction)[None],
+        val_mask=((draw >= data.train_fraction) & (draw < half))[None],
+        test_mask=(draw >= half)[None],
+    )
+
+
+def _our_trainer(graph: Graph, plan: EpochPlan) -> Trainer:
+    from distgnn.comm.single import SingleGroup
+    from distgnn.nn.models import ModelConfig
+    from distgnn.partition.store import whole_part
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.trainer import Task, Trainer
+
+    model = ModelConfig(
+        model="gcn" if plan.model == "gcn" else "sage",
+        layers=plan.layers,
+        hidden=plan.hidden,
+        dropout=plan.dropout,
+    )
+    config = TrainConfig(model=model, seed=plan.seed)
+    task = Task(graph.name, graph.num_features, graph.num_classes)
+    return Trainer(config, task, whole_part(graph), SingleGroup())
+
+
+def _peer_step(name: str, graph: Graph, trainer: Trainer, plan: EpochPlan) -> Callable[[], float]:
+    if name not in peers.installed():
+        raise InputError(f"peer '{name}' is not installed; leave it out of --peers")
+    adapter: PeerModule = importlib.import_module(f"distgnn.bench.peers.{name}_model")
+    module, scores_of = adapter.build(graph, trainer.model)
+    config = trainer.config
+    optimizer = torch.optim.Adam(
+        module.parameters(), lr=config.lr, weight_decay=config.weight_decay
+    )
+    features = torch.from_numpy(np.asarray(graph.features))
+    assert graph.labels is not None, "a twin has labels"
+    assert graph.train_mask is not None, "a twin has masks"
+    rows = torch.from_numpy(np.flatnonzero(graph.train_mask[0]))
+    labels = torch.from_numpy(graph.labels.astype(np.int64))[rows]
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(scores_of(features)[rows], labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return float(loss.detach())
+
+    module.train()
+    return step
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochResult:
+    """Times and losses of all contestants, ours first.
+
+    Attributes:
+        plan: What was trained.
+        num_vertices: Of the graph.
+        num_edges: Directed edges.
+        names: Contestants.
+        seconds: Of each epoch, by contestant.
+        losses: Of each epoch, by contestant, the untimed first one included.
+        savings: Exact savings of ours.
+        phases: Seconds of one epoch of ours, by phase.
+    """
+
+    plan: EpochPlan
+    num_vertices: int
+    num_edges: int
+    names: list[str]
+    seconds: list[list[float]]
+    losses: list[list[float]]
+    savings: tuple[str, ...]
+    phases: dict[str, float]
+
+    def median_s(self, index: int) -> float:
+        """Median epoch of a contestant."""
+        return float(np.median(self.seconds[index]))
+
+    def loss_difference(self, index: int) -> float:
+        """Largest relative difference of a contestant's losses from ours."""
+        ours, theirs = np.array(self.losses[0]), np.array(self.losses[index])
+        return float(np.max(np.abs(theirs - ours) / np.abs(ours)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Turn into plain JSON values."""
+        return asdict(self)
+
+
+def measure_epochs(plan: EpochPlan) -> EpochResult:
+    """Train with each contestant in turn, epoch by epoch.
+
+    Args:
+        plan: What to train.
+
+    Returns:
+        The measurements.
+
+    Raises:
+        InputError: If a peer is unknown or not installed.
+    """
+    torch.set_num_threads(plan.threads)
+    graph = twin_graph(plan)
+    trainer = _our_trainer(graph, plan)
+    names = ["distgnn", *plan.peers]
+    steps: list[Callable[[], float]] = [trainer.train_epoch]
+    steps += [_peer_step(name, graph, trainer, plan) for name in plan.peers]
+    # The first epoch builds plans, formats and buffers and is not timed.
+    losses = [[step()] for step in steps]
+    seconds: list[list[float]] = [[] for _ in steps]
+    trainer.graph.exchange.clock.take()
+    for _ in range(plan.rounds):
+        for index, step in enumerate(steps):
+            start = time.perf_counter()
+            losses[index].append(step())
+            seconds[index].append(time.perf_counter() - start)
+    phases = {
+        phase: total / plan.rounds for phase, total in trainer.graph.exchange.clock.take().items()
+    }
+    return EpochResult(
+        plan=plan,
+        num_vertices=graph.num_vertices,
+        num_edges=graph.num_edges,
+        names=names,
+        seconds=seconds,
+        losses=losses,
+        savings=trainer.graphs.savings,
+        phases=phases,
+    )

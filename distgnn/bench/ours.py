@@ -1,0 +1,143 @@
+"""Our kernels as a contestant: outputs and plans made once, as in a training."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from distgnn import kernels
+from distgnn.extreme import spmm_extreme, spmm_extreme_backward
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from distgnn.bench.cases import Case, Inputs
+
+
+class Ours:
+    """Our kernels, holding a graph.
+
+    Args:
+        inputs: The graph.
+        is_planned: Make plans for both directions.
+    """
+
+    def __init__(self, inputs: Inputs, *, is_planned: bool = True) -> None:
+        self.inputs = inputs
+        start = time.perf_counter()
+        # The graph is symmetric: one plan serves both directions.
+        self.plan = (
+            kernels.Plan(inputs.indptr, inputs.indices, num_sources=inputs.num_vertices)
+            if is_planned
+            else None
+        )
+        self.plan_s = time.perf_counter() - start
+        self.t_weight = inputs.weight[inputs.t_edge]
+        self.t_mean_weight = inputs.mean_weight[inputs.t_edge]
+
+    def job(self, case: Case, x: Tensor, grad: Tensor) -> Callable[[], Tensor]:
+        """See `distgnn.bench.cases.Runner`."""
+        if case.operation == "max":
+            return self._max_job(case, x, grad)
+        is_forward = case.direction == "forward"
+        weight = None
+        if case.operation == "weighted":
+            weight = self.inputs.weight if is_forward else self.t_weight
+        elif case.operation == "mean" and not is_forward:
+            weight = self.t_mean_weight
+        row_factor = None
+        if case.operation == "mean" and is_forward:
+            row_factor = self.inputs.inverse_degree
+        source, out = x if is_forward else grad, torch.empty_like(x)
+
+        def run() -> Tensor:
+            kernels.spmm_sum(
+                self.inputs.indptr,
+                self.inputs.indices,
+                weight,
+                source,
+                out,
+                accumulate=False,
+                row_factor=row_factor,
+                plan=self.plan,
+            )
+            return out
+
+        return run
+
+    def half_job(self, x: Tensor) -> Callable[[], Tensor]:
+        """Make the sum over rows stored as bfloat16.
+
+        It is written as bfloat16 too, unless the plan cuts rows: then float32, as a sum that is
+        rounded between its pieces would not be the same with every plan.
+
+        Args:
+            x: (num_vertices, width) float32.
+
+        Returns:
+            A function that computes it.
+        """
+        is_cut = self.plan is not None and bool(self.plan.describe()["is_cut"])
+        half = x.bfloat16()
+        out = torch.empty_like(x if is_cut else half)
+        graph = (self.inputs.indptr, self.inputs.indices)
+
+        def run() -> Tensor:
+            kernels.spmm_sum(*graph, None, half, out, accumulate=False, plan=self.plan)
+            return out
+
+        return run
+
+    def roof_job(self, x: Tensor) -> Callable[[], Tensor]:
+        """Make a gather of the very row sequence of the sum, with the same prefetching.
+
+        Args:
+            x: (num_vertices, width) float32.
+
+        Returns:
+            A function that reads the rows.
+        """
+        out = torch.zeros(self.inputs.num_vertices, 16)
+        graph = (self.inputs.indptr, self.inputs.indices)
+
+        def run() -> Tensor:
+            kernels.gather_roof(*graph, x, out, plan=self.plan)
+            return out
+
+        return run
+
+    def _max_job(self, case: Case, x: Tensor, grad: Tensor) -> Callable[[], Tensor]:
+        out, source = torch.empty_like(x), torch.empty(x.shape, dtype=torch.int32)
+
+        def forward() -> Tensor:
+            spmm_extreme(
+                self.inputs.indptr,
+                self.inputs.indices,
+                x,
+                out,
+                source=source,
+                is_max=True,
+                plan=self.plan,
+            )
+            return out
+
+        def backward() -> Tensor:
+            spmm_extreme_backward(
+                self.inputs.indptr,
+                self.inputs.indices,
+                source,
+                grad,
+                out=out,
+                accumulate=False,
+                plan=self.plan,
+            )
+            return out
+
+        if case.direction == "forward":
+            return forward
+        forward()
+        return backward

@@ -1,0 +1,58 @@
+"""DGL's layers with our weights, for whole epochs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from distgnn.datasets import Graph
+    from distgnn.nn.models import GNN
+
+
+def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """See `distgnn.bench.epoch.PeerModule`."""
+    os.environ.setdefault("DGLBACKEND", "pytorch")
+    import dgl
+    from dgl.nn import GraphConv, SAGEConv
+
+    ends = (torch.from_numpy(graph.src).int(), torch.from_numpy(graph.dst).int())
+    theirs: Any = dgl.graph(ends, num_nodes=graph.num_vertices)
+    convs = [*model.hidden, model.last]
+    layers = nn.ModuleList()
+    if model.config.model == "gcn":
+        theirs = dgl.add_self_loop(theirs)
+        for conv in convs:
+            layer = GraphConv(conv.linear.in_width, conv.linear.out_width)
+            _copy(layer.weight, conv.linear.weight.t())
+            _copy(layer.bias, conv.bias)
+            layers.append(layer)
+    else:
+        for conv in convs:
+            layer = SAGEConv(conv.neighbour.in_width, conv.neighbour.out_width, "mean")
+            _copy(layer.fc_neigh.weight, conv.neighbour.weight)
+            _copy(layer.fc_self.weight, conv.root.weight)
+            _copy(layer.fc_self.bias, conv.neighbour.bias)
+            layers.append(layer)
+    theirs.create_formats_()
+    dropout = nn.Dropout(model.config.dropout)
+
+    def scores_of(rows: Tensor) -> Tensor:
+        for layer in layers[:-1]:
+            rows = dropout(torch.relu(layer(theirs, rows)))
+        result: Tensor = layers[-1](theirs, rows)
+        return result
+
+    return nn.ModuleList([layers, dropout]), scores_of
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    with torch.no_grad():
+        target.copy_(source)

@@ -1,0 +1,58 @@
+"""PyG's layers with our weights, for whole epochs; with torch-sparse where it is there."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from distgnn.datasets import Graph
+    from distgnn.nn.models import GNN
+
+
+def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    """See `distgnn.bench.epoch.PeerModule`."""
+    from torch_geometric.nn import GCNConv, SAGEConv
+
+    edges: Any = torch.stack([torch.from_numpy(graph.src), torch.from_numpy(graph.dst)])
+    if importlib.util.find_spec("torch_sparse"):
+        from torch_sparse import SparseTensor
+
+        size = (graph.num_vertices, graph.num_vertices)
+        edges = SparseTensor.from_edge_index(edges.flip(0), sparse_sizes=size)
+        # Its backward needs these; built here, not in the first epoch.
+        edges.storage.rowptr(), edges.storage.colptr(), edges.storage.csr2csc()
+    convs = [*model.hidden, model.last]
+    layers = nn.ModuleList()
+    for conv in convs:
+        if model.config.model == "gcn":
+            layer = GCNConv(conv.linear.in_width, conv.linear.out_width, cached=True)
+            _copy(layer.lin.weight, conv.linear.weight)
+            _copy(layer.bias, conv.bias)
+        else:
+            layer = SAGEConv(conv.neighbour.in_width, conv.neighbour.out_width)
+            _copy(layer.lin_l.weight, conv.neighbour.weight)
+            _copy(layer.lin_l.bias, conv.neighbour.bias)
+            _copy(layer.lin_r.weight, conv.root.weight)
+        layers.append(layer)
+    dropout = nn.Dropout(model.config.dropout)
+
+    def scores_of(rows: Tensor) -> Tensor:
+        for layer in layers[:-1]:
+            rows = dropout(torch.relu(layer(rows, edges)))
+        result: Tensor = layers[-1](rows, edges)
+        return result
+
+    return nn.ModuleList([layers, dropout]), scores_of
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    with torch.no_grad():
+        target.copy_(source)

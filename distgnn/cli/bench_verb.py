@@ -1,0 +1,246 @@
+"""`distgnn bench`."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.flags import number, whole
+from distgnn.cli.output import add_json_flag, note, print_json, print_lines, table
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from distgnn.bench.epoch import EpochResult
+    from distgnn.bench.measure import Cell, Plan
+
+HELP = "time our kernels beside those of every peer that is installed"
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("what", choices=("kernels", "epoch"), help="what to time")
+    parser.add_argument(
+        "--shapes", metavar="A,B,...", help="twins (default: reddit,products,arxiv)"
+    )
+    parser.add_argument("--orders", metavar="A,B", help="of vertices (default: random,community)")
+    parser.add_argument(
+        "--scale", type=number, default=1 / 16, help="of the twins (default: %(default)s)"
+    )
+    parser.add_argument("--widths", metavar="W1,W2,...", help="default: 16,64,100,128,256")
+    parser.add_argument(
+        "--operations", metavar="A,B,...", help="default: sum,mean,weighted,max; --quick: sum"
+    )
+    parser.add_argument("--directions", metavar="A,B", help="default: forward,backward")
+    parser.add_argument("--threads", metavar="N1,N2,...", help="default: 1 and all cores")
+    parser.add_argument("--peers", metavar="A,B,...", help="default: all that are installed")
+    parser.add_argument("--rounds", type=whole(1), default=5, help="default: %(default)s")
+    parser.add_argument(
+        "--slow-s",
+        type=number,
+        default=2.0,
+        help="a contestant that takes longer than this in a case runs only twice (default: 2)",
+    )
+    parser.add_argument("--seed", type=whole(0), default=0, help="default: %(default)s")
+    parser.add_argument(
+        "--quick", action="store_true", help="only sums at widths 16 and 64, on all cores"
+    )
+    parser.add_argument(
+        "--fresh-memory",
+        action="store_true",
+        help="give freed memory back between calls, so that peers pay for new pages in each",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write all results to a JSON file")
+    add_json_flag(parser)
+    group = parser.add_argument_group("epoch")
+    group.add_argument("--model", default="sage", help="sage or gcn (default: %(default)s)")
+    group.add_argument("--layers", type=whole(1), default=3, help="default: %(default)s")
+    group.add_argument("--hidden", type=whole(1), default=256, help="default: %(default)s")
+    group.add_argument(
+        "--dropout", type=number, default=0.0, help="0 compares losses, too (default: %(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and report."""
+    return _run_epochs(arguments) if arguments.what == "epoch" else _run_kernels(arguments)
+
+
+def _run_epochs(arguments: argparse.Namespace) -> int:
+    """Train whole epochs beside the peers that are installed."""
+    import os
+
+    from distgnn.bench import epoch, peers, shapes
+
+    cores = len(os.sched_getaffinity(0))
+    installed = [name for name in epoch.PEERS if name in peers.installed()]
+    results = []
+    for shape in _names(arguments.shapes, tuple(shapes.TWINS)):
+        for order in _names(arguments.orders, ("random",)):
+            for threads in _numbers("--threads", arguments.threads, [cores]):
+                plan = epoch.EpochPlan(
+                    shape=shape,
+                    order=order,
+                    scale=arguments.scale,
+                    model=arguments.model,
+                    layers=arguments.layers,
+                    hidden=arguments.hidden,
+                    dropout=arguments.dropout,
+                    threads=threads,
+                    peers=_names(arguments.peers, installed),
+                    rounds=arguments.rounds,
+                    seed=arguments.seed,
+                )
+                note(f"training on {shape}, {order} order, {threads} threads")
+                results.append(epoch.measure_epochs(plan))
+    values = {"results": [result.to_json() for result in results]}
+    if arguments.out is not None:
+        Path(arguments.out).write_text(json.dumps(values, indent=1) + "\n")
+    if arguments.json:
+        print_json(values)
+    else:
+        print_lines([line for result in results for line in _epoch_lines(result)])
+    return 0
+
+
+def _epoch_lines(result: EpochResult) -> list[str]:
+    plan = result.plan
+    rows = [
+        (
+            name,
+            f"{result.median_s(index):.3f}",
+            f"{result.median_s(index) / result.median_s(0):.2f}",
+            f"{result.loss_difference(index):.1e}",
+        )
+        for index, name in enumerate(result.names)
+    ]
+    phases = ", ".join(f"{name} {seconds:.3f}" for name, seconds in result.phases.items())
+    return [
+        (
+            f"{plan.shape} ({plan.order} order, {result.num_vertices} vertices, {result.num_edges} "
+            f"edges), {plan.model}, {plan.layers} layers of {plan.hidden}, {plan.threads} threads"
+        ),
+        *table(("", "epoch_s", "over ours", "loss differs by"), rows),
+        f"seconds of our epoch: {phases}",
+        *result.savings,
+        "",
+    ]
+
+
+def _run_kernels(arguments: argparse.Namespace) -> int:
+    """Time single kernels beside the peers that are installed."""
+    from distgnn.bench import report
+    from distgnn.bench.measure import measure
+
+    plan = _plan(arguments)
+    if not arguments.fresh_memory:
+        _keep_freed_memory()
+    cells = []
+    for cell in measure(plan, progress=note):
+        cells.append(cell)
+        names = report.contestants([cell])
+        note(" ".join((*report.row(cell, names), "(" + ", ".join(names) + ")")))
+    values = _values(plan, cells, has_fresh_memory=arguments.fresh_memory)
+    if arguments.out is not None:
+        Path(arguments.out).write_text(json.dumps(values, indent=1) + "\n")
+    if arguments.json:
+        print_json(values)
+        return 0
+    print_lines(_lines(cells))
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    import os
+
+    from distgnn.bench import cases, peers, shapes
+    from distgnn.bench.measure import Plan
+
+    is_quick = arguments.quick
+    cores = len(os.sched_getaffinity(0))
+    threads = [cores] if is_quick else sorted({1, cores})
+    return Plan(
+        shapes=_names(arguments.shapes, tuple(shapes.TWINS)),
+        orders=_names(arguments.orders, shapes.ORDERS),
+        scale=arguments.scale,
+        operations=_names(arguments.operations, ("sum",) if is_quick else cases.OPERATIONS),
+        directions=_names(arguments.directions, cases.DIRECTIONS),
+        widths=_numbers("--widths", arguments.widths, [16, 64] if is_quick else _WIDTHS),
+        threads=_numbers("--threads", arguments.threads, threads),
+        peers=_names(arguments.peers, peers.installed()),
+        rounds=arguments.rounds,
+        slow_s=arguments.slow_s,
+        seed=arguments.seed,
+    )
+
+
+_WIDTHS = [16, 64, 100, 128, 256]
+
+
+def _names(text: str | None, default: Sequence[str]) -> list[str]:
+    return list(default) if text is None else [name for name in text.split(",") if name]
+
+
+def _numbers(flag: str, text: str | None, default: Sequence[int]) -> list[int]:
+    if text is None:
+        return list(default)
+    try:
+        values = [int(value) for value in text.split(",")]
+    except ValueError:
+        values = [0]
+    if min(values) < 1:
+        raise InputError(f"{flag} must be positive numbers such as 16,64, got '{text}'")
+    return values
+
+
+def _keep_freed_memory() -> None:
+    """Spare the peers the page faults of a fresh result in every call; ours is made once."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return
+    mallopt(_M_MMAP_MAX, 0)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def _values(plan: Plan, cells: Sequence[Cell], *, has_fresh_memory: bool) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from distgnn.bench import report
+    from distgnn.cli.machine import look
+
+    names = ("operation", "direction", "threads", "peer", "cells", "geomean", "smallest")
+    return {
+        "plan": asdict(plan),
+        "has_fresh_memory": has_fresh_memory,
+        "machine": look(),
+        "cells": [cell.to_json() for cell in cells],
+        "means": [dict(zip(names, row, strict=True)) for row in report.means(cells)],
+        "roof_shares": report.roof_shares(cells),
+        "slower": report.slower(cells),
+    }
+
+
+def _lines(cells: Sequence[Cell]) -> list[str]:
+    from distgnn.bench import report
+
+    names = report.contestants(cells)
+    lines = table((*report.HEADER, *names), [report.row(cell, names) for cell in cells])
+    lines += ["", "a contestant's time over ours:"]
+    lines += table(report.MEANS_HEADER, report.means(cells))
+    lines += ["", "time of a gather of the same rows over ours:"]
+    lines += table(("shape", "geomean", "smallest"), report.roof_shares(cells))
+    lines += [f"slower: {line}" for line in report.slower(cells)]
+    lines += [
+        f"differs: {cell.shape} {cell.operation} {cell.direction} width {cell.width}: {name}"
+        for cell in cells
+        for name in cell.differs
+    ]
+    return lines

@@ -1,0 +1,63 @@
+"""Whole epochs beside peers: the same graph, weights and losses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distgnn.bench import peers
+from distgnn.bench.epoch import PEERS, EpochPlan, measure_epochs, twin_graph
+from distgnn.cli import main
+from distgnn.datasets import InputError
+
+TINY = {
+    "shape": "arxiv",
+    "order": "random",
+    "scale": 0.002,
+    "layers": 2,
+    "hidden": 8,
+    "dropout": 0.0,
+    "threads": 1,
+    "rounds": 2,
+    "seed": 0,
+}
+
+
+@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_a_peer_has_our_losses(model, name):
+    if name not in peers.installed():
+        pytest.skip(f"needs {name}")
+    result = measure_epochs(EpochPlan(model=model, peers=[name], **TINY))
+    assert result.names == ["distgnn", name]
+    assert len(result.losses[1]) == 3
+    assert result.loss_difference(1) < 1e-4
+
+
+def test_a_twin_has_the_widths_of_its_original():
+    graph = twin_graph(EpochPlan(model="sage", peers=[], **TINY))
+    assert (graph.num_features, graph.num_classes, graph.num_splits) == (128, 40, 1)
+    assert graph.train_mask.mean() == pytest.approx(0.54, abs=0.05)
+
+
+def test_the_verb_prints_one_json_object(capsys):
+    words = "bench epoch --shapes arxiv --scale 0.002 --layers 2 --hidden 4 --rounds 2 --json"
+    assert main([*words.split(), "--peers", "", "--threads", "1"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result["names"] == ["distgnn"]
+    assert len(result["seconds"][0]) == 2
+
+
+def test_unknown_peers_are_refused():
+    with pytest.raises(InputError, match="a peer must be one of dgl, pyg, got 'sar'"):
+        EpochPlan(model="sage", peers=["sar"], **TINY)
+
+
+def test_a_peer_that_is_not_installed_is_refused():
+    missing = [name for name in PEERS if name not in peers.installed()]
+    if not missing:
+        pytest.skip("all peers are installed")
+    plan = EpochPlan(model="sage", peers=missing[:1], **TINY)
+    with pytest.raises(InputError, match=f"peer '{missing[0]}' is not installed"):
+        measure_epochs(plan)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from distgnn.cli import bench_verb
+from distgnn.datasets import InputError
+
+# The allocator of the test process stays as it is.
+SMALL = ["kernels", "--shapes=arxiv", "--orders=random", "--scale=0.001", "--fresh-memory"]
+
+
+def run(*arguments):
+    parser = argparse.ArgumentParser()
+    bench_verb.add_arguments(parser)
+    return bench_verb.run(parser.parse_args([*SMALL, *arguments]))
+
+
+def test_bench_prints_a_line_a_case_and_means(capsys):
+    assert (
+        run("--widths", "16,64", "--threads", "1", "--peers", "scipy", "--operations", "sum") == 0
+    )
+    output = capsys.readouterr()
+    lines = output.out.splitlines()
+    assert lines[0].split()[-2:] == ["distgnn-bf16", "scipy"]
+    cases = [line.split()[:5] for line in lines if "arxiv-random" in line and "sum" in line]
+    assert cases == [
+        ["arxiv-random", "sum", direction, width, "1"]
+        for width in ("16", "64")
+        for direction in ("forward", "backward")
+    ]
+    assert any("geomean" in line for line in lines)
+    assert "planned in" in output.err
+
+
+def test_bench_writes_all_results_as_json(capsys, tmp_path):
+    path = tmp_path / "results.json"
+    arguments = ("--widths", "16", "--threads", "1", "--peers", "scipy", "--operations", "mean,max")
+    assert run(*arguments, "--out", str(path), "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert json.loads(path.read_text())["plan"] == printed["plan"]
+    assert [cell["operation"] for cell in printed["cells"]] == ["mean", "mean", "max", "max"]
+    assert {row["peer"] for row in printed["means"]} == {"scipy"}
+    assert printed["machine"]["instruction_set"]
+
+
+def test_quick_takes_sums_at_two_widths(capsys):
+    assert run("--quick", "--json", "--threads", "1", "--peers", "scipy") == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert plan["operations"] == ["sum"]
+    assert plan["widths"] == [16, 64]
+
+
+@pytest.mark.parametrize("text", ["16,x", "0", ""])
+def test_a_width_that_is_no_positive_number_is_refused(text):
+    with pytest.raises(InputError, match="--widths must be positive numbers such as 16,64, got"):
+        run("--widths", text)
+
+
+def test_an_unknown_operation_is_refused():
+    with pytest.raises(InputError, match="'median' must be one of sum, mean, weighted, max"):
+        run("--operations", "median", "--peers", "scipy", "--threads", "1")
