@@ -87,7 +87,15 @@ def _spmm(block: Csr, rows: Tensor, out: Tensor, *, accumulate: bool) -> None:
     if accumulate and block.num_edges == 0:
         return
     weight = block.weight if block.weight is None else block.weight.to(rows.dtype)
-    kernels.spmm_sum(block.indptr, block.indices, weight, rows, out, accumulate=accumulate)
+    kernels.spmm_sum(
+        block.indptr,
+        block.indices,
+        weight,
+        rows,
+        out,
+        accumulate=accumulate,
+        plan=block.plan,
+    )
 
 
 class SumAcrossCut(torch.autograd.Function):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from distgnn import kernels
 from distgnn.exchange.route import Route, plan_route
 
 if TYPE_CHECKING:
@@ -19,12 +20,18 @@ if TYPE_CHECKING:
     from distgnn.partition.store import Part
 
 
-class Csr(NamedTuple):
+# Below this, the rows of a block and all that they read lie in cache whatever the order.
+_MIN_PLANNED_EDGES = 200_000
+
+
+@dataclass(frozen=True, eq=False)
+class Csr:
     """Edges by row, for one of the two directions of a pass.
 
     Attributes:
         indptr: (num_rows + 1,) int64.
         indices: (num_edges,) int32. Columns, ascending inside a row.
+        num_columns: Rows that the block reads from.
         position: (num_edges,) int64. Where each edge stands in the forward block; None in the
             forward block itself, and where nobody asks.
         weight: (num_edges,) float32, or None.
@@ -32,8 +39,16 @@ class Csr(NamedTuple):
 
     indptr: Tensor
     indices: Tensor
+    num_columns: int
     position: Tensor | None
     weight: Tensor | None
+
+    @cached_property
+    def plan(self) -> kernels.Plan | None:
+        """The order in which sums walk the block, made at the first sum; none for small blocks."""
+        if self.num_edges < _MIN_PLANNED_EDGES:
+            return None
+        return kernels.Plan(self.indptr, self.indices, num_sources=self.num_columns)
 
     @property
     def num_rows(self) -> int:
@@ -234,9 +249,10 @@ def _divide(
                 block_weight = part.edge_weight[start : start + len(kept)][kept]
                 weight = _tensor(block_weight, np.float32)
                 t_weight = _tensor(block_weight[t_position], np.float32)
-        forward = Csr(_tensor(indptr, np.int64), _tensor(indices, np.int32), None, weight)
+        ends = _tensor(indptr, np.int64), _tensor(indices, np.int32)
         t_ends = _tensor(t_indptr, np.int64), _tensor(t_indices, np.int32)
-        return forward, Csr(*t_ends, position, t_weight)
+        forward = Csr(*ends, len(t_indptr) - 1, None, weight)
+        return forward, Csr(*t_ends, len(indptr) - 1, position, t_weight)
 
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
 

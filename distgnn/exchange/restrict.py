@@ -137,10 +137,12 @@ class _Numbering:
 
     def rows(self, block: Csr) -> Csr:
         """Drop the rows of roots that are not kept; they hold no edges."""
-        return block._replace(indptr=torch.cat([block.indptr[:1], block.indptr[1:][self.kept]]))
+        kept = torch.cat([block.indptr[:1], block.indptr[1:][self.kept]])
+        return replace(block, indptr=kept)
 
     def columns(self, block: Csr) -> Csr:
-        return block._replace(indices=self.number[block.indices.long()])
+        indices = self.number[block.indices.long()]
+        return replace(block, indices=indices, num_columns=int(self.kept.sum()))
 
     def half(self, half: Half) -> Half:
         return replace(half, root_rows=self.number[half.root_rows.long()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from graphs import CUTS, KINDS, adjacency, cut, make_graph
 
@@ -195,3 +196,23 @@ def test_gradients_of_gradients_are_refused():
             grad.sum().backward()
 
     run_ranks(1, on_rank)
+
+
+def test_a_block_that_is_large_enough_to_be_planned_has_the_same_sums():
+    graph = make_graph("random", num_vertices=250_000)
+    parts = cut(graph, 2, how="at-destination")
+    rows = np.random.default_rng(7).normal(size=(graph.num_vertices, 4))
+    out, back = aggregate_everywhere(parts, rows, rows, "sum")
+    ones = np.ones(graph.num_edges)
+    matrix = sp.csr_matrix((ones, (graph.dst, graph.src)), shape=(graph.num_vertices,) * 2)
+    np.testing.assert_allclose(out, matrix @ rows, atol=1e-10)
+    np.testing.assert_allclose(back, matrix.T @ rows, atol=1e-10)
+
+    def on_rank(group):
+        blocks = plan_blocks(parts[group.rank], group)
+        return blocks.forward.root_from_root.plan, blocks.forward.leaf_from_leaf.plan
+
+    for large, empty in run_ranks(2, on_rank):
+        assert large is not None
+        assert large.describe()["num_tasks"] >= 1
+        assert empty is None
