@@ -74,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     is_speaker = True
     _let_waiting_threads_sleep()
+    _use_huge_pages()
     try:
         is_speaker = detect().rank == 0
         arguments = build_parser().parse_args(argv)
@@ -107,6 +108,15 @@ def _let_waiting_threads_sleep() -> None:
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["OMP_WAIT_POLICY"] = "passive"
+
+
+def _use_huge_pages() -> None:
+    """Have torch ask for huge pages for its tensors, unless the user has chosen.
+
+    Every epoch allocates its activations afresh, and their page faults were a third of an epoch of
+    GraphSAGE 3 x 256 on 150,000 vertices. torch reads this at its first allocation.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def as_input_error(error: BaseException) -> InputError | None:

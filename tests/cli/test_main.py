@@ -202,3 +202,12 @@ def test_waiting_threads_sleep_unless_the_user_chose(chosen, expected, distgnn, 
         monkeypatch.setenv(name, value)
     assert distgnn("inspect", "nowhere").status == 2
     assert os.environ.get("OMP_WAIT_POLICY") == expected
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "1"), ("0", "0")])
+def test_tensors_lie_in_huge_pages_unless_the_user_chose(chosen, expected, distgnn, monkeypatch):
+    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", chosen)
+    assert distgnn("inspect", "nowhere").status == 2
+    assert os.environ["THP_MEM_ALLOC_ENABLE"] == expected
