@@ -76,6 +76,10 @@ def commands(ring, ring_parts, ring_run):
         "predict": ["predict", ring_run, "--out", "predictions.csv"],
         "datasets": ["datasets"],
         "doctor": ["doctor"],
+        "bench": [
+            *("bench", "epoch", "--shapes", "arxiv", "--scale", "0.002", "--layers", 1),
+            *("--rounds", 1, "--peers", "", "--threads", 1),
+        ],
     }
 
 
