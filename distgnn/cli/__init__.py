@@ -6,8 +6,11 @@ import argparse
 import importlib
 import os
 import re
+import signal
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from distgnn import __version__
@@ -16,7 +19,7 @@ from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from distgnn.comm.group import Group
 
@@ -78,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         is_speaker = detect().rank == 0
         arguments = build_parser().parse_args(argv)
-        return int(arguments.run(arguments))
+        with _insistent_interrupts():
+            return int(arguments.run(arguments))
     except BrokenPipeError:
         # The reader of our output went away, as `head` does: not a mistake.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,6 +101,33 @@ def main(argv: Sequence[str] | None = None) -> int:
             # A launcher ends all ranks once one has ended: let rank 0 say the sentence first.
             time.sleep(_FIRST_WORD_S)
         return EXIT_RETRY if shown is None else EXIT_BAD_INPUT
+
+
+@contextmanager
+def _insistent_interrupts() -> Iterator[None]:
+    """Repeat an interrupt until it gets through.
+
+    Python drops an exception that is raised while it frees an object or runs a callback of another
+    language, and an epoch spends much of its time there: Ctrl-C would then do nothing. So it is
+    raised again after each half second of work until somebody has caught it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        del number, frame
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.5)
+        raise KeyboardInterrupt
+
+    kinds = (signal.SIGINT, signal.SIGVTALRM)
+    before = [signal.signal(kind, interrupt) for kind in kinds]
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
 
 
 def _let_waiting_threads_sleep() -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -215,3 +216,26 @@ def test_tensors_lie_in_huge_pages_unless_the_user_chose(chosen, expected, distg
         monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", chosen)
     assert distgnn("inspect", "nowhere").status == 2
     assert os.environ["THP_MEM_ALLOC_ENABLE"] == expected
+
+
+class _Swallower:
+    """Is interrupted while Python frees it, where an exception is dropped."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_is_raised_again(distgnn, monkeypatch):
+    def run(arguments):
+        swallower = _Swallower()
+        del swallower
+        deadline_s = time.monotonic() + 20
+        while time.monotonic() < deadline_s:
+            sum(range(1000))
+        return 0
+
+    monkeypatch.setattr("distgnn.cli.datasets_verb.run", run)
+    before = signal.getsignal(signal.SIGINT)
+    assert distgnn("datasets").status == 130
+    assert signal.getsignal(signal.SIGINT) is before
