@@ -85,11 +85,6 @@ class Delayed(Exchange):
         self.epoch = 0
         self._channels: dict[int, _Channel] = {}
 
-    @property
-    def staleness_bound(self) -> int:
-        """Greatest age, in epochs, that a used row can have."""
-        return self.delay + self.num_bins - 1 if self.is_cached else self.delay
-
     def begin(self, route: Route, rows: Tensor, channel: int) -> Arrival:
         """Send the rows whose turn it is; see `Exchange.begin`."""
         if channel not in self._channels:
