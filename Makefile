@@ -32,9 +32,17 @@ lint: $(VENV)/.installed-dev
 	  build/typing/distgnn/
 	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn --config-file $(CURDIR)/pyproject.toml
 
-# Sums at every shape beside the peers that are installed in .venv (pip install dgl==1.1.3, ...).
+# Kernels and epochs beside the peers that are installed in .venv (pip install dgl==1.1.3, ...). The
+# twins are at SCALE of their originals; at 0.25 this takes hours and 20 GiB.
+SCALE ?= 0.0625
+RESULTS := examples/bench
 bench: $(VENV)/.installed
-	$(BIN)/distgnn bench kernels --out examples/bench/kernels.json
+	$(BIN)/distgnn bench kernels --scale $(SCALE) --out $(RESULTS)/kernels.json
+	$(BIN)/distgnn bench epoch --scale $(SCALE) --shapes products --out $(RESULTS)/epoch-sage.json
+	$(BIN)/distgnn bench epoch --scale $(SCALE) --shapes reddit --layers 2 --hidden 16 \
+	  --out $(RESULTS)/epoch-narrow.json
+	$(BIN)/distgnn bench report $(RESULTS)/kernels.json $(RESULTS)/epoch-sage.json \
+	  $(RESULTS)/epoch-narrow.json --out $(RESULTS)/RESULTS.md
 
 # The kernels under the address and undefined-behaviour sanitizers, without Python.
 sanitize:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distgnn.bench.epoch import EpochResult
     from distgnn.bench.measure import Cell, Plan
 
-HELP = "time our kernels beside those of every peer that is installed"
+HELP = "time our kernels and epochs beside those of every peer that is installed"
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -26,7 +26,12 @@ _M_MMAP_MAX = -4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("what", choices=("kernels", "epoch"), help="what to time")
+    parser.add_argument(
+        "what",
+        choices=("kernels", "epoch", "report"),
+        help="what to time; report writes a page from results",
+    )
+    parser.add_argument("files", nargs="*", metavar="FILE", help="report: written by --out")
     parser.add_argument(
         "--shapes", metavar="A,B,...", help="twins (default: reddit,products,arxiv)"
     )
@@ -57,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give freed memory back between calls, so that peers pay for new pages in each",
     )
-    parser.add_argument("--out", metavar="FILE", help="write all results to a JSON file")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the results to a file: JSON, or Markdown (report)"
+    )
     add_json_flag(parser)
     group = parser.add_argument_group("epoch")
     group.add_argument("--model", default="sage", help="sage or gcn (default: %(default)s)")
@@ -70,7 +77,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report."""
+    if arguments.what == "report":
+        return _run_report(arguments)
+    if arguments.files:
+        raise InputError(
+            f"bench {arguments.what} reads no files, got '{arguments.files[0]}'; name the file to "
+            "write with --out"
+        )
     return _run_epochs(arguments) if arguments.what == "epoch" else _run_kernels(arguments)
+
+
+def _run_report(arguments: argparse.Namespace) -> int:
+    """Write a page of results."""
+    from distgnn.bench import markdown
+
+    if not arguments.files:
+        raise InputError("bench report needs the files that bench kernels or epoch wrote to --out")
+    documents = [markdown.read(path) for path in arguments.files]
+    page = markdown.page(documents)
+    if arguments.out is not None:
+        Path(arguments.out).write_text(page)
+    if arguments.json:
+        print_json({"page": page})
+    elif arguments.out is None:
+        print_lines(page.splitlines())
+    return 0
+
+
+def _write(arguments: argparse.Namespace, values: dict[str, Any]) -> dict[str, Any]:
+    """Add to the results what they were measured on, and write them if asked to."""
+    from distgnn.bench import origin
+    from distgnn.cli.machine import look
+
+    values = {"what": arguments.what, **origin.look(), "machine": look(), **values}
+    if arguments.out is not None:
+        Path(arguments.out).write_text(json.dumps(values, indent=1) + "\n")
+    return values
 
 
 def _run_epochs(arguments: argparse.Namespace) -> int:
@@ -100,9 +142,7 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
                 )
                 note(f"training on {shape}, {order} order, {threads} threads")
                 results.append(epoch.measure_epochs(plan))
-    values = {"results": [result.to_json() for result in results]}
-    if arguments.out is not None:
-        Path(arguments.out).write_text(json.dumps(values, indent=1) + "\n")
+    values = _write(arguments, {"results": [result.to_json() for result in results]})
     if arguments.json:
         print_json(values)
     else:
@@ -142,14 +182,16 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     if not arguments.fresh_memory:
         _keep_freed_memory()
-    cells = []
-    for cell in measure(plan, progress=note):
-        cells.append(cell)
-        names = report.contestants([cell])
-        note(" ".join((*report.row(cell, names), "(" + ", ".join(names) + ")")))
-    values = _values(plan, cells, has_fresh_memory=arguments.fresh_memory)
-    if arguments.out is not None:
-        Path(arguments.out).write_text(json.dumps(values, indent=1) + "\n")
+    cells: list[Cell] = []
+    try:
+        for cell in measure(plan, progress=note):
+            cells.append(cell)
+            names = report.contestants([cell])
+            note(" ".join((*report.row(cell, names), "(" + ", ".join(names) + ")")))
+    finally:
+        # A full grid takes an hour: what was measured before an interrupt is kept.
+        has_fresh_memory = arguments.fresh_memory
+        values = _write(arguments, _values(plan, cells, has_fresh_memory=has_fresh_memory))
     if arguments.json:
         print_json(values)
         return 0
@@ -214,13 +256,11 @@ def _values(plan: Plan, cells: Sequence[Cell], *, has_fresh_memory: bool) -> dic
     from dataclasses import asdict
 
     from distgnn.bench import report
-    from distgnn.cli.machine import look
 
     names = ("operation", "direction", "threads", "peer", "cells", "geomean", "smallest")
     return {
         "plan": asdict(plan),
         "has_fresh_memory": has_fresh_memory,
-        "machine": look(),
         "cells": [cell.to_json() for cell in cells],
         "means": [dict(zip(names, row, strict=True)) for row in report.means(cells)],
         "roof_shares": report.roof_shares(cells),

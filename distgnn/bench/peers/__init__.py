@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,15 @@ _PACKAGES = {"pyg": "torch_geometric"}
 def installed() -> list[str]:
     """Return the names of the peers whose packages are there."""
     return [name for name in NAMES if importlib.util.find_spec(_PACKAGES.get(name, name))]
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each peer that is installed; torch is named elsewhere."""
+    return {
+        name: importlib.metadata.version(_PACKAGES.get(name, name).replace("_", "-"))
+        for name in installed()
+        if name != "torch"
+    }
 
 
 def runner(name: str, inputs: Inputs) -> Runner:

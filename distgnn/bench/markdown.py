@@ -1,0 +1,172 @@
+"""A page of results, written from the files that benchmarks leave."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.bench.report import geometric_mean
+from distgnn.datasets import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_NOT_PEERS = ("distgnn", "roof")
+
+
+def read(path: str) -> dict[str, Any]:
+    """Read what `distgnn bench ... --out` wrote.
+
+    Args:
+        path: Of the file.
+
+    Returns:
+        Its values.
+
+    Raises:
+        InputError: If the file cannot be read, or is something else.
+    """
+    try:
+        values = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as JSON ({error}); give files of --out") from error
+    if not isinstance(values, dict) or values.get("what") not in ("kernels", "epoch"):
+        raise InputError(
+            f"{path} holds no results; give files that `distgnn bench kernels --out` or "
+            "`distgnn bench epoch --out` wrote"
+        )
+    return values
+
+
+def page(documents: Sequence[dict[str, Any]]) -> str:
+    """Write the results of some runs as Markdown.
+
+    Args:
+        documents: From `read`, in the order of the page.
+
+    Returns:
+        The text.
+    """
+    lines = [
+        "# Results of the benchmarks",
+        "",
+        "Written by `distgnn bench report`, from the runs named below. A ratio is a contestant's",
+        "time over ours in the same run, contestants taking turns: above 1 we are faster. Medians",
+        "of rounds; a geometric mean is followed by the smallest ratio in brackets.",
+    ]
+    for document in documents:
+        lines += ["", *_origin(document), ""]
+        lines += _kernels(document) if document["what"] == "kernels" else _epochs(document)
+    return "\n".join(lines) + "\n"
+
+
+def _origin(document: dict[str, Any]) -> list[str]:
+    machine, peers = document["machine"], document["peers"]
+    versions = {"torch": machine["versions"]["torch"], **peers}
+    memory = machine["memory_bytes"] / 2**30 if machine["memory_bytes"] else float("nan")
+    return [
+        f"## `{document['command']}`",
+        f"{document['date']}, commit {document['commit']}; {machine['processor']}, "
+        f"{machine['cores_of_this_process']} cores, {machine['instruction_set']}, "
+        f"{memory:.0f} GiB; load {document['load']}; "
+        + ", ".join(f"{name} {version}" for name, version in versions.items()),
+    ]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _mean(ratios: Sequence[float]) -> str:
+    return f"{geometric_mean(ratios):.2f} ({min(ratios):.2f})" if ratios else "-"
+
+
+def _kernels(document: dict[str, Any]) -> list[str]:
+    cells: list[dict[str, Any]] = document["cells"]
+    names = list(
+        dict.fromkeys(name for cell in cells for name in cell["ms"] if name not in _NOT_PEERS)
+    )
+    header = ["operation", "direction", "threads", "shape", "cells", "of the roof", *names]
+    rows = []
+    for key, group in _groups(cells):
+        for shape in [*dict.fromkeys(cell["shape"] for cell in group), "all"]:
+            some = [cell for cell in group if shape in (cell["shape"], "all")]
+            shares = [cell["roof_share"] for cell in some if cell["roof_share"] is not None]
+            ratios = (_ratios(some, name) for name in names)
+            rows.append(
+                [*key, shape, str(len(some)), _mean(shares), *(_mean(values) for values in ratios)]
+            )
+    lines = [*_table(header, rows), ""]
+    slower = document["slower"]
+    lines.append(f"A peer was faster in {len(slower)} of {len(cells)} cells.")
+    lines += [f"- {line}" for line in slower]
+    return [*lines, "", *_every_cell(cells, names)]
+
+
+def _groups(cells: Sequence[dict[str, Any]]) -> list[tuple[list[str], list[dict[str, Any]]]]:
+    def key(cell: dict[str, Any]) -> tuple[str, ...]:
+        return cell["operation"], cell["direction"], str(cell["threads"])
+
+    found = groupby(sorted(cells, key=key), key=key)
+    return [(list(name), list(group)) for name, group in found]
+
+
+def _ratios(cells: Iterable[dict[str, Any]], name: str) -> list[float]:
+    return [cell["ratio"][name] for cell in cells if name in cell["ratio"]]
+
+
+def _every_cell(cells: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
+    columns = ("shape", "operation", "direction", "width", "threads")
+    header = [*columns, "ms", "GB/s", "of the roof", *names]
+    rows = []
+    for cell in cells:
+        share = cell["roof_share"]
+        ratios = (cell["ratio"].get(name) for name in names)
+        rows.append(
+            [
+                *(str(cell[column]) for column in columns),
+                f"{cell['ms']['distgnn']:.2f}",
+                f"{cell['gigabytes_per_s']:.1f}",
+                "-" if share is None else f"{share:.2f}",
+                *("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+            ]
+        )
+    return ["<details><summary>every cell</summary>", "", *_table(header, rows), "", "</details>"]
+
+
+def _epochs(document: dict[str, Any]) -> list[str]:
+    lines = []
+    for result in document["results"]:
+        plan = result["plan"]
+        title = (
+            f"{plan['shape']}, {plan['order']} order, scale {plan['scale']:g}: "
+            f"{result['num_vertices']} vertices, {result['num_edges']} edges; {plan['model']}, "
+            f"{plan['layers']} layers of {plan['hidden']}, {plan['threads']} threads, "
+            f"{plan['rounds']} rounds"
+        )
+        lines += [
+            title,
+            "",
+            *_table(("", "epoch, s", "over ours", "loss differs by"), _contestants(result)),
+            "",
+            "Seconds of our epoch: "
+            + ", ".join(f"{name} {seconds:.3f}" for name, seconds in result["phases"].items()),
+            *(f"- {line}" for line in result["savings"]),
+            "",
+        ]
+    return lines[:-1]
+
+
+def _contestants(result: dict[str, Any]) -> list[list[str]]:
+    seconds = [statistics.median(times) for times in result["seconds"]]
+    rows = []
+    for index, name in enumerate(result["names"]):
+        pairs = zip(result["losses"][0], result["losses"][index], strict=True)
+        difference = max(abs(theirs - ours) / abs(ours) for ours, theirs in pairs)
+        ratio = seconds[index] / seconds[0]
+        rows.append([name, f"{seconds[index]:.3f}", f"{ratio:.2f}", f"{difference:.1e}"])
+    return rows
