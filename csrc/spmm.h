@@ -1,4 +1,4 @@
-// Aggregation over neighbours (SpMM): a sum or a maximum of source rows per destination row.
+// Aggregation over neighbours (SpMM): a sum of source rows per destination row.
 //
 // Dense matrices are row-major and contiguous: x is (num_sources, width), out is
 // (graph.num_rows, width). T is float or double. out may not overlap an input.
@@ -35,31 +35,5 @@ struct SumFactors {
 template <typename X, typename T, typename O>
 void spmm_sum(const CsrView& graph, const PlanView& plan, const SumFactors<T>& factors, const X* x,
               std::int64_t width, bool accumulate, O* out);
-
-// The state of a maximum: for every element its value, the position of the edge that won
-// (edge_offset + k, or -1 and value 0 while no edge was seen) and the key of that edge's source.
-template <typename T>
-struct MaxState {
-  T* value;               // (num_rows, width)
-  std::int64_t* arg;      // (num_rows, width)
-  std::int64_t* arg_key;  // (num_rows, width), undefined where arg is -1
-};
-
-// out[v] = max over k in row v of x[indices[k]], element by element. Of equal values the one with
-// the smaller key[source] wins, then the smaller position: keys that do not depend on the partition
-// make the winner independent of it. A NaN is larger than any number, so that it shows in the
-// result. With accumulate the state already in out takes part in the contest.
-// Keys must be below the largest int64.
-template <typename T>
-void spmm_max(const CsrView& graph, const std::int64_t* key, const T* x, std::int64_t width,
-              std::int64_t edge_offset, bool accumulate, const MaxState<T>& out);
-
-// Backward of spmm_max, over the transpose: row u lists the destinations of the edges out of u,
-// and edge[k] is the position of that edge in the forward graph.
-// out[u] (+)= sum over k in row u of grad[v] where arg[v] == edge_offset + edge[k], v = indices[k].
-template <typename T>
-void spmm_max_backward(const CsrView& transpose, const std::int64_t* edge, const std::int64_t* arg,
-                       const T* grad, std::int64_t width, std::int64_t edge_offset,
-                       bool accumulate, T* out);
 
 }  // namespace distgnn

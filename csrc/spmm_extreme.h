@@ -1,8 +1,7 @@
 // The largest or smallest source value per destination row and column, and which source had it.
 //
-// For graphs whose rows are complete on this rank. Unlike spmm_max it remembers the winner's row in
-// 4 bytes instead of an edge and a key in 16: half the traffic forward, and a backward that adds
-// one value per result instead of reading one per edge.
+// The winner is remembered as the row of x it came from: 4 bytes, and a backward that adds one value
+// per result. merge_max.h joins what was found over different edges of the same rows.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +19,23 @@ template <typename T>
 void spmm_extreme(const CsrView& graph, const PlanView& plan, const T* x, std::int64_t num_sources,
                   std::int64_t width, bool is_max, T* out, std::int32_t* source);
 
-// Backward: out[source[v][j]][j] += grad[v][j], v ascending; started from zero unless accumulate is
-// true. source and grad are (num_rows, width), out is (transpose.num_rows, width). The transpose
-// lists, ascending, the rows that each source row has an edge to.
+// The gradient of maxima or minima, (num_rows, width), and whose they are.
+template <typename T>
+struct ExtremeGrad {
+  const T* value;
+  const std::int32_t* source;
+  std::int32_t first_source;  // number of row 0 of out among the sources; others are passed over
+  std::int64_t num_rows;
+};
+
+// Backward: out[source[v][j] - first_source][j] += grad[v][j], v ascending; started from zero unless
+// accumulate is true. out is (transpose.num_rows, width). The transpose lists, ascending, the rows
+// that each source row has an edge to.
 // Where edges are few, each row of out has one owner, which reads the results it went into. Where
 // they are many, a thread owns some columns of some rows of out and walks all of grad. Both add in
 // the same order.
 template <typename T>
 void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
-                           const std::int32_t* source, const T* grad, std::int64_t num_rows,
-                           std::int64_t width, bool accumulate, T* out);
+                           const ExtremeGrad<T>& grad, std::int64_t width, bool accumulate, T* out);
 
 }  // namespace distgnn

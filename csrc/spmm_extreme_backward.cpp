@@ -20,8 +20,7 @@ constexpr int64_t kRowsAhead = 4;
 template <typename T>
 struct GatherArgs {
   Schedule schedule;
-  const int32_t* source;
-  const T* grad;
+  ExtremeGrad<T> grad;
   int64_t width;
   bool accumulate;
   T* out;
@@ -32,8 +31,8 @@ template <int kVectors, typename T>
 DISTGNN_PER_ISA void gather_pass(const GatherArgs<T>& a, int64_t begin, int64_t end, Pass pass) {
   constexpr int kPerLine = 64 / sizeof(T);
   const int32_t* indices = a.schedule.indices;
-  const T* grad = a.grad + pass.column;
-  const int32_t* source = a.source + pass.column;
+  const T* grad = a.grad.value + pass.column;
+  const int32_t* source = a.grad.source + pass.column;
   const int64_t wanted = prefetch_distance(a.width * static_cast<int64_t>(4 + sizeof(T)));
   int64_t start[kVectors];
   for (int i = 0; i < kVectors; ++i) start[i] = i == kVectors - 1 ? pass.last : i * kLanes;
@@ -41,7 +40,7 @@ DISTGNN_PER_ISA void gather_pass(const GatherArgs<T>& a, int64_t begin, int64_t 
     const Segment s = a.schedule.segment(i);
     const int64_t distance = a.schedule.distance(s.end, wanted);
     T* out = a.out + s.row * a.width + pass.column;
-    const auto row = static_cast<int32_t>(s.row);
+    const auto row = static_cast<int32_t>(s.row + a.grad.first_source);
     T total[kVectors * kLanes];
     for (int v = 0; v < kVectors; ++v) {
 #pragma omp simd
@@ -95,30 +94,27 @@ struct Owned {
 };
 
 template <typename T>
-void add_owned(const int32_t* source, const T* grad, int64_t num_rows, int64_t width,
-               const Owned& owned, T* out) {
+void add_owned(const ExtremeGrad<T>& grad, int64_t width, const Owned& owned, T* out) {
   const int64_t columns = owned.end_column - owned.first_column;
   // What another thread owns is added here, because a branch would go wrong every other time.
   T elsewhere[kOwnedColumns] = {};
-  for (int64_t v = 0; v < num_rows; ++v) {
-    const int32_t* rows = source + v * width + owned.first_column;
-    const int32_t* coming = v + kRowsAhead < num_rows ? rows + kRowsAhead * width : rows;
-    const T* values = grad + v * width + owned.first_column;
-    T* to = out + owned.first_column;
-    for (int64_t j = 0; j < columns; ++j) {
-      if (coming[j] >= 0) __builtin_prefetch(to + coming[j] * width + j, 1);
-    }
-    for (int64_t j = 0; j < columns; ++j) {
-      const int64_t row = rows[j];
-      T* mine = to + row * width + j;
-      *(row >= owned.first_row && row < owned.end_row ? mine : elsewhere + j) += values[j];
-    }
+  const auto place = [&](int32_t source, int64_t j) {
+    const int64_t row = static_cast<int64_t>(source) - grad.first_source;
+    T* mine = out + row * width + owned.first_column + j;
+    return row >= owned.first_row && row < owned.end_row ? mine : elsewhere + j;
+  };
+  for (int64_t v = 0; v < grad.num_rows; ++v) {
+    const int32_t* sources = grad.source + v * width + owned.first_column;
+    const int32_t* coming = v + kRowsAhead < grad.num_rows ? sources + kRowsAhead * width : sources;
+    const T* values = grad.value + v * width + owned.first_column;
+    for (int64_t j = 0; j < columns; ++j) __builtin_prefetch(place(coming[j], j), 1);
+    for (int64_t j = 0; j < columns; ++j) *place(sources[j], j) += values[j];
   }
 }
 
 template <typename T>
-void scatter_extreme(const int32_t* source, const T* grad, int64_t num_rows,
-                           int64_t num_sources, int64_t width, bool accumulate, T* out) {
+void scatter_extreme(const ExtremeGrad<T>& grad, int64_t num_sources, int64_t width,
+                     bool accumulate, T* out) {
   const int64_t num_groups = (width + kOwnedColumns - 1) / kOwnedColumns;
   const int64_t threads = num_threads();
   // Only where there are fewer groups of columns than threads are the rows divided too.
@@ -135,20 +131,19 @@ void scatter_extreme(const int32_t* source, const T* grad, int64_t num_rows,
                   T(0));
       }
     }
-    add_owned(source, grad, num_rows, width, owned, out);
+    add_owned(grad, width, owned, out);
   }
 }
 
 }  // namespace
 
 template <typename T>
-void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan, const int32_t* source,
-                           const T* grad, int64_t num_rows, int64_t width, bool accumulate,
-                           T* out) {
-  if (width < kLanes || transpose.indptr[transpose.num_rows] > kGatherDegree * num_rows) {
-    return scatter_extreme(source, grad, num_rows, transpose.num_rows, width, accumulate, out);
+void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
+                           const ExtremeGrad<T>& grad, int64_t width, bool accumulate, T* out) {
+  if (width < kLanes || transpose.indptr[transpose.num_rows] > kGatherDegree * grad.num_rows) {
+    return scatter_extreme(grad, transpose.num_rows, width, accumulate, out);
   }
-  const GatherArgs<T> a{Schedule(transpose, plan), source, grad, width, accumulate, out};
+  const GatherArgs<T> a{Schedule(transpose, plan), grad, width, accumulate, out};
   const int widest = std::max(widest_pass() * 2 / static_cast<int>(sizeof(T)), 2);
   for_tasks(a.schedule, 1, [&](int64_t begin, int64_t end, int, int) {
     for (int64_t column = 0; column < width;) {
@@ -159,9 +154,9 @@ void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan, const
   });
 }
 
-#define DISTGNN_EXTREME(T)                                                                       \
-  template void spmm_extreme_backward(const CsrView&, const PlanView&, const int32_t*, const T*, \
-                                      int64_t, int64_t, bool, T*);
+#define DISTGNN_EXTREME(T)                                                                        \
+  template void spmm_extreme_backward(const CsrView&, const PlanView&, const ExtremeGrad<T>&,     \
+                                      int64_t, bool, T*);
 DISTGNN_EXTREME(float)
 DISTGNN_EXTREME(double)
 #undef DISTGNN_EXTREME

@@ -1,7 +1,8 @@
-"""The largest or smallest neighbour: kernels for graphs whose rows are complete on this rank.
+"""The largest or smallest neighbour, and which one it was.
 
-They remember the row that won in 4 bytes. `distgnn.kernels.spmm_max` remembers the edge and the key
-of its source in 16, so that results of several ranks can be merged.
+Maxima over different edges of the same rows, of this rank or of others, can be merged: of equal
+values the source with the smaller global id wins, however the edges were divided. That is also what
+"the first in the row" means where sources ascend by global id.
 """
 
 from __future__ import annotations
@@ -67,19 +68,21 @@ def spmm_extreme_backward(
     *,
     out: Tensor,
     accumulate: bool,
+    first_source: int = 0,
     plan: Plan | None = None,
 ) -> None:
     """Send the gradient of every result to the row it came from.
 
-    out[source[v, j], j] += grad[v, j], v ascending.
+    out[source[v, j] - first_source, j] += grad[v, j], v ascending; other sources are passed over.
 
     Args:
         t_indptr: (num_sources + 1,) int64. The graph by source.
         t_indices: (num_edges,) int32. Destinations, ascending in a row: rows of source and grad.
-        source: (num_rows, width) int32. As `spmm_extreme` wrote it.
+        source: (num_rows, width) int32. As `spmm_extreme` wrote it, or with merged sources.
         grad: (num_rows, width) float32 or float64.
         out: (num_sources, width). Written.
         accumulate: Start from the values in `out` instead of zero.
+        first_source: Number of row 0 of out in `source`.
         plan: Of the transpose.
 
     Raises:
@@ -94,5 +97,77 @@ def spmm_extreme_backward(
         array("grad", grad, dtype, 2),
         out=array("out", out, dtype, 2),
         accumulate=accumulate,
+        first_source=first_source,
         plan=None if plan is None else plan.handle,
+    )
+
+
+def merge_max(
+    out: Tensor,
+    source: Tensor,
+    other: Tensor,
+    other_source: Tensor,
+    *,
+    source_id: Tensor,
+    first_source: int,
+) -> None:
+    """Merge the maxima over another block of edges into the same rows.
+
+    Args:
+        out: (num_rows, width) float32 or float64. As `spmm_extreme` wrote it; written.
+        source: (num_rows, width) int32. Likewise.
+        other: (num_rows, width). What `spmm_extreme` wrote for the other block.
+        other_source: (num_rows, width) int32. Likewise.
+        source_id: (num_sources,) int64. Global id of every source.
+        first_source: Number in `source` and `source_id` of the other block's source 0.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = float_type("out", out)
+    _kernels.merge_max(
+        array("out", out, dtype, 2),
+        array("source", source, torch.int32, 2),
+        array("other", other, dtype, 2),
+        array("other_source", other_source, torch.int32, 2),
+        source_id=array("source_id", source_id, torch.int64, 1),
+        first_source=first_source,
+    )
+
+
+def merge_received_max(
+    out: Tensor,
+    source: Tensor,
+    rows: Tensor,
+    received: Tensor,
+    received_id: Tensor,
+    *,
+    source_id: Tensor,
+) -> None:
+    """Merge maxima that arrived from other ranks.
+
+    Where row k of them wins, the source becomes -2 - k.
+
+    Args:
+        out: (num_rows, width) float32 or float64. Written.
+        source: (num_rows, width) int32. Written.
+        rows: (num_received,) int32. Row of out that each received row belongs to; may repeat.
+        received: (num_received, width). Maxima.
+        received_id: (num_received, width) int64. Global id of each winner plus 1; 0 where there is
+            no edge, or the row never arrived.
+        source_id: (num_sources,) int64. Global id of every source.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = float_type("out", out)
+    _kernels.merge_received_max(
+        array("out", out, dtype, 2),
+        array("source", source, torch.int32, 2),
+        array("rows", rows, torch.int32, 1),
+        array("received", received, dtype, 2),
+        array("received_id", received_id, torch.int64, 2),
+        source_id=array("source_id", source_id, torch.int64, 1),
     )

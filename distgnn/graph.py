@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from distgnn import ops
-from distgnn.exchange.aggregate import MaxAcrossCut, SumAcrossCut
+from distgnn.exchange.aggregate import SumAcrossCut
 from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.exchange import Exchange, Synchronous
+from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,6 +73,7 @@ class _Memo:
     constants: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = field(
         default_factory=dict
     )
+    max_blocks: MaxBlocks | None = None
     static_rows: Tensor | None = None
     static_results: dict[Propagation, Tensor] = field(default_factory=dict)
     setup_bytes_sent: int = 0
@@ -200,7 +202,7 @@ class LocalGraph:
             (num_rows, width), differentiable.
         """
         if reduce == "max":
-            result: Tensor = MaxAcrossCut.apply(rows, self.blocks, self.exchange, self._source_ids)  # type: ignore[no-untyped-call]
+            result: Tensor = MaxAcrossCut.apply(rows, self._max_blocks, self.exchange)  # type: ignore[no-untyped-call]
             return result
         total: Tensor = SumAcrossCut.apply(rows, self.blocks, self.exchange)  # type: ignore[no-untyped-call]
         if reduce == "mean":
@@ -306,11 +308,13 @@ class LocalGraph:
         self.draws.end_epoch()
         self.exchange.end_epoch()
 
-    @cached_property
-    def _source_ids(self) -> tuple[Tensor, Tensor]:
-        """Global ids of the rows that edges start from: the roots, and the reading leaves."""
-        leaves = self._part.global_id[self._part.num_roots :][np.asarray(self._part.is_reading)]
-        return self._ids_of_sources(), torch.from_numpy(np.array(leaves, dtype=np.int64))
+    @property
+    def _max_blocks(self) -> MaxBlocks:
+        if self._memo.max_blocks is None:
+            leaves = self._part.global_id[self._part.num_roots :][np.asarray(self._part.is_reading)]
+            leaf_id = torch.from_numpy(np.array(leaves, dtype=np.int64))
+            self._memo.max_blocks = max_blocks(self.blocks, self._ids_of_sources(), leaf_id)
+        return self._memo.max_blocks
 
     def _ids_of_sources(self) -> Tensor:
         return self.row_id

@@ -4,7 +4,7 @@ Every function writes into tensors that the caller made and allocates nothing. O
 output row and adds in a fixed order, so that results have the same bits for any number of threads
 (`torch.set_num_threads` counts here too) and on any instruction set. Values are float32 or float64,
 the same in all arguments of a call; where stated, rows may be stored as bfloat16 and are computed
-with as float32. Offsets, positions and keys are int64, vertex ids and row numbers int32. Tensors
+with as float32. Offsets and keys are int64, vertex ids and row numbers int32. Tensors
 are contiguous, and an output overlaps no input unless stated.
 
 Indices are not checked: an index out of range reads or writes foreign memory. Whoever loads a
@@ -150,97 +150,6 @@ def gather_roof(
         _array("x", x, torch.float32, 2),
         _array("out", out, torch.float32, 2),
         plan=_handle(plan),
-    )
-
-
-def spmm_max(
-    indptr: Tensor,
-    indices: Tensor,
-    key: Tensor,
-    x: Tensor,
-    out: Tensor,
-    *,
-    arg: Tensor,
-    arg_key: Tensor,
-    edge_offset: int,
-    accumulate: bool,
-) -> None:
-    """Take the maximum over the source rows of every destination row, and remember who won.
-
-    Of equal values the one with the smaller key wins, then the one with the smaller position. A NaN
-    is larger than any number. Where there is no edge, the maximum is 0 and its position -1.
-
-    Args:
-        indptr: (num_rows + 1,) int64.
-        indices: (num_edges,) int32. Rows of x.
-        key: (num_sources,) int64, below the largest int64. Global ids, so that the winner does not
-            depend on the partition.
-        x: (num_sources, width).
-        out: (num_rows, width). The maxima, written.
-        arg: (num_rows, width) int64. `edge_offset` + position of the winning edge in `indices`, or
-            -1; written.
-        arg_key: (num_rows, width) int64. Key of the winner, undefined where arg is -1; written.
-        edge_offset: Number of the first edge; not negative.
-        accumulate: Let the state already in (out, arg, arg_key) take part.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
-    """
-    dtype = _float_type("x", x)
-    _kernels.spmm_max(
-        _array("indptr", indptr, torch.int64, 1),
-        _array("indices", indices, torch.int32, 1),
-        _array("key", key, torch.int64, 1),
-        _array("x", x, dtype, 2),
-        _array("out", out, dtype, 2),
-        arg=_array("arg", arg, torch.int64, 2),
-        arg_key=_array("arg_key", arg_key, torch.int64, 2),
-        edge_offset=edge_offset,
-        accumulate=accumulate,
-    )
-
-
-def spmm_max_backward(
-    t_indptr: Tensor,
-    t_indices: Tensor,
-    t_edge: Tensor,
-    arg: Tensor,
-    grad: Tensor,
-    *,
-    out: Tensor,
-    edge_offset: int,
-    accumulate: bool,
-) -> None:
-    """Send the gradient of every maximum to the source that won it.
-
-    out[u] = sum over k in row u of the transpose of grad[v] where arg[v] is the position of edge k,
-    with v = t_indices[k].
-
-    Args:
-        t_indptr: (num_sources + 1,) int64. The graph by source.
-        t_indices: (num_edges,) int32. Destinations: rows of arg and grad.
-        t_edge: (num_edges,) int64. Position of each edge in the `indices` of the forward graph.
-        arg: (num_rows, width) int64. As `spmm_max` wrote it.
-        grad: (num_rows, width).
-        out: (num_sources, width). Written.
-        edge_offset: As in `spmm_max`.
-        accumulate: Start the sums from the values in `out` instead of zero.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
-    """
-    dtype = _float_type("grad", grad)
-    _kernels.spmm_max_backward(
-        _array("t_indptr", t_indptr, torch.int64, 1),
-        _array("t_indices", t_indices, torch.int32, 1),
-        _array("t_edge", t_edge, torch.int64, 1),
-        _array("arg", arg, torch.int64, 2),
-        _array("grad", grad, dtype, 2),
-        out=_array("out", out, dtype, 2),
-        edge_offset=edge_offset,
-        accumulate=accumulate,
     )
 
 

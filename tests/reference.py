@@ -49,57 +49,6 @@ def spmm_sum(
     return out
 
 
-class Maximum(NamedTuple):
-    """Value, position (-1: none) and key of the winner, each (num_rows, width)."""
-
-    value: NDArray[Any]
-    arg: NDArray[np.int64]
-    key: NDArray[np.int64]
-
-
-def no_maximum(num_rows: int, width: int, dtype: Any) -> Maximum:
-    shape = (num_rows, width)
-    return Maximum(np.zeros(shape, dtype), np.full(shape, -1), np.zeros(shape, np.int64))
-
-
-def _beats(new: tuple[Any, Any, Any], old: tuple[Any, Any, Any]) -> bool:
-    """Compare (value, key, position): larger value (NaN the largest), smaller key and position."""
-    if old[2] < 0:
-        return True
-    ranks = [np.inf if np.isnan(value) else value for value in (new[0], old[0])]
-    are_nan = [bool(np.isnan(value)) for value in (new[0], old[0])]
-    if ranks[0] != ranks[1] or are_nan[0] != are_nan[1]:
-        return (ranks[0], are_nan[0]) > (ranks[1], are_nan[1])
-    return bool((new[1], new[2]) < (old[1], old[2]))
-
-
-def spmm_max(
-    graph: Csr, key: NDArray[Any], x: NDArray[Any], start: Maximum, edge_offset: int
-) -> Maximum:
-    best = Maximum(*(part.copy() for part in start))
-    for row, column in np.ndindex(best.value.shape):
-        for k in range(graph.indptr[row], graph.indptr[row + 1]):
-            source = graph.indices[k]
-            new = (x[source, column], key[source], edge_offset + k)
-            if _beats(new, (best.value[row, column], best.key[row, column], best.arg[row, column])):
-                best.value[row, column] = new[0]
-                best.key[row, column] = new[1]
-                best.arg[row, column] = new[2]
-    return best
-
-
-def spmm_max_backward(
-    transposed: Csr, arg: NDArray[Any], grad: NDArray[Any], start: NDArray[Any], edge_offset: int
-) -> NDArray[Any]:
-    out = start.copy()
-    for row in range(out.shape[0]):
-        for k in range(transposed.indptr[row], transposed.indptr[row + 1]):
-            v = transposed.indices[k]
-            is_winner = arg[v] == edge_offset + transposed.position[k]
-            out[row] += np.where(is_winner, grad[v], 0)
-    return out
-
-
 def scatter_add_rows(x: NDArray[Any], rows: NDArray[Any], start: NDArray[Any]) -> NDArray[Any]:
     out = start.copy()
     for k in range(x.shape[0]):

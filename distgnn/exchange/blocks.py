@@ -76,14 +76,9 @@ class Half:
     num_leaves: int
 
     @cached_property
-    def long_root_rows(self) -> Tensor:
-        """(num_out,) int64. The same rows, as torch's indexing wants them."""
-        return self.root_rows.long()
-
-    @cached_property
     def winner_mark(self) -> Tensor:
-        """(num_out, 1) int64. What stands for each row of the buffer that wins a maximum."""
-        return -2 - torch.arange(self.route.num_out)[:, None]
+        """(num_out, 1) int32. What stands for each row of the buffer that wins a maximum."""
+        return -2 - torch.arange(self.route.num_out, dtype=torch.int32)[:, None]
 
 
 @dataclass(frozen=True)
@@ -127,7 +122,7 @@ def plan_blocks(part: Part, group: Group, *, has_positions: bool = True) -> Bloc
         part: This rank's part.
         group: One rank per part.
         has_positions: Whether transposed blocks tell where their edges stand in the forward ones;
-            only the gradient of a maximum asks, and it takes 8 bytes an edge.
+            only what has a value per edge asks, and it takes 8 bytes an edge.
 
     Returns:
         The edges and routes of both directions.

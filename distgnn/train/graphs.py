@@ -82,14 +82,13 @@ def build_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) 
     Returns:
         The graphs, with what the training pass reads of features and scores.
     """
-    has_positions = config.model.aggregator == "max"
-    blocks = plan_blocks(part, group, has_positions=has_positions)
+    blocks = plan_blocks(part, group, has_positions=False)
     exact = LocalGraph(part, blocks, Synchronous(group, first_tag=EVALUATION_TAG))
     features, fetched = inputs.features, 0
     if config.is_isolated:
         features, fetched = clone_features(features, part, blocks, group)
         part, num_roots = isolated_part(part), part.num_roots
-        blocks = plan_blocks(part, group, has_positions=has_positions)
+        blocks = plan_blocks(part, group, has_positions=False)
         training = LocalGraph(part, blocks, build_exchange(config, group), num_roots=num_roots)
     else:
         training = exact.with_exchange(build_exchange(config, group))

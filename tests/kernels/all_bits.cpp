@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dropout.h"
+#include "merge_max.h"
 #include "plan.h"
 #include "roof.h"
 #include "rows.h"
@@ -36,6 +37,32 @@ void print(const char* name, int64_t width, const std::vector<T>& values) {
               static_cast<unsigned long>(sum));
 }
 
+// Values of which many are equal, sources with ids, and some rows without edges.
+template <typename T>
+void merge(int64_t width, const std::vector<int64_t>& id, std::vector<T> value) {
+  std::vector<int32_t> source(value.size()), other_source(value.size());
+  std::vector<T> other(value.size());
+  std::vector<int64_t> received_id(value.size());
+  std::vector<int32_t> row(kRows);
+  for (int64_t i = 0; i < kRows; ++i) {
+    row[i] = static_cast<int32_t>(next_random() % kRows);
+    for (int64_t k = i * width; k < (i + 1) * width; ++k) {
+      value[k] = static_cast<T>(next_random() % 4);
+      other[k] = static_cast<T>(next_random() % 4);
+      source[k] = i % 7 == 0 ? -1 : static_cast<int32_t>(next_random() % 100);
+      other_source[k] = i % 5 == 0 ? -1 : static_cast<int32_t>(next_random() % 100);
+      received_id[k] = static_cast<int64_t>(next_random() % 60);
+    }
+  }
+  const distgnn::Maxima<T> into{value.data(), source.data()};
+  const distgnn::FoundMaxima<T> found{other.data(), other_source.data()};
+  distgnn::merge_max(into, found, kRows, width, 100, id.data());
+  const distgnn::ReceivedMaxima<T> received{row.data(), other.data(), received_id.data(), kRows};
+  distgnn::merge_received_max(into, received, width, id.data());
+  print("merged", width, value);
+  print("merged_source", width, source);
+}
+
 template <typename T>
 void run(int64_t width) {
   std::vector<int64_t> indptr(kRows + 1), key(kRows), edge(kEdges);
@@ -47,7 +74,6 @@ void run(int64_t width) {
   std::vector<T> x(kRows * width), weight(kEdges), out(kRows * width);
   for (auto& value : x) value = static_cast<T>(next_random() % 1000) / 7;
   for (auto& value : weight) value = static_cast<T>(next_random() % 1000) / 3;
-  std::vector<int64_t> arg(out.size()), arg_key(out.size());
   const distgnn::CsrView graph{indptr.data(), indices.data(), kRows};
 
   const distgnn::PlanView no_plan;
@@ -64,19 +90,12 @@ void run(int64_t width) {
     print("extreme", width, out);
     print("source", width, source);
   }
-  distgnn::spmm_extreme_backward(graph, plan, source.data(), x.data(), kRows, width, false,
-                                 out.data());
+  merge(width, key, x);
+  const distgnn::ExtremeGrad<T> grad{x.data(), source.data(), 0, kRows};
+  distgnn::spmm_extreme_backward(graph, plan, grad, width, false, out.data());
   print("extreme_backward", width, out);
   distgnn::spmm_sum(graph, plan, weights, x.data(), width, false, out.data());
   print("planned", width, out);
-  const distgnn::MaxState<T> state{out.data(), arg.data(), arg_key.data()};
-  distgnn::spmm_max(graph, key.data(), x.data(), width, 0, false, state);
-  distgnn::spmm_max(graph, key.data(), x.data(), width, kEdges, true, state);
-  print("max", width, out);
-  print("arg", width, arg);
-  print("arg_key", width, arg_key);
-  distgnn::spmm_max_backward(graph, edge.data(), arg.data(), x.data(), width, 0, true, out.data());
-  print("max_backward", width, out);
   distgnn::scatter_add_rows(x.data(), width, indices.data(), kRows, out.data());
   print("scatter", width, out);
   distgnn::gather_rows(x.data(), width, indices.data(), kRows, out.data());

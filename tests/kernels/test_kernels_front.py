@@ -92,63 +92,6 @@ def test_a_sum_over_arrays_that_do_not_fit_is_refused(changes, message):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"key": torch.arange(2)}, "key has the wrong length, got 2, expected 3"),
-        ({"x": torch.zeros(0, 2)}, "the edges read from no rows"),
-        ({"out": torch.zeros(3, 2)}, "out has the wrong number of rows, got 3, expected 2"),
-        ({"out": torch.zeros(2, 3)}, "out has the wrong width, got 3, expected 2"),
-        (
-            {"arg": torch.arange(6).view(3, 2)},
-            "arg has the wrong number of rows, got 3, expected 2",
-        ),
-        ({"arg_key": torch.arange(6).view(2, 3)}, "arg_key has the wrong width, got 3, expected 2"),
-        ({"edge_offset": -1}, "edge_offset must not be negative"),
-    ],
-)
-def test_a_maximum_over_arrays_that_do_not_fit_is_refused(changes, message):
-    indptr, indices = graph()
-    given = {
-        "indptr": indptr,
-        "indices": indices,
-        "key": torch.arange(3),
-        "x": torch.zeros(3, 2),
-        "out": torch.zeros(2, 2),
-        "arg": torch.zeros(2, 2, dtype=torch.int64),
-        "arg_key": torch.zeros(2, 2, dtype=torch.int64),
-        "edge_offset": 0,
-        "accumulate": False,
-    }
-    with pytest.raises(ValueError, match=message):
-        kernels.spmm_max(**(given | changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"t_edge": torch.arange(3)}, "t_edge has the wrong length, got 3, expected 4"),
-        ({"grad": torch.zeros(2, 3)}, "arg has the wrong width, got 2, expected 3"),
-        ({"out": torch.zeros(3, 2)}, "out has the wrong number of rows, got 3, expected 2"),
-        ({"out": torch.zeros(2, 3)}, "out has the wrong width, got 3, expected 2"),
-    ],
-)
-def test_the_backward_of_a_maximum_refuses_arrays_that_do_not_fit(changes, message):
-    t_indptr, t_indices = graph()
-    given = {
-        "t_indptr": t_indptr,
-        "t_indices": t_indices,
-        "t_edge": torch.arange(4),
-        "arg": torch.zeros(2, 2, dtype=torch.int64),
-        "grad": torch.zeros(2, 2),
-        "out": torch.zeros(2, 2),
-        "edge_offset": 0,
-        "accumulate": False,
-    }
-    with pytest.raises(ValueError, match=message):
-        kernels.spmm_max_backward(**(given | changes))
-
-
-@pytest.mark.parametrize(
     ("x", "out", "message"),
     [
         ((0, 2), (3, 2), "the rows read come from no rows"),
