@@ -1,6 +1,6 @@
 // The compiled module distgnn._kernels: a table of contents. Each family binds itself in
-// bind_<family>.cpp, where its arguments are checked; distgnn/kernels.py and
-// distgnn/extreme.py document the functions.
+// bind_<family>.cpp, where its arguments are checked; the modules of distgnn/ that import it document
+// the functions.
 #include "bindings.h"
 
 NB_MODULE(_kernels, m) {
@@ -9,6 +9,7 @@ NB_MODULE(_kernels, m) {
   distgnn::bind_plan(m);
   distgnn::bind_spmm(m);
   distgnn::bind_extreme(m);
+  distgnn::bind_attention(m);
   distgnn::bind_rows(m);
   distgnn::bind_dropout(m);
   distgnn::bind_roof(m);

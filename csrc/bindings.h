@@ -95,6 +95,7 @@ void bind_plan(nb::module_& m);
 void bind_roof(nb::module_& m);
 void bind_spmm(nb::module_& m);
 void bind_extreme(nb::module_& m);
+void bind_attention(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_dropout(nb::module_& m);
 

@@ -20,6 +20,7 @@ LAYERS = (
     "arrays",
     "kernels",
     "extreme",
+    "attention",
     "ops",
     "exchange",
     "graph",
@@ -45,7 +46,7 @@ OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl"}
 # What the adapters of the benchmarks may import, and nobody else.
 PEERS = {"dgl", "torch_geometric", "torch_sparse"}
 # The typed fronts of the compiled module.
-FRONTS = {"distgnn.kernels", "distgnn.extreme"}
+FRONTS = {"distgnn.kernels", "distgnn.extreme", "distgnn.attention"}
 # What the runtime may take from the datasets.
 SHARED_DATASETS = {
     "distgnn.datasets.errors",

@@ -116,3 +116,45 @@ def round_to_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
     bits = x.view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16
     return rounded.astype(np.uint32).view(np.float32)
+
+
+class Attention(NamedTuple):
+    """Sums (num_rows, num_heads * width), maxima and denominators (num_rows, num_heads)."""
+
+    out: NDArray[Any]
+    maximum: NDArray[Any]
+    denominator: NDArray[Any]
+
+
+def no_attention(num_rows: int, num_heads: int, width: int, dtype: Any) -> Attention:
+    state = np.zeros((num_rows, num_heads), dtype)
+    return Attention(np.zeros((num_rows, num_heads * width), dtype), state, state.copy())
+
+
+def add_to_attention(state: Attention, row: int, e: Any, d: Any, x: NDArray[Any]) -> None:
+    """Take one edge into the state of a row, or a state whose maxima are e: (num_heads,) each."""
+    num_heads = state.maximum.shape[1]
+    sums = state.out[row].reshape(num_heads, -1)
+    for h in range(num_heads):
+        if d[h] == 0:
+            continue
+        has_state = state.denominator[row, h] != 0
+        largest = max(state.maximum[row, h], e[h]) if has_state else e[h]
+        own = np.exp(state.maximum[row, h] - largest) if has_state else 0
+        sums[h] = own * sums[h] + np.exp(e[h] - largest) * x.reshape(num_heads, -1)[h]
+        state.denominator[row, h] = own * state.denominator[row, h] + np.exp(e[h] - largest) * d[h]
+        state.maximum[row, h] = largest
+
+
+def attend(
+    graph: Csr, s: NDArray[Any], t: NDArray[Any], x: NDArray[Any], start: Attention, slope: float
+) -> Attention:
+    state = Attention(*(part.copy() for part in start))
+    for row in range(t.shape[0]):
+        state.out[row].reshape(t.shape[1], -1)[state.denominator[row] == 0] = 0
+        state.maximum[row, state.denominator[row] == 0] = 0
+        for u in graph.indices[graph.indptr[row] : graph.indptr[row + 1]]:
+            raw = s[u] + t[row]
+            e = np.where(raw > 0, raw, slope * raw)
+            add_to_attention(state, row, e, np.ones_like(e), x[u])
+    return state

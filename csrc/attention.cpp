@@ -1,0 +1,167 @@
+#include "attention.h"
+
+#include <limits>
+
+#include "exponential.h"
+#include "head_sum.h"
+
+namespace distgnn {
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+
+// Weights that a task keeps on its stack: they stay in the level-1 cache.
+constexpr int64_t kBufferValues = 2048;
+
+template <typename T>
+struct AttendArgs {
+  CsrView graph;
+  Schedule schedule;
+  AttentionScores<T> scores;
+  HeadSumArgs<T> sum;
+  AttentionState<T> state;
+  bool accumulate;
+};
+
+// The e of edges [begin, end) of a row, kept if kKeep, and per head the largest of them and of what
+// is there. kHeads is the number of heads, or 0 if there is no code for that number.
+template <int kHeads, bool kKeep, typename T>
+DISTGNN_INLINE void score_edges(const AttendArgs<T>& a, const Heads& heads, const int32_t* indices,
+                                int64_t row, int64_t begin, int64_t end, int64_t distance,
+                                T* kept, T* largest) {
+  const int64_t count = kHeads > 0 ? kHeads : heads.count;
+  const T* target = a.scores.target + row * heads.all + heads.begin;
+  const T* source = a.scores.source + heads.begin;
+  for (int64_t k = begin; k < end; ++k) {
+    __builtin_prefetch(source + indices[k + distance] * heads.all);
+    const T* from = source + indices[k] * heads.all;
+#pragma omp simd
+    for (int64_t h = 0; h < count; ++h) {
+      const T raw = from[h] + target[h];
+      const T e = raw > 0 ? raw : raw * a.scores.slope;
+      if (kKeep) kept[(k - begin) * count + h] = e;
+      largest[h] = e > largest[h] ? e : largest[h];
+    }
+  }
+}
+
+// Starts the state of a row whose edges have these largest e: with accumulate, the state already
+// there is brought to the common maximum.
+template <typename T>
+DISTGNN_INLINE void start_row(const AttendArgs<T>& a, const Heads& heads, int64_t row,
+                              bool has_edges, T* largest) {
+  for (int64_t h = 0; h < heads.count; ++h) {
+    const int64_t at = row * heads.all + heads.begin + h;
+    const bool has_state = a.accumulate && a.state.denominator[at] != 0;
+    T scale = 0;
+    if (has_state) {
+      const T before = a.state.maximum[at];
+      largest[h] = before > largest[h] ? before : largest[h];
+      scale = exponential(before - largest[h]);
+    } else if (!has_edges) {
+      largest[h] = 0;
+    }
+    a.state.maximum[at] = largest[h];
+    a.state.denominator[at] = has_state ? a.state.denominator[at] * scale : T(0);
+    if (!a.accumulate || scale == 1) continue;
+    T* out = a.state.out + at * heads.width;
+    for (int64_t j = 0; j < heads.width; ++j) out[j] = has_state ? out[j] * scale : T(0);
+  }
+}
+
+// Starts the rows of the segments [begin, end) that start there, from all of their edges.
+template <int kHeads, typename T>
+DISTGNN_PER_ISA void start_rows(const AttendArgs<T>& a, const Heads& heads, int64_t begin,
+                                int64_t end) {
+  const int64_t wanted = prefetch_distance(heads.all * static_cast<int64_t>(sizeof(T)));
+  for (int64_t i = begin; i < end; ++i) {
+    const Segment s = a.schedule.segment(i);
+    if (!s.starts) continue;
+    const int64_t first = a.graph.indptr[s.row], last = a.graph.indptr[s.row + 1];
+    T largest[kMaxHeads];
+    std::fill_n(largest, kMaxHeads, -std::numeric_limits<T>::infinity());
+    score_edges<kHeads, false>(a, heads, a.graph.indices, s.row, first, last,
+                               a.schedule.distance(last, wanted), static_cast<T*>(nullptr),
+                               largest);
+    start_row(a, heads, s.row, first < last, largest);
+  }
+}
+
+// weight = exp(e - maximum) for the edges of a stretch, and their sums into the denominators. The
+// rows were started before if is_started, else every segment is a whole row.
+template <int kHeads, typename T>
+DISTGNN_PER_ISA void weigh_edges(const AttendArgs<T>& a, const Heads& heads,
+                                 const Stretch& stretch, bool is_started, T* weight) {
+  const int64_t count = kHeads > 0 ? kHeads : heads.count;
+  const int64_t wanted = prefetch_distance(heads.all * static_cast<int64_t>(sizeof(T)));
+  for (int64_t i = stretch.begin; i < stretch.end; ++i) {
+    const Segment s = stretch.clip(a.schedule.segment(i));
+    T* kept = weight + (s.begin - stretch.first_edge) * count;
+    T largest[kMaxHeads];
+    std::fill_n(largest, kMaxHeads, -std::numeric_limits<T>::infinity());
+    score_edges<kHeads, true>(a, heads, a.schedule.indices, s.row, s.begin, s.end,
+                              a.schedule.distance(s.end, wanted), kept, largest);
+    if (!is_started) start_row(a, heads, s.row, s.begin < s.end, largest);
+    const T* maximum = a.state.maximum + s.row * heads.all + heads.begin;
+    for (int64_t k = 0; k < s.end - s.begin; ++k) {
+#pragma omp simd
+      for (int64_t h = 0; h < count; ++h) kept[k * count + h] -= maximum[h];
+    }
+  }
+#pragma omp simd
+  for (int64_t i = 0; i < stretch.num_edges() * count; ++i) weight[i] = exponential(weight[i]);
+  for (int64_t i = stretch.begin; i < stretch.end; ++i) {
+    const Segment s = stretch.clip(a.schedule.segment(i));
+    const T* kept = weight + (s.begin - stretch.first_edge) * count;
+    T* denominator = a.state.denominator + s.row * heads.all + heads.begin;
+    for (int64_t k = 0; k < s.end - s.begin; ++k) {
+#pragma omp simd
+      for (int64_t h = 0; h < count; ++h) denominator[h] += kept[k * count + h];
+    }
+  }
+}
+
+template <int kHeads, typename T>
+void attend_task(const AttendArgs<T>& a, int64_t begin, int64_t end, const Heads& heads) {
+  const bool is_cut = a.schedule.num_segments != a.graph.num_rows;
+  if (is_cut) start_rows<kHeads>(a, heads, begin, end);
+  T weight[kBufferValues];
+  for_stretches(a.schedule, begin, end, kBufferValues / heads.count,
+                [&](const Stretch& stretch, bool is_piece) {
+                  const bool is_first = stretch.first_edge == a.schedule.begin[stretch.begin];
+                  if (is_piece && !is_cut && is_first) {
+                    start_rows<kHeads>(a, heads, stretch.begin, stretch.end);
+                  }
+                  weigh_edges<kHeads>(a, heads, stretch, is_cut || is_piece, weight);
+                  const HeadWeights<T> weights{weight, stretch.first_edge, heads.count, false};
+                  sum_heads(a.sum, heads, stretch, weights, a.accumulate);
+                });
+}
+
+}  // namespace
+
+template <typename T>
+void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>& scores,
+            const T* x, int64_t width, bool accumulate, const AttentionState<T>& state) {
+  const Schedule schedule(graph, plan);
+  const HeadSumArgs<T> sum{schedule, x, scores.num_heads * width, state.out};
+  const AttendArgs<T> a{graph, schedule, scores, sum, state, accumulate};
+  for_head_tasks(schedule, scores.num_heads, width,
+                 [&](int64_t begin, int64_t end, const Heads& heads) {
+                   switch (heads.count) {
+                     case 1: return attend_task<1>(a, begin, end, heads);
+                     case 2: return attend_task<2>(a, begin, end, heads);
+                     case 4: return attend_task<4>(a, begin, end, heads);
+                     case 8: return attend_task<8>(a, begin, end, heads);
+                     default: return attend_task<0>(a, begin, end, heads);
+                   }
+                 });
+}
+
+template void attend(const CsrView&, const PlanView&, const AttentionScores<float>&, const float*,
+                     int64_t, bool, const AttentionState<float>&);
+template void attend(const CsrView&, const PlanView&, const AttentionScores<double>&,
+                     const double*, int64_t, bool, const AttentionState<double>&);
+
+}  // namespace distgnn

@@ -1,0 +1,122 @@
+#include <omp.h>
+
+#include "attention.h"
+#include "exponential.h"
+#include "isa.h"
+
+namespace distgnn {
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+
+// Neighbouring rows belong to one thread in groups of this many, as in rows.cpp.
+constexpr int kOwnedRowsBits = 4;
+
+template <typename T>
+struct MergeArgs {
+  const T* received;
+  const int32_t* rows;
+  int64_t num_received;
+  int64_t num_heads;
+  int64_t width;
+  AttentionState<T> state;
+};
+
+template <typename T>
+DISTGNN_PER_ISA void merge_owned_rows(const MergeArgs<T>& a, int32_t owner, int32_t num_owners) {
+  const int64_t columns = a.num_heads * a.width;
+  for (int64_t k = 0; k < a.num_received; ++k) {
+    if ((a.rows[k] >> kOwnedRowsBits) % num_owners != owner) continue;
+    const T* sums = a.received + k * (columns + 2 * a.num_heads);
+    for (int64_t h = 0; h < a.num_heads; ++h) {
+      const T maximum = sums[columns + h], denominator = sums[columns + a.num_heads + h];
+      if (denominator == 0) continue;
+      const int64_t at = a.rows[k] * a.num_heads + h;
+      const bool has_state = a.state.denominator[at] != 0;
+      const T before = a.state.maximum[at];
+      const T common = has_state && before > maximum ? before : maximum;
+      const T own_scale = has_state ? exponential(before - common) : T(0);
+      const T scale = exponential(maximum - common);
+      const T own = has_state ? a.state.denominator[at] * own_scale : T(0);
+      a.state.maximum[at] = common;
+      a.state.denominator[at] = own + denominator * scale;
+      const T* from = sums + h * a.width;
+      T* out = a.state.out + at * a.width;
+      if (has_state) {
+#pragma omp simd
+        for (int64_t j = 0; j < a.width; ++j) out[j] = out[j] * own_scale + from[j] * scale;
+      } else {
+#pragma omp simd
+        for (int64_t j = 0; j < a.width; ++j) out[j] = from[j] * scale;
+      }
+    }
+  }
+}
+
+template <typename T>
+DISTGNN_PER_ISA void finish_rows(int64_t begin, int64_t end, int64_t num_heads, int64_t width,
+                                 const AttentionState<T>& state) {
+  for (int64_t at = begin * num_heads; at < end * num_heads; ++at) {
+    const T denominator = state.denominator[at];
+    T* out = state.out + at * width;
+    if (denominator == 0) {
+      std::fill_n(out, width, T(0));
+      state.maximum[at] = 0;
+      continue;
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < width; ++j) out[j] /= denominator;
+    state.maximum[at] += logarithm(denominator);
+  }
+}
+
+template <typename T>
+DISTGNN_PER_ISA void sum_edges(const int64_t* indptr, const T* value, int64_t num_heads,
+                               bool accumulate, T* out, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    T* total = out + row * num_heads;
+    if (!accumulate) std::fill_n(total, num_heads, T(0));
+    for (int64_t k = indptr[row]; k < indptr[row + 1]; ++k) {
+#pragma omp simd
+      for (int64_t h = 0; h < num_heads; ++h) total[h] += value[k * num_heads + h];
+    }
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void merge_attention(const T* received, const int32_t* rows, int64_t num_received,
+                     int64_t num_heads, int64_t width, const AttentionState<T>& state) {
+  const MergeArgs<T> a{received, rows, num_received, num_heads, width, state};
+#pragma omp parallel if (num_received > kRowsPerTask)
+  merge_owned_rows(a, omp_get_thread_num(), omp_get_num_threads());
+}
+
+template <typename T>
+void finish_attention(int64_t num_rows, int64_t num_heads, int64_t width,
+                      const AttentionState<T>& state) {
+  for_row_blocks(num_rows, [&](int64_t begin, int64_t end) {
+    finish_rows(begin, end, num_heads, width, state);
+  });
+}
+
+template <typename T>
+void edge_sum(const int64_t* indptr, int64_t num_rows, const T* value, int64_t num_heads,
+              bool accumulate, T* out) {
+  for_row_blocks(num_rows, [&](int64_t begin, int64_t end) {
+    sum_edges(indptr, value, num_heads, accumulate, out, begin, end);
+  });
+}
+
+#define DISTGNN_ATTENTION(T)                                                                  \
+  template void merge_attention(const T*, const int32_t*, int64_t, int64_t, int64_t,          \
+                                const AttentionState<T>&);                                    \
+  template void finish_attention(int64_t, int64_t, int64_t, const AttentionState<T>&);        \
+  template void edge_sum(const int64_t*, int64_t, const T*, int64_t, bool, T*);
+DISTGNN_ATTENTION(float)
+DISTGNN_ATTENTION(double)
+#undef DISTGNN_ATTENTION
+
+}  // namespace distgnn

@@ -1,0 +1,172 @@
+#include "attention.h"
+#include "bindings.h"
+
+namespace distgnn {
+namespace {
+
+using namespace nb::literals;
+using std::int32_t;
+using std::int64_t;
+
+// Raises ValueError unless rows of x consist of equally wide heads.
+template <typename A, typename B>
+std::int64_t head_width(const A& x, const B& scores) {
+  const std::size_t num_heads = scores.shape(1);
+  if (num_heads == 0) throw nb::value_error("the scores have no heads, expected at least 1");
+  check_equal("the width of x is no multiple of the heads: remainder", x.shape(1) % num_heads, 0);
+  return static_cast<std::int64_t>(x.shape(1) / num_heads);
+}
+
+template <typename T>
+AttentionState<T> state_of(const Matrix<T>& out, const Matrix<T>& maximum,
+                           const Matrix<T>& denominator) {
+  check_equal("maximum has the wrong number of rows", maximum.shape(0), out.shape(0));
+  check_same_shape("denominator", denominator, maximum);
+  return {out.data(), maximum.data(), denominator.data()};
+}
+
+template <typename T>
+void bind_attend(nb::module_& m) {
+  m.def(
+      "attend",
+      [](Vector<const int64_t> indptr, Vector<const int32_t> indices,
+         Matrix<const T> source_score, Matrix<const T> target_score, Matrix<const T> x,
+         Matrix<T> out, Matrix<T> maximum, Matrix<T> denominator, double slope, bool accumulate,
+         const Plan* plan) {
+        const CsrView graph = csr_view(indptr, indices);
+        const int64_t width = head_width(x, source_score);
+        check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
+        check_equal("source_score has the wrong number of rows", source_score.shape(0),
+                    x.shape(0));
+        check_equal("target_score has the wrong number of rows", target_score.shape(0),
+                    indptr.shape(0) - 1);
+        check_equal("target_score has the wrong width", target_score.shape(1),
+                    source_score.shape(1));
+        check_equal("out has the wrong number of rows", out.shape(0), indptr.shape(0) - 1);
+        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        check_equal("maximum has the wrong width", maximum.shape(1), source_score.shape(1));
+        const AttentionState<T> state = state_of(out, maximum, denominator);
+        const AttentionScores<T> scores{source_score.data(), target_score.data(),
+                                        static_cast<int64_t>(source_score.shape(1)),
+                                        static_cast<T>(slope)};
+        const PlanView view = plan_view(plan, graph);
+        const nb::gil_scoped_release unlocked;
+        attend(graph, view, scores, x.data(), width, accumulate, state);
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "source_score"_a.noconvert(),
+      "target_score"_a.noconvert(), "x"_a.noconvert(), nb::kw_only(), "out"_a.noconvert(),
+      "maximum"_a.noconvert(), "denominator"_a.noconvert(), "slope"_a, "accumulate"_a,
+      "plan"_a.none() = nb::none());
+}
+
+template <typename T>
+void bind_merge(nb::module_& m) {
+  m.def(
+      "merge_attention",
+      [](Matrix<const T> received, Vector<const int32_t> rows, Matrix<T> out, Matrix<T> maximum,
+         Matrix<T> denominator) {
+        const int64_t width = head_width(out, maximum);
+        check_has_rows("the rows merged go to no rows", rows.shape(0), out.shape(0));
+        check_equal("rows has the wrong length", rows.shape(0), received.shape(0));
+        check_equal("received has the wrong width", received.shape(1),
+                    out.shape(1) + 2 * maximum.shape(1));
+        const AttentionState<T> state = state_of(out, maximum, denominator);
+        const nb::gil_scoped_release unlocked;
+        merge_attention(received.data(), rows.data(), static_cast<int64_t>(rows.shape(0)),
+                        static_cast<int64_t>(maximum.shape(1)), width, state);
+      },
+      "received"_a.noconvert(), "rows"_a.noconvert(), nb::kw_only(), "out"_a.noconvert(),
+      "maximum"_a.noconvert(), "denominator"_a.noconvert());
+  m.def(
+      "finish_attention",
+      [](Matrix<T> out, Matrix<T> maximum, Matrix<T> denominator) {
+        const int64_t width = head_width(out, maximum);
+        const AttentionState<T> state = state_of(out, maximum, denominator);
+        const nb::gil_scoped_release unlocked;
+        finish_attention(static_cast<int64_t>(out.shape(0)),
+                         static_cast<int64_t>(maximum.shape(1)), width, state);
+      },
+      "out"_a.noconvert(), "maximum"_a.noconvert(), "denominator"_a.noconvert());
+}
+
+template <typename T>
+void bind_backward(nb::module_& m) {
+  m.def(
+      "attend_backward",
+      [](Vector<const int64_t> t_indptr, Vector<const int32_t> t_indices,
+         Vector<const int64_t> t_edge, Matrix<const T> source_score,
+         Matrix<const T> target_score, Matrix<const T> log_sum, Matrix<const T> x,
+         Matrix<const T> grad, Matrix<const T> delta, Matrix<T> grad_x, Matrix<T> grad_source,
+         Matrix<T> edge_grad, double slope, bool accumulate, const Plan* plan) {
+        const CsrView transpose = csr_view(t_indptr, t_indices);
+        const int64_t width = head_width(x, source_score);
+        check_has_rows("the edges read from no rows", t_indices.shape(0), grad.shape(0));
+        check_equal("t_edge has the wrong length", t_edge.shape(0), t_indices.shape(0));
+        check_equal("x has the wrong number of rows", x.shape(0), t_indptr.shape(0) - 1);
+        check_equal("source_score has the wrong number of rows", source_score.shape(0),
+                    x.shape(0));
+        check_equal("target_score has the wrong number of rows", target_score.shape(0),
+                    grad.shape(0));
+        check_equal("target_score has the wrong width", target_score.shape(1),
+                    source_score.shape(1));
+        check_same_shape("log_sum", log_sum, target_score);
+        check_same_shape("delta", delta, target_score);
+        check_equal("grad has the wrong width", grad.shape(1), x.shape(1));
+        check_same_shape("grad_x", grad_x, x);
+        check_same_shape("grad_source", grad_source, source_score);
+        check_equal("edge_grad has the wrong number of rows", edge_grad.shape(0),
+                    t_indices.shape(0));
+        check_equal("edge_grad has the wrong width", edge_grad.shape(1), source_score.shape(1));
+        const AttentionTargets<T> targets{target_score.data(), log_sum.data(), delta.data(),
+                                          grad.data()};
+        const AttentionGradients<T> gradients{grad_x.data(), grad_source.data(),
+                                              edge_grad.data()};
+        const PlanView view = plan_view(plan, transpose);
+        const nb::gil_scoped_release unlocked;
+        attend_backward(transpose, view, t_edge.data(), source_score.data(),
+                        static_cast<T>(slope), targets, x.data(),
+                        static_cast<int64_t>(source_score.shape(1)), width, accumulate, gradients);
+      },
+      "t_indptr"_a.noconvert(), "t_indices"_a.noconvert(), "t_edge"_a.noconvert(),
+      "source_score"_a.noconvert(), "target_score"_a.noconvert(), nb::kw_only(),
+      "log_sum"_a.noconvert(), "x"_a.noconvert(), "grad"_a.noconvert(), "delta"_a.noconvert(),
+      "grad_x"_a.noconvert(), "grad_source"_a.noconvert(), "edge_grad"_a.noconvert(), "slope"_a,
+      "accumulate"_a, "plan"_a.none() = nb::none());
+}
+
+template <typename T>
+void bind_edge_sum(nb::module_& m) {
+  m.def(
+      "edge_sum",
+      [](Vector<const int64_t> indptr, Matrix<const T> edge_value, Matrix<T> out,
+         bool accumulate) {
+        if (indptr.shape(0) == 0) {
+          throw nb::value_error("indptr is empty, expected one more than rows");
+        }
+        const std::size_t num_rows = indptr.shape(0) - 1;
+        check_equal("edge_value has the wrong number of rows", edge_value.shape(0),
+                    static_cast<std::size_t>(indptr.data()[num_rows]));
+        check_equal("out has the wrong number of rows", out.shape(0), num_rows);
+        check_equal("out has the wrong width", out.shape(1), edge_value.shape(1));
+        const nb::gil_scoped_release unlocked;
+        edge_sum(indptr.data(), static_cast<int64_t>(num_rows), edge_value.data(),
+                 static_cast<int64_t>(out.shape(1)), accumulate, out.data());
+      },
+      "indptr"_a.noconvert(), "edge_value"_a.noconvert(), "out"_a.noconvert(), nb::kw_only(),
+      "accumulate"_a);
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& m) {
+  bind_attend<float>(m);
+  bind_attend<double>(m);
+  bind_merge<float>(m);
+  bind_merge<double>(m);
+  bind_backward<float>(m);
+  bind_backward<double>(m);
+  bind_edge_sum<float>(m);
+  bind_edge_sum<double>(m);
+}
+
+}  // namespace distgnn

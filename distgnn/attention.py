@@ -1,0 +1,216 @@
+"""Attention over neighbours, in states that parts of a cut vertex can merge.
+
+For edge u -> v and head h, with source scores s and target scores t:
+raw = s[u, h] + t[v, h], e = leaky_relu(raw), alpha = softmax of e over the edges into v, and
+out[v, h] = sum of alpha * x[u, h]. The softmax is kept as (sum of exp(e - maximum) * x, maximum,
+denominator = sum of exp(e - maximum)) until `finish_attention`; a denominator of 0 means that
+nothing was seen. Rows of x have `num_heads` heads of equal width, one after the other.
+
+As in `distgnn.kernels`, results have the same bits for any number of threads, on any instruction
+set and with any plan, nothing is allocated, and autograd sees nothing.
+
+References:
+    Velickovic et al., "Graph Attention Networks", ICLR 2018; Milakov and Gimelshein, "Online
+    normalizer calculation for softmax", 2018; Mostafa, "Sequential Aggregation and
+    Rematerialization", MLSys 2022, for the backward that computes alpha again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from distgnn import _kernels
+from distgnn.arrays import array, float_type
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.kernels import Plan
+
+
+def attend(
+    indptr: Tensor,
+    indices: Tensor,
+    source_score: Tensor,
+    target_score: Tensor,
+    x: Tensor,
+    *,
+    out: Tensor,
+    maximum: Tensor,
+    denominator: Tensor,
+    slope: float,
+    accumulate: bool,
+    plan: Plan | None = None,
+) -> None:
+    """Take the edges of every row into its state.
+
+    Args:
+        indptr: (num_rows + 1,) int64.
+        indices: (num_edges,) int32. Rows of x.
+        source_score: (num_sources, num_heads) float32 or float64, as all values.
+        target_score: (num_rows, num_heads).
+        x: (num_sources, num_heads * width).
+        out: (num_rows, num_heads * width). Sums of exp(e - maximum) * x, not divided; written.
+        maximum: (num_rows, num_heads). Of e, 0 where nothing was seen; written.
+        denominator: (num_rows, num_heads). Sums of exp(e - maximum); written.
+        slope: Of the leaky ReLU, below 0.
+        accumulate: Let the state already there take part where its denominator is not 0. A
+            self-loop is such a state: (x, e, 1).
+        plan: Of this graph.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = float_type("x", x)
+    _kernels.attend(
+        array("indptr", indptr, torch.int64, 1),
+        array("indices", indices, torch.int32, 1),
+        array("source_score", source_score, dtype, 2),
+        array("target_score", target_score, dtype, 2),
+        array("x", x, dtype, 2),
+        out=array("out", out, dtype, 2),
+        maximum=array("maximum", maximum, dtype, 2),
+        denominator=array("denominator", denominator, dtype, 2),
+        slope=slope,
+        accumulate=accumulate,
+        plan=None if plan is None else plan.handle,
+    )
+
+
+def merge_attention(
+    received: Tensor, rows: Tensor, *, out: Tensor, maximum: Tensor, denominator: Tensor
+) -> None:
+    """Merge states that others have made into the states of rows, in the order received.
+
+    Args:
+        received: (num_received, num_heads * (width + 2)) float32 or float64. A state a row: all
+            sums, then the maxima, then the denominators. Where a denominator is 0, nothing changes.
+        rows: (num_received,) int32. May repeat.
+        out: (num_rows, num_heads * width). As `attend` left it; merged into.
+        maximum: (num_rows, num_heads). Likewise.
+        denominator: (num_rows, num_heads). Likewise.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = float_type("received", received)
+    _kernels.merge_attention(
+        array("received", received, dtype, 2),
+        array("rows", rows, torch.int32, 1),
+        out=array("out", out, dtype, 2),
+        maximum=array("maximum", maximum, dtype, 2),
+        denominator=array("denominator", denominator, dtype, 2),
+    )
+
+
+def finish_attention(out: Tensor, maximum: Tensor, denominator: Tensor) -> None:
+    """Divide sums by denominators, and make maxima what backward needs.
+
+    Where nothing was seen, both become 0.
+
+    Args:
+        out: (num_rows, num_heads * width) float32 or float64. Divided in place.
+        maximum: (num_rows, num_heads). Becomes the logarithm of the sum of exp(e).
+        denominator: (num_rows, num_heads).
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = float_type("out", out)
+    _kernels.finish_attention(
+        array("out", out, dtype, 2),
+        array("maximum", maximum, dtype, 2),
+        array("denominator", denominator, dtype, 2),
+    )
+
+
+def attend_backward(
+    t_indptr: Tensor,
+    t_indices: Tensor,
+    t_edge: Tensor,
+    source_score: Tensor,
+    target_score: Tensor,
+    *,
+    log_sum: Tensor,
+    x: Tensor,
+    grad: Tensor,
+    delta: Tensor,
+    grad_x: Tensor,
+    grad_source: Tensor,
+    edge_grad: Tensor,
+    slope: float,
+    accumulate: bool,
+    plan: Plan | None = None,
+) -> None:
+    """Compute the gradients of finished attention in one pass over the edges out of every row.
+
+    grad_x[u] = sum of alpha * grad[v]; grad_source[u] = sum of the gradients of raw, which are also
+    written edge by edge, so that `edge_sum` makes the gradients of the target scores of them.
+
+    Args:
+        t_indptr: (num_sources + 1,) int64. The graph by source.
+        t_indices: (num_edges,) int32. Destinations: rows of grad.
+        t_edge: (num_edges,) int64. Position of each edge in the `indices` of the forward graph.
+        source_score: (num_sources, num_heads) float32 or float64, as all values.
+        target_score: (num_rows, num_heads).
+        log_sum: (num_rows, num_heads). The maxima, finished.
+        x: (num_sources, num_heads * width).
+        grad: (num_rows, num_heads * width). Of the finished out.
+        delta: (num_rows, num_heads). Sum over the columns of a head of grad * out.
+        grad_x: (num_sources, num_heads * width). Written.
+        grad_source: (num_sources, num_heads). Of the source scores; written.
+        edge_grad: (num_edges, num_heads). Gradients of raw, in the order of the forward graph;
+            written.
+        slope: Of the leaky ReLU, below 0.
+        accumulate: Start grad_x and grad_source from the values there instead of zero.
+        plan: Of the transpose.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = float_type("x", x)
+    _kernels.attend_backward(
+        array("t_indptr", t_indptr, torch.int64, 1),
+        array("t_indices", t_indices, torch.int32, 1),
+        array("t_edge", t_edge, torch.int64, 1),
+        array("source_score", source_score, dtype, 2),
+        array("target_score", target_score, dtype, 2),
+        log_sum=array("log_sum", log_sum, dtype, 2),
+        x=array("x", x, dtype, 2),
+        grad=array("grad", grad, dtype, 2),
+        delta=array("delta", delta, dtype, 2),
+        grad_x=array("grad_x", grad_x, dtype, 2),
+        grad_source=array("grad_source", grad_source, dtype, 2),
+        edge_grad=array("edge_grad", edge_grad, dtype, 2),
+        slope=slope,
+        accumulate=accumulate,
+        plan=None if plan is None else plan.handle,
+    )
+
+
+def edge_sum(indptr: Tensor, edge_value: Tensor, out: Tensor, *, accumulate: bool) -> None:
+    """Sum the values of the edges of every row, in their order.
+
+    Args:
+        indptr: (num_rows + 1,) int64.
+        edge_value: (num_edges, num_heads) float32 or float64.
+        out: (num_rows, num_heads). Written.
+        accumulate: Start from the values in `out` instead of zero.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = float_type("edge_value", edge_value)
+    _kernels.edge_sum(
+        array("indptr", indptr, torch.int64, 1),
+        array("edge_value", edge_value, dtype, 2),
+        array("out", out, dtype, 2),
+        accumulate=accumulate,
+    )

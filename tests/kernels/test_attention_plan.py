@@ -1,0 +1,115 @@
+"""Graphs that plans reorder, cut by blocks of sources, or divide the heads of a row of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+import torch
+
+from distgnn import attention, kernels
+
+# (heads, columns of a head): 19 heads are more than are worked on at a time.
+SHAPES = [(1, 3), (4, 7), (2, 33), (19, 2)]
+
+
+def clustered_graph():
+    rng = np.random.default_rng(1)
+    rows = np.repeat(np.arange(30_000), 6)
+    inside = rows // 100 * 100 + rng.integers(0, 100, rows.size)
+    sources = np.where(rng.random(rows.size) < 0.9, inside, rng.integers(0, 30_000, rows.size))
+    new_id = rng.permutation(30_000)
+    return reference.csr_of(new_id[sources], new_id[rows], 30_000)
+
+
+def cut_graph():
+    rng = np.random.default_rng(2)
+    rows = np.repeat(np.arange(4999), 20)
+    return reference.csr_of(rng.integers(0, 5000, rows.size), rows, 5000)
+
+
+def hub_graph():
+    """Row 7 has half of all edges, and some rows have none."""
+    rng = np.random.default_rng(3)
+    rows = np.concatenate([np.full(40_000, 7), rng.integers(0, 900, 40_000)])
+    return reference.csr_of(rng.integers(0, 1000, rows.size), rows, 1000)
+
+
+GRAPHS = {"clustered": clustered_graph, "cut": cut_graph, "hub": hub_graph}
+FOUND = {"clustered": "is_clustered", "cut": "is_cut", "hub": "num_long"}
+
+
+@pytest.fixture(scope="module", params=GRAPHS)
+def planned(request):
+    """A graph, its transpose, and the plans of both."""
+    graph = GRAPHS[request.param]()
+    num_rows = graph.indptr.size - 1
+    both = graph, reference.transpose(graph, num_rows)
+    plans = [
+        kernels.Plan(
+            torch.from_numpy(part.indptr), torch.from_numpy(part.indices), num_sources=num_rows
+        )
+        for part in both
+    ]
+    assert plans[0].describe()[FOUND[request.param]]
+    return *both, *plans
+
+
+def outputs(planned, num_heads, width, dtype, *, is_planned, accumulate):
+    graph, transposed, plan, t_plan = planned
+    num_rows = graph.indptr.size - 1
+    generator = torch.Generator().manual_seed(4)
+    score = torch.randn(5, num_rows, num_heads, generator=generator, dtype=dtype)
+    x, grad, out, grad_x = torch.randn(
+        4, num_rows, num_heads * width, generator=generator, dtype=dtype
+    )
+    maximum, denominator = score[2].clone(), score[3].abs()
+    attention.attend(
+        torch.from_numpy(graph.indptr),
+        torch.from_numpy(graph.indices),
+        score[0],
+        score[1],
+        x,
+        out=out,
+        maximum=maximum,
+        denominator=denominator,
+        slope=0.1,
+        accumulate=accumulate,
+        plan=plan if is_planned else None,
+    )
+    attention.finish_attention(out, maximum, denominator)
+    grad_source = score[2].clone()
+    edge_grad = torch.empty(graph.indices.size, num_heads, dtype=dtype)
+    attention.attend_backward(
+        torch.from_numpy(transposed.indptr),
+        torch.from_numpy(transposed.indices),
+        torch.from_numpy(transposed.position),
+        score[0],
+        score[1],
+        log_sum=maximum,
+        x=x,
+        grad=grad,
+        delta=score[4],
+        grad_x=grad_x,
+        grad_source=grad_source,
+        edge_grad=edge_grad,
+        slope=0.1,
+        accumulate=accumulate,
+        plan=t_plan if is_planned else None,
+    )
+    return [out, maximum, denominator, grad_x, grad_source, edge_grad]
+
+
+@pytest.mark.parametrize(("dtype", "accumulate"), [(torch.float32, True), (torch.float64, False)])
+def test_plans_and_threads_change_no_bit_of_attention(planned, dtype, accumulate):
+    before = torch.get_num_threads()
+    for num_heads, width in SHAPES if dtype == torch.float32 else SHAPES[-1:]:
+        found = []
+        for num_threads, is_planned in ((1, False), (1, True), (3, True)):
+            torch.set_num_threads(num_threads)
+            shape = (num_heads, width, dtype)
+            found.append(outputs(planned, *shape, is_planned=is_planned, accumulate=accumulate))
+            torch.set_num_threads(before)
+        for other in found[1:]:
+            assert all(map(torch.equal, found[0], other)), (num_heads, width)
+            assert all(part.isfinite().all() for part in other)
