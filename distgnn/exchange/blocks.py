@@ -96,6 +96,7 @@ class Direction:
             that owns neither end.
         send: Rows that reading leaves get from their roots.
         reduce: Partials that roots get from writing leaves (its route is from roots to leaves).
+        has_loops: Whether `distgnn.exchange.loops.with_loops` added edges.
     """
 
     root_from_root: Csr
@@ -104,6 +105,7 @@ class Direction:
     leaf_from_leaf: Csr
     send: Half
     reduce: Half
+    has_loops: bool = False
 
 
 class Blocks(NamedTuple):
@@ -122,7 +124,7 @@ def plan_blocks(part: Part, group: Group, *, has_positions: bool = True) -> Bloc
         part: This rank's part.
         group: One rank per part.
         has_positions: Whether transposed blocks tell where their edges stand in the forward ones;
-            only what has a value per edge asks, and it takes 8 bytes an edge.
+            the gradient of attention asks, and it takes 8 bytes an edge.
 
     Returns:
         The edges and routes of both directions.

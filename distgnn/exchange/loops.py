@@ -1,0 +1,69 @@
+"""An edge from each vertex to itself, among the edges between roots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.exchange.blocks import Blocks, Csr
+
+
+def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor) -> Blocks:
+    """Give each root without an edge to itself one.
+
+    As edges they cost one row more to gather, which is less than it takes to start the sums of a
+    layer from the vertices' own rows, and to add the gradients of these.
+
+    Args:
+        blocks: Edges and routes of both directions.
+        num_loops: (num_rows,) Edges that each root among the rows has from itself, on any part.
+        columns: (num_rows,) int64, ascending. Where each of them stands among the columns.
+
+    Returns:
+        Blocks without edge weights that share all else with the given ones.
+    """
+    rows = torch.nonzero(num_loops == 0)[:, 0]
+    columns = columns[rows]
+    forward, backward = blocks.forward.root_from_root, blocks.backward.root_from_root
+    places = _places(forward, rows, columns)
+    t_places = _places(backward, columns, rows)
+    added = _added(forward, rows, columns, places)
+    t_added = _added(backward, columns, rows, t_places)
+    if backward.position is not None:
+        position = _moved(backward.position.numpy(), places, t_places)
+        t_added = replace(t_added, position=position)
+    return type(blocks)(
+        replace(blocks.forward, root_from_root=added, has_loops=True),
+        replace(blocks.backward, root_from_root=t_added, has_loops=True),
+    )
+
+
+def _places(block: Csr, rows: Tensor, columns: Tensor) -> NDArray[np.int64]:
+    """Number of the edge before which each new one stands, so that columns keep ascending."""
+    row_of_edge = np.repeat(np.arange(block.num_rows), block.indptr.diff().numpy())
+    keys = row_of_edge * block.num_columns + block.indices.numpy()
+    return np.searchsorted(keys, (rows * block.num_columns + columns).numpy())
+
+
+def _added(block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64]) -> Csr:
+    longer = torch.bincount(rows + 1, minlength=block.num_rows + 1).cumsum(0)
+    indices = np.insert(block.indices.numpy(), places, columns.numpy())
+    return replace(
+        block, indptr=block.indptr + longer, indices=torch.from_numpy(indices), weight=None
+    )
+
+
+def _moved(
+    position: NDArray[np.int64], places: NDArray[np.int64], t_places: NDArray[np.int64]
+) -> Tensor:
+    """Count the new edges in, in both orders."""
+    num_before = np.cumsum(np.bincount(places, minlength=len(position) + 1))
+    moved = position + num_before[position]
+    return torch.from_numpy(np.insert(moved, t_places, places + np.arange(len(places))))

@@ -1,0 +1,58 @@
+"""Edges from vertices to themselves, added to the blocks of a part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphs import cut, make_graph
+
+from distgnn.comm.threads import run_ranks
+from distgnn.exchange.blocks import plan_blocks
+from distgnn.exchange.loops import with_loops
+
+
+def pairs(block):
+    """(num_edges, 2): row and column of each edge, in the order of the block."""
+    rows = np.repeat(np.arange(block.num_rows), block.indptr.diff().numpy())
+    return np.stack([rows, block.indices.numpy()], axis=1)
+
+
+def planned(kind, num_parts, **options):
+    """Blocks of each part, before and after, with the loops that its roots have."""
+    parts = cut(make_graph(kind), num_parts)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        loops = torch.from_numpy(np.array(part.self_loops))
+        blocks = plan_blocks(part, group, **options)
+        return blocks, with_loops(blocks, loops, torch.arange(part.num_roots)), loops
+
+    return run_ranks(num_parts, on_rank)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("kind", ["random", "loops", "few-edges"])
+def test_roots_without_an_edge_to_themselves_get_one(kind, num_parts):
+    for before, after, loops in planned(kind, num_parts):
+        loopless = np.flatnonzero(loops == 0)
+        added = np.stack([loopless, loopless], axis=1)
+        for one, other in zip(before, after, strict=True):
+            expected = np.concatenate([pairs(one.root_from_root), added])
+            expected = expected[np.lexsort((expected[:, 1], expected[:, 0]))]
+            np.testing.assert_array_equal(pairs(other.root_from_root), expected)
+            assert other.root_from_leaf is one.root_from_leaf
+
+
+@pytest.mark.parametrize("kind", ["random", "loops", "few-edges"])
+def test_positions_count_the_new_edges(kind):
+    for _, (forward, backward), _ in planned(kind, 2):
+        position = backward.root_from_root.position.numpy()
+        there, back = pairs(forward.root_from_root), pairs(backward.root_from_root)
+        np.testing.assert_array_equal(there[position][:, ::-1], back)
+        assert len(np.unique(position)) == len(there)
+
+
+def test_blocks_without_positions_stay_so():
+    for _, (_, backward), _ in planned("random", 2, has_positions=False):
+        assert backward.root_from_root.position is None
