@@ -12,8 +12,10 @@ import torch
 
 from distgnn import ops
 from distgnn.exchange.aggregate import SumAcrossCut
+from distgnn.exchange.attend import AttendAcrossCut
 from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.exchange import Exchange, Synchronous
+from distgnn.exchange.loops import with_loops
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class _Memo:
     max_blocks: MaxBlocks | None = None
     static_rows: Tensor | None = None
     static_results: dict[Propagation, Tensor] = field(default_factory=dict)
+    looped_blocks: Blocks | None = None
     setup_bytes_sent: int = 0
 
 
@@ -88,7 +91,7 @@ class LocalGraph:
 
     Args:
         part: This rank's part.
-        blocks: Its edges and routes, from `plan_blocks`.
+        blocks: Its edges and routes, from `plan_blocks`; from `with_loops` if it only attends.
         exchange: When rows travel.
         num_roots: Rows that count in statistics; those of the part if None.
         draws: Shared with other views of the same run; its own if None.
@@ -201,6 +204,7 @@ class LocalGraph:
         Returns:
             (num_rows, width), differentiable.
         """
+        assert not self.blocks.forward.has_loops, "sums take the edges of the graph alone"
         if reduce == "max":
             result: Tensor = MaxAcrossCut.apply(rows, self._max_blocks, self.exchange)  # type: ignore[no-untyped-call]
             return result
@@ -208,6 +212,42 @@ class LocalGraph:
         if reduce == "mean":
             return total * self.once(_inverse_in_degree, rows.dtype)
         return total
+
+    def attend(
+        self, rows: Tensor, *, source_score: Tensor, target_score: Tensor, slope: float
+    ) -> Tensor:
+        """Average the rows of each vertex's in-neighbours, across the cut, as their scores say.
+
+        Head h of the row of u weighs softmax over in-edges uv of v of
+        leaky_relu(source_score[u, h] + target_score[v, h]). Each edge counts, whatever its weight;
+        a vertex without an edge to itself gets one.
+
+        Args:
+            rows: (num_sources, heads * width), float32 or float64; heads side by side.
+            source_score: (num_sources, heads).
+            target_score: (num_rows, heads).
+            slope: Of the leaky ReLU below 0.
+
+        Returns:
+            (num_rows, heads * width), differentiable.
+        """
+        result: Tensor = AttendAcrossCut.apply(  # type: ignore[no-untyped-call]
+            rows, source_score, target_score, self._looped_blocks(), self.exchange, slope
+        )
+        return result
+
+    def _looped_blocks(self) -> Blocks:
+        """Return the blocks with an edge from each vertex to itself, made at the first call."""
+        if self.blocks.forward.has_loops:
+            return self.blocks
+        if self._memo.looped_blocks is None:
+            loops, columns = self.self_loops[:, 0], self._columns_of_rows()
+            self._memo.looped_blocks = with_loops(self.blocks, loops, columns)
+        return self._memo.looped_blocks
+
+    def _columns_of_rows(self) -> Tensor:
+        """(num_rows,) int64. Where each vertex stands among the rows that a layer reads."""
+        return torch.arange(self.num_rows)
 
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return function(graph), computed at the first call; for what the graph alone decides.

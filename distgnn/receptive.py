@@ -235,3 +235,6 @@ class _Level(_SomeRows):
 
     def _ids_of_sources(self) -> Tensor:
         return self._whole.row_id[self._sources]
+
+    def _columns_of_rows(self) -> Tensor:
+        return self._own.long()

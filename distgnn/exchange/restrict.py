@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from distgnn.exchange.blocks import Blocks, Csr, Direction, Half, plan_blocks, plan_half
+from distgnn.exchange.loops import with_loops
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,14 +92,20 @@ def restricted_blocks(
         sources: (num_roots,) bool. Roots whose rows the layer is given; at least those of
             `sources_of`.
         targets: (num_roots,) bool. Roots whose rows it makes.
-        like: Blocks of the whole part: edges have positions if they have them there.
+        like: Blocks of the whole part: edges have positions, and targets an edge from themselves,
+            if they have them there; the targets are then among the sources.
 
     Returns:
         Blocks whose columns are numbered among the sources and whose rows among the targets.
     """
     has_positions = like.backward.root_from_root.position is not None
+    columns, rows = _Numbering.of(sources), _Numbering.of(targets)
     blocks = plan_blocks(kept, group, has_positions=has_positions)
-    return _renumbered(blocks, _Numbering.of(sources), _Numbering.of(targets))
+    blocks = _renumbered(blocks, columns, rows)
+    if not like.forward.has_loops:
+        return blocks
+    loops = torch.from_numpy(np.asarray(kept.self_loops)[targets])
+    return with_loops(blocks, loops, columns.number[rows.kept].long())
 
 
 def _swap(exchange: Synchronous, route: Route, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
