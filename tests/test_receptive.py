@@ -20,6 +20,8 @@ CONFIGS = {
     "mean-residual": ModelConfig(hidden=6, layers=3, residual=True, dropout=0.0),
     "sage-gcn": ModelConfig(aggregator="gcn", hidden=5, layers=2),
     "max": ModelConfig(aggregator="max", hidden=5, layers=3),
+    "gat": ModelConfig(model="gat", heads=2, hidden=3, layers=3, dropout=0.4),
+    "gat-residual": ModelConfig(model="gat", heads=3, hidden=2, residual=True, dropout=0.0),
     "one-layer": ModelConfig(model="gcn", layers=1),
 }
 
@@ -96,8 +98,8 @@ def check(parts, config, *, is_static, num_epochs=1):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_scores_and_gradients_are_those_of_the_whole_graph(name, num_parts, is_static):
     config = CONFIGS[name]
-    if is_static and config.input_dropout:
-        pytest.skip("input that is dropped out is not static")
+    if is_static and (config.input_dropout or config.model == "gat"):
+        pytest.skip("input that is dropped out, or attended to, is not static")
     ours, plain = check(cut(sparse_path(), num_parts), config, is_static=is_static, num_epochs=2)
     assert ours[3][-1] < 0.3, "the last layer runs on few edges"
     assert num_parts == 1 or ours[2] < plain[2] or plain[2] == 0
@@ -107,7 +109,7 @@ def test_scores_and_gradients_are_those_of_the_whole_graph(name, num_parts, is_s
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_graph_and_any_cut(kind, how):
     graph = make_graph(kind, num_vertices=60)
-    for name in ("gcn", "max"):
+    for name in ("gcn", "max", "gat"):
         check(cut(graph, 3, how=how), CONFIGS[name], is_static=False)
 
 

@@ -39,16 +39,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--model", default="sage", help="sage or gcn (default: %(default)s)")
+    add("--model", default="sage", help="sage, gcn or gat (default: %(default)s)")
     add("--aggregator", default="mean", help="of sage: mean, gcn or max (default: %(default)s)")
-    add("--hidden", type=whole(1), default=64, metavar="H", help="width (default: %(default)s)")
+    add(
+        "--hidden",
+        type=whole(1),
+        default=64,
+        metavar="H",
+        help="width; of gat, of each head (default: %(default)s)",
+    )
+    add("--heads", type=whole(1), default=4, metavar="K", help="of gat (default: %(default)s)")
     add("--layers", type=whole(1), default=2, metavar="L", help="default: %(default)s")
     add("--dropout", type=number, default=0.5, metavar="D", help="default: %(default)s")
     add(
         "--input-dropout",
         type=number,
         metavar="D",
-        help="of the features (default: as --dropout for gcn, 0 for sage, as in their papers)",
+        help="of the features (default: 0 for sage, else as --dropout: as in their papers)",
     )
     add("--norm", default="none", help="none, batch or layer (default: %(default)s)")
     add("--residual", action="store_true", help="add a hidden layer's input to its output")
@@ -152,7 +159,7 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
 
     input_dropout = arguments.input_dropout
     if input_dropout is None:
-        input_dropout = arguments.dropout if arguments.model == "gcn" else 0.0
+        input_dropout = 0.0 if arguments.model == "sage" else arguments.dropout
     model = ModelConfig(
         input_dropout=input_dropout, **_picked(arguments, ModelConfig, but=("input_dropout",))
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import nn
 
+from distgnn.nn.gat import GATConv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.linear import Linear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from distgnn.graph import LocalGraph
     from distgnn.ops import Rows
 
-ModelName = Literal["sage", "gcn"]
+ModelName = Literal["sage", "gcn", "gat"]
 NormName = Literal["none", "batch", "layer"]
 JumpingName = Literal["none", "cat", "max"]
+Convolution = GATConv | GCNConv | SAGEConv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +34,11 @@ class ModelConfig:
     model: ModelName = "sage"
     """Convolution of every layer."""
     aggregator: Aggregator = "mean"
-    """Reduction of a GraphSAGE layer; GCN has its own."""
+    """Reduction of a GraphSAGE layer; the others have their own."""
+    heads: int = 4
+    """Attention heads of a GAT layer: hidden layers concatenate them, the last averages them."""
     hidden: int = 64
-    """Columns of hidden layers."""
+    """Columns of hidden layers; of a GAT layer, columns of each head."""
     layers: int = 2
     """Convolutions."""
     dropout: float = 0.5
@@ -60,8 +64,15 @@ class ModelConfig:
         """
         return GNN(self, num_features, num_classes)
 
-    def convolution(self, in_width: int, out_width: int) -> GCNConv | SAGEConv:
-        """Build one layer."""
+    @property
+    def hidden_width(self) -> int:
+        """Columns between layers: those of all heads."""
+        return self.hidden * self.heads if self.model == "gat" else self.hidden
+
+    def convolution(self, in_width: int, out_width: int, *, is_last: bool) -> Convolution:
+        """Build one layer; `out_width` of GAT is that of each head."""
+        if self.model == "gat":
+            return GATConv(in_width, out_width, heads=self.heads, concat=not is_last)
         if self.model == "gcn":
             return GCNConv(in_width, out_width)
         return SAGEConv(in_width, out_width, aggregator=self.aggregator)
@@ -87,30 +98,33 @@ class GNN(nn.Module):
         self.config = config
         jumps = config.jumping != "none"
         num_hidden = config.layers if jumps else config.layers - 1
-        widths = [num_features] + [config.hidden] * num_hidden
+        width = config.hidden_width
+        widths = [num_features] + [width] * num_hidden
         pairs = list(pairwise(widths))
-        self.hidden = nn.ModuleList(config.convolution(*pair) for pair in pairs)
-        self.norms = nn.ModuleList(_norm(config.norm, config.hidden) for _ in pairs)
+        self.hidden = nn.ModuleList(
+            config.convolution(pair[0], config.hidden, is_last=False) for pair in pairs
+        )
+        self.norms = nn.ModuleList(_norm(config.norm, width) for _ in pairs)
         self.residuals = nn.ModuleList(
             Linear(*pair, bias=False) if config.residual and pair[0] != pair[1] else nn.Identity()
             for pair in pairs
         )
         self.last: nn.Module
         if jumps:
-            read = config.hidden * (num_hidden if config.jumping == "cat" else 1)
+            read = width * (num_hidden if config.jumping == "cat" else 1)
             self.last = Linear(read, num_classes)
         else:
-            self.last = config.convolution(widths[-1], num_classes)
+            self.last = config.convolution(widths[-1], num_classes, is_last=True)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Draw all weights of linear maps again; biases and norms start the same anyway.
+        """Draw all weights again; biases and norms start the same anyway.
 
         Args:
             generator: Where random numbers come from, so that a seed fixes the weights whatever
                 else draws numbers in this process.
         """
         for module in self.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, Linear | GATConv):
                 module.reset_parameters(generator)
 
     def forward(self, graph: LocalGraph, features: Rows) -> Tensor:

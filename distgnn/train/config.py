@@ -66,6 +66,7 @@ class TrainConfig:
         _choice("--jumping", model.jumping, get_args(JumpingName))
         _choice("--optimizer", self.optimizer, get_args(OptimizerName))
         _choice("--feature-norm", self.feature_norm, get_args(FeatureNorm))
+        _at_least("--heads", model.heads, 1)
         _at_least("--hidden", model.hidden, 1)
         _at_least("--layers", model.layers, 1)
         _at_least("--epochs", self.epochs, 1)
@@ -85,11 +86,8 @@ class TrainConfig:
                 raise InputError(f"{flag} must be at least 0 and below 1, got {value}")
         if not 0 < self.lr < float("inf"):
             raise InputError(f"--lr must be positive and finite, got {self.lr}")
-        if self.model.aggregator != "mean" and self.model.model == "gcn":
-            raise InputError(
-                f"--aggregator {self.model.aggregator} has no effect on --model gcn; "
-                "drop it or use --model sage"
-            )
+        _has_effect(model, "aggregator", "sage")
+        _has_effect(model, "heads", "gat")
         self._check_algorithm()
 
     def _check_algorithm(self) -> None:
@@ -191,6 +189,15 @@ def _same_types(default: object, values: Mapping[str, Any]) -> None:
 def _choice(flag: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InputError(f"{flag} must be one of {', '.join(allowed)}, got '{value}'")
+
+
+def _has_effect(model: ModelConfig, name: str, owner: str) -> None:
+    value = getattr(model, name)
+    if value != getattr(ModelConfig, name) and model.model != owner:
+        raise InputError(
+            f"--{name} {value} has no effect on --model {model.model}; "
+            f"drop it or use --model {owner}"
+        )
 
 
 def _at_least(flag: str, value: float, least: float) -> None:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.exchange import Exchange, Synchronous
+from distgnn.exchange.loops import with_loops
 from distgnn.graph import EVALUATION_TAG, LocalGraph
 from distgnn.ops import SparseRows
 from distgnn.receptive import ReceptiveField
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group
+    from distgnn.exchange.blocks import Blocks
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
     from distgnn.train.config import TrainConfig
@@ -82,13 +85,13 @@ def build_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) 
     Returns:
         The graphs, with what the training pass reads of features and scores.
     """
-    blocks = plan_blocks(part, group, has_positions=False)
+    blocks = _plan(config, part, group)
     exact = LocalGraph(part, blocks, Synchronous(group, first_tag=EVALUATION_TAG))
     features, fetched = inputs.features, 0
     if config.is_isolated:
         features, fetched = clone_features(features, part, blocks, group)
         part, num_roots = isolated_part(part), part.num_roots
-        blocks = plan_blocks(part, group, has_positions=False)
+        blocks = _plan(config, part, group)
         training = LocalGraph(part, blocks, build_exchange(config, group), num_roots=num_roots)
     else:
         training = exact.with_exchange(build_exchange(config, group))
@@ -115,6 +118,17 @@ def build_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) 
     return RunGraphs(field, field.inputs(features), None, exact, degree, fetched, savings)
 
 
+def _plan(config: TrainConfig, part: Part, group: Group) -> Blocks:
+    """Plan the edges that the model walks: with an edge from each vertex to itself, or without."""
+    is_attention = config.model.model == "gat"
+    blocks = plan_blocks(part, group, has_positions=is_attention)
+    if not is_attention:
+        return blocks
+    # Here, not by the graph at its first attention, which keeps the edges without loops, too.
+    loops = torch.from_numpy(np.array(part.self_loops))
+    return with_loops(blocks, loops, torch.arange(part.num_roots))
+
+
 def _restricted(
     config: TrainConfig,
     training: LocalGraph,
@@ -136,6 +150,8 @@ def _why_not_static(config: TrainConfig, features: Rows) -> str:
         return "switched off"
     if config.model.input_dropout > 0:
         return "the input is dropped out"
+    if config.model.model == "gat":
+        return "attention weighs it anew in every epoch"
     return "sparse features are mapped first" if isinstance(features, SparseRows) else ""
 
 

@@ -63,11 +63,13 @@ def test_every_flag_reaches_the_configuration():
         receptive_field=False,
     )
     assert config("--algorithm", "0c", "--reweight-loss").reweight_loss
+    assert config("--model", "gat", "--heads", "8").model.heads == 8
 
 
-def test_gcn_drops_out_its_input_as_in_its_paper_unless_told_otherwise():
-    assert config("--model", "gcn", "--dropout", "0.3").model.input_dropout == 0.3
-    assert config("--model", "gcn", "--input-dropout", "0").model.input_dropout == 0
+def test_the_input_is_dropped_out_as_in_the_papers_unless_told_otherwise():
+    for model in ("gcn", "gat"):
+        assert config("--model", model, "--dropout", "0.3").model.input_dropout == 0.3
+        assert config("--model", model, "--input-dropout", "0").model.input_dropout == 0
     assert config("--model", "sage", "--dropout", "0.3").model.input_dropout == 0
 
 

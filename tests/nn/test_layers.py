@@ -105,7 +105,12 @@ def test_gradients_are_those_of_finite_differences(kind):
 
 def test_sparse_and_dense_features_give_the_same_scores_and_gradients():
     _, local, rows, dense = whole("sparse-features")
-    for config in (ModelConfig(model="gcn", dropout=0.4, input_dropout=0.3), ModelConfig()):
+    drops = {"dropout": 0.4, "input_dropout": 0.3}
+    for config in (
+        ModelConfig(model="gcn", **drops),
+        ModelConfig(model="gat", **drops),
+        ModelConfig(),
+    ):
         model = GNN(config, 6, 3)
         grads = []
         for features in (rows, torch.from_numpy(dense).float()):

@@ -24,6 +24,10 @@ MODELS = {
     "sage-jumping-max": {"jumping": "max", "residual": True},
     "gcn-dropout": {"model": "gcn", "dropout": 0.4, "input_dropout": 0.3},
     "sage-dropout": {"dropout": 0.4, "input_dropout": 0.3},
+    "gat": {"model": "gat", "heads": 2},
+    "gat-dropout": {"model": "gat", "heads": 3, "dropout": 0.4, "input_dropout": 0.3},
+    "gat-batch-residual": {"model": "gat", "norm": "batch", "residual": True, "layers": 3},
+    "gat-jumping": {"model": "gat", "norm": "layer", "jumping": "cat"},
 }
 
 
@@ -81,17 +85,18 @@ def test_any_model_on_any_number_of_ranks(model, num_parts):
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_graph_and_any_cut(kind, how):
     graph = make_graph(kind)
-    for model in ("gcn-dropout", "sage-max"):
+    for model in ("gcn-dropout", "sage-max", "gat"):
         expected = first_step(cut(graph, 1), graph, model)
         check_equal(first_step(cut(graph, 3, how=how), graph, model), expected)
 
 
+@pytest.mark.parametrize("model", ["sage-dropout", "gat-dropout"])
 @pytest.mark.parametrize("method", METHODS)
-def test_any_partitioner(method):
+def test_any_partitioner(method, model):
     graph = make_graph("random", num_vertices=60)
     parts = list(build_parts(graph, assign(method, graph, 4, seed=1)))
-    expected = first_step(cut(graph, 1), graph, "sage-dropout")
-    check_equal(first_step(parts, graph, "sage-dropout"), expected)
+    expected = first_step(cut(graph, 1), graph, model)
+    check_equal(first_step(parts, graph, model), expected)
 
 
 def test_more_ranks_than_edges_and_ranks_without_training_vertices():
@@ -99,7 +104,7 @@ def test_more_ranks_than_edges_and_ranks_without_training_vertices():
     parts = cut(graph, 7)
     assert any(part.num_edges == 0 for part in parts)
     assert any(not part.train_mask[0].any() for part in parts)
-    for model in ("gcn-batch-residual", "sage-mean"):
+    for model in ("gcn-batch-residual", "sage-mean", "gat"):
         expected = first_step(cut(graph, 1), graph, model)
         check_equal(first_step(parts, graph, model), expected)
 
@@ -138,8 +143,11 @@ def test_another_seed_and_another_epoch_draw_other_masks():
     assert one[0]["loss"] != pytest.approx(one[1]["loss"], rel=1e-4)
 
 
+SAVING = ("gcn", "sage-mean", "sage-max", "gat", "gat-dropout")
+
+
 @pytest.mark.parametrize("num_parts", [1, 3])
-@pytest.mark.parametrize("model", ["gcn", "sage-mean", "sage-max", "sage-dropout", "gcn-dropout"])
+@pytest.mark.parametrize("model", [*SAVING, "sage-dropout", "gcn-dropout"])
 @pytest.mark.parametrize("kind", ["random", "sparse-features"])
 def test_the_exact_savings_change_nothing_beyond_rounding(kind, model, num_parts):
     graph = make_graph(kind, num_vertices=80)

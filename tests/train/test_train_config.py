@@ -15,12 +15,13 @@ from distgnn.train.config import TrainConfig
 NAN, INFINITY = float("nan"), float("inf")
 
 REFUSED = [
-    ({"model": "gat"}, "--model must be one of sage, gcn, got 'gat'"),
+    ({"model": "gin"}, "--model must be one of sage, gcn, gat, got 'gin'"),
     ({"aggregator": "sum"}, "--aggregator must be one of mean, gcn, max, got 'sum'"),
     ({"norm": "group"}, "--norm must be one of none, batch, layer, got 'group'"),
     ({"jumping": "lstm"}, "--jumping must be one of none, cat, max, got 'lstm'"),
     ({"optimizer": "lion"}, "--optimizer must be one of adam, adamw, sgd, got 'lion'"),
     ({"feature_norm": "l2"}, "--feature-norm must be one of none, row, standard, got 'l2'"),
+    ({"heads": 0}, "--heads must be at least 1, got 0"),
     ({"hidden": 0}, "--hidden must be at least 1, got 0"),
     ({"layers": 0}, "--layers must be at least 1, got 0"),
     ({"epochs": 0}, "--epochs must be at least 1, got 0"),
@@ -43,6 +44,11 @@ REFUSED = [
         {"model": "gcn", "aggregator": "max"},
         "--aggregator max has no effect on --model gcn; drop it or use --model sage",
     ),
+    (
+        {"model": "gat", "aggregator": "gcn"},
+        "--aggregator gcn has no effect on --model gat; drop it or use --model sage",
+    ),
+    ({"heads": 8}, "--heads 8 has no effect on --model sage; drop it or use --model gat"),
     *(
         (
             {"algorithm": name},
@@ -89,6 +95,7 @@ def test_an_algorithm_says_its_delay(algorithm, delay, is_isolated):
     "config",
     [
         TrainConfig(),
+        make_config(model="gat", heads=8),
         make_config(model="gcn", norm="batch", optimizer="sgd", lr=0.1, seed=2**63 - 1),
         make_config(algorithm="0c", reweight_loss=True, jumping="cat", patience=5),
         make_config(algorithm="cd-5", delay_cache=False, weight_decay=0),

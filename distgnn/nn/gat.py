@@ -1,0 +1,83 @@
+"""The graph attention network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from distgnn.nn.linear import Linear
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.graph import LocalGraph
+    from distgnn.ops import Rows
+
+SLOPE = 0.2
+"""Of the leaky ReLU of scores, as in the paper."""
+
+
+class GATConv(nn.Module):
+    """Graph attention: each head averages the mapped rows of in-neighbours as their scores say.
+
+    Per vertex v and head k, with z = W_k h:
+    h'_v = sum over in-edges uv of alpha_uv z_u, where alpha_uv is the softmax over in-edges of v of
+    leaky_relu(source_k . z_u + target_k . z_v). The heads are concatenated, or averaged, and the
+    bias is added. A vertex without a self-loop gets one, as in PyG; one that has any keeps them.
+    Duplicate edges count as often as they are there, and edge weights do not count.
+
+    Args:
+        in_width: Columns of the input.
+        out_width: Columns of each head.
+        heads: Attention heads.
+        concat: Concatenate the heads; else average them.
+
+    Shapes:
+        input (num_rows, in_width), output (num_rows, heads * out_width) or, averaged, (num_rows,
+        out_width); linear.weight (heads * out_width, in_width), head after head; source and target
+        (heads, out_width); bias as wide as the output.
+
+    References:
+        Velickovic et al., "Graph Attention Networks", ICLR 2018, equations 1 to 6.
+    """
+
+    def __init__(self, in_width: int, out_width: int, *, heads: int, concat: bool = True) -> None:
+        super().__init__()
+        self.heads = heads
+        self.concat = concat
+        self.linear = Linear(in_width, heads * out_width, bias=False)
+        self.source = nn.Parameter(torch.empty(heads, out_width))
+        self.target = nn.Parameter(torch.empty(heads, out_width))
+        self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the vectors of the scores again, Glorot-uniform; the linear map draws its own.
+
+        Args:
+            generator: Where random numbers come from; torch's global one if None.
+        """
+        for vectors in (self.source, self.target):
+            nn.init.xavier_uniform_(vectors, generator=generator)
+
+    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
+        """Apply the convolution; mapped rows travel, with their scores."""
+        mapped = self.linear.multiply(rows)
+        result = graph.attend(
+            mapped,
+            source_score=mapped @ _side_by_side(self.source),
+            target_score=graph.own(mapped @ _side_by_side(self.target)),
+            slope=SLOPE,
+        )
+        if not self.concat:
+            result = result.view(len(result), self.heads, self.source.shape[1]).mean(dim=1)
+        return result + self.bias
+
+
+def _side_by_side(vectors: Tensor) -> Tensor:
+    """Turn (heads, width) vectors into a (heads * width, heads) map of a row to its scores."""
+    heads, width = vectors.shape
+    spread = vectors[:, :, None] * torch.eye(heads, dtype=vectors.dtype)[:, None]
+    return spread.reshape(heads * width, heads)

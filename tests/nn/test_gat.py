@@ -1,0 +1,119 @@
+"""Graph attention against its formula, finite differences, and the layers of DGL and PyG."""
+
+from __future__ import annotations
+
+import attention as reference
+import numpy as np
+import pytest
+import torch
+from graphs import cut, make_graph
+
+from distgnn.bench import peers
+from distgnn.comm.single import SingleGroup
+from distgnn.graph import LocalGraph
+from distgnn.nn.gat import SLOPE, GATConv
+from distgnn.nn.models import GNN, ModelConfig
+from distgnn.ops import SparseRows
+from distgnn.train.inputs import load_features
+
+
+def whole(kind):
+    graph = make_graph(kind)
+    part = cut(graph, 1)[0]
+    rows = load_features(part)
+    dense = rows.to_dense() if isinstance(rows, SparseRows) else rows
+    return graph, LocalGraph.exact(part, SingleGroup()), rows, dense
+
+
+def formula(graph, conv, dense):
+    """One vertex and one head at a time, in double precision."""
+    values = {name: p.detach().double().numpy() for name, p in conv.named_parameters()}
+    mapped = dense.double().numpy() @ values["linear.weight"].T
+    mapped = mapped.reshape(graph.num_vertices, conv.heads, -1)
+    src, dst = (end.numpy() for end in reference.looped_edges(graph))
+    out = np.zeros_like(mapped)
+    for vertex, head in np.ndindex(out.shape[:2]):
+        rows = mapped[src[dst == vertex], head]
+        raw = rows @ values["source"][head] + mapped[vertex, head] @ values["target"][head]
+        weight = np.exp(np.where(raw > 0, raw, SLOPE * raw))
+        out[vertex, head] = weight @ rows / weight.sum()
+    result = out.reshape(graph.num_vertices, -1) if conv.concat else out.mean(axis=1)
+    return result + values["bias"]
+
+
+@pytest.mark.parametrize("concat", [True, False])
+@pytest.mark.parametrize("kind", ["random", "weighted", "loops", "sparse-features"])
+def test_each_head_averages_the_neighbours_and_the_vertex_itself(kind, concat):
+    graph, local, rows, dense = whole(kind)
+    conv = GATConv(6, 5, heads=3, concat=concat)
+    torch.nn.init.normal_(conv.bias)
+    result = conv(local, rows).detach().numpy()
+    assert result.shape == (graph.num_vertices, 15 if concat else 5)
+    np.testing.assert_allclose(result, formula(graph, conv, dense), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("concat", [True, False])
+def test_gradients_are_those_of_finite_differences(concat):
+    _, local, _, dense = whole("loops")
+    conv = GATConv(6, 2, heads=2, concat=concat).double()
+    rows = dense.double().requires_grad_()
+
+    def apply(*_):
+        return conv(local, rows)
+
+    inputs = (rows, *conv.parameters())
+    assert torch.autograd.gradcheck(apply, inputs, fast_mode=True)
+
+
+def dgls_layer(graph, conv):
+    dgl = pytest.importorskip("dgl")
+    from dgl.nn import GATConv as Theirs
+
+    ends = reference.looped_edges(graph)
+    layer = Theirs(6, 5, conv.heads, bias=False)
+    weights = {"fc.weight": conv.linear.weight, "attn_l": conv.source, "attn_r": conv.target}
+    return layer, weights, lambda rows: layer(dgl.graph(ends, num_nodes=len(rows)), rows)
+
+
+def pygs_layer(graph, conv):
+    from torch_geometric.nn import GATConv as Theirs
+
+    edges = torch.stack(reference.looped_edges(graph))
+    layer = Theirs(6, 5, heads=conv.heads, add_self_loops=False, bias=False)
+    weights = {"lin.weight": conv.linear.weight, "att_src": conv.source, "att_dst": conv.target}
+    return layer, weights, lambda rows: layer(rows, edges)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+@pytest.mark.parametrize("kind", ["random", "loops"])
+@pytest.mark.parametrize("peer", ["dgl", "pyg"])
+def test_rows_are_those_of_a_peer_with_the_same_weights(peer, kind, monkeypatch):
+    if peer not in peers.installed():
+        pytest.skip(f"needs {peer}")
+    monkeypatch.setenv("DGLBACKEND", "pytorch")
+    graph, local, _, dense = whole(kind)
+    conv = GATConv(6, 5, heads=3)
+    layer, weights, apply = (dgls_layer if peer == "dgl" else pygs_layer)(graph, conv)
+    own = layer.state_dict()
+    assert own.keys() == weights.keys()
+    layer.load_state_dict({n: w.detach().reshape(own[n].shape) for n, w in weights.items()})
+    expected = apply(dense).reshape(len(dense), -1)
+    torch.testing.assert_close(conv(local, dense), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_heads_are_concatenated_in_hidden_layers_and_averaged_in_the_last():
+    _, local, rows, _ = whole("random")
+    model = GNN(ModelConfig(model="gat", heads=3, hidden=5, layers=3, norm="layer"), 6, 4)
+    shapes = [conv.linear.weight.shape for conv in (*model.hidden, model.last)]
+    assert shapes == [(15, 6), (15, 15), (12, 15)]
+    assert model(local, rows).shape == (local.num_rows, 4)
+
+
+def test_a_seed_draws_all_weights():
+    config = ModelConfig(model="gat")
+    drawn = []
+    for _ in range(2):
+        model = GNN(config, 6, 3)
+        model.reset_parameters(torch.Generator().manual_seed(1))
+        drawn.append(model.state_dict())
+    assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[0])
