@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from distgnn.bench.shapes import Shape
-    from distgnn.nn.models import GNN
+    from distgnn.nn.models import GNN, ModelName
     from distgnn.train.trainer import Trainer
 
 PEERS = ("dgl", "pyg")
@@ -57,9 +57,10 @@ class EpochPlan:
         shape: A twin.
         order: Of its vertices.
         scale: Of the twin.
-        model: gcn or sage (mean).
+        model: sage (mean), gcn or gat.
         layers: Convolutions.
-        hidden: Columns between them.
+        hidden: Columns between them; of gat, columns of each head.
+        heads: Of gat.
         dropout: Between layers; losses are compared without it only.
         threads: Of every contestant.
         peers: Of `PEERS`.
@@ -70,9 +71,10 @@ class EpochPlan:
     shape: str
     order: str
     scale: float
-    model: str
+    model: ModelName
     layers: int
     hidden: int
+    heads: int
     dropout: float
     threads: int
     peers: Sequence[str]
@@ -144,9 +146,10 @@ def _our_trainer(graph: Graph, plan: EpochPlan) -> Trainer:
     from distgnn.train.trainer import Task, Trainer
 
     model = ModelConfig(
-        model="gcn" if plan.model == "gcn" else "sage",
+        model=plan.model,
         layers=plan.layers,
         hidden=plan.hidden,
+        heads=plan.heads,
         dropout=plan.dropout,
     )
     config = TrainConfig(model=model, seed=plan.seed)

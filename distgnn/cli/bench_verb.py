@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from distgnn.bench.epoch import EpochResult
+    from distgnn.bench.epoch import EpochPlan, EpochResult
     from distgnn.bench.measure import Cell, Plan
 
 HELP = "time our kernels and epochs beside those of every peer that is installed"
@@ -67,9 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_json_flag(parser)
     group = parser.add_argument_group("epoch")
-    group.add_argument("--model", default="sage", help="sage or gcn (default: %(default)s)")
+    group.add_argument("--model", default="sage", help="sage, gcn or gat (default: %(default)s)")
     group.add_argument("--layers", type=whole(1), default=3, help="default: %(default)s")
-    group.add_argument("--hidden", type=whole(1), default=256, help="default: %(default)s")
+    group.add_argument(
+        "--hidden", type=whole(1), default=256, help="of gat, of each head (default: %(default)s)"
+    )
+    group.add_argument("--heads", type=whole(1), default=4, help="of gat (default: %(default)s)")
     group.add_argument(
         "--dropout", type=number, default=0.0, help="0 compares losses, too (default: %(default)s)"
     )
@@ -134,6 +137,7 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
                     model=arguments.model,
                     layers=arguments.layers,
                     hidden=arguments.hidden,
+                    heads=arguments.heads,
                     dropout=arguments.dropout,
                     threads=threads,
                     peers=_names(arguments.peers, installed),
@@ -165,13 +169,18 @@ def _epoch_lines(result: EpochResult) -> list[str]:
     return [
         (
             f"{plan.shape} ({plan.order} order, {result.num_vertices} vertices, {result.num_edges} "
-            f"edges), {plan.model}, {plan.layers} layers of {plan.hidden}, {plan.threads} threads"
+            f"edges), {_model_text(plan)}, {plan.threads} threads"
         ),
         *table(("", "epoch_s", "over ours", "loss differs by"), rows),
         f"seconds of our epoch: {phases}",
         *result.savings,
         "",
     ]
+
+
+def _model_text(plan: EpochPlan) -> str:
+    heads = f"{plan.heads} heads of " if plan.model == "gat" else ""
+    return f"{plan.model}, {plan.layers} layers of {heads}{plan.hidden}"
 
 
 def _run_kernels(arguments: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ TINY = {
     "scale": 0.002,
     "layers": 2,
     "hidden": 8,
+    "heads": 4,
     "dropout": 0.0,
     "threads": 1,
     "rounds": 2,
@@ -24,8 +25,9 @@ TINY = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit", "ignore:Sparse")
 @pytest.mark.parametrize("name", PEERS)
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
 def test_a_peer_has_our_losses(model, name):
     if name not in peers.installed():
         pytest.skip(f"needs {name}")
@@ -47,6 +49,11 @@ def test_the_verb_prints_one_json_object(capsys):
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["names"] == ["distgnn"]
     assert len(result["seconds"][0]) == 2
+
+
+def test_an_unknown_model_is_refused():
+    with pytest.raises(InputError, match="--model must be one of sage, gcn, gat, got 'gin'"):
+        measure_epochs(EpochPlan(model="gin", peers=[], **TINY))
 
 
 def test_unknown_peers_are_refused():

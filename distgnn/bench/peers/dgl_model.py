@@ -21,14 +21,23 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
     """See `distgnn.bench.epoch.PeerModule`."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
     import dgl
-    from dgl.nn import GraphConv, SAGEConv
+    from dgl.nn import GATConv, GraphConv, SAGEConv
 
     ends = (torch.from_numpy(graph.src).int(), torch.from_numpy(graph.dst).int())
     theirs: Any = dgl.graph(ends, num_nodes=graph.num_vertices)
     convs = [*model.hidden, model.last]
     layers = nn.ModuleList()
-    if model.config.model == "gcn":
+    if model.config.model in ("gcn", "gat"):
         theirs = dgl.add_self_loop(theirs)
+    if model.config.model == "gat":
+        for conv in convs:
+            heads, width = conv.source.shape
+            layer = GATConv(conv.linear.in_width, width, heads, bias=False)
+            _copy(layer.fc.weight, conv.linear.weight)
+            _copy(layer.attn_l, conv.source[None])
+            _copy(layer.attn_r, conv.target[None])
+            layers.append(_Heads(layer, conv.bias, concat=conv.concat))
+    elif model.config.model == "gcn":
         for conv in convs:
             layer = GraphConv(conv.linear.in_width, conv.linear.out_width)
             _copy(layer.weight, conv.linear.weight.t())
@@ -51,6 +60,20 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
         return result
 
     return nn.ModuleList([layers, dropout]), scores_of
+
+
+class _Heads(nn.Module):
+    """Joins the heads of a layer and adds a bias: DGL's own is there before heads are averaged."""
+
+    def __init__(self, layer: nn.Module, bias: Tensor, *, concat: bool) -> None:
+        super().__init__()
+        self.layer = layer
+        self.concat = concat
+        self.bias = nn.Parameter(bias.detach().clone())
+
+    def forward(self, graph: Any, rows: Tensor) -> Tensor:
+        heads: Tensor = self.layer(graph, rows)
+        return (heads.flatten(1) if self.concat else heads.mean(1)) + self.bias
 
 
 def _copy(target: Tensor, source: Tensor) -> None:

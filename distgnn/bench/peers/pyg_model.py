@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """See `distgnn.bench.epoch.PeerModule`."""
-    from torch_geometric.nn import GCNConv, SAGEConv
+    from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+    from torch_geometric.utils import add_self_loops
 
     edges: Any = torch.stack([torch.from_numpy(graph.src), torch.from_numpy(graph.dst)])
+    if model.config.model == "gat":
+        # Here, as the layer would add them in every call.
+        edges, _ = add_self_loops(edges, num_nodes=graph.num_vertices)
     if importlib.util.find_spec("torch_sparse"):
         from torch_sparse import SparseTensor
 
@@ -35,6 +39,14 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
         if model.config.model == "gcn":
             layer = GCNConv(conv.linear.in_width, conv.linear.out_width, cached=True)
             _copy(layer.lin.weight, conv.linear.weight)
+            _copy(layer.bias, conv.bias)
+        elif model.config.model == "gat":
+            heads, width = conv.source.shape
+            options = {"heads": heads, "concat": conv.concat, "add_self_loops": False}
+            layer = GATConv(conv.linear.in_width, width, **options)
+            _copy(layer.lin.weight, conv.linear.weight)
+            _copy(layer.att_src, conv.source[None])
+            _copy(layer.att_dst, conv.target[None])
             _copy(layer.bias, conv.bias)
         else:
             layer = SAGEConv(conv.neighbour.in_width, conv.neighbour.out_width)
