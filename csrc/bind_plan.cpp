@@ -1,6 +1,50 @@
-#include "bindings.h"
+#include <nanobind/stl/optional.h>
 
+#include <optional>
+
+#include "bindings.h"
 #include "plan.h"
+#include "plan_io.h"
+
+namespace distgnn {
+namespace {
+
+// A read-only array that lives in a plan and keeps it alive.
+template <typename T>
+nb::ndarray<nb::numpy, const T, nb::ndim<1>> array_of(const std::vector<T>& values, nb::handle plan) {
+  return {values.data(), {values.size()}, plan};
+}
+
+Plan restored(Vector<const std::int64_t> indptr, Vector<const std::int32_t> indices,
+              Vector<const std::int32_t> row, Vector<const std::int64_t> begin,
+              Vector<const std::int64_t> task, std::int64_t num_long, bool is_clustered,
+              double sources_per_edge, double planned_sources_per_edge) {
+  const CsrView graph = csr_view(indptr, indices);
+  const std::size_t num_segments = row.shape(0);
+  check_equal("begin has the wrong length", begin.shape(0),
+              num_segments == 0 ? 0 : num_segments + 1);
+  if (task.shape(0) == 0) throw nb::value_error("task is empty, expected one more than tasks");
+  const Layout layout{row.data(),
+                      begin.data(),
+                      static_cast<std::int64_t>(num_segments),
+                      task.data(),
+                      static_cast<std::int64_t>(task.shape(0)) - 1,
+                      num_long,
+                      is_clustered,
+                      sources_per_edge,
+                      planned_sources_per_edge};
+  Plan plan;
+  const char* problem = nullptr;
+  {
+    const nb::gil_scoped_release unlocked;
+    problem = restore_plan(graph, layout, &plan);
+  }
+  if (problem == nullptr) return plan;
+  throw nb::value_error((std::string("the layout is not of this graph: ") + problem).c_str());
+}
+
+}  // namespace
+}  // namespace distgnn
 
 void distgnn::bind_plan(nb::module_& m) {
   using namespace nb::literals;
@@ -12,11 +56,17 @@ void distgnn::bind_plan(nb::module_& m) {
       .def_ro("num_long", &Plan::num_long)
       .def_ro("sources_per_edge", &Plan::sources_per_edge)
       .def_ro("planned_sources_per_edge", &Plan::planned_sources_per_edge)
-      .def_prop_ro("num_tasks", [](const Plan& plan) { return plan.task.size() - 1; });
+      .def_prop_ro("num_tasks", [](const Plan& plan) { return plan.task.size() - 1; })
+      .def_prop_ro("row",
+                   [](nb::handle self) { return array_of(nb::cast<Plan&>(self).row, self); })
+      .def_prop_ro("begin",
+                   [](nb::handle self) { return array_of(nb::cast<Plan&>(self).begin, self); })
+      .def_prop_ro("task",
+                   [](nb::handle self) { return array_of(nb::cast<Plan&>(self).task, self); });
   m.def(
       "make_plan",
       [](Vector<const std::int64_t> indptr, Vector<const std::int32_t> indices,
-         std::int64_t num_sources) {
+         std::int64_t num_sources, std::optional<bool> clusters, std::optional<bool> blocks) {
         const CsrView graph = csr_view(indptr, indices);
         const auto* last = indices.data() + indices.shape(0);
         const auto* largest = std::max_element(indices.data(), last);
@@ -28,7 +78,11 @@ void distgnn::bind_plan(nb::module_& m) {
                                     .c_str());
         }
         const nb::gil_scoped_release unlocked;
-        return make_plan(graph, num_sources);
+        return make_plan(graph, num_sources, {clusters, blocks});
       },
-      "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_sources"_a);
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_sources"_a, nb::kw_only(),
+      "clusters"_a.none(), "blocks"_a.none());
+  m.def("restore_plan", &restored, "indptr"_a.noconvert(), "indices"_a.noconvert(), nb::kw_only(),
+        "row"_a.noconvert(), "begin"_a.noconvert(), "task"_a.noconvert(), "num_long"_a,
+        "is_clustered"_a, "sources_per_edge"_a, "planned_sources_per_edge"_a);
 }

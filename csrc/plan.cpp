@@ -200,7 +200,7 @@ PlanView view_of(const Plan& plan) {
   return view;
 }
 
-Plan make_plan(const CsrView& graph, int64_t num_sources) {
+Plan make_plan(const CsrView& graph, int64_t num_sources, const PlanOptions& options) {
   const int64_t num_edges = graph.indptr[graph.num_rows];
   Plan plan;
   plan.task.push_back(0);
@@ -208,18 +208,19 @@ Plan make_plan(const CsrView& graph, int64_t num_sources) {
   plan.num_edges = num_edges;
   if (graph.num_rows == 0) return plan;
   const int64_t num_blocks = (num_sources + kBlockSources - 1) / kBlockSources;
-  const bool is_dense = num_blocks > 1 &&
-                        num_edges / graph.num_rows >= kEdgesPerPiece * num_blocks &&
-                        is_ascending(graph);
+  const bool has_pieces = num_edges / graph.num_rows >= kEdgesPerPiece * num_blocks;
+  const bool is_dense =
+      num_blocks > 1 && options.blocks.value_or(has_pieces) && is_ascending(graph);
   std::vector<int32_t> order = order_of_ids(graph.num_rows);
   plan.sources_per_edge = sources_per_edge(graph, num_sources, order);
   plan.planned_sources_per_edge = plan.sources_per_edge;
   plan.is_cut = is_dense;
-  if (num_sources == graph.num_rows) {
+  if (num_sources == graph.num_rows && options.clusters.value_or(true)) {
     std::vector<int32_t> clustered =
         order_by(clusters(graph, is_dense ? kDenseClusterSize : kClusterSize));
     const double clustered_sources = sources_per_edge(graph, num_sources, clustered);
-    plan.is_clustered = clustered_sources < kWorthwhile * plan.sources_per_edge;
+    plan.is_clustered =
+        options.clusters.value_or(clustered_sources < kWorthwhile * plan.sources_per_edge);
     if (plan.is_clustered) {
       order = std::move(clustered);
       plan.planned_sources_per_edge = clustered_sources;

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "schedule.h"
@@ -41,8 +42,15 @@ struct Plan {
 // The plan as a kernel sees it.
 PlanView view_of(const Plan& plan);
 
+// What a plan does; without a value it is decided by what the graph has.
+struct PlanOptions {
+  std::optional<bool> clusters;  // walk rows cluster by cluster
+  std::optional<bool> blocks;    // cut rows by blocks of sources
+};
+
 // Plans the walk over a graph. Rows are clustered only if rows and sources are the same vertices,
-// which is taken from their number.
-Plan make_plan(const CsrView& graph, std::int64_t num_sources);
+// which is taken from their number, and cut only if there are two blocks and sources ascend in
+// every row, whatever the options.
+Plan make_plan(const CsrView& graph, std::int64_t num_sources, const PlanOptions& options = {});
 
 }  // namespace distgnn

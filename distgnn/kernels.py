@@ -39,43 +39,7 @@ except ImportError as error:
     )
     raise ImportError(_message) from error
 
-
-class Plan:
-    """The order in which kernels walk one graph, made once.
-
-    It brings rows that share sources together in time, gives threads equal numbers of edges, and
-    divides the columns of very long rows among them. Edges keep their order within a row, so a
-    plan changes the time of a kernel and no bit of its result. Making one takes the time of a few
-    aggregations on one thread, and its copy of the indices 4 bytes an edge.
-
-    Args:
-        indptr: (num_rows + 1,) int64. As for the kernels that are given the plan.
-        indices: (num_edges,) int32.
-        num_sources: Rows of the matrix that is read. If there are as many rows as sources, they
-            are taken for the same vertices, and clusters of them are looked for.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, an index is num_sources or more, or a tensor is not
-            contiguous or not on the CPU.
-
-    References:
-        Raghavan et al., "Near linear time algorithm to detect community structures in large-scale
-        networks", 2007.
-    """
-
-    def __init__(self, indptr: Tensor, indices: Tensor, *, num_sources: int) -> None:
-        self.handle: Any = _kernels.make_plan(
-            _array("indptr", indptr, torch.int64, 1),
-            _array("indices", indices, torch.int32, 1),
-            num_sources=num_sources,
-        )
-
-    def describe(self) -> dict[str, float]:
-        """Return what was decided, and the sources read per edge of a stretch before and after."""
-        names = ("is_clustered", "is_cut", "num_tasks", "num_long")
-        reuse = ("sources_per_edge", "planned_sources_per_edge")
-        return {name: getattr(self.handle, name) for name in (*names, *reuse)}
+from distgnn.plan import Plan as Plan
 
 
 def _handle(plan: Plan | None) -> Any:

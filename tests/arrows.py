@@ -18,6 +18,7 @@ LAYERS = (
     "config",
     "comm",
     "arrays",
+    "plan",
     "kernels",
     "extreme",
     "attention",
@@ -46,7 +47,7 @@ OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl"}
 # What the adapters of the benchmarks may import, and nobody else.
 PEERS = {"dgl", "torch_geometric", "torch_sparse"}
 # The typed fronts of the compiled module.
-FRONTS = {"distgnn.kernels", "distgnn.extreme", "distgnn.attention"}
+FRONTS = {"distgnn.kernels", "distgnn.extreme", "distgnn.attention", "distgnn.plan"}
 # What the runtime may take from the datasets.
 SHARED_DATASETS = {
     "distgnn.datasets.errors",

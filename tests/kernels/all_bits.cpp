@@ -8,6 +8,7 @@
 #include "dropout.h"
 #include "merge_max.h"
 #include "plan.h"
+#include "plan_io.h"
 #include "roof.h"
 #include "rows.h"
 #include "spmm.h"
@@ -134,6 +135,15 @@ void run_stored(int64_t width) {
   }
   distgnn::spmm_sum(graph, plan, ones, x.data(), width, false, out.data());
   print("hub", width, out);
+  const auto num_segments = static_cast<int64_t>(made.row.size());
+  const auto num_tasks = static_cast<int64_t>(made.task.size()) - 1;
+  const distgnn::Layout kept{made.row.data(),  made.begin.data(), num_segments, made.task.data(),
+                             num_tasks,        made.num_long,     false,        0,
+                             0};
+  distgnn::Plan restored;
+  if (distgnn::restore_plan(graph, kept, &restored) != nullptr) std::printf("not restored\n");
+  distgnn::spmm_sum(graph, distgnn::view_of(restored), ones, x.data(), width, false, out.data());
+  print("restored", width, out);
   distgnn::spmm_sum(graph, plan, ones, half.data(), width, false, out.data());
   print("half", width, out);
   distgnn::spmm_sum(graph, plan, ones, half.data(), width, false, half_out.data());

@@ -4,60 +4,19 @@ import numpy as np
 import pytest
 import reference
 import torch
+from planned_graphs import GRAPHS, hub_graph, plan_of, planted, tensors
 
 from distgnn import extreme, kernels
 
 WIDTHS = [1, 3, 7, 16, 33, 100, 602]
 
 
-def planted(num_clusters, size, degree, *, seed):
-    """Communities under shuffled ids: what a plan should find."""
-    rng = np.random.default_rng(seed)
-    num_rows = num_clusters * size
-    rows = np.repeat(np.arange(num_rows), degree)
-    inside = rows // size * size + rng.integers(0, size, rows.size)
-    anywhere = rng.integers(0, num_rows, rows.size)
-    sources = np.where(rng.random(rows.size) < 0.9, inside, anywhere)
-    new_id = rng.permutation(num_rows)
-    return reference.csr_of(new_id[sources], new_id[rows], num_rows)
-
-
-def dense_graph():
-    """Enough edges per row that the plan cuts rows, and a row without any."""
-    rng = np.random.default_rng(1)
-    rows = np.repeat(np.arange(4999), 40)
-    return reference.csr_of(rng.integers(0, 5000, rows.size), rows, 5000)
-
-
-def hub_graph():
-    """Row 7 has half of all edges."""
-    rng = np.random.default_rng(2)
-    rows = np.concatenate([np.full(60_000, 7), rng.integers(0, 900, 60_000)])
-    return reference.csr_of(rng.integers(0, 1000, rows.size), rows, 1000)
-
-
-GRAPHS = {
-    "clustered": lambda: planted(300, 100, 6, seed=3),
-    "cut": dense_graph,
-    "hub": hub_graph,
-    "random": lambda: reference.random_csr(300, 300, 2000, seed=4),
-    "no edges": lambda: reference.random_csr(5, 5, 0, seed=5),
-    "no rows": lambda: reference.csr_of(np.empty(0, np.int64), np.empty(0, np.int64), 0),
-}
 FOUND = {
     "clustered": {"is_clustered": True, "is_cut": False, "num_long": 0},
     "cut": {"is_clustered": False, "is_cut": True, "num_long": 0},
     "hub": {"is_cut": False, "num_long": 1},
     "random": {"is_clustered": False, "is_cut": False, "num_long": 0},
 }
-
-
-def tensors(graph):
-    return torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices)
-
-
-def plan_of(graph):
-    return kernels.Plan(*tensors(graph), num_sources=graph.indptr.size - 1)
 
 
 @pytest.mark.parametrize("case", FOUND)

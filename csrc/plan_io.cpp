@@ -1,0 +1,91 @@
+#include "plan_io.h"
+
+#include <algorithm>
+
+namespace distgnn {
+namespace {
+
+using std::int32_t;
+using std::int64_t;
+using std::uint8_t;
+
+const char* check_tasks(const int64_t* task, int64_t num_tasks, int64_t num_segments) {
+  if (task[0] != 0 || task[num_tasks] != num_segments) return "its tasks leave segments out";
+  if (!std::is_sorted(task, task + num_tasks + 1)) return "its tasks overlap";
+  return nullptr;
+}
+
+// Places the segments: fills row, ends, begin, edge and task, which are as long as they must be.
+const char* place(const CsrView& graph, const Layout& layout, Plan* plan) {
+  std::vector<int64_t> next(graph.indptr, graph.indptr + graph.num_rows);
+  std::vector<int64_t> owner(static_cast<std::size_t>(graph.num_rows), -1);
+  int64_t num_finished = 0;
+  for (int64_t t = 0; t < layout.num_tasks; ++t) {
+    for (int64_t s = layout.task[t]; s < layout.task[t + 1]; ++s) {
+      const int64_t row = layout.row[s];
+      if (row < 0 || row >= graph.num_rows) return "it names a row that the graph does not have";
+      const bool starts = owner[row] < 0;
+      if (!starts && owner[row] != t) return "its tasks share a row";
+      owner[row] = t;
+      const int64_t left = graph.indptr[row + 1] - next[row];
+      const int64_t length = layout.begin[s + 1] - layout.begin[s];
+      const bool ends = length == left;
+      // An empty segment stands for a row without edges, and there once.
+      if (length > left || (length == 0 && !(starts && ends))) {
+        return "its segments are not the edges of their rows";
+      }
+      plan->ends[s] = static_cast<uint8_t>((starts ? kStarts : 0) | (ends ? kEnds : 0));
+      plan->edge[s] = next[row];
+      next[row] += length;
+      num_finished += ends;
+    }
+  }
+  return num_finished == graph.num_rows ? nullptr : "it leaves edges out";
+}
+
+void copy_sources(const CsrView& graph, Plan* plan) {
+  const auto num_tasks = static_cast<int64_t>(plan->task.size()) - 1;
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t t = 0; t < num_tasks; ++t) {
+    for (int64_t s = plan->task[t]; s < plan->task[t + 1]; ++s) {
+      std::copy_n(graph.indices + plan->edge[s], plan->begin[s + 1] - plan->begin[s],
+                  plan->indices.data() + plan->begin[s]);
+    }
+  }
+}
+
+}  // namespace
+
+const char* restore_plan(const CsrView& graph, const Layout& layout, Plan* plan) {
+  const int64_t num_edges = graph.indptr[graph.num_rows];
+  const bool is_by_id = layout.num_segments == 0;
+  const int64_t num_segments = is_by_id ? graph.num_rows : layout.num_segments;
+  if (layout.num_tasks < 0) return "it has no tasks";
+  if (const char* problem = check_tasks(layout.task, layout.num_tasks, num_segments)) {
+    return problem;
+  }
+  if (layout.num_long < 0 || layout.num_long > layout.num_tasks) return "its long rows are no tasks";
+  plan->task.assign(layout.task, layout.task + layout.num_tasks + 1);
+  plan->num_long = layout.num_long;
+  plan->num_rows = graph.num_rows;
+  plan->num_edges = num_edges;
+  plan->is_clustered = layout.is_clustered;
+  plan->is_cut = num_segments != graph.num_rows;
+  plan->sources_per_edge = layout.sources_per_edge;
+  plan->planned_sources_per_edge = layout.planned_sources_per_edge;
+  if (is_by_id) return nullptr;
+  if (layout.begin[0] != 0 || layout.begin[num_segments] != num_edges) return "it leaves edges out";
+  if (!std::is_sorted(layout.begin, layout.begin + num_segments + 1)) {
+    return "its segments overlap";
+  }
+  plan->ends.resize(static_cast<std::size_t>(num_segments));
+  plan->edge.resize(static_cast<std::size_t>(num_segments));
+  if (const char* problem = place(graph, layout, plan)) return problem;
+  plan->row.assign(layout.row, layout.row + num_segments);
+  plan->begin.assign(layout.begin, layout.begin + num_segments + 1);
+  plan->indices.resize(static_cast<std::size_t>(num_edges));
+  copy_sources(graph, plan);
+  return nullptr;
+}
+
+}  // namespace distgnn
