@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+PLAN_VERSION = 1
+"""Raised whenever another plan is made of the same graph, so that plans on disk are made anew."""
+
+
 class PlanLayout(NamedTuple):
     """How a plan divides the rows of its graph: all that must be kept to have it again.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import MAX_SEED, MAX_THREADS, number, path, switch, whole
 from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
+from distgnn.cli.plans import add_plan_arguments, build_planner
 from distgnn.cli.source import add_source_arguments, check_ranks, open_source, source_values
 from distgnn.datasets.errors import InputError
 
@@ -126,6 +127,7 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="T",
         help="per rank (default: this rank's share of the cores)",
     )
+    add_plan_arguments(group)
     add(
         "--checkpoint-every",
         type=whole(0),
@@ -190,7 +192,8 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     run_dir = RunDirectory(Path(arguments.run_dir))
     on_rank_0(group, lambda: _check_existing(run_dir, arguments, config, source))
     part = collectively(group, lambda: source.part(group.rank))
-    trainer = Trainer(config, source.task, part, group)
+    planner = build_planner(arguments, source, group)
+    trainer = Trainer(config, source.task, part, group, planner=planner)
     begin = {**source.to_json(), "num_ranks": group.size, "train": config.to_json()}
     on_rank_0(group, lambda: _prepare(run_dir, arguments.resume, begin))
     if group.rank == 0 and not arguments.quiet:

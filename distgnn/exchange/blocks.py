@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from distgnn import kernels
+from distgnn.exchange.planner import Planner
 from distgnn.exchange.route import Route, plan_route
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.partition.store import Part
-
-
-# Below this, the rows of a block and all that they read lie in cache whatever the order.
-_MIN_PLANNED_EDGES = 200_000
+    from distgnn.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +32,7 @@ class Csr:
         position: (num_edges,) int64. Where each edge stands in the forward block; None in the
             forward block itself, and where nobody asks.
         weight: (num_edges,) float32, or None.
+        planner: Decides how sums walk the block.
     """
 
     indptr: Tensor
@@ -42,13 +40,12 @@ class Csr:
     num_columns: int
     position: Tensor | None
     weight: Tensor | None
+    planner: Planner
 
     @cached_property
-    def plan(self) -> kernels.Plan | None:
-        """The order in which sums walk the block, made at the first sum; none for small blocks."""
-        if self.num_edges < _MIN_PLANNED_EDGES:
-            return None
-        return kernels.Plan(self.indptr, self.indices, num_sources=self.num_columns)
+    def plan(self) -> Plan | None:
+        """The order in which sums walk the block, from the planner at the first sum."""
+        return self.planner.plan(self)
 
     @property
     def num_rows(self) -> int:
@@ -115,7 +112,9 @@ class Blocks(NamedTuple):
     backward: Direction
 
 
-def plan_blocks(part: Part, group: Group, *, has_positions: bool = True) -> Blocks:
+def plan_blocks(
+    part: Part, group: Group, *, has_positions: bool = True, planner: Planner | None = None
+) -> Blocks:
     """Divide a part's edges and agree with the peers on the rows that travel.
 
     Collective.
@@ -125,6 +124,7 @@ def plan_blocks(part: Part, group: Group, *, has_positions: bool = True) -> Bloc
         group: One rank per part.
         has_positions: Whether transposed blocks tell where their edges stand in the forward ones;
             the gradient of attention asks, and it takes 8 bytes an edge.
+        planner: Decides how sums walk the blocks; None for one of their own.
 
     Returns:
         The edges and routes of both directions.
@@ -133,7 +133,9 @@ def plan_blocks(part: Part, group: Group, *, has_positions: bool = True) -> Bloc
     reading, writing = np.asarray(part.is_reading), np.asarray(part.is_writing)
     send = plan_half(group, part.send_counts, part.send_rows, owner[reading])
     reduce = plan_half(group, part.reduce_counts, part.reduce_rows, owner[writing])
-    divided = _divide(part, reading, writing, has_positions=has_positions)
+    divided = _divide(
+        part, reading, writing, has_positions=has_positions, planner=planner or Planner()
+    )
     return _directions(divided, send, reduce)
 
 
@@ -225,6 +227,7 @@ def _divide(
     writing: NDArray[np.bool_],
     *,
     has_positions: bool,
+    planner: Planner,
 ) -> _Divided:
     """Cut the clone-by-clone matrix into four; leaves are renumbered in their roles."""
     sources = _Ends(part.num_roots, reading)
@@ -248,8 +251,8 @@ def _divide(
                 t_weight = _tensor(block_weight[t_position], np.float32)
         ends = _tensor(indptr, np.int64), _tensor(indices, np.int32)
         t_ends = _tensor(t_indptr, np.int64), _tensor(t_indices, np.int32)
-        forward = Csr(*ends, len(t_indptr) - 1, None, weight)
-        return forward, Csr(*t_ends, len(indptr) - 1, position, t_weight)
+        forward = Csr(*ends, len(t_indptr) - 1, None, weight, planner)
+        return forward, Csr(*t_ends, len(indptr) - 1, position, t_weight, planner)
 
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
 

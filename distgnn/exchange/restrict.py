@@ -93,14 +93,16 @@ def restricted_blocks(
             `sources_of`.
         targets: (num_roots,) bool. Roots whose rows it makes.
         like: Blocks of the whole part: edges have positions, and targets an edge from themselves,
-            if they have them there; the targets are then among the sources.
+            if they have them there (the targets are then among the sources), and the same planner
+            decides how they are walked.
 
     Returns:
         Blocks whose columns are numbered among the sources and whose rows among the targets.
     """
-    has_positions = like.backward.root_from_root.position is not None
+    block = like.backward.root_from_root
+    has_positions = block.position is not None
     columns, rows = _Numbering.of(sources), _Numbering.of(targets)
-    blocks = plan_blocks(kept, group, has_positions=has_positions)
+    blocks = plan_blocks(kept, group, has_positions=has_positions, planner=block.planner)
     blocks = _renumbered(blocks, columns, rows)
     if not like.forward.has_loops:
         return blocks

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.exchange.blocks import Blocks
+    from distgnn.exchange.planner import Planner
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
     from distgnn.train.config import TrainConfig
@@ -73,7 +74,9 @@ def build_exchange(config: TrainConfig, group: Group) -> Exchange:
     return Delayed(group, num_bins=config.delay, delay=config.delay, is_cached=config.delay_cache)
 
 
-def build_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) -> RunGraphs:
+def build_graphs(
+    config: TrainConfig, inputs: Inputs, part: Part, group: Group, *, planner: Planner
+) -> RunGraphs:
     """Build the graphs of a run; collective.
 
     Args:
@@ -81,17 +84,18 @@ def build_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) 
         inputs: This rank's share of the task.
         part: This rank's part.
         group: One rank per part.
+        planner: Decides how sums walk the graphs.
 
     Returns:
         The graphs, with what the training pass reads of features and scores.
     """
-    blocks = _plan(config, part, group)
+    blocks = _plan(config, part, group, planner)
     exact = LocalGraph(part, blocks, Synchronous(group, first_tag=EVALUATION_TAG))
     features, fetched = inputs.features, 0
     if config.is_isolated:
         features, fetched = clone_features(features, part, blocks, group)
         part, num_roots = isolated_part(part), part.num_roots
-        blocks = _plan(config, part, group)
+        blocks = _plan(config, part, group, planner)
         training = LocalGraph(part, blocks, build_exchange(config, group), num_roots=num_roots)
     else:
         training = exact.with_exchange(build_exchange(config, group))
@@ -118,10 +122,10 @@ def build_graphs(config: TrainConfig, inputs: Inputs, part: Part, group: Group) 
     return RunGraphs(field, field.inputs(features), None, exact, degree, fetched, savings)
 
 
-def _plan(config: TrainConfig, part: Part, group: Group) -> Blocks:
+def _plan(config: TrainConfig, part: Part, group: Group, planner: Planner | None) -> Blocks:
     """Plan the edges that the model walks: with an edge from each vertex to itself, or without."""
     is_attention = config.model.model == "gat"
-    blocks = plan_blocks(part, group, has_positions=is_attention)
+    blocks = plan_blocks(part, group, has_positions=is_attention, planner=planner)
     if not is_attention:
         return blocks
     # Here, not by the graph at its first attention, which keeps the edges without loops, too.

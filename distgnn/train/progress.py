@@ -16,6 +16,9 @@ class Progress(Protocol):
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Show a finished epoch; `record` is its line of metrics.jsonl."""
 
+    def note(self, line: str) -> None:
+        """Show a line about the work under way."""
+
     def close(self) -> None:
         """Leave the terminal as it was."""
 
@@ -38,7 +41,11 @@ class Lines:
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Write a line."""
-        sys.stderr.write(describe_epoch(record) + "\n")
+        self.note(describe_epoch(record))
+
+    def note(self, line: str) -> None:
+        """Write the line."""
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -50,6 +57,9 @@ class Silent:
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Ignore the epoch."""
+
+    def note(self, line: str) -> None:
+        """Ignore the line."""
 
     def close(self) -> None:
         """Nothing to restore."""
@@ -81,6 +91,10 @@ class Bar:
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Draw the line anew."""
         self._bar.update(self._task, advance=1, description=describe_epoch(record))
+
+    def note(self, line: str) -> None:
+        """Write the line above the bar."""
+        self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Leave the last line standing."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -38,6 +39,10 @@ _DTYPES = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _MAX_HEADER_BYTES = 100_000_000
 _MAX_DIMS = 64
+
+
+class _DamagedError(Exception):
+    """Says how a file is damaged."""
 
 
 class _Entry(NamedTuple):
@@ -73,7 +78,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         start = stop
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Ranks, on this machine or another, may write the same file at the same time.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(len(text).to_bytes(8, "little"))
@@ -87,13 +93,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(
+    path: Path, *, remedy: str = "train again or restore the file"
+) -> dict[str, Tensor]:
     """Read a file that `write_tensors` or safetensors wrote.
 
     The whole header is checked before memory is taken, which is never more than the file is long.
 
     Args:
         path: The file.
+        remedy: What to do if it is damaged.
 
     Returns:
         Tensors by name.
@@ -103,66 +112,66 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     try:
         with path.open("rb") as file:
-            return {entry.name: _read_data(path, file, entry) for entry in _entries(path, file)}
+            return {entry.name: _read_data(file, entry) for entry in _entries(file)}
+    except _DamagedError as error:
+        raise InputError(f"'{path}' is damaged: {error}; {remedy}") from error
     except OSError as error:
         raise InputError(f"cannot read '{path}': {error.strerror}") from error
 
 
-def _entries(path: Path, file: BufferedReader) -> list[_Entry]:
+def _entries(file: BufferedReader) -> list[_Entry]:
     """Read the header; the entries come in the order of their data."""
     num_bytes = os.fstat(file.fileno()).st_size - 8
     size = int.from_bytes(file.read(8), "little")
     if num_bytes < 0 or size > min(num_bytes, _MAX_HEADER_BYTES):
-        raise _damaged(path, "its header is cut off")
+        raise _DamagedError("its header is cut off")
     try:
         header = json.loads(file.read(size))
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, "its header is not JSON") from error
+        raise _DamagedError("its header is not JSON") from error
     if not isinstance(header, dict):
-        raise _damaged(path, "its header is not a JSON object")
+        raise _DamagedError("its header is not a JSON object")
     header.pop("__metadata__", None)
-    entries = [_parse(path, name, values) for name, values in header.items()]
+    entries = [_parse(name, values) for name, values in header.items()]
     entries.sort(key=lambda entry: (entry.start, entry.stop))
     position = 0
     for entry in entries:
         if entry.start != position:
-            raise _damaged(path, f"the data of '{entry.name}' overlaps others or leaves a gap")
+            raise _DamagedError(f"the data of '{entry.name}' overlaps others or leaves a gap")
         position = entry.stop
     if position != num_bytes - size:
-        raise _damaged(
-            path, f"it should hold {position} bytes of data, but holds {num_bytes - size}"
+        raise _DamagedError(
+            f"it should hold {position} bytes of data, but holds {num_bytes - size}"
         )
     return entries
 
 
-def _parse(path: Path, name: str, values: Any) -> _Entry:
+def _parse(name: str, values: Any) -> _Entry:
     try:
         dtype, shape = _DTYPES[values["dtype"]], list(values["shape"])
         start, stop = values["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"the entry of '{name}' is malformed") from error
+        raise _DamagedError(f"the entry of '{name}' is malformed") from error
     # Exactly int: true and 2.0 are not sizes, and infinity is none either.
     are_sizes = all(type(number) is int and 0 <= number < 2**63 for number in (*shape, start, stop))
     if not are_sizes or len(shape) > _MAX_DIMS:
-        raise _damaged(path, f"the entry of '{name}' is malformed")
+        raise _DamagedError(f"the entry of '{name}' is malformed")
     # A size of 0 hides the others from the product, but not from torch's strides.
     reach = math.prod(max(size, 1) for size in shape) * dtype.itemsize
     if reach >= 2**63 or stop - start != math.prod(shape) * dtype.itemsize:
-        raise _damaged(path, f"the data of '{name}' has another size than its shape")
+        raise _DamagedError(f"the data of '{name}' has another size than its shape")
     return _Entry(name, dtype, shape, start, stop)
 
 
-def _read_data(path: Path, file: BufferedReader, entry: _Entry) -> Tensor:
+def _read_data(file: BufferedReader, entry: _Entry) -> Tensor:
     tensor = torch.empty(entry.shape, dtype=entry.dtype)
     if file.readinto(_bytes_of(tensor)) != entry.stop - entry.start:
-        raise _damaged(path, f"the data of '{entry.name}' is cut off")
+        raise _DamagedError(f"the data of '{entry.name}' is cut off")
     return tensor
 
 
 def _bytes_of(tensor: Tensor) -> Any:
     """View a contiguous tensor as a flat buffer, without a copy."""
-    return tensor.reshape(-1).view(torch.uint8).numpy()
-
-
-def _damaged(path: Path, how: str) -> InputError:
-    return InputError(f"'{path}' is damaged: {how}; train again or restore the file")
+    # An empty tensor may have a stride of 0, which cannot be viewed as bytes.
+    flat = tensor.reshape(-1) if tensor.numel() else tensor.new_empty(0)
+    return flat.view(torch.uint8).numpy()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.datasets.errors import InputError
+from distgnn.exchange.planner import Planner
 from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
 from distgnn.train.graphs import build_graphs
 from distgnn.train.inputs import load_inputs
@@ -65,15 +66,25 @@ class Trainer:
         task: Widths of the model's ends.
         part: This rank's part.
         group: One rank per part.
+        planner: Decides how sums walk the graph; None for one that keeps nothing.
     """
 
-    def __init__(self, config: TrainConfig, task: Task, part: Part, group: Group) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        task: Task,
+        part: Part,
+        group: Group,
+        *,
+        planner: Planner | None = None,
+    ) -> None:
         self.config = config
         self.group = group
+        self.planner = planner or Planner()
         self.inputs = load_inputs(
             part, group, split_index=config.split_index, feature_norm=config.feature_norm
         )
-        self.graphs = build_graphs(config, self.inputs, part, group)
+        self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
         self.graph, self.features = self.graphs.training, self.graphs.features
         degrees = None
         if config.reweight_loss:
@@ -267,12 +278,15 @@ def train(
     is_writer = trainer.group.rank == 0
     checkpoints = Checkpoints(run.checkpoints, trainer.group)
     every = trainer.config.checkpoint_every
+    first, counts = trainer.num_epochs + 1, trainer.planner.counts
     try:
         for record in trainer.epochs():
             records.append(record)
             if is_writer:
                 run.append_metrics(record)
             progress.epoch(record)
+            if trainer.num_epochs == first and counts.num_plans:
+                progress.note(counts.describe())
             if every and trainer.num_epochs % every == 0:
                 trainer.save(checkpoints)
     finally:
@@ -283,16 +297,7 @@ def train(
             f"to keep; use --epochs above {trainer.num_epochs}"
         )
     trainer.save(checkpoints)
-    memory = trainer.group.all_gather(
-        torch.tensor([peak_rss_bytes(), trainer.graphs.setup_bytes_sent])
-    )
-    summary = {
-        **summarise(records, trainer.best.epoch),
-        "setup_bytes_sent": sum(int(row[1]) for row in memory),
-        "peak_rss_bytes": [int(row[0]) for row in memory],
-        "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "num_ranks": trainer.group.size,
-    }
+    summary = {**summarise(records, trainer.best.epoch), **_of_all_ranks(trainer)}
     error = None
     if is_writer:
         try:
@@ -302,3 +307,20 @@ def train(
             error = caught
     trainer.group.agree(error)
     return summary
+
+
+def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:
+    """Gather what the summary says of ranks rather than epochs; collective."""
+    counts = trainer.planner.counts
+    own = [peak_rss_bytes(), trainer.graphs.setup_bytes_sent, counts.num_read, counts.num_made]
+    table = trainer.group.all_gather(torch.tensor([*own, counts.seconds], dtype=torch.float64))
+    memory, sent, num_read, num_made, seconds = torch.stack(table).unbind(dim=1)
+    return {
+        "setup_bytes_sent": int(sent.sum()),
+        "peak_rss_bytes": [int(value) for value in memory],
+        "plans_read": int(num_read.sum()),
+        "plans_made": int(num_made.sum()),
+        "plans_s": float(seconds.max()),
+        "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "num_ranks": trainer.group.size,
+    }

@@ -239,3 +239,10 @@ def test_no_shorter_file_is_taken_for_whole(length, tmp_path):
     (tmp_path / "t").write_bytes(content[:length])
     with pytest.raises(InputError, match="is damaged"):
         read_tensors(tmp_path / "t")
+
+
+def test_an_empty_tensor_without_a_stride_is_written(tmp_path):
+    empty = torch.empty(1, dtype=torch.int64).expand(3)[:0]
+    assert empty.stride() == (0,)
+    write_tensors(tmp_path / "t", {"empty": empty})
+    assert read_tensors(tmp_path / "t")["empty"].shape == (0,)

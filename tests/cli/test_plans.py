@@ -1,0 +1,99 @@
+"""Where a run keeps its plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from distgnn.cli.plans import plan_folder
+from distgnn.cli.source import open_source
+
+
+def values(source):
+    return {"source": str(source), "vertices": None, "undirected": False, "split": None, "seed": 0}
+
+
+@pytest.fixture
+def parts(distgnn, ring, here):
+    """The ring in 1 part, in a folder that can be written."""
+    assert distgnn("partition", ring, "--parts", 1, "--out", "ring-1").status == 0
+    return here / "ring-1"
+
+
+@pytest.fixture
+def _plans_for_all(monkeypatch):
+    """Plans for blocks of any size."""
+    monkeypatch.setattr("distgnn.exchange.planner._MIN_PLANNED_EDGES", 0)
+
+
+@pytest.fixture
+def train(distgnn, parts, here):
+    def run(*words):
+        outcome = distgnn("train", parts, "--run", here / "run", "--overwrite", *QUICK, *words)
+        assert outcome.status == 0
+        return outcome
+
+    return run
+
+
+QUICK = ("--epochs", 3, "--hidden", 4, "--threads", 1, "--json")
+
+
+def test_plans_are_kept_beside_a_partition_directory_only(parts, ring):
+    directory, file = open_source(values(parts)), open_source(values(ring))
+    assert plan_folder("on", directory) == parts.with_name("ring-1.plans")
+    assert plan_folder("on", file) is None
+    assert plan_folder("off", directory) is None
+    assert plan_folder("elsewhere", directory) == plan_folder("elsewhere", file)
+    assert plan_folder("elsewhere", file) == Path("elsewhere")
+
+
+@pytest.mark.usefixtures("_plans_for_all")
+def test_the_second_run_reads_the_plans_that_the_first_one_made(train, parts):
+    first, second = train(), train()
+    found = [
+        (outcome.json["plans_read"], outcome.json["plans_made"]) for outcome in (first, second)
+    ]
+    num_plans = found[0][1]
+    assert num_plans > 0
+    assert found == [(0, num_plans), (num_plans, 0)]
+    assert f"plans: {num_plans} read, 0 made in " in second.err
+    assert len(list(parts.with_name("ring-1.plans").iterdir())) == num_plans
+    assert first.json["final_loss"] == second.json["final_loss"]
+
+
+@pytest.mark.usefixtures("_plans_for_all")
+def test_a_resumed_run_reads_its_plans(distgnn, parts, here):
+    words = ("train", parts, "--run", "run", "--hidden", 4, "--threads", 1, "--json")
+    made = distgnn(*words, "--epochs", 2).json["plans_made"]
+    resumed = distgnn(*words, "--epochs", 4, "--resume").json
+    assert (resumed["plans_read"], resumed["plans_made"]) == (made, 0)
+    assert json.loads((here / "run" / "summary.json").read_text()) == resumed
+
+
+@pytest.mark.usefixtures("_plans_for_all")
+def test_a_run_without_a_plan_cache_leaves_nothing_behind(train, parts):
+    for _ in range(2):
+        assert train("--plan-cache", "off").json["plans_read"] == 0
+    assert not parts.with_name("ring-1.plans").exists()
+
+
+@pytest.mark.usefixtures("_plans_for_all")
+def test_a_damaged_plan_is_told_and_changes_nothing(train, here):
+    first = train("--plan-cache", "kept")
+    for path in (here / "kept").iterdir():
+        path.write_bytes(b"")
+    second = train("--plan-cache", "kept")
+    assert "is damaged: its header is cut off; its plan is made again" in second.err
+    assert second.json["final_loss"] == first.json["final_loss"]
+    assert second.json["plans_made"] == first.json["plans_made"]
+
+
+@pytest.mark.usefixtures("_plans_for_all")
+def test_a_plan_cache_that_cannot_be_written_is_told_once(train, here):
+    (here / "file").write_text("")
+    outcome = train("--plan-cache", "file/plans")
+    assert outcome.err.count("cannot write plan cache 'file/plans': Not a directory") == 1
+    assert outcome.json["plans_made"] > 0
