@@ -22,7 +22,10 @@ MAX_CLONES = np.iinfo(np.int32).max
 class Part:
     """What one rank loads. Every array is C-contiguous and may be memory-mapped.
 
-    Clones are numbered roots first, then leaves; a local id is a row in that order.
+    Clones are numbered roots first, then leaves; a local id is a row in that order. The partitioner
+    chooses the order of the roots, so that rows that are read together lie together; the edges of a
+    row come by ascending global id whatever it chose, so that sums add up in the same order and of
+    equal maxima the same one comes first.
     """
 
     part: int
@@ -34,15 +37,16 @@ class Part:
     num_leaves: int
     """Clones of vertices that other parts own."""
     global_id: NDArray[np.int64]
-    """(num_clones,) int64. Roots ascending, then leaves by (part of their root, global id)."""
+    """(num_clones,) int64. Roots, then leaves by (part of their root, its local id there)."""
     indptr: NDArray[np.int64]
     """(num_clones + 1,) int64. CSR by destination clone."""
     indices: NDArray[np.int32]
-    """(num_edges,) int32. Source clone of each in-edge, ascending inside a row."""
+    """(num_edges,) int32. Source clone of each in-edge, by ascending global id inside a row."""
     t_indptr: NDArray[np.int64]
     """(num_clones + 1,) int64. The transpose: CSR by source clone."""
     t_indices: NDArray[np.int32]
-    """(num_edges,) int32. Destination clone of each out-edge, ascending inside a row."""
+    """(num_edges,) int32. Destination clone of each out-edge, by ascending global id inside a
+    row."""
     t_edge: NDArray[np.int64]
     """(num_edges,) int64. Position in `indices` of each edge of the transpose."""
     edge_weight: NDArray[np.float32] | None
@@ -91,21 +95,34 @@ class Part:
         return int(self.indices.size)
 
 
-def build_parts(graph: Graph, assignment: Assignment) -> Iterator[Part]:
+def build_parts(
+    graph: Graph, assignment: Assignment, *, order: NDArray[np.int64] | None = None
+) -> Iterator[Part]:
     """Build the parts one at a time; only the part just yielded is held.
 
     Args:
         graph: The whole graph.
         assignment: Its edges' and roots' parts.
+        order: (num_vertices,) int64. All vertices; those of a part become its roots in this order.
+            Ascending ids if None.
 
     Returns:
         The parts in order, each built when it is asked for.
 
     Raises:
-        InputError: If the assignment is of another graph or a part has too many clones.
+        InputError: If the assignment or the order is of another graph or a part has too many
+            clones.
     """
     assignment.check_graph(graph)
-    builder = _Builder(graph, assignment)
+    ascending = np.arange(graph.num_vertices)
+    if order is None:
+        order = ascending
+    elif not np.array_equal(np.sort(order), ascending):
+        raise InputError(
+            f"the order does not list each of the {graph.num_vertices} vertices of graph "
+            f"{graph.name!r} once; order this graph again"
+        )
+    builder = _Builder(graph, assignment, order)
     return map(builder.build, range(assignment.num_parts))
 
 
@@ -131,30 +148,39 @@ class _Csr:
 
 
 class _Builder:
-    """What all parts need of the whole graph, computed once."""
+    """What all parts need of the whole graph, computed once.
 
-    def __init__(self, graph: Graph, assignment: Assignment) -> None:
+    A vertex's place is its root's number when the roots of all parts are counted through, part by
+    part: sorting by place is sorting by (part of the root, local id there).
+    """
+
+    def __init__(self, graph: Graph, assignment: Assignment, order: NDArray[np.int64]) -> None:
         num_vertices, num_parts = graph.num_vertices, assignment.num_parts
         self.graph = graph
         self.num_parts = num_parts
-        self.root_part = assignment.root_part
         self.edge_order, self.edge_start = group_by_part(assignment.edge_part, num_parts)
-        self.root_order, self.root_start = group_by_part(assignment.root_part, num_parts)
-        self.root_row = _rank_in_group(self.root_order, self.root_start)
+        by_part, self.root_start = group_by_part(assignment.root_part[order], num_parts)
+        self.vertex_at = order[by_part]
+        self.place = np.empty(num_vertices, np.int64)
+        self.place[self.vertex_at] = np.arange(num_vertices)
+        self.root_part = assignment.root_part[self.vertex_at]  # by place
         self.in_degree = np.bincount(graph.dst, minlength=num_vertices).astype(np.int64)
         self.out_degree = np.bincount(graph.src, minlength=num_vertices).astype(np.int64)
         loops = np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices)
         self.self_loops = loops.astype(np.int32)
         self.readers = self._by_owner(graph.src, assignment.edge_part)
         self.writers = self._by_owner(graph.dst, assignment.edge_part)
-        # Local ids of the part in progress; entries of vertices that are not there are stale.
+        # Local ids, by place, of the part in progress; entries of others are stale.
         self.local_id = np.empty(num_vertices, np.int32)
 
     def _by_owner(
         self, vertex: NDArray[np.int64], edge_part: NDArray[np.int32]
     ) -> tuple[Slots, NDArray[np.int64]]:
-        """Leaves by (root's part, leaf's part, vertex), and where each root's part begins."""
-        slots = distinct_slots(vertex, edge_part, self.graph.num_vertices)
+        """Leaves, by place, in the order (root's part, leaf's part, place).
+
+        Also where each root's part begins.
+        """
+        slots = distinct_slots(self.place[vertex], edge_part, self.graph.num_vertices)
         leaves = slots.away_from(self.root_part)
         order, start = group_by_part(self.root_part[leaves.vertex], self.num_parts)
         return Slots(leaves.vertex[order], leaves.part[order]), start
@@ -166,41 +192,43 @@ class _Builder:
         slots, start = owned
         mine = slice(start[part], start[part + 1])
         counts = np.bincount(slots.part[mine], minlength=self.num_parts).astype(np.int64)
-        return counts, self.root_row[slots.vertex[mine]]
+        return counts, (slots.vertex[mine] - self.root_start[part]).astype(np.int32)
 
-    def _clones(
+    def _places(
         self, part: int, src: NDArray[np.int64], dst: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        roots = self.root_order[self.root_start[part] : self.root_start[part + 1]]
+    ) -> NDArray[np.int64]:
+        """Places of the clones of a part, roots first; given those of its edges' ends."""
+        roots = np.arange(self.root_start[part], self.root_start[part + 1])
         present = np.unique(np.concatenate([src, dst]))
         leaves = present[self.root_part[present] != part]
-        leaves = leaves[np.argsort(self.root_part[leaves], kind="stable")]
         if roots.size + leaves.size > MAX_CLONES:
             raise InputError(
                 f"part {part} has {roots.size + leaves.size} clones, but row numbers are 32-bit "
                 f"and allow {MAX_CLONES}; use more parts"
             )
-        return roots, leaves
+        return np.concatenate([roots, leaves])
 
     def build(self, part: int) -> Part:
         """Build one part."""
         graph = self.graph
         edges = self.edge_order[self.edge_start[part] : self.edge_start[part + 1]]
-        src, dst = graph.src[edges], graph.dst[edges]
-        roots, leaves = self._clones(part, src, dst)
-        clones = np.concatenate([roots, leaves])
-        self.local_id[clones] = np.arange(clones.size, dtype=np.int32)
-        csr = _csr(self.local_id[dst], self.local_id[src], clones.size)
+        src, dst = self.place[graph.src[edges]], self.place[graph.dst[edges]]
+        places = self._places(part, src, dst)
+        self.local_id[places] = np.arange(places.size, dtype=np.int32)
+        clones = self.vertex_at[places]
+        num_roots = int(self.root_start[part + 1] - self.root_start[part])
+        roots, leaf_part = clones[:num_roots], self.root_part[places[num_roots:]]
+        csr = _csr(self.local_id[dst], self.local_id[src], clones)
         rows = np.repeat(np.arange(clones.size, dtype=np.int32), np.diff(csr.indptr))
-        transpose = _csr(csr.indices, rows, clones.size)
+        transpose = _csr(csr.indices, rows, clones)
         send_counts, send_rows = self._rows_for(self.readers, part)
         reduce_counts, reduce_rows = self._rows_for(self.writers, part)
         weight = graph.edge_weight
         return Part(
             part=part,
             num_parts=self.num_parts,
-            num_roots=int(roots.size),
-            num_leaves=int(leaves.size),
+            num_roots=num_roots,
+            num_leaves=int(leaf_part.size),
             global_id=clones,
             indptr=csr.indptr,
             indices=csr.indices,
@@ -208,11 +236,9 @@ class _Builder:
             t_indices=transpose.indices,
             t_edge=transpose.edge,
             edge_weight=None if weight is None else weight[edges[csr.edge]],
-            leaf_counts=np.bincount(self.root_part[leaves], minlength=self.num_parts).astype(
-                np.int64
-            ),
-            is_reading=np.diff(transpose.indptr)[roots.size :] > 0,
-            is_writing=np.diff(csr.indptr)[roots.size :] > 0,
+            leaf_counts=np.bincount(leaf_part, minlength=self.num_parts).astype(np.int64),
+            is_reading=np.diff(transpose.indptr)[num_roots:] > 0,
+            is_writing=np.diff(csr.indptr)[num_roots:] > 0,
             send_counts=send_counts,
             send_rows=send_rows,
             reduce_counts=reduce_counts,
@@ -242,18 +268,16 @@ def _vertex_data(graph: Graph, roots: NDArray[np.int64]) -> dict[str, Any]:
     }
 
 
-def _rank_in_group(order: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Position of every item inside its own group, from the output of group_by_part."""
-    position = np.arange(order.size) - np.repeat(start[:-1], np.diff(start))
-    rank = np.empty(order.size, np.int32)
-    rank[order] = position
-    return rank
+def _csr(row: NDArray[np.int32], column: NDArray[np.int32], global_id: NDArray[np.int64]) -> _Csr:
+    """Sort edges by (row, global id of the column, position).
 
-
-def _csr(row: NDArray[np.int32], column: NDArray[np.int32], num_rows: int) -> _Csr:
-    """Sort edges by (row, column, position); `edge` is the position each one came from."""
-    key = row.astype(np.int64) * num_rows + column
-    edge = np.argsort(key, kind="stable")
+    `edge` is the position each one came from.
+    """
+    num_rows = global_id.size
+    # Clones by global id: their ranks are small enough to make one key of row and rank.
+    rank = np.empty(num_rows, np.int64)
+    rank[np.argsort(global_id)] = np.arange(num_rows)
+    edge = np.argsort(row.astype(np.int64) * num_rows + rank[column], kind="stable")
     indptr = np.zeros(num_rows + 1, np.int64)
     np.cumsum(np.bincount(row, minlength=num_rows), out=indptr[1:])
     return _Csr(indptr, np.ascontiguousarray(column[edge], np.int32), edge)

@@ -62,6 +62,8 @@ class Manifest:
     seed: int
     source: str
     source_checksum: str
+    order: str = "source"
+    """Of the roots inside a part. Not there in directories written before there was a choice."""
     quality: Mapping[str, Any]
     """What `Quality.to_json` gives."""
     parts: tuple[PartCounts, ...]
@@ -96,6 +98,7 @@ class Manifest:
                 f"it has format_version {version}, but this version of distgnn reads "
                 f"{FORMAT_VERSION}; {_REMEDY}"
             )
+        values = {"order": "source", **values}
         for field in fields(cls):
             if field.name not in values:
                 raise InputError(f"it lacks {field.name!r}; {_REMEDY}")

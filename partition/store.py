@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
@@ -66,6 +67,8 @@ def write(
     options: Mapping[str, Any],
     seed: int,
     quality: Quality,
+    order: NDArray[np.int64] | None = None,
+    order_name: str = "source",
     overwrite: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Manifest:
@@ -79,6 +82,8 @@ def write(
         options: Its options, JSON values, for the record.
         seed: Its seed, for the record.
         quality: What `quality.measure` says of the assignment.
+        order: (num_vertices,) int64. As for `build_parts`.
+        order_name: Its name, for the record.
         overwrite: Whether an existing partition directory may be replaced.
         progress: Called with one line of text after each part.
 
@@ -86,8 +91,9 @@ def write(
         The manifest as written.
 
     Raises:
-        InputError: If the directory exists and may not be replaced or cannot be written. Nothing
-            is left behind and an existing directory stays as it was.
+        InputError: If the directory exists and may not be replaced or cannot be written, or the
+            assignment or the order is of another graph. Nothing is left behind and an existing
+            directory stays as it was.
     """
     target = Path(directory).absolute()
     check_target(target, overwrite=overwrite)
@@ -95,7 +101,7 @@ def write(
     counts: list[PartCounts] = []
     files: dict[str, FileRecord] = {}
     with _complete_or_absent(target) as folder:
-        for part in build_parts(graph, assignment):
+        for part in build_parts(graph, assignment, order=order):
             files.update(_write_part(folder, part))
             counts.append(_counts(part))
             if progress is not None:
@@ -118,6 +124,7 @@ def write(
             method=method,
             options=dict(options),
             seed=seed,
+            order=order_name,
             source=graph.source,
             source_checksum=graph.checksum,
             quality=quality.to_json(),

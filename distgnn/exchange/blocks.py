@@ -27,7 +27,7 @@ class Csr:
 
     Attributes:
         indptr: (num_rows + 1,) int64.
-        indices: (num_edges,) int32. Columns, ascending inside a row.
+        indices: (num_edges,) int32. Columns, by ascending global id inside a row.
         num_columns: Rows that the block reads from.
         position: (num_edges,) int64. Where each edge stands in the forward block; None in the
             forward block itself, and where nobody asks.

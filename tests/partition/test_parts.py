@@ -8,15 +8,17 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distgnn.datasets import Graph
+from distgnn.datasets import Graph, InputError
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import Part, build_parts
 from distgnn.partition.quality import measure
 
+Case = tuple[Graph, Assignment, np.ndarray]
+
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Graph, Assignment]:
-    """A multigraph and any assignment, whether or not roots live with their edges."""
+def cases(draw: st.DrawFn) -> Case:
+    """A multigraph, any assignment, whether or not roots live with their edges, and any order."""
     num_vertices = draw(st.integers(1, 10))
     num_parts = draw(st.integers(1, 5))
     vertex, part = st.integers(0, num_vertices - 1), st.integers(0, num_parts - 1)
@@ -33,7 +35,12 @@ def cases(draw: st.DrawFn) -> tuple[Graph, Assignment]:
     assignment = Assignment(
         num_parts, edge_part.astype(np.int32), np.array(root_part, dtype=np.int32)
     )
-    return graph, assignment
+    return graph, assignment, np.array(draw(st.permutations(range(num_vertices))), np.int64)
+
+
+def parts_of(case: Case) -> list[Part]:
+    graph, assignment, order = case
+    return list(build_parts(graph, assignment, order=order))
 
 
 def offsets(counts: np.ndarray) -> np.ndarray:
@@ -53,11 +60,11 @@ def destinations(part: Part) -> np.ndarray:
 
 @settings(max_examples=150, deadline=None)
 @given(case=cases())
-def test_the_parts_together_are_the_graph(case: tuple[Graph, Assignment]) -> None:
-    graph, assignment = case
+def test_the_parts_together_are_the_graph(case: Case) -> None:
+    graph, assignment, order = case
     edges: Counter[tuple[int, int, float]] = Counter()
     roots: list[int] = []
-    for part in build_parts(graph, assignment):
+    for part in parts_of(case):
         ids = part.global_id
         assert part.edge_weight is not None
         edges.update(
@@ -70,7 +77,7 @@ def test_the_parts_together_are_the_graph(case: tuple[Graph, Assignment]) -> Non
         )
         roots += ids[: part.num_roots].tolist()
         assert (assignment.root_part[ids[: part.num_roots]] == part.part).all()
-        assert (np.diff(ids[: part.num_roots]) > 0).all()
+        assert np.array_equal(ids[: part.num_roots], order[np.isin(order, ids[: part.num_roots])])
     assert graph.edge_weight is not None
     assert edges == Counter(
         zip(graph.src.tolist(), graph.dst.tolist(), graph.edge_weight.tolist(), strict=True)
@@ -80,9 +87,8 @@ def test_the_parts_together_are_the_graph(case: tuple[Graph, Assignment]) -> Non
 
 @settings(max_examples=150, deadline=None)
 @given(case=cases())
-def test_what_roots_send_is_what_leaves_expect(case: tuple[Graph, Assignment]) -> None:
-    graph, assignment = case
-    parts = list(build_parts(graph, assignment))
+def test_what_roots_send_is_what_leaves_expect(case: Case) -> None:
+    parts = parts_of(case)
     for owner in parts:
         for peer in parts:
             for rows, counts, chosen in (
@@ -93,16 +99,16 @@ def test_what_roots_send_is_what_leaves_expect(case: tuple[Graph, Assignment]) -
                 expected = leaves_of(peer, owner.part, chosen)
                 assert np.array_equal(owner.global_id[rows[begin:end]], expected)
                 assert (rows < owner.num_roots).all()
-                assert (np.diff(expected) > 0).all()
+                assert (np.diff(rows[begin:end]) > 0).all()
 
 
 @settings(max_examples=150, deadline=None)
 @given(case=cases())
-def test_leaves_read_or_write_and_add_up_to_the_halo(case: tuple[Graph, Assignment]) -> None:
-    graph, assignment = case
+def test_leaves_read_or_write_and_add_up_to_the_halo(case: Case) -> None:
+    graph, assignment, _ = case
     quality = measure(graph, assignment)
     halo_rows = 0
-    for part in build_parts(graph, assignment):
+    for part in parts_of(case):
         assert (part.is_reading | part.is_writing).all()
         assert part.leaf_counts[part.part] == 0
         halo_rows += int(part.is_reading.sum() + part.is_writing.sum())
@@ -117,13 +123,13 @@ def test_leaves_read_or_write_and_add_up_to_the_halo(case: tuple[Graph, Assignme
 
 @settings(max_examples=100, deadline=None)
 @given(case=cases())
-def test_both_directions_hold_the_same_sorted_edges(case: tuple[Graph, Assignment]) -> None:
-    for part in build_parts(*case):
+def test_both_directions_hold_the_same_edges_by_global_id(case: Case) -> None:
+    num_vertices = case[0].num_vertices
+    for part in parts_of(case):
         rows = destinations(part)
-        key = rows * part.num_clones + part.indices
-        assert (np.diff(key) >= 0).all()
+        assert (np.diff(rows * num_vertices + part.global_id[part.indices]) >= 0).all()
         t_rows = np.repeat(np.arange(part.num_clones), np.diff(part.t_indptr))
-        assert (np.diff(t_rows * part.num_clones + part.t_indices) >= 0).all()
+        assert (np.diff(t_rows * num_vertices + part.global_id[part.t_indices]) >= 0).all()
         assert np.array_equal(part.indices[part.t_edge], t_rows)
         assert np.array_equal(rows[part.t_edge], part.t_indices)
         assert np.array_equal(np.sort(part.t_edge), np.arange(part.num_edges))
@@ -131,10 +137,10 @@ def test_both_directions_hold_the_same_sorted_edges(case: tuple[Graph, Assignmen
 
 @settings(max_examples=100, deadline=None)
 @given(case=cases())
-def test_degrees_are_those_of_the_whole_graph(case: tuple[Graph, Assignment]) -> None:
-    graph, assignment = case
+def test_degrees_are_those_of_the_whole_graph(case: Case) -> None:
+    graph = case[0]
     loops = graph.src[graph.src == graph.dst]
-    for part in build_parts(graph, assignment):
+    for part in parts_of(case):
         for vertex, in_degree, out_degree in zip(
             part.global_id, part.in_degree, part.out_degree, strict=True
         ):
@@ -143,6 +149,24 @@ def test_degrees_are_those_of_the_whole_graph(case: tuple[Graph, Assignment]) ->
         roots = part.global_id[: part.num_roots]
         expected = np.bincount(loops, minlength=graph.num_vertices)[roots]
         assert np.array_equal(part.self_loops, expected)
+
+
+def test_without_an_order_roots_ascend() -> None:
+    src, dst = np.random.default_rng(0).integers(0, 20, (2, 60))
+    graph = Graph(name="g", num_vertices=20, src=src, dst=dst)
+    root_part = (np.arange(20) % 3).astype(np.int32)
+    assignment = Assignment(3, root_part[dst], root_part)
+    for part in build_parts(graph, assignment):
+        assert (np.diff(part.global_id[: part.num_roots]) > 0).all()
+
+
+@pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [-1, 1, 2], [1, 2, 3]])
+def test_an_order_lists_every_vertex_once(order: list[int]) -> None:
+    graph = Graph(name="g", num_vertices=3, src=np.array([0]), dst=np.array([1]))
+    assignment = Assignment(1, np.zeros(1, np.int32), np.zeros(3, np.int32))
+    message = "the order does not list each of the 3 vertices of graph 'g' once; order this graph"
+    with pytest.raises(InputError, match=message):
+        build_parts(graph, assignment, order=np.array(order))
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
@@ -162,15 +186,16 @@ def test_roots_bring_their_features_labels_masks_and_ids(is_sparse: bool) -> Non
         vertex_id=np.array(["a", "b", "c", "d", "e"]),
     )
     assignment = Assignment(2, np.array([0, 1, 1], np.int32), np.array([1, 0, 1, 0, 1], np.int32))
-    part = list(build_parts(graph, assignment))[1]
+    order = np.array([4, 3, 2, 1, 0])
+    part = list(build_parts(graph, assignment, order=order))[1]
     assert part.features is not None
     features = part.features if isinstance(part.features, np.ndarray) else part.features.toarray()
-    assert np.array_equal(features, dense[[0, 2, 4]])
+    assert np.array_equal(features, dense[[4, 2, 0]])
     assert np.array_equal(part.labels, [0, 2, 0])  # type: ignore[arg-type]
-    assert np.array_equal(part.train_mask, [[True, False, False]])  # type: ignore[arg-type]
+    assert np.array_equal(part.train_mask, [[False, False, True]])  # type: ignore[arg-type]
     assert np.array_equal(part.val_mask, [[False, True, False]])  # type: ignore[arg-type]
-    assert np.array_equal(part.test_mask, [[False, False, True]])  # type: ignore[arg-type]
-    assert list(part.vertex_id) == ["a", "c", "e"]  # type: ignore[arg-type]
+    assert np.array_equal(part.test_mask, [[True, False, False]])  # type: ignore[arg-type]
+    assert list(part.vertex_id) == ["e", "c", "a"]  # type: ignore[arg-type]
 
 
 def test_arrays_have_the_promised_types() -> None:
