@@ -77,6 +77,7 @@ def quality_lines(manifest: Manifest) -> list[str]:
             "graph": f"{manifest.name}, {manifest.num_vertices} vertices, "
             f"{manifest.num_edges} edges",
             "method": f"{manifest.method}, {manifest.num_parts} parts, seed {manifest.seed}",
+            "order": manifest.order,
             "replication_factor": f"{quality['replication_factor']:.3f}",
             "halo_rows": f"{quality['halo_rows']} (all edges at their destination: {saved})",
             "edge_balance": f"{quality['edge_balance']:.3f}",

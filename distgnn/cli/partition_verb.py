@@ -13,6 +13,7 @@ from distgnn.cli.output import add_json_flag, note, print_json, print_lines
 from distgnn.cli.source import add_source_arguments, load_graph, source_values
 from distgnn.datasets.errors import InputError
 from distgnn.partition import METHODS
+from distgnn.partition.orders import DEFAULT_ORDER, ORDERS
 
 HELP = "cut a graph into parts, one per rank"
 
@@ -34,11 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(METHODS)} (default: %(default)s)",
     )
     parser.add_argument(
+        "--order",
+        default=DEFAULT_ORDER,
+        metavar="NAME",
+        type=_order,
+        help="of the vertices inside a part, which decides how often a row that one of them reads "
+        f"is still in cache; one of {', '.join(ORDERS)} (default: %(default)s)",
+    )
+    parser.add_argument(
         "--seed",
         type=whole(0, MAX_SEED),
         default=0,
         metavar="S",
-        help="of the method and of --split (default: %(default)s)",
+        help="of the method, the order and --split (default: %(default)s)",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an existing partition directory"
@@ -52,10 +61,16 @@ def _method(text: str) -> str:
     return text
 
 
+def _order(text: str) -> str:
+    if text not in ORDERS:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(ORDERS)}, got '{text}'")
+    return text
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Load, assign, build, write, and report."""
     from distgnn.comm.launch import detect
-    from distgnn.partition import assign, quality, store
+    from distgnn.partition import assign, orders, quality, store
 
     if detect().size > 1:
         raise InputError(
@@ -76,6 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     assignment = assign(arguments.method, graph, arguments.parts, seed=arguments.seed)
     note(f"assigned by {arguments.method} ({time.perf_counter() - start:.1f} s)")
+    order = orders.arrange(arguments.order, graph, assignment, seed=arguments.seed, progress=note)
+    note(f"vertices in {arguments.order} order ({time.perf_counter() - start:.1f} s)")
     measured = quality.measure(graph, assignment)
     manifest = store.write(
         arguments.out,
@@ -85,6 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
         options={"undirected": arguments.undirected, "split": arguments.split},
         seed=arguments.seed,
         quality=measured,
+        order=order,
+        order_name=arguments.order,
         overwrite=arguments.overwrite,
         progress=note,
     )

@@ -53,6 +53,7 @@ def test_people_see_the_same_numbers(distgnn, ring_parts, measured):
     assert f"halo_rows           {measured.halo_rows} " in printed
     assert "ring, 12 vertices, 12 edges" in printed
     assert "metis, 3 parts, seed 0" in printed
+    assert "order               rabbit\n" in printed
 
 
 @pytest.mark.parametrize("widths", ["0", "-3", "16,0"])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from distgnn.datasets import load
-from distgnn.partition import METHODS
+from distgnn.partition import METHODS, assign
+from distgnn.partition.orders import ORDERS, arrange
 from distgnn.partition.store import read_manifest, read_part
 
 
@@ -16,6 +17,16 @@ def test_every_method_writes_a_partition_that_can_be_read(method, distgnn, ring)
     assert (manifest.method, manifest.num_parts, manifest.num_vertices) == (method, 3, 12)
     roots = np.concatenate([part.global_id[: part.num_roots] for part in parts_of("p", 3)])
     assert sorted(roots.tolist()) == list(range(12))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_is_recorded_and_kept(order, distgnn, ring):
+    command = ("partition", ring, "--parts", 3, "--out", "p", "--order", order, "--json")
+    assert distgnn(*command, "--seed", 2).json["order"] == order
+    graph = load(ring)
+    arranged = arrange(order, graph, assign("metis", graph, 3, seed=2), seed=2)
+    roots = np.concatenate([part.global_id[: part.num_roots] for part in parts_of("p", 3)])
+    assert np.array_equal(roots, arranged)
 
 
 def parts_of(directory, num_parts):
@@ -43,7 +54,8 @@ def test_json_has_the_quality_the_directory_and_the_time(distgnn, ring):
 def test_progress_goes_to_standard_error(distgnn, ring):
     outcome = distgnn("partition", ring, "--parts", 2, "--out", "p")
     assert outcome.err.startswith("ring: 12 vertices, 12 edges, 5 features (")
-    assert "part 2 of 2" in outcome.err
+    assert "part 2 of 2: " in outcome.err
+    assert "vertices in rabbit order (" in outcome.err
     assert "replication_factor" in outcome.out
     assert "wrote p in" in outcome.out
 

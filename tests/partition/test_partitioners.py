@@ -197,7 +197,7 @@ def test_bad_requests_say_what_is_allowed(
 
 def test_the_package_and_the_store_load_no_partitioner() -> None:
     program = (
-        "import sys, distgnn.partition, distgnn.partition.store;"
+        "import sys, distgnn.partition, distgnn.partition.orders, distgnn.partition.store;"
         "heavy = {'numba', 'pymetis', 'torch'} & set(sys.modules);"
         "assert not heavy, heavy"
     )

@@ -11,6 +11,7 @@ from distgnn.comm.threads import run_ranks
 from distgnn.nn.models import ModelConfig
 from distgnn.partition import METHODS, assign
 from distgnn.partition.build import build_parts
+from distgnn.partition.orders import ORDERS, arrange
 from distgnn.train.config import TrainConfig
 from distgnn.train.trainer import Task, Trainer
 
@@ -97,6 +98,18 @@ def test_any_partitioner(method, model):
     parts = list(build_parts(graph, assign(method, graph, 4, seed=1)))
     expected = first_step(cut(graph, 1), graph, model)
     check_equal(first_step(parts, graph, model), expected)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 4])
+@pytest.mark.parametrize("order", ORDERS)
+def test_any_order_inside_a_part(order, num_parts):
+    graph = make_graph("random", num_vertices=60)
+    assignment = assign("metis", graph, num_parts)
+    arranged = arrange(order, graph, assignment)
+    parts = list(build_parts(graph, assignment, order=arranged))
+    for model in ("sage-dropout", "sage-max"):
+        expected = first_step(cut(graph, 1), graph, model, num_epochs=2)
+        check_equal(first_step(parts, graph, model, num_epochs=2), expected)
 
 
 def test_more_ranks_than_edges_and_ranks_without_training_vertices():
