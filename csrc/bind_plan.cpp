@@ -1,5 +1,6 @@
 #include <nanobind/stl/optional.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "bindings.h"
@@ -43,6 +44,15 @@ Plan restored(Vector<const std::int64_t> indptr, Vector<const std::int32_t> indi
   throw nb::value_error((std::string("the layout is not of this graph: ") + problem).c_str());
 }
 
+void check_below(const char* what, const Vector<const std::int32_t>& values, std::int64_t limit) {
+  const auto* last = values.data() + values.shape(0);
+  const auto* largest = std::max_element(values.data(), last);
+  if (largest == last || *largest < limit) return;
+  throw nb::value_error((std::string(what) + ", got " + std::to_string(*largest) +
+                         ", expected less than " + std::to_string(limit))
+                            .c_str());
+}
+
 }  // namespace
 }  // namespace distgnn
 
@@ -66,22 +76,21 @@ void distgnn::bind_plan(nb::module_& m) {
   m.def(
       "make_plan",
       [](Vector<const std::int64_t> indptr, Vector<const std::int32_t> indices,
-         std::int64_t num_sources, std::optional<bool> clusters, std::optional<bool> blocks) {
+         std::int64_t num_sources, std::optional<bool> clusters, std::optional<bool> blocks,
+         std::optional<Vector<const std::int32_t>> rank) {
         const CsrView graph = csr_view(indptr, indices);
-        const auto* last = indices.data() + indices.shape(0);
-        const auto* largest = std::max_element(indices.data(), last);
         // Cheap beside the planning, which writes at these positions.
-        if (largest != last && *largest >= num_sources) {
-          throw nb::value_error(("indices must be below num_sources, got " +
-                                 std::to_string(*largest) + ", expected less than " +
-                                 std::to_string(num_sources))
-                                    .c_str());
+        check_below("indices must be below num_sources", indices, num_sources);
+        if (rank) {
+          check_equal("rank has the wrong number of sources", rank->shape(0),
+                      static_cast<std::size_t>(num_sources));
+          check_below("ranks must be below num_sources", *rank, num_sources);
         }
         const nb::gil_scoped_release unlocked;
-        return make_plan(graph, num_sources, {clusters, blocks});
+        return make_plan(graph, num_sources, {clusters, blocks}, rank ? rank->data() : nullptr);
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_sources"_a, nb::kw_only(),
-      "clusters"_a.none(), "blocks"_a.none());
+      "clusters"_a.none(), "blocks"_a.none(), "rank"_a.noconvert().none());
   m.def("restore_plan", &restored, "indptr"_a.noconvert(), "indices"_a.noconvert(), nb::kw_only(),
         "row"_a.noconvert(), "begin"_a.noconvert(), "task"_a.noconvert(), "num_long"_a,
         "is_clustered"_a, "sources_per_edge"_a, "planned_sources_per_edge"_a);

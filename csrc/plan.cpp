@@ -140,9 +140,16 @@ void lay_rows(const CsrView& graph, const std::vector<int32_t>& order, int64_t n
   }
 }
 
-// Groups of rows, each cut by blocks of sources: a task a group. Sources ascend in a row.
-void lay_blocks(const CsrView& graph, int64_t num_sources, const std::vector<int32_t>& order,
-                int64_t num_whole, Plan* plan) {
+// Where a source stands in the order in which rows list them.
+struct Ranks {
+  const int32_t* rank;  // null where they are listed by number
+
+  int64_t operator()(int32_t source) const { return rank == nullptr ? source : rank[source]; }
+};
+
+// Groups of rows, each cut by blocks of sources: a task a group. Ranks ascend in a row.
+void lay_blocks(const CsrView& graph, int64_t num_sources, const Ranks& rank,
+                const std::vector<int32_t>& order, int64_t num_whole, Plan* plan) {
   std::vector<int64_t> next(static_cast<std::size_t>(kGroupRows));
   for (int64_t group = 0; group < num_whole; group += kGroupRows) {
     const int64_t num_rows = std::min(kGroupRows, num_whole - group);
@@ -152,7 +159,9 @@ void lay_blocks(const CsrView& graph, int64_t num_sources, const std::vector<int
         const int32_t row = order[group + i];
         const int64_t end = graph.indptr[row + 1];
         const auto* from = graph.indices + next[i];
-        const int64_t to = std::lower_bound(from, graph.indices + end, block_end) - graph.indices;
+        const auto is_before = [&](int32_t source, int64_t limit) { return rank(source) < limit; };
+        const auto* first_after = std::lower_bound(from, graph.indices + end, block_end, is_before);
+        const int64_t to = first_after - graph.indices;
         // A row without edges is a segment too: its sum must be written.
         const bool is_empty = degree(graph, row) == 0 && block_end == kBlockSources;
         if (to > next[i] || is_empty) append(graph, row, next[i], to, plan);
@@ -164,11 +173,11 @@ void lay_blocks(const CsrView& graph, int64_t num_sources, const std::vector<int
   }
 }
 
-bool is_ascending(const CsrView& graph) {
+bool is_ascending(const CsrView& graph, const Ranks& rank) {
+  const auto is_before = [&](int32_t one, int32_t other) { return rank(one) < rank(other); };
   for (int64_t row = 0; row < graph.num_rows; ++row) {
-    if (!std::is_sorted(graph.indices + graph.indptr[row], graph.indices + graph.indptr[row + 1])) {
-      return false;
-    }
+    const auto* first = graph.indices + graph.indptr[row];
+    if (!std::is_sorted(first, graph.indices + graph.indptr[row + 1], is_before)) return false;
   }
   return true;
 }
@@ -200,7 +209,9 @@ PlanView view_of(const Plan& plan) {
   return view;
 }
 
-Plan make_plan(const CsrView& graph, int64_t num_sources, const PlanOptions& options) {
+Plan make_plan(const CsrView& graph, int64_t num_sources, const PlanOptions& options,
+               const int32_t* source_rank) {
+  const Ranks rank{source_rank};
   const int64_t num_edges = graph.indptr[graph.num_rows];
   Plan plan;
   plan.task.push_back(0);
@@ -210,7 +221,7 @@ Plan make_plan(const CsrView& graph, int64_t num_sources, const PlanOptions& opt
   const int64_t num_blocks = (num_sources + kBlockSources - 1) / kBlockSources;
   const bool has_pieces = num_edges / graph.num_rows >= kEdgesPerPiece * num_blocks;
   const bool is_dense =
-      num_blocks > 1 && options.blocks.value_or(has_pieces) && is_ascending(graph);
+      num_blocks > 1 && options.blocks.value_or(has_pieces) && is_ascending(graph, rank);
   std::vector<int32_t> order = order_of_ids(graph.num_rows);
   plan.sources_per_edge = sources_per_edge(graph, num_sources, order);
   plan.planned_sources_per_edge = plan.sources_per_edge;
@@ -235,7 +246,7 @@ Plan make_plan(const CsrView& graph, int64_t num_sources, const PlanOptions& opt
   plan.indices.reserve(static_cast<std::size_t>(num_edges));
   const int64_t num_whole = graph.num_rows - plan.num_long;
   if (is_dense) {
-    lay_blocks(graph, num_sources, order, num_whole, &plan);
+    lay_blocks(graph, num_sources, rank, order, num_whole, &plan);
   } else {
     lay_rows(graph, order, num_whole, &plan);
   }

@@ -50,7 +50,9 @@ struct PlanOptions {
 
 // Plans the walk over a graph. Rows are clustered only if rows and sources are the same vertices,
 // which is taken from their number, and cut only if there are two blocks and sources ascend in
-// every row, whatever the options.
-Plan make_plan(const CsrView& graph, std::int64_t num_sources, const PlanOptions& options = {});
+// every row, whatever the options: by number, or by (num_sources,) rank where that is given,
+// different numbers below num_sources.
+Plan make_plan(const CsrView& graph, std::int64_t num_sources, const PlanOptions& options = {},
+               const std::int32_t* rank = nullptr);
 
 }  // namespace distgnn

@@ -57,6 +57,7 @@ class Plan:
             vertices; None to do so if it lowers the sources per stretch of edges.
         blocks: Whether to cut rows by blocks of sources, where there are two and sources ascend in
             every row; None to do so if rows have many edges per block.
+        source_id: (num_sources,) int64. What the sources of a row ascend by; their numbers if None.
 
     Raises:
         TypeError: If a dtype is not the documented one.
@@ -76,13 +77,20 @@ class Plan:
         num_sources: int,
         clusters: bool | None = None,
         blocks: bool | None = None,
+        source_id: Tensor | None = None,
     ) -> None:
+        rank = None
+        if source_id is not None:
+            order = torch.from_numpy(array("source_id", source_id, torch.int64, 1)).argsort()
+            rank = torch.empty(len(order), dtype=torch.int32)
+            rank[order] = torch.arange(len(order), dtype=torch.int32)
         self.handle: Any = _kernels.make_plan(
             array("indptr", indptr, torch.int64, 1),
             array("indices", indices, torch.int32, 1),
             num_sources=num_sources,
             clusters=clusters,
             blocks=blocks,
+            rank=None if rank is None else rank.numpy(),
         )
 
     @classmethod

@@ -32,6 +32,7 @@ class Csr:
         position: (num_edges,) int64. Where each edge stands in the forward block; None in the
             forward block itself, and where nobody asks.
         weight: (num_edges,) float32, or None.
+        column_id: (num_columns,) int64. Global id of each column; None where columns ascend by it.
         planner: Decides how sums walk the block.
     """
 
@@ -40,6 +41,7 @@ class Csr:
     num_columns: int
     position: Tensor | None
     weight: Tensor | None
+    column_id: Tensor | None
     planner: Planner
 
     @cached_property
@@ -230,8 +232,7 @@ def _divide(
     planner: Planner,
 ) -> _Divided:
     """Cut the clone-by-clone matrix into four; leaves are renumbered in their roles."""
-    sources = _Ends(part.num_roots, reading)
-    targets = _Ends(part.num_roots, writing)
+    sources, targets = _Ends(part, reading), _Ends(part, writing)
 
     def block(target_is_leaf: bool, source_is_leaf: bool) -> tuple[Csr, Csr]:
         rows, columns = targets.rows(target_is_leaf), sources.columns(source_is_leaf)
@@ -251,8 +252,9 @@ def _divide(
                 t_weight = _tensor(block_weight[t_position], np.float32)
         ends = _tensor(indptr, np.int64), _tensor(indices, np.int32)
         t_ends = _tensor(t_indptr, np.int64), _tensor(t_indices, np.int32)
-        forward = Csr(*ends, len(t_indptr) - 1, None, weight, planner)
-        return forward, Csr(*t_ends, len(indptr) - 1, position, t_weight, planner)
+        forward = Csr(*ends, len(t_indptr) - 1, None, weight, columns.global_id, planner)
+        t_block = Csr(*t_ends, len(indptr) - 1, position, t_weight, t_columns.global_id, planner)
+        return forward, t_block
 
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
 
@@ -267,15 +269,18 @@ class _Columns(NamedTuple):
     start: int
     stop: int
     renumbered: NDArray[np.int64] | None
+    global_id: Tensor | None
 
 
 class _Ends:
     """One end of the edges: roots first, then the leaves that take part in that role."""
 
-    def __init__(self, num_roots: int, takes_part: NDArray[np.bool_]) -> None:
-        self._num_roots = num_roots
+    def __init__(self, part: Part, takes_part: NDArray[np.bool_]) -> None:
+        self._num_roots = part.num_roots
         self._takes_part = takes_part
         self._renumbered = np.cumsum(takes_part) - 1
+        self._root_id = _unless_ascending(part.global_id[: part.num_roots])
+        self._leaf_id = _unless_ascending(part.global_id[part.num_roots :][takes_part])
 
     def rows(self, is_leaf: bool) -> _Rows:
         if not is_leaf:
@@ -284,9 +289,13 @@ class _Ends:
 
     def columns(self, is_leaf: bool) -> _Columns:
         if not is_leaf:
-            return _Columns(0, self._num_roots, None)
+            return _Columns(0, self._num_roots, None, self._root_id)
         stop = self._num_roots + len(self._takes_part)
-        return _Columns(self._num_roots, stop, self._renumbered)
+        return _Columns(self._num_roots, stop, self._renumbered, self._leaf_id)
+
+
+def _unless_ascending(ids: NDArray[np.int64]) -> Tensor | None:
+    return None if np.all(ids[1:] > ids[:-1]) else _tensor(ids, np.int64)
 
 
 def _select(

@@ -42,6 +42,8 @@ def content_key(block: Csr, way: Way) -> str:
     digest = hashlib.sha256(f"{PLAN_VERSION} {tuple(way)} {block.num_columns} ".encode())
     digest.update(block.indptr.numpy().data)
     digest.update(block.indices.numpy().data)
+    if block.column_id is not None:
+        digest.update(block.column_id.numpy().data)
     return digest.hexdigest()[:32]
 
 
@@ -103,6 +105,7 @@ class PlanSource:
             num_sources=block.num_columns,
             clusters=way.clusters,
             blocks=way.blocks,
+            source_id=block.column_id,
         )
 
 

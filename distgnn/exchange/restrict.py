@@ -151,7 +151,8 @@ class _Numbering:
 
     def columns(self, block: Csr) -> Csr:
         indices = self.number[block.indices.long()]
-        return replace(block, indices=indices, num_columns=int(self.kept.sum()))
+        ids = None if block.column_id is None else block.column_id[self.kept]
+        return replace(block, indices=indices, num_columns=int(self.kept.sum()), column_id=ids)
 
     def half(self, half: Half) -> Half:
         return replace(half, root_rows=self.number[half.root_rows.long()])

@@ -104,6 +104,33 @@ def test_a_plan_of_fewer_rows_than_sources_only_divides_the_work():
     assert torch.equal(plain, planned)
 
 
+def test_rows_that_ascend_by_other_ids_are_cut_by_them():
+    graph = dense_graph()
+    number = np.random.default_rng(5).permutation(5000).astype(np.int32)
+    indptr, indices = torch.from_numpy(graph.indptr), torch.from_numpy(number[graph.indices])
+    source_id = torch.from_numpy(np.argsort(number) * 10)
+    assert not kernels.Plan(indptr, indices, num_sources=5000).describe()["is_cut"]
+    plan = kernels.Plan(indptr, indices, num_sources=5000, source_id=source_id)
+    assert plan.describe() | {"sources_per_edge": 0} == plan_of(graph).describe() | {
+        "sources_per_edge": 0
+    }
+    x = torch.rand(5000, 33)
+    plain, planned = torch.empty(5000, 33), torch.empty(5000, 33)
+    kernels.spmm_sum(indptr, indices, None, x, plain, accumulate=False)
+    kernels.spmm_sum(indptr, indices, None, x, planned, accumulate=False, plan=plan)
+    assert torch.equal(plain, planned)
+
+
+def test_a_plan_refuses_ids_of_other_sources():
+    graph = dense_graph()
+    with pytest.raises(
+        ValueError, match="rank has the wrong number of sources, got 4999, expected"
+    ):
+        kernels.Plan(*tensors(graph), num_sources=5000, source_id=torch.arange(4999))
+    with pytest.raises(TypeError, match=r"source_id must be torch\.int64, got torch\.int32"):
+        kernels.Plan(*tensors(graph), num_sources=5000, source_id=torch.arange(5000).int())
+
+
 def test_a_plan_of_another_graph_is_refused():
     graph, other = GRAPHS["random"](), reference.random_csr(300, 300, 1999, seed=4)
     out = torch.empty(300, 4)

@@ -25,7 +25,7 @@ AUTO = Way()
 
 def block_of(case):
     graph = GRAPHS[case]()
-    return Csr(*tensors(graph), graph.indptr.size - 1, None, None, Planner())
+    return Csr(*tensors(graph), graph.indptr.size - 1, None, None, None, Planner())
 
 
 def cached(folder, said=None):
@@ -63,7 +63,7 @@ def test_a_plan_that_is_read_is_the_one_that_was_made(case, tmp_path):
 
 def test_a_file_tells_blocks_ways_and_versions_apart(monkeypatch):
     block, other = block_of("clustered"), block_of("random")
-    narrower = Csr(other.indptr, other.indices, other.num_columns + 1, None, None, Planner())
+    narrower = Csr(other.indptr, other.indices, other.num_columns + 1, None, None, None, Planner())
     keys = [content_key(each, AUTO) for each in (block, other, narrower)]
     keys += [content_key(block, Way(clusters)) for clusters in (True, False)]
     monkeypatch.setattr("distgnn.exchange.planner.PLAN_VERSION", 10**9)
