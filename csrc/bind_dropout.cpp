@@ -9,14 +9,6 @@ using std::int32_t;
 using std::int64_t;
 using std::uint64_t;
 
-// Written so that a NaN is refused too.
-void check_probability(double probability) {
-  if (!(probability >= 0.0 && probability < 1.0)) {
-    throw nb::value_error(
-        ("probability must be in [0, 1), got " + std::to_string(probability)).c_str());
-  }
-}
-
 template <typename T>
 void bind_dense(nb::module_& m) {
   m.def(

@@ -12,5 +12,6 @@ NB_MODULE(_kernels, m) {
   distgnn::bind_attention(m);
   distgnn::bind_rows(m);
   distgnn::bind_dropout(m);
+  distgnn::bind_gemm(m);
   distgnn::bind_roof(m);
 }

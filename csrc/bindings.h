@@ -90,6 +90,14 @@ inline void check_has_rows(const char* what, std::size_t num_reads, std::size_t 
   if (num_reads > 0 && num_rows == 0) throw nb::value_error(what);
 }
 
+// Written so that a NaN is refused too.
+inline void check_probability(double probability) {
+  if (!(probability >= 0.0 && probability < 1.0)) {
+    throw nb::value_error(
+        ("probability must be in [0, 1), got " + std::to_string(probability)).c_str());
+  }
+}
+
 void bind_isa(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_roof(nb::module_& m);
@@ -98,5 +106,6 @@ void bind_extreme(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_dropout(nb::module_& m);
+void bind_gemm(nb::module_& m);
 
 }  // namespace distgnn

@@ -22,6 +22,7 @@ LAYERS = (
     "kernels",
     "extreme",
     "attention",
+    "products",
     "ops",
     "exchange",
     "graph",
@@ -47,7 +48,13 @@ OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl"}
 # What the adapters of the benchmarks may import, and nobody else.
 PEERS = {"dgl", "torch_geometric", "torch_sparse"}
 # The typed fronts of the compiled module.
-FRONTS = {"distgnn.kernels", "distgnn.extreme", "distgnn.attention", "distgnn.plan"}
+FRONTS = {
+    "distgnn.kernels",
+    "distgnn.extreme",
+    "distgnn.attention",
+    "distgnn.plan",
+    "distgnn.products",
+}
 # What the runtime may take from the datasets.
 SHARED_DATASETS = {
     "distgnn.datasets.errors",

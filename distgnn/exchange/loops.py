@@ -32,8 +32,7 @@ def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor) -> Blocks:
     rows = torch.nonzero(num_loops == 0)[:, 0]
     columns = columns[rows]
     forward, backward = blocks.forward.root_from_root, blocks.backward.root_from_root
-    places = _places(forward, rows, columns)
-    t_places = _places(backward, columns, rows)
+    places, t_places = _ends(forward, rows), _ends(backward, columns)
     added = _added(forward, rows, columns, places)
     t_added = _added(backward, columns, rows, t_places)
     if backward.position is not None:
@@ -45,11 +44,9 @@ def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor) -> Blocks:
     )
 
 
-def _places(block: Csr, rows: Tensor, columns: Tensor) -> NDArray[np.int64]:
-    """Number of the edge before which each new one stands, so that columns keep ascending."""
-    row_of_edge = np.repeat(np.arange(block.num_rows), block.indptr.diff().numpy())
-    keys = row_of_edge * block.num_columns + block.indices.numpy()
-    return np.searchsorted(keys, (rows * block.num_columns + columns).numpy())
+def _ends(block: Csr, rows: Tensor) -> NDArray[np.int64]:
+    """Number of the edge before which each new one stands: at the end of its row."""
+    return block.indptr[rows + 1].numpy()
 
 
 def _added(block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64]) -> Csr:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dropout.h"
+#include "gemm.h"
 #include "merge_max.h"
 #include "plan.h"
 #include "plan_io.h"
@@ -108,6 +109,41 @@ void run(int64_t width) {
   print("dropout_values", width, weight);
 }
 
+// Products of rows, finished in every way, and their gradients.
+template <typename T>
+void run_products(int64_t width) {
+  constexpr int64_t kDepth = 21, kManyRows = 2500;
+  std::vector<T> x(kManyRows * kDepth), matrix(kDepth * width), out(kManyRows * width), bias(width);
+  for (auto& value : x) value = static_cast<T>(next_random() % 1000) / 7;
+  for (auto& value : matrix) value = static_cast<T>(next_random() % 1000) / 3 - 166;
+  std::vector<int64_t> key(kManyRows);
+  for (auto& k : key) k = static_cast<int64_t>(next_random());
+  std::vector<T> panels(distgnn::panels_size<T>(kDepth, width));
+  distgnn::pack_panels(matrix.data(), kDepth, width, width, 1, panels.data());
+  distgnn::Product<T> product{};
+  product.factors[0] = product.factors[1] = {x.data(), nullptr, kDepth, panels.data()};
+  product.num_factors = 2;
+  product.num_rows = kManyRows;
+  product.width = width;
+  product.out = out.data();
+  product.finish = {x.data(), matrix.data(), true, key.data(), distgnn::make_mask_rule<T>(5, 0.3)};
+  distgnn::multiply(product);
+  print("multiply", width, out);
+  distgnn::Gradient<T> gradient{};
+  gradient.factors[0] = {x.data(), nullptr, kDepth, matrix.data()};
+  gradient.num_factors = 1;
+  gradient.num_rows = kManyRows;
+  gradient.width = width;
+  gradient.grad = out.data();
+  gradient.activation = out.data();
+  gradient.scale = 3;
+  gradient.bias_gradient = bias.data();
+  std::vector<T> workspace(distgnn::gradient_workspace(gradient, distgnn::num_threads()));
+  distgnn::multiply_transposed(gradient, workspace.data());
+  print("multiply_transposed", width, matrix);
+  print("bias", width, bias);
+}
+
 // Rows stored in two bytes, and the graphs that plans cut and set apart: many edges a row, and one
 // row with half of all edges.
 void run_stored(int64_t width) {
@@ -161,6 +197,8 @@ int main() {
   for (const int64_t width : {1, 7, 16, 33, 100}) {
     run<float>(width);
     run<double>(width);
+    run_products<float>(width);
+    run_products<double>(width);
     run_stored(width);
   }
 }

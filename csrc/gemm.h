@@ -1,0 +1,100 @@
+// Products of tall matrices of rows with small dense ones: the update of a layer, and its gradients.
+//
+// Every entry of a result is one chain of fused multiply-adds in the order of the depth, in all
+// instruction sets; where a long sum is divided, the division depends on the shape alone. So the
+// bits are the same for any number of threads and any instruction set. A processor without fused
+// multiply-adds computes them in software, correctly and slowly.
+//
+// The small matrix is packed into panels of few columns that stay in registers; a panel is walked
+// once for a dozen rows. Threads own rows of the result. Nothing is allocated.
+//
+// Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008.
+#pragma once
+
+#include <cstdint>
+
+#include "mask.h"
+
+namespace distgnn {
+
+// Rows of x, all of them in order or those picked by number, and what they are multiplied with.
+template <typename T>
+struct Factor {
+  const T* x;                // (rows of x, depth)
+  const std::int32_t* rows;  // (num_rows,) row of x of each row of the product, or null
+  std::int64_t depth;
+  const T* panels;  // the (depth, width) matrix, from pack_panels
+};
+
+inline constexpr int kMaxFactors = 2;
+
+// What is done to a row of the product before it is left: * row_factor, + bias, relu, dropout.
+// Null or false leaves a step out.
+template <typename T>
+struct Finish {
+  const T* row_factor;          // (num_rows,)
+  const T* bias;                // (width,)
+  bool has_relu;                // a NaN stays one
+  const std::int64_t* row_key;  // (num_rows,); dropout
+  MaskRule<T> rule;
+};
+
+// out[i] (or out[rows[i]]) (+)= sum over factors f of f.x[f.rows[i]] * f.matrix, then the finish.
+template <typename T>
+struct Product {
+  Factor<T> factors[kMaxFactors];
+  int num_factors;
+  std::int64_t num_rows;
+  std::int64_t width;
+  bool accumulate;
+  Finish<T> finish;
+  const std::int32_t* rows;  // (num_rows,) distinct, or null
+  T* out;                    // (rows of out, width)
+};
+
+// Values that the panels of a (depth, width) matrix take.
+template <typename T>
+std::int64_t panels_size(std::int64_t depth, std::int64_t width);
+
+// Packs the matrix whose entry (k, j) is matrix[k * row_stride + j * column_stride].
+template <typename T>
+void pack_panels(const T* matrix, std::int64_t depth, std::int64_t width, std::int64_t row_stride,
+                 std::int64_t column_stride, T* panels);
+
+template <typename T>
+void multiply(const Product<T>& product);
+
+// The other end of a product: rows that were multiplied, and the gradient of their matrix.
+template <typename T>
+struct GradientFactor {
+  const T* x;                // (rows of x, depth)
+  const std::int32_t* rows;  // (num_rows,) or null
+  std::int64_t depth;
+  T* gradient;  // (width, depth): the layout of weights; written
+};
+
+// gradient[j][k] = sum over rows i of grad[i][j] * x[rows[i]][k], for each factor; and
+// bias_gradient[j] = sum over i of grad[i][j] unless it is null.
+//
+// With an activation (the output of a relu, dropped out or not), grad is first multiplied by scale
+// where the activation is positive and set to 0 elsewhere, in place.
+template <typename T>
+struct Gradient {
+  GradientFactor<T> factors[kMaxFactors];
+  int num_factors;
+  std::int64_t num_rows;
+  std::int64_t width;
+  T* grad;              // (num_rows, width); written only if there is an activation
+  const T* activation;  // (num_rows, width) or null
+  T scale;
+  T* bias_gradient;  // (width,) or null
+};
+
+// Values of workspace for that many threads.
+template <typename T>
+std::int64_t gradient_workspace(const Gradient<T>& gradient, int num_threads);
+
+template <typename T>
+void multiply_transposed(const Gradient<T>& gradient, T* workspace);
+
+}  // namespace distgnn

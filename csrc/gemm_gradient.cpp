@@ -1,0 +1,230 @@
+#include <omp.h>
+
+#include "gemm.h"
+#include "panels.h"
+
+namespace distgnn {
+namespace {
+
+using std::int64_t;
+
+// Rows that are packed at a time: they and a slice's sums stay in the second cache.
+constexpr int64_t kChunkRows = 128;
+// Rows that have sums of their own, at least, and how many such slices there are at most: enough
+// for the threads of a socket.
+constexpr int64_t kMinSliceRows = 1024;
+constexpr int64_t kMaxSlices = 64;
+// Values that the sums of all slices may take, unless there is one slice only.
+constexpr int64_t kMaxSliceValues = int64_t{1} << 22;
+// Columns of grad in a tile of sums: 12 x 2 vectors, or two tiles of 6 x 1.
+constexpr int kTileColumns = 12;
+
+int64_t rounded(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// How a gradient is divided, by its shape alone.
+template <typename T>
+struct Shape {
+  explicit Shape(const Gradient<T>& g)
+      : width(rounded(g.width, kTileColumns)), depth(0), num_slices(0), slice_rows(0) {
+    for (int f = 0; f < g.num_factors; ++f) depth += padded<T>(g.factors[f].depth);
+    slice_size = width * depth + width;
+    num_slices = (g.num_rows + kMinSliceRows - 1) / kMinSliceRows;
+    num_slices = std::min({num_slices, kMaxSlices, kMaxSliceValues / slice_size});
+    num_slices = std::max<int64_t>(num_slices, 1);
+    slice_rows = rounded((g.num_rows + num_slices - 1) / num_slices, kChunkRows);
+    thread_size = kChunkRows * (depth + width);
+  }
+  int64_t width;  // of grad, padded
+  int64_t depth;  // of all factors, padded
+  int64_t num_slices;
+  int64_t slice_rows;
+  int64_t slice_size;  // sums of a slice: a panel after the other, a tile after the other; bias
+  int64_t thread_size;  // packed rows
+};
+
+// Copies rows of x, cut into panels.
+template <typename T>
+DISTGNN_INLINE void pack_rows(const GradientFactor<T>& factor, int64_t begin, int64_t end, T* out) {
+  constexpr int kLanes = kVectorLanes<T>;
+  for (int64_t row = begin; row < end; ++row) {
+    const T* x = factor.x + (factor.rows != nullptr ? factor.rows[row] : row) * factor.depth;
+    for (int64_t column = 0; column < factor.depth;) {
+      const int64_t panel_width = panel_vectors<T>(factor.depth, column) * kLanes;
+      const int64_t count = std::min(panel_width, factor.depth - column);
+      T* to = out + column * (end - begin) + (row - begin) * panel_width;
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j) to[j] = x[column + j];
+      for (int64_t j = count; j < panel_width; ++j) to[j] = T(0);
+      column += panel_width;
+    }
+  }
+}
+
+// Copies rows of grad, cut into tiles of columns, after the activation has passed over them.
+template <typename T>
+DISTGNN_INLINE void pack_grad(const Gradient<T>& g, int64_t begin, int64_t end, T* out, T* bias) {
+  for (int64_t row = begin; row < end; ++row) {
+    T* grad = g.grad + row * g.width;
+    if (g.activation != nullptr) {
+      const T* activation = g.activation + row * g.width;
+#pragma omp simd
+      for (int64_t j = 0; j < g.width; ++j) {
+        const T scaled = grad[j] * g.scale;
+        grad[j] = activation[j] > T(0) ? scaled : T(0);
+      }
+    }
+#pragma omp simd
+    for (int64_t j = 0; j < g.width; ++j) bias[j] += grad[j];
+    int64_t column = 0;
+    T* to = out + (row - begin) * kTileColumns;
+    for (; column + kTileColumns <= g.width; column += kTileColumns) {
+      for (int j = 0; j < kTileColumns; ++j) to[j] = grad[column + j];
+      to += (end - begin) * kTileColumns;
+    }
+    if (column == g.width) continue;
+    for (int j = 0; j < kTileColumns; ++j) to[j] = column + j < g.width ? grad[column + j] : T(0);
+  }
+}
+
+// Adds the products of packed rows to kColumns x kVectors vectors of sums.
+template <int kColumns, int kVectors, typename T>
+DISTGNN_INLINE void add_tile(const T* grad, const T* x, int64_t num_rows, int64_t panel_width,
+                             T* sums) {
+  using Vector = typename VectorOf<T>::type;
+  constexpr int kLanes = kVectorLanes<T>;
+  Vector sum[kColumns][kVectors];
+  for (int i = 0; i < kColumns; ++i) {
+    for (int j = 0; j < kVectors; ++j) load(sums + i * panel_width + j * kLanes, sum[i][j]);
+  }
+  for (int64_t k = 0; k < num_rows; ++k, grad += kTileColumns, x += panel_width) {
+    Vector y[kVectors];
+    for (int j = 0; j < kVectors; ++j) {
+      __builtin_prefetch(x + 8 * panel_width + j * kLanes);
+      load(x + j * kLanes, y[j]);
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < kColumns; ++i) {
+#pragma GCC unroll 3
+      for (int j = 0; j < kVectors; ++j) multiply_add(grad[i], y[j], sum[i][j]);
+    }
+  }
+  for (int i = 0; i < kColumns; ++i) {
+    for (int j = 0; j < kVectors; ++j) store_vector(sum[i][j], sums + i * panel_width + j * kLanes);
+  }
+}
+
+// One panel of x against one tile of grad.
+template <bool kIsWide, typename T>
+DISTGNN_INLINE void add_panel(const T* grad, const T* x, int64_t num_rows, int num_vectors,
+                              T* sums) {
+  constexpr int kLanes = kVectorLanes<T>;
+  const int64_t panel_width = num_vectors * kLanes;
+  if (!kIsWide) {
+    for (int64_t j = 0; j < panel_width; j += kLanes) {
+      add_tile<6, 1>(grad, x + j, num_rows, panel_width, sums + j);
+      add_tile<6, 1>(grad + 6, x + j, num_rows, panel_width, sums + 6 * panel_width + j);
+    }
+  } else if (num_vectors == 2) {
+    add_tile<12, 2>(grad, x, num_rows, panel_width, sums);
+  } else {
+    for (int64_t j = 0; j < panel_width; j += kLanes) {
+      add_tile<12, 1>(grad, x + j, num_rows, panel_width, sums + j);
+    }
+  }
+}
+
+template <bool kIsWide, typename T>
+DISTGNN_PER_ISA void add_chunk(const Gradient<T>& g, const Shape<T>& shape, int64_t begin,
+                               int64_t end, T* sums, T* packed) {
+  const int64_t num_rows = end - begin;
+  T* grad = packed + kChunkRows * shape.depth;
+  pack_grad(g, begin, end, grad, sums + shape.width * shape.depth);
+  for (int f = 0; f < g.num_factors; ++f) {
+    const GradientFactor<T>& factor = g.factors[f];
+    pack_rows(factor, begin, end, packed);
+    const int64_t padded_depth = padded<T>(factor.depth);
+    for (int64_t column = 0; column < factor.depth;) {
+      const int num_vectors = panel_vectors<T>(factor.depth, column);
+      for (int64_t tile = 0; tile < shape.width; tile += kTileColumns) {
+        T* tile_sums = sums + column * shape.width + tile * num_vectors * kVectorLanes<T>;
+        add_panel<kIsWide>(grad + tile * num_rows, packed + column * num_rows, num_rows,
+                           num_vectors, tile_sums);
+      }
+      column += num_vectors * kVectorLanes<T>;
+    }
+    sums += padded_depth * shape.width;
+    packed += padded_depth * kChunkRows;
+  }
+}
+
+// Column `j` of the gradients: the sums of all slices, in order.
+template <typename T>
+DISTGNN_PER_ISA void add_slices(const Gradient<T>& g, const Shape<T>& shape, int64_t j,
+                                const T* workspace) {
+  int64_t start = 0;
+  for (int f = 0; f < g.num_factors; ++f) {
+    const GradientFactor<T>& factor = g.factors[f];
+    T* out = factor.gradient + j * factor.depth;
+    for (int64_t column = 0; column < factor.depth;) {
+      const int64_t panel_width = panel_vectors<T>(factor.depth, column) * kVectorLanes<T>;
+      const int64_t count = std::min(panel_width, factor.depth - column);
+      const T* sums = workspace + start + column * shape.width + j * panel_width;
+      for (int64_t k = 0; k < count; ++k) out[column + k] = sums[k];
+      for (int64_t slice = 1; slice < shape.num_slices; ++slice) {
+        sums += shape.slice_size;
+#pragma omp simd
+        for (int64_t k = 0; k < count; ++k) out[column + k] += sums[k];
+      }
+      column += panel_width;
+    }
+    start += padded<T>(factor.depth) * shape.width;
+  }
+  if (g.bias_gradient == nullptr) return;
+  T total = workspace[start + j];
+  for (int64_t slice = 1; slice < shape.num_slices; ++slice) {
+    total += workspace[slice * shape.slice_size + start + j];
+  }
+  g.bias_gradient[j] = total;
+}
+
+}  // namespace
+
+template <typename T>
+int64_t gradient_workspace(const Gradient<T>& gradient, int num_threads) {
+  const Shape<T> shape(gradient);
+  return shape.num_slices * shape.slice_size + num_threads * shape.thread_size;
+}
+
+template <typename T>
+void multiply_transposed(const Gradient<T>& gradient, T* workspace) {
+  const Shape<T> shape(gradient);
+  const bool is_wide = widest_pass() >= 16;
+  T* packed = workspace + shape.num_slices * shape.slice_size;
+#pragma omp parallel for schedule(dynamic) if (shape.num_slices > 1)
+  for (int64_t slice = 0; slice < shape.num_slices; ++slice) {
+    T* sums = workspace + slice * shape.slice_size;
+    std::fill_n(sums, shape.slice_size, T(0));
+    T* own = packed + omp_get_thread_num() * shape.thread_size;
+    const int64_t begin = slice * shape.slice_rows;
+    const int64_t end = std::min(gradient.num_rows, begin + shape.slice_rows);
+    for (int64_t row = begin; row < end; row += kChunkRows) {
+      const int64_t last = std::min(end, row + kChunkRows);
+      if (is_wide) {
+        add_chunk<true>(gradient, shape, row, last, sums, own);
+      } else {
+        add_chunk<false>(gradient, shape, row, last, sums, own);
+      }
+    }
+  }
+#pragma omp parallel for schedule(static) if (shape.num_slices > 1)
+  for (int64_t j = 0; j < gradient.width; ++j) add_slices(gradient, shape, j, workspace);
+}
+
+template int64_t gradient_workspace(const Gradient<float>&, int);
+template int64_t gradient_workspace(const Gradient<double>&, int);
+template void multiply_transposed(const Gradient<float>&, float*);
+template void multiply_transposed(const Gradient<double>&, double*);
+
+}  // namespace distgnn

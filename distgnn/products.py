@@ -1,0 +1,192 @@
+"""Products of tall matrices of rows with small dense ones, on CPU tensors: the dense update.
+
+The rules of `distgnn.kernels` hold here: results have the same bits for any number of threads and
+on any instruction set, outputs are the caller's, and row numbers are not checked. Packed copies of
+the small matrices and sums of slices are scratch of a few megabytes at most.
+
+A processor without fused multiply-adds computes them in software: `is_fast` tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from distgnn import _kernels
+from distgnn.arrays import array, float_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+MAX_FACTORS = 2
+
+
+class Factor(NamedTuple):
+    """Rows and the matrix that they are multiplied with.
+
+    Attributes:
+        x: (num_rows, depth), or more rows if some are picked.
+        matrix: (depth, width), contiguous or the transpose of a contiguous one.
+        picked: (num_rows,) int32. Rows of x; None for all in order.
+    """
+
+    x: Tensor
+    matrix: Tensor
+    picked: Tensor | None = None
+
+
+class Finish(NamedTuple):
+    """What is done to each row of a product before it is left, in this order.
+
+    Attributes:
+        row_factor: (num_rows,) Multiplied.
+        bias: (width,) Added.
+        has_relu: Whether what is negative becomes 0; a NaN stays one.
+        row_key: (num_rows,) int64. Keys of dropout's mask; see `distgnn.kernels.dropout`.
+        seed: Of dropout.
+        probability: Of dropout.
+    """
+
+    row_factor: Tensor | None = None
+    bias: Tensor | None = None
+    has_relu: bool = False
+    row_key: Tensor | None = None
+    seed: int = 0
+    probability: float = 0.0
+
+
+class GradientFactor(NamedTuple):
+    """Rows that were multiplied, and where the gradient of their weight goes.
+
+    Attributes:
+        x: (num_rows, depth), or more rows if some were picked.
+        gradient: (width, depth): the layout of weights. Written.
+        picked: (num_rows,) int32, or None.
+    """
+
+    x: Tensor
+    gradient: Tensor
+    picked: Tensor | None = None
+
+
+_PLAIN = Finish()
+
+
+def is_fast() -> bool:
+    """Whether this processor multiplies and adds in one instruction."""
+    return _kernels.instruction_set() != "baseline"
+
+
+def multiply(
+    factors: Sequence[Factor],
+    out: Tensor,
+    *,
+    out_rows: Tensor | None = None,
+    accumulate: bool = False,
+    finish: Finish = _PLAIN,
+) -> None:
+    """Sum one or two products of rows: out = finish([out +] x W [+ x' W']).
+
+    Args:
+        factors: One or two, float32 or float64, all of one type.
+        out: (num_rows, width), or more rows if `out_rows` says which. Written.
+        out_rows: (num_rows,) int32, distinct. Rows of out that are written; None for all in order.
+        accumulate: Whether the product is added to what is in `out`.
+        finish: What is done to each row.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+
+    References:
+        Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008.
+    """
+    dtype = float_type("x", factors[0].x)
+    operands = _numbered("panels", [(f.x, f.picked, _packed(f, dtype)) for f in factors], dtype)
+    has_dropout = finish.row_key is not None and finish.probability > 0
+    _kernels.multiply(
+        **operands,
+        out=array("out", out, dtype, 2),
+        out_rows=_picked(out_rows),
+        accumulate=accumulate,
+        row_factor=_vector("row_factor", finish.row_factor, dtype),
+        bias=_vector("bias", finish.bias, dtype),
+        has_relu=finish.has_relu,
+        row_key=_vector("row_key", finish.row_key if has_dropout else None, torch.int64),
+        seed=finish.seed,
+        probability=finish.probability,
+    )
+
+
+def multiply_transposed(
+    factors: Sequence[GradientFactor],
+    grad: Tensor,
+    *,
+    activation: Tensor | None = None,
+    scale: float = 1.0,
+    bias_gradient: Tensor | None = None,
+) -> None:
+    """Compute the gradients of weights and bias from that of a product.
+
+    Args:
+        factors: One or two.
+        grad: (num_rows, width). With an activation it is changed in place: multiplied by scale
+            where the activation is positive, 0 elsewhere.
+        activation: (num_rows, width). Output of relu, dropped out or not, whose gradient `grad` is;
+            None if there was no relu.
+        scale: Of dropout.
+        bias_gradient: (width,). Written: sums of grad's columns.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = float_type("grad", grad)
+    outputs = [(f.x, f.picked, array("gradient", f.gradient, dtype, 2)) for f in factors]
+    named = {
+        **_numbered("out", outputs, dtype),
+        "grad": array("grad", grad, dtype, 2),
+        "activation": None if activation is None else array("activation", activation, dtype, 2),
+        "scale": scale,
+        "bias": _vector("bias_gradient", bias_gradient, dtype),
+    }
+    size = _kernels.multiply_transposed(**named, workspace=None)
+    workspace = torch.empty(size, dtype=dtype).numpy()
+    _kernels.multiply_transposed(**named, workspace=workspace)
+
+
+def _numbered(
+    third: str, operands: Sequence[tuple[Tensor, Tensor | None, Any]], dtype: torch.dtype
+) -> dict[str, Any]:
+    """Name the arguments of one or two factors as the compiled functions do."""
+    named: dict[str, Any] = {}
+    for number in range(MAX_FACTORS):
+        x, picked, other = operands[number] if number < len(operands) else (None, None, None)
+        end = "2" if number else ""
+        named["x" + end] = None if x is None else array("x", x, dtype, 2)
+        named["rows" + end] = _picked(picked)
+        named[third + end] = other
+    return named
+
+
+def _packed(factor: Factor, dtype: torch.dtype) -> Any:
+    matrix = factor.matrix
+    is_transposed = not matrix.is_contiguous()
+    if is_transposed:
+        matrix = matrix.t()
+    depth, width = factor.matrix.shape
+    lanes = 64 // dtype.itemsize
+    panels = torch.empty(depth * (-(-width // lanes) * lanes), dtype=dtype).numpy()
+    _kernels.pack_panels(array("matrix", matrix, dtype, 2), panels, is_transposed=is_transposed)
+    return panels
+
+
+def _picked(rows: Tensor | None) -> Any:
+    return _vector("picked", rows, torch.int32)
+
+
+def _vector(name: str, values: Tensor | None, dtype: torch.dtype) -> Any:
+    return None if values is None else array(name, values, dtype, 1)
