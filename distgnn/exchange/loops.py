@@ -32,7 +32,8 @@ def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor) -> Blocks:
     rows = torch.nonzero(num_loops == 0)[:, 0]
     columns = columns[rows]
     forward, backward = blocks.forward.root_from_root, blocks.backward.root_from_root
-    places, t_places = _ends(forward, rows), _ends(backward, columns)
+    places = _places(forward, rows, columns)
+    t_places = _places(backward, columns, rows)
     added = _added(forward, rows, columns, places)
     t_added = _added(backward, columns, rows, t_places)
     if backward.position is not None:
@@ -44,9 +45,14 @@ def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor) -> Blocks:
     )
 
 
-def _ends(block: Csr, rows: Tensor) -> NDArray[np.int64]:
-    """Number of the edge before which each new one stands: at the end of its row."""
-    return block.indptr[rows + 1].numpy()
+def _places(block: Csr, rows: Tensor, columns: Tensor) -> NDArray[np.int64]:
+    """Number of the edge before which each new one stands, so that global ids keep ascending."""
+    rank = np.arange(block.num_columns)
+    if block.column_id is not None:
+        rank[block.column_id.argsort().numpy()] = np.arange(block.num_columns)
+    row_of_edge = np.repeat(np.arange(block.num_rows), block.indptr.diff().numpy())
+    keys = row_of_edge * block.num_columns + rank[block.indices.numpy()]
+    return np.searchsorted(keys, rows.numpy() * block.num_columns + rank[columns.numpy()])
 
 
 def _added(block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64]) -> Csr:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from planned_graphs import GRAPHS, hub_graph, plan_of, planted, tensors
+from planned_graphs import GRAPHS, dense_graph, hub_graph, plan_of, planted, tensors
 
 from distgnn import extreme, kernels
 
