@@ -63,7 +63,9 @@ class AttendAcrossCut(torch.autograd.Function):
         target_score, out, log_sum = saved[4:7]
         grad = grads[0].contiguous()
         heads = log_sum.shape[1]
-        delta = (grad * out).view(len(grad), heads, out.shape[1] // heads).sum(dim=2)
+        shape = len(grad), heads, out.shape[1] // heads
+        # Not a product and its sum: that writes a product as large as the result.
+        delta = torch.einsum("vhj,vhj->vh", grad.view(shape), out.view(shape))
         targets = _Targets.of(target_score, grad, delta, log_sum)
         leaf_sums = _LeafSums(*saved[7:9])
         root_grad = ctx.attention_pass.backward(roots, leaves, targets, leaf_sums)
