@@ -30,7 +30,7 @@ def look() -> dict[str, Any]:
     launch = detect()
     choice = choose_threads(None, launch)
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "cores_of_this_process": len(os.sched_getaffinity(0)),
         "instruction_set": kernels.instruction_set(),
@@ -86,7 +86,8 @@ def advice(found: dict[str, Any]) -> list[str]:
     return remedies
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of the processor, or its architecture where the system does not tell."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
     from distgnn.exchange.planner import Planner
+    from distgnn.train.config import TrainConfig
 
 
 def add_plan_arguments(group: argparse._ArgumentGroup) -> None:
@@ -30,27 +31,49 @@ def add_plan_arguments(group: argparse._ArgumentGroup) -> None:
         help="keep the plans of kernels in DIR for the next start (on: in PARTS.plans beside a "
         "partition directory PARTS, nowhere for other sources; default: %(default)s)",
     )
+    group.add_argument(
+        "--tune-kernels",
+        action="store_true",
+        help="try how sums walk each block of the graph fastest (2 s a block), and keep the choice "
+        "with the plans",
+    )
 
 
-def build_planner(arguments: argparse.Namespace, source: Source, group: Group) -> Planner:
+def build_planner(
+    arguments: argparse.Namespace, config: TrainConfig, source: Source, group: Group
+) -> Planner:
     """Build what plans a rank's sums.
 
     Args:
-        arguments: With those of `add_plan_arguments`.
+        arguments: With those of `add_plan_arguments`, and --quiet.
+        config: The run.
         source: What the run trains on.
         group: All ranks.
 
     Returns:
         The planner of this rank.
     """
-    from distgnn.exchange.planner import Planner
+    from distgnn.cli.machine import processor
+    from distgnn.exchange.planner import Planner, PlanSource
+    from distgnn.kernels import instruction_set, num_threads
     from distgnn.train.plan_cache import PlanCache
+    from distgnn.train.tuning import Tuner, aggregated_widths
 
     def say(line: str) -> None:
         note(line if group.size == 1 else f"rank {group.rank}: {line}")
 
     folder = plan_folder(arguments.plan_cache, source)
-    return Planner() if folder is None else Planner(PlanCache(folder, say))
+    plans = PlanSource() if folder is None else PlanCache(folder, say)
+    is_silent = arguments.quiet or group.rank != 0
+    tuner = Tuner(
+        aggregated_widths(config, source.task.num_features, source.task.num_classes),
+        source=plans,
+        machine=f"{processor()}, {instruction_set()}, {num_threads()} threads",
+        folder=folder,
+        is_trying=arguments.tune_kernels,
+        say=(lambda line: None) if is_silent else note,
+    )
+    return Planner(plans, tuner)
 
 
 def plan_folder(choice: str, source: Source) -> Path | None:

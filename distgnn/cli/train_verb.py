@@ -192,7 +192,7 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     run_dir = RunDirectory(Path(arguments.run_dir))
     on_rank_0(group, lambda: _check_existing(run_dir, arguments, config, source))
     part = collectively(group, lambda: source.part(group.rank))
-    planner = build_planner(arguments, source, group)
+    planner = build_planner(arguments, config, source, group)
     trainer = Trainer(config, source.task, part, group, planner=planner)
     begin = {**source.to_json(), "num_ranks": group.size, "train": config.to_json()}
     on_rank_0(group, lambda: _prepare(run_dir, arguments.resume, begin))

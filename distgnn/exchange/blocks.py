@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,6 +49,16 @@ class Csr:
     def plan(self) -> Plan | None:
         """The order in which sums walk the block, from the planner at the first sum."""
         return self.planner.plan(self)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hexadecimal digits that tell its edges from those of other blocks."""
+        digest = hashlib.sha256(f"{self.num_columns} ".encode())
+        digest.update(self.indptr.numpy().data)
+        digest.update(self.indices.numpy().data)
+        if self.column_id is not None:
+            digest.update(self.column_id.numpy().data)
+        return digest.hexdigest()
 
     @property
     def num_rows(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -315,12 +316,14 @@ def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:
     own = [peak_rss_bytes(), trainer.graphs.setup_bytes_sent, counts.num_read, counts.num_made]
     table = trainer.group.all_gather(torch.tensor([*own, counts.seconds], dtype=torch.float64))
     memory, sent, num_read, num_made, seconds = torch.stack(table).unbind(dim=1)
+    texts = trainer.group.all_gather_bytes(json.dumps(trainer.planner.records).encode())
     return {
         "setup_bytes_sent": int(sent.sum()),
         "peak_rss_bytes": [int(value) for value in memory],
         "plans_read": int(num_read.sum()),
         "plans_made": int(num_made.sum()),
         "plans_s": float(seconds.max()),
+        "kernels": [json.loads(text) for text in texts],
         "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "num_ranks": trainer.group.size,
     }

@@ -25,7 +25,8 @@ def parts(distgnn, ring, here):
 @pytest.fixture
 def _plans_for_all(monkeypatch):
     """Plans for blocks of any size."""
-    monkeypatch.setattr("distgnn.exchange.planner._MIN_PLANNED_EDGES", 0)
+    monkeypatch.setattr("distgnn.exchange.planner._MIN_PLANNED_EDGES", 1)
+    monkeypatch.setattr("distgnn.exchange.planner._CACHE_BYTES", (0, 0))
 
 
 @pytest.fixture
@@ -97,3 +98,20 @@ def test_a_plan_cache_that_cannot_be_written_is_told_once(train, here):
     outcome = train("--plan-cache", "file/plans")
     assert outcome.err.count("cannot write plan cache 'file/plans': Not a directory") == 1
     assert outcome.json["plans_made"] > 0
+
+
+@pytest.mark.usefixtures("_plans_for_all")
+def test_what_was_tried_is_kept_and_changes_no_loss(train, here):
+    by_size = train("--plan-cache", "off").json
+    tuned = train("--plan-cache", "kept", "--tune-kernels")
+    assert "kernels: " in tuned.err
+    assert " ms: " in tuned.err
+    (records,) = tuned.json["kernels"]
+    assert {"none", "tasks", "clusters"} <= set(records[0]["ms"])
+    assert by_size["kernels"] == [[]]
+    again = train("--plan-cache", "kept")
+    assert "kernels: " not in again.err
+    assert again.json["kernels"] == tuned.json["kernels"]
+    assert len(list((here / "kept").glob("*.choice.json"))) == len(records)
+    assert by_size["final_loss"] == tuned.json["final_loss"] == again.json["final_loss"]
+    assert json.loads((here / "run" / "summary.json").read_text())["kernels"] == [records]

@@ -15,7 +15,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.blocks import Csr
-from distgnn.exchange.planner import Planner, Way, content_key
+from distgnn.exchange.planner import Chooser, Planner, Way, content_key
 from distgnn.train.plan_cache import PlanCache, read_plan, write_plan
 from distgnn.train.tensors import read_tensors, write_tensors
 from distgnn.train.trainer import Trainer
@@ -46,9 +46,18 @@ def only_file(folder):
     return path
 
 
-def always(block):
-    del block
-    return AUTO
+class Always(Chooser):
+    """Plans blocks of any size."""
+
+    def choose(self, block):
+        return AUTO
+
+
+class Never(Chooser):
+    """Plans nothing."""
+
+    def choose(self, block):
+        return None
 
 
 @pytest.mark.parametrize("case", GRAPHS)
@@ -73,7 +82,7 @@ def test_a_file_tells_blocks_ways_and_versions_apart(monkeypatch):
 
 
 def test_blocks_with_the_same_edges_share_a_plan(tmp_path):
-    planner = Planner(cached(tmp_path), always)
+    planner = Planner(cached(tmp_path), Always())
     assert planner.plan(block_of("random")) is planner.plan(block_of("random"))
     assert planner.counts.num_plans == 1
 
@@ -227,9 +236,9 @@ def test_a_run_with_cached_plans_has_the_losses_of_one_without_plans(model, tmp_
     graph = make_graph("random")
     parts = cut(graph, 3)
     config = make_config(model=model, dropout=0.3, epochs=3)
-    expected = losses(config, graph, parts, [Planner(decide=lambda _: None) for _ in parts])
+    expected = losses(config, graph, parts, [Planner(chooser=Never()) for _ in parts])
     for is_second in (False, True):
-        planners = [Planner(cached(tmp_path), always) for _ in parts]
+        planners = [Planner(cached(tmp_path), Always()) for _ in parts]
         assert losses(config, graph, parts, planners) == expected
         assert all((planner.counts.num_made == 0) == is_second for planner in planners)
 
@@ -237,7 +246,7 @@ def test_a_run_with_cached_plans_has_the_losses_of_one_without_plans(model, tmp_
 def test_a_trainer_s_blocks_are_planned_by_its_planner(tmp_path):
     """Those of the receptive field too."""
     graph = make_graph("random")
-    planner = Planner(cached(tmp_path), always)
+    planner = Planner(cached(tmp_path), Always())
     trainer = Trainer(
         make_config(layers=3), task_of(graph), cut(graph, 1)[0], SingleGroup(), planner=planner
     )
