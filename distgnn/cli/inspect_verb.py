@@ -11,6 +11,7 @@ from distgnn.partition.store import read_manifest, read_part
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from distgnn.partition.store import Manifest
 
@@ -40,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         for part in range(manifest.num_parts):
             read_part(arguments.directory, part)
     estimate = manifest.estimate(widths)
+    reuse = _row_reuse(arguments.directory, manifest, max(widths))
     if arguments.json:
         print_json(
             {
@@ -47,25 +49,40 @@ def run(arguments: argparse.Namespace) -> int:
                 "layer_widths": widths,
                 "halo_bytes_per_epoch": estimate.halo_bytes_per_epoch,
                 "memory_bytes_per_rank": list(estimate.memory_bytes),
+                "row_reuse": reuse,
             }
         )
         return 0
-    lines = quality_lines(manifest)
+    lines = quality_lines(manifest, reuse)
     lines += [
         "",
         f"for layers that aggregate rows of width {', '.join(map(str, widths))} (fp32, cd-0):",
         f"  sent per epoch   {human_bytes(estimate.halo_bytes_per_epoch)}",
         f"  memory per rank  {human_bytes(max(estimate.memory_bytes))} at most, without libraries",
+        f"  reuse per rank   {min(reuse):.1f} reads at least for each fetch into 1 MiB of cache",
     ]
     print_lines(lines)
     return 0
 
 
-def quality_lines(manifest: Manifest) -> list[str]:
+def _row_reuse(directory: str, manifest: Manifest, width: int) -> list[float]:
+    """How often a row is read per fetch into the cache, part by part."""
+    # Loads numba, which no other verb needs to read a directory.
+    from distgnn.partition.reuse import row_reuse
+
+    parts = (
+        read_part(directory, part, verify=False, manifest=manifest)
+        for part in range(manifest.num_parts)
+    )
+    return [row_reuse(part, width) for part in parts]
+
+
+def quality_lines(manifest: Manifest, reuse: Sequence[float] | None = None) -> list[str]:
     """Describe a partition for people.
 
     Args:
         manifest: Of the partition.
+        reuse: (num_parts,) how often each part's rows are read per fetch, if that was estimated.
 
     Returns:
         Lines of text.
@@ -86,11 +103,15 @@ def quality_lines(manifest: Manifest) -> list[str]:
             "train_balance": f"{quality['train_balance']:.3f}",
         }
     )
-    rows = [
-        (number, part.num_edges, part.num_roots, part.num_leaves)
+    header = ["part", "edges", "roots", "leaves"]
+    rows: list[list[object]] = [
+        [number, part.num_edges, part.num_roots, part.num_leaves]
         for number, part in enumerate(manifest.parts)
     ]
-    return [*lines, "", *table(("part", "edges", "roots", "leaves"), rows)]
+    if reuse is not None:
+        header.append("reuse")
+        rows = [[*row, f"{value:.1f}"] for row, value in zip(rows, reuse, strict=True)]
+    return [*lines, "", *table(header, rows)]
 
 
 def manifest_json(manifest: Manifest) -> dict[str, Any]:

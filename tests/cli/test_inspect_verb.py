@@ -8,6 +8,7 @@ import pytest
 from distgnn.datasets import load
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import estimate, measure
+from distgnn.partition.reuse import row_reuse
 from distgnn.partition.store import read_part
 
 
@@ -54,6 +55,18 @@ def test_people_see_the_same_numbers(distgnn, ring_parts, measured):
     assert "ring, 12 vertices, 12 edges" in printed
     assert "metis, 3 parts, seed 0" in printed
     assert "order               rabbit\n" in printed
+
+
+def test_reuse_is_estimated_for_each_part_at_the_widest_layer(distgnn, ring_parts):
+    expected = [row_reuse(read_part(ring_parts, number), 16) for number in range(3)]
+    assert (
+        distgnn("inspect", ring_parts, "--json", "--layers", "16,7").json["row_reuse"] == expected
+    )
+    printed = distgnn("inspect", ring_parts, "--layers", "16,7").out
+    assert f"reuse per rank   {min(expected):.1f} reads at least for each fetch" in printed
+    header, *rows = printed[printed.index("part  edges") :].splitlines()[:4]
+    assert header.split()[-1] == "reuse"
+    assert [row.split()[-1] for row in rows] == [f"{value:.1f}" for value in expected]
 
 
 @pytest.mark.parametrize("widths", ["0", "-3", "16,0"])
