@@ -8,8 +8,8 @@ namespace {
 
 using std::int64_t;
 
-// Rows that are packed at a time: they and a slice's sums stay in the second cache.
-constexpr int64_t kChunkRows = 128;
+// Rows that are packed at a time: those of grad and of one factor stay in the second cache.
+constexpr int64_t kChunkRows = 96;
 // Rows that have sums of their own, at least, and how many such slices there are at most: enough
 // for the threads of a socket.
 constexpr int64_t kMinSliceRows = 1024;
@@ -27,21 +27,27 @@ int64_t rounded(int64_t value, int64_t multiple) {
 template <typename T>
 struct Shape {
   explicit Shape(const Gradient<T>& g)
-      : width(rounded(g.width, kTileColumns)), depth(0), num_slices(0), slice_rows(0) {
-    for (int f = 0; f < g.num_factors; ++f) depth += padded<T>(g.factors[f].depth);
+      : width(rounded(g.width, kTileColumns)), depth(0), num_panels(0), num_slices(0), slice_rows(0) {
+    int64_t deepest = 0;
+    for (int f = 0; f < g.num_factors; ++f) {
+      depth += padded<T>(g.factors[f].depth);
+      deepest = std::max(deepest, padded<T>(g.factors[f].depth));
+      num_panels += (g.factors[f].depth - 1) / (kPanelVectors * kVectorLanes<T>) + 1;
+    }
     slice_size = width * depth + width;
     num_slices = (g.num_rows + kMinSliceRows - 1) / kMinSliceRows;
     num_slices = std::min({num_slices, kMaxSlices, kMaxSliceValues / slice_size});
     num_slices = std::max<int64_t>(num_slices, 1);
     slice_rows = rounded((g.num_rows + num_slices - 1) / num_slices, kChunkRows);
-    thread_size = kChunkRows * (depth + width);
+    thread_size = kChunkRows * (deepest + width);
   }
   int64_t width;  // of grad, padded
   int64_t depth;  // of all factors, padded
+  int64_t num_panels;  // of all factors, at most
   int64_t num_slices;
   int64_t slice_rows;
   int64_t slice_size;  // sums of a slice: a panel after the other, a tile after the other; bias
-  int64_t thread_size;  // packed rows
+  int64_t thread_size;  // packed rows of grad, and of one factor after the other
 };
 
 // Copies rows of x, cut into panels.
@@ -129,17 +135,46 @@ DISTGNN_INLINE void add_panel(const T* grad, const T* x, int64_t num_rows, int n
   } else if (num_vectors == 2) {
     add_tile<12, 2>(grad, x, num_rows, panel_width, sums);
   } else {
-    for (int64_t j = 0; j < panel_width; j += kLanes) {
-      add_tile<12, 1>(grad, x + j, num_rows, panel_width, sums + j);
-    }
+    if (num_vectors == 3) add_tile<12, 2>(grad, x, num_rows, panel_width, sums);
+    const int64_t last = panel_width - kLanes;
+    add_tile<12, 1>(grad, x + last, num_rows, panel_width, sums + last);
+  }
+}
+
+// The rows of the next chunk, asked for a few at a time while this one is worked on.
+struct Ahead {
+  int64_t row;
+  int64_t end;
+  int64_t tiles_per_row;
+  int64_t num_tiles;
+};
+
+template <typename T>
+DISTGNN_INLINE void prefetch_row(const T* row, int64_t width) {
+  for (int64_t j = 0; j < width; j += kVectorLanes<T>) __builtin_prefetch(row + j, 0, 2);
+}
+
+template <typename T>
+DISTGNN_INLINE void prefetch_ahead(const Gradient<T>& g, Ahead& ahead) {
+  if (++ahead.num_tiles % ahead.tiles_per_row != 0 || ahead.row >= ahead.end) return;
+  const int64_t row = ahead.row++;
+  prefetch_row(g.grad + row * g.width, g.width);
+  if (g.activation != nullptr) prefetch_row(g.activation + row * g.width, g.width);
+  for (int f = 0; f < g.num_factors; ++f) {
+    const GradientFactor<T>& factor = g.factors[f];
+    const int64_t picked = factor.rows != nullptr ? factor.rows[row] : row;
+    prefetch_row(factor.x + picked * factor.depth, factor.depth);
   }
 }
 
 template <bool kIsWide, typename T>
 DISTGNN_PER_ISA void add_chunk(const Gradient<T>& g, const Shape<T>& shape, int64_t begin,
-                               int64_t end, T* sums, T* packed) {
+                               int64_t end, int64_t slice_end, T* sums, T* grad) {
   const int64_t num_rows = end - begin;
-  T* grad = packed + kChunkRows * shape.depth;
+  T* packed = grad + kChunkRows * shape.width;
+  const int64_t num_tiles = shape.width / kTileColumns * shape.num_panels;
+  Ahead ahead{end, std::min(end + kChunkRows, slice_end),
+                 std::max<int64_t>(num_tiles / kChunkRows, 1), 0};
   pack_grad(g, begin, end, grad, sums + shape.width * shape.depth);
   for (int f = 0; f < g.num_factors; ++f) {
     const GradientFactor<T>& factor = g.factors[f];
@@ -148,6 +183,7 @@ DISTGNN_PER_ISA void add_chunk(const Gradient<T>& g, const Shape<T>& shape, int6
     for (int64_t column = 0; column < factor.depth;) {
       const int num_vectors = panel_vectors<T>(factor.depth, column);
       for (int64_t tile = 0; tile < shape.width; tile += kTileColumns) {
+        prefetch_ahead(g, ahead);
         T* tile_sums = sums + column * shape.width + tile * num_vectors * kVectorLanes<T>;
         add_panel<kIsWide>(grad + tile * num_rows, packed + column * num_rows, num_rows,
                            num_vectors, tile_sums);
@@ -155,7 +191,6 @@ DISTGNN_PER_ISA void add_chunk(const Gradient<T>& g, const Shape<T>& shape, int6
       column += num_vectors * kVectorLanes<T>;
     }
     sums += padded_depth * shape.width;
-    packed += padded_depth * kChunkRows;
   }
 }
 
@@ -212,9 +247,9 @@ void multiply_transposed(const Gradient<T>& gradient, T* workspace) {
     for (int64_t row = begin; row < end; row += kChunkRows) {
       const int64_t last = std::min(end, row + kChunkRows);
       if (is_wide) {
-        add_chunk<true>(gradient, shape, row, last, sums, own);
+        add_chunk<true>(gradient, shape, row, last, end, sums, own);
       } else {
-        add_chunk<false>(gradient, shape, row, last, sums, own);
+        add_chunk<false>(gradient, shape, row, last, end, sums, own);
       }
     }
   }

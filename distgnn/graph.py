@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from distgnn import ops
-from distgnn.exchange.aggregate import SumAcrossCut
+from distgnn.exchange.aggregate import SumAcrossCut, pass_sum
 from distgnn.exchange.attend import AttendAcrossCut
 from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.exchange import Exchange, Synchronous
@@ -249,6 +249,29 @@ class LocalGraph:
         """(num_rows,) int64. Where each vertex stands among the rows that a layer reads."""
         return torch.arange(self.num_rows)
 
+    def sum_forward(self, rows: Tensor, *, row_factor: Tensor | None = None) -> Tensor:
+        """Sum the rows of in-neighbours, unseen by autograd.
+
+        Args:
+            rows: (num_sources, width), contiguous.
+            row_factor: (num_rows,) What the sums are multiplied with, or None.
+
+        Returns:
+            (num_rows, width), in a buffer of this graph.
+        """
+        return pass_sum(self.blocks.forward, self.exchange, rows, row_factor=row_factor)
+
+    def sum_backward(self, grad: Tensor) -> Tensor:
+        """Turn the gradient of sums into that of the rows they were made of.
+
+        Args:
+            grad: (num_rows, width), contiguous.
+
+        Returns:
+            (num_sources, width), in a buffer of this graph.
+        """
+        return pass_sum(self.blocks.backward, self.exchange, grad)
+
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return function(graph), computed at the first call; for what the graph alone decides.
 
@@ -297,6 +320,19 @@ class LocalGraph:
             self._memo.static_results[function] = self._at_setup(function, rows)
         return self._memo.static_results[function]
 
+    def static_result(self, function: Propagation, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Apply a function to static rows, once.
+
+        Args:
+            function: As in `propagate`.
+            rows: Those of `set_static`.
+
+        Returns:
+            (num_results, width), and the (num_rows,) int32 numbers of those that the layer makes;
+            None for all in order.
+        """
+        return self.propagate(function, rows), None
+
     def level(self, number: int) -> LocalGraph:
         """Return the graph that a model's layer runs on: this one, whatever the layer.
 
@@ -305,6 +341,11 @@ class LocalGraph:
         """
         del number
         return self
+
+    @property
+    def own_index(self) -> Tensor | None:
+        """(num_rows,) int32. Number of each row that is made among those read; None for equal."""
+        return None
 
     def own(self, rows: Tensor) -> Tensor:
         """Pick the rows of the vertices that a layer makes rows of, from those that it reads.
@@ -347,6 +388,7 @@ class LocalGraph:
         """Start the next epoch: other masks, and delays rotate their bins."""
         self.draws.end_epoch()
         self.exchange.end_epoch()
+        self.exchange.buffers.end_epoch()
 
     @property
     def _max_blocks(self) -> MaxBlocks:

@@ -12,6 +12,13 @@ from scipy.sparse import csr_matrix
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
+from distgnn.products import (
+    Factor,
+    Finish,
+    GradientFactor,
+    multiply,
+    multiply_transposed,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,6 +128,45 @@ def pick_rows(rows: Tensor, picked: Tensor) -> Tensor:
         (num_picked, width).
     """
     result: Tensor = _PickRows.apply(rows, picked)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = rows.contiguous()
+        ctx.save_for_backward(rows, weight)
+        out = torch.empty((rows.shape[0], weight.shape[0]), dtype=rows.dtype)
+        multiply([Factor(rows, weight.t())], out, finish=Finish(bias=bias))
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        weight_grad = torch.empty_like(weight)
+        bias_grad = torch.empty(weight.shape[0], dtype=weight.dtype)
+        multiply_transposed([GradientFactor(rows, weight_grad)], grad, bias_gradient=bias_grad)
+        rows_grad = None
+        if ctx.needs_input_grad[0]:
+            rows_grad = torch.empty_like(rows)
+            multiply([Factor(grad, weight)], rows_grad)
+        return rows_grad, weight_grad, bias_grad if ctx.needs_input_grad[2] else None
+
+
+def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return rows W^T + b, with the same bits for any number of threads.
+
+    Args:
+        rows: (num_rows, in_width), float32 or float64.
+        weight: (out_width, in_width), contiguous.
+        bias: (out_width,), or None.
+
+    Returns:
+        (num_rows, out_width).
+    """
+    result: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return result
 
 

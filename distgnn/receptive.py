@@ -194,7 +194,19 @@ class _Level(_SomeRows):
         self._sources = torch.from_numpy(np.flatnonzero(sources))
         self._own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets].astype(np.int32))
         self._static_own: Tensor | None = None
+        self._targets: Tensor | None = None
         self._at_sources: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}
+
+    @property
+    def own_index(self) -> Tensor | None:
+        """(num_rows,) int32. Number of each row that is made among those read."""
+        return self._own
+
+    def static_result(self, function: Propagation, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the whole graph's results, and which of them are the targets'."""
+        if self._targets is None:
+            self._targets = self._rows.int()
+        return self._whole.propagate(function, rows), self._targets
 
     def own(self, rows: Tensor) -> Tensor:
         """Pick the targets' rows; those of static input only once."""

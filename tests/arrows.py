@@ -19,6 +19,7 @@ LAYERS = (
     "comm",
     "arrays",
     "plan",
+    "buffers",
     "kernels",
     "extreme",
     "attention",

@@ -28,7 +28,7 @@ def send_to_leaves(half: Half, exchange: Exchange, rows: Tensor) -> Arrival:
         The arrival of (num_leaves, width): this part's leaves, by owner.
     """
     with exchange.clock.timed("pack"):
-        packed = torch.empty((half.route.num_out, rows.shape[1]), dtype=rows.dtype)
+        packed = exchange.buffers.empty(half.route.num_out, rows.shape[1], rows.dtype)
         kernels.gather_rows(rows, half.root_rows, packed)
     return exchange.begin(half.route, packed, exchange.new_channel())
 
@@ -60,16 +60,28 @@ def add_to_roots(half: Half, exchange: Exchange, received: Tensor, total: Tensor
         kernels.scatter_add_rows(received, half.root_rows, total)
 
 
-def _pass_sum(direction: Direction, exchange: Exchange, rows: Tensor) -> Tensor:
-    """One direction of a (weighted) sum; rows and result are (num_roots, width).
+def pass_sum(
+    direction: Direction, exchange: Exchange, rows: Tensor, *, row_factor: Tensor | None = None
+) -> Tensor:
+    """Run one direction of a (weighted) sum, unseen by autograd.
 
     The order hides the wire: rows leave, the leaves' partials are made and leave, the roots' own
     edges are summed, and only then does anything wait.
+
+    Args:
+        direction: Edges and routes.
+        exchange: Decides when rows travel.
+        rows: (num_sources, width), contiguous.
+        row_factor: (num_roots,) What the totals are multiplied with, or None.
+
+    Returns:
+        (num_roots, width).
     """
     clock = exchange.clock
+    is_alone = direction.root_from_leaf.num_edges == 0 and direction.reduce.route.num_out == 0
     width = rows.shape[1]
     arriving = send_to_leaves(direction.send, exchange, rows)
-    partial = torch.empty((direction.leaf_from_root.num_rows, width), dtype=rows.dtype)
+    partial = exchange.buffers.empty(direction.leaf_from_root.num_rows, width, rows.dtype)
     with clock.timed("aggregate"):
         _spmm(direction.leaf_from_root, rows, partial, accumulate=False)
     needs_leaves = direction.leaf_from_leaf.num_edges > 0
@@ -77,9 +89,10 @@ def _pass_sum(direction: Direction, exchange: Exchange, rows: Tensor) -> Tensor:
     route = direction.reduce.route.reversed()
     if not needs_leaves:
         returning = exchange.begin(route, partial, reduce_channel)
-    total = torch.empty((direction.root_from_root.num_rows, width), dtype=rows.dtype)
+    total = exchange.buffers.empty(direction.root_from_root.num_rows, width, rows.dtype)
     with clock.timed("aggregate"):
-        _spmm(direction.root_from_root, rows, total, accumulate=False)
+        factor = row_factor if is_alone else None
+        _spmm(direction.root_from_root, rows, total, accumulate=False, row_factor=factor)
     leaf_rows = arriving.wait()
     if needs_leaves:
         with clock.timed("aggregate"):
@@ -88,10 +101,20 @@ def _pass_sum(direction: Direction, exchange: Exchange, rows: Tensor) -> Tensor:
     with clock.timed("aggregate"):
         _spmm(direction.root_from_leaf, leaf_rows, total, accumulate=True)
     add_to_roots(direction.reduce, exchange, returning.wait(), total)
+    if row_factor is not None and not is_alone:
+        with clock.timed("aggregate"):
+            total *= row_factor[:, None]
     return total
 
 
-def _spmm(block: Csr, rows: Tensor, out: Tensor, *, accumulate: bool) -> None:
+def _spmm(
+    block: Csr,
+    rows: Tensor,
+    out: Tensor,
+    *,
+    accumulate: bool,
+    row_factor: Tensor | None = None,
+) -> None:
     if accumulate and block.num_edges == 0:
         return
     weight = block.weight if block.weight is None else block.weight.to(rows.dtype)
@@ -102,6 +125,7 @@ def _spmm(block: Csr, rows: Tensor, out: Tensor, *, accumulate: bool) -> None:
         rows,
         out,
         accumulate=accumulate,
+        row_factor=row_factor,
         plan=block.plan,
     )
 
@@ -113,11 +137,11 @@ class SumAcrossCut(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, blocks: Blocks, exchange: Exchange) -> Tensor:
         """Return (num_roots, width) totals of the rows of in-neighbours."""
         ctx.blocks, ctx.exchange = blocks, exchange
-        return _pass_sum(blocks.forward, exchange, rows.contiguous())
+        return pass_sum(blocks.forward, exchange, rows.contiguous())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """Run the transposed blocks with the two halves swapped."""
-        grad = _pass_sum(ctx.blocks.backward, ctx.exchange, grads[0].contiguous())
+        grad = pass_sum(ctx.blocks.backward, ctx.exchange, grads[0].contiguous())
         return grad, None, None

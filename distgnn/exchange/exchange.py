@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
+from distgnn.buffers import Buffers
 from distgnn.exchange.clock import Clock
 from distgnn.exchange.route import buffer_like
 
@@ -37,12 +38,17 @@ class Exchange(ABC):
         group: The ranks.
         first_tag: Messages carry tags first_tag, first_tag + 1, ...; two exchanges that live at the
             same time need ranges that do not meet.
+
+    Attributes:
+        clock: Gets the time of each phase.
+        buffers: Memory for rows and sums, used again in the next epoch.
     """
 
     def __init__(self, group: Group, *, first_tag: int = 0) -> None:
         self.group = group
         self.first_tag = first_tag
         self.clock = Clock()
+        self.buffers = Buffers()
         self.bytes_sent = 0
         self.reduced_bytes_sent = 0
         self.max_staleness = 0

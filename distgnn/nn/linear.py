@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import nn
 
-from distgnn.ops import SparseRows
+from distgnn.arrays import FLOATS
+from distgnn.ops import SparseRows, linear
+from distgnn.products import is_fast
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +56,8 @@ class Linear(nn.Module):
         """Map (num_rows, in_width) rows to (num_rows, out_width) without adding the bias."""
         if isinstance(rows, SparseRows):
             return rows.matmul(self.weight.t())
+        if is_multiplied_here(rows, self.weight):
+            return linear(rows, self.weight, None)
         return rows @ self.weight.t()
 
     def forward(self, rows: Rows) -> Tensor:
@@ -61,7 +65,23 @@ class Linear(nn.Module):
         if isinstance(rows, SparseRows):
             product = self.multiply(rows)
             return product if self.bias is None else product + self.bias
+        if is_multiplied_here(rows, self.weight):
+            return linear(rows, self.weight, self.bias)
         return nn.functional.linear(rows, self.weight, self.bias)
+
+
+def is_multiplied_here(rows: Rows, weight: Tensor) -> TypeGuard[Tensor]:
+    """Whether kernels of our own multiply these rows: dense ones of the weight's type on a CPU.
+
+    A processor without fused multiply-adds is left to torch.
+    """
+    return (
+        not isinstance(rows, SparseRows)
+        and rows.device.type == "cpu"
+        and rows.dtype == weight.dtype
+        and rows.dtype in FLOATS
+        and is_fast()
+    )
 
 
 def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:

@@ -14,6 +14,7 @@ from distgnn.nn.gcn import GCNConv
 from distgnn.nn.linear import Linear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.sage import Aggregator, SAGEConv
+from distgnn.nn.update import Activation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,6 +110,9 @@ class GNN(nn.Module):
             Linear(*pair, bias=False) if config.residual and pair[0] != pair[1] else nn.Identity()
             for pair in pairs
         )
+        # Each layer is read by the next one alone, so that a layer can be one operation.
+        config_of_parts = (config.norm, config.residual, config.jumping)
+        self._is_chain = config_of_parts == ("none", False, "none")
         self.last: nn.Module
         if jumps:
             read = width * (num_hidden if config.jumping == "cat" else 1)
@@ -141,12 +145,15 @@ class GNN(nn.Module):
         layers = zip(self.hidden, self.norms, self.residuals, strict=True)
         for number, (conv, norm, residual) in enumerate(layers):
             level = graph.level(number)
+            if self._is_chain and isinstance(conv, SAGEConv):
+                rows = conv(level, rows, self._activation())
+                continue
             result = conv(level, rows)
             if self.config.residual:
                 result = result + map_own(level, rows, residual)
             if not isinstance(norm, nn.Identity):
                 result = norm(level, result)
-            rows = self._activation(level, result)
+            rows = self._activation().apply(level, result)
             outputs.append(rows)
         if self.config.jumping == "cat":
             return self.last(torch.cat(outputs, dim=1))  # type: ignore[no-any-return]
@@ -154,10 +161,8 @@ class GNN(nn.Module):
             return self.last(torch.stack(outputs).amax(dim=0))  # type: ignore[no-any-return]
         return self.last(graph.level(len(self.hidden)), rows)  # type: ignore[no-any-return]
 
-    def _activation(self, graph: LocalGraph, rows: Tensor) -> Tensor:
-        if not self.training or self.config.dropout == 0:
-            return torch.relu(rows)
-        return graph.relu_dropout(rows, self.config.dropout)
+    def _activation(self) -> Activation:
+        return Activation(self.config.dropout if self.training else 0.0)
 
 
 def _norm(name: NormName, width: int) -> nn.Module:

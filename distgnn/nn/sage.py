@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from torch import nn
 
-from distgnn.nn.linear import Linear, dense, map_own, maps_first
+from distgnn.nn.linear import Linear, dense, is_multiplied_here, map_own, maps_first
+from distgnn.nn.update import Activation, Layer, sage
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,8 +48,31 @@ class SAGEConv(nn.Module):
         self.neighbour = Linear(in_width, out_width)
         self.root = None if aggregator == "gcn" else Linear(in_width, out_width, bias=False)
 
-    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
-        """Apply the convolution; where the mathematics allows, the narrower width travels."""
+    def forward(
+        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
+    ) -> Tensor:
+        """Apply the convolution; where the mathematics allows, the narrower width travels.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width).
+            activation: Follows the convolution. The result may then be read by one operation only;
+                see `distgnn.nn.update.sage`.
+
+        Returns:
+            (num_rows, out_width).
+        """
+        if self.root is not None and self.aggregator == "mean":
+            weight, bias = self.neighbour.weight, self.neighbour.bias
+            if bias is not None and is_multiplied_here(rows, weight):
+                factor = graph.once(_inverse_in_degree, weight.dtype).view(-1)
+                order = maps_first(graph, rows, self.neighbour)
+                layer = Layer(graph, _mean, factor, order, activation)
+                return sage(rows, self.root.weight, weight, bias, layer=layer)
+        result = self._convolve(graph, rows)
+        return result if activation is None else activation.apply(graph, result)
+
+    def _convolve(self, graph: LocalGraph, rows: Rows) -> Tensor:
         if self.root is None:
             return self._linear_reduce(graph, rows)
         own = map_own(graph, rows, self.root)
@@ -69,6 +93,10 @@ class SAGEConv(nn.Module):
 
 def _mean(graph: LocalGraph, rows: Tensor) -> Tensor:
     return graph.aggregate(rows, "mean")
+
+
+def _inverse_in_degree(graph: LocalGraph) -> Tensor:
+    return 1 / graph.in_degree.double().clamp(min=1)
 
 
 def _mean_with_self(graph: LocalGraph, rows: Tensor) -> Tensor:

@@ -99,6 +99,8 @@ def build_graphs(
         training = LocalGraph(part, blocks, build_exchange(config, group), num_roots=num_roots)
     else:
         training = exact.with_exchange(build_exchange(config, group))
+    # Evaluation finds the memory that the epoch has just left.
+    training.exchange.buffers = exact.exchange.buffers
     training.draws.seed = config.seed
     if config.static_input:
         # Evaluation drops nothing, so its input is static even where training's is not.

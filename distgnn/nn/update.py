@@ -1,0 +1,168 @@
+"""A GraphSAGE layer as one operation: aggregation, both maps, bias, relu and dropout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from distgnn.products import Factor, Finish, GradientFactor, multiply, multiply_transposed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.graph import LocalGraph, Propagation
+
+
+class Activation(NamedTuple):
+    """What follows a hidden layer: relu, then dropout.
+
+    Attributes:
+        probability: Of dropout; 0 for relu alone.
+    """
+
+    probability: float
+
+    def apply(self, graph: LocalGraph, rows: Tensor) -> Tensor:
+        """Apply it as an operation of its own."""
+        if self.probability == 0:
+            return torch.relu(rows)
+        return graph.relu_dropout(rows, self.probability)
+
+
+class Layer(NamedTuple):
+    """A layer act(h_own W_root^T + mean of neighbours' h W_neighbour^T + b), but for its weights.
+
+    Attributes:
+        graph: What it runs on.
+        mean: The aggregation, as a propagation; taken once where the input is static.
+        row_factor: (num_rows,) What a sum is multiplied with to be a mean.
+        maps_first: Whether the neighbours' rows are mapped before they are aggregated.
+        activation: What follows, or None.
+    """
+
+    graph: LocalGraph
+    mean: Propagation
+    row_factor: Tensor
+    maps_first: bool
+    activation: Activation | None
+
+    def finish(self, bias: Tensor) -> Finish:
+        """Return what is done to each row; draws the seed of the dropout."""
+        if self.activation is None:
+            return Finish(bias=bias)
+        probability = self.activation.probability
+        if probability == 0:
+            return Finish(bias=bias, has_relu=True)
+        return Finish(
+            bias=bias,
+            has_relu=True,
+            row_key=self.graph.row_id,
+            seed=self.graph.draws.next_seed(),
+            probability=probability,
+        )
+
+    def empty(self, num_rows: int, like: Tensor) -> Tensor:
+        """Return a buffer of so many rows of the width and type of others."""
+        return self.graph.exchange.buffers.empty(num_rows, like.shape[1], like.dtype)
+
+    @property
+    def gradient_scale(self) -> float:
+        """What dropout multiplied the values it kept with."""
+        return 1 / (1 - self.activation.probability) if self.activation else 1.0
+
+
+class _Sage(torch.autograd.Function):
+    """Keeps its input, the neighbours' means and its output, and nothing between them.
+
+    With an activation the next layer alone reads the output, and backward runs once: the gradient
+    is then masked in place, if it lies in a buffer of the graph, and what was kept is let go as
+    soon as it was used.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, root: Tensor, neighbour: Tensor, bias: Tensor, layer: Layer
+    ) -> Tensor:
+        graph = layer.graph
+        ctx.layer, ctx.picked = layer, None
+        is_static = graph.is_static(rows)
+        own = Factor(rows, root.t(), graph.own_index)
+        means = None
+        if layer.maps_first and not is_static:
+            buffers = graph.exchange.buffers
+            mapped = buffers.empty(rows.shape[0], neighbour.shape[0], rows.dtype)
+            multiply([Factor(rows, neighbour.t())], mapped)
+            out = graph.sum_forward(mapped, row_factor=layer.row_factor)
+            multiply([own], out, accumulate=True, finish=layer.finish(bias))
+        else:
+            if is_static:
+                means, ctx.picked = graph.static_result(layer.mean, rows)
+            else:
+                means = graph.sum_forward(rows, row_factor=layer.row_factor)
+            out = graph.exchange.buffers.empty(graph.num_rows, root.shape[0], rows.dtype)
+            factors = [own, Factor(means, neighbour.t(), ctx.picked)]
+            multiply(factors, out, finish=layer.finish(bias))
+        ctx.is_mapped = means is None
+        ctx.save_for_backward(rows, root, neighbour)
+        # Not saved: what is saved lives until backward has ended. Detached, because the output
+        # holds what holds this.
+        ctx.held = [means, out.detach() if layer.activation else None]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        layer: Layer = ctx.layer
+        rows, root, neighbour = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        root_grad, neighbour_grad = torch.empty_like(root), torch.empty_like(neighbour)
+        bias_grad = torch.empty(root.shape[0], dtype=root.dtype)
+        own_index = layer.graph.own_index
+        factors = [GradientFactor(rows, root_grad, own_index)]
+        means, kept = ctx.held
+        if means is not None:
+            factors.append(GradientFactor(means, neighbour_grad, ctx.picked))
+        if kept is not None:
+            ctx.held = []
+            if not layer.graph.exchange.buffers.owns(grad):
+                grad = grad.clone()
+        scale = layer.gradient_scale
+        multiply_transposed(factors, grad, activation=kept, scale=scale, bias_gradient=bias_grad)
+        del means, kept, factors
+        rows_grad = None
+        if ctx.is_mapped:
+            scaled = grad * layer.row_factor[:, None]
+            mapped_grad = layer.graph.sum_backward(scaled)
+            multiply_transposed([GradientFactor(rows, neighbour_grad)], mapped_grad)
+            if ctx.needs_input_grad[0]:
+                rows_grad = layer.empty(rows.shape[0], rows)
+                multiply([Factor(mapped_grad, neighbour)], rows_grad)
+        elif ctx.needs_input_grad[0]:
+            means_grad = layer.empty(grad.shape[0], rows)
+            finish = Finish(row_factor=layer.row_factor)
+            multiply([Factor(grad, neighbour)], means_grad, finish=finish)
+            rows_grad = layer.graph.sum_backward(means_grad)
+            del means_grad
+        if rows_grad is not None:
+            multiply([Factor(grad, root)], rows_grad, out_rows=own_index, accumulate=True)
+        return rows_grad, root_grad, neighbour_grad, bias_grad, None
+
+
+def sage(rows: Tensor, root: Tensor, neighbour: Tensor, bias: Tensor, *, layer: Layer) -> Tensor:
+    """Apply a GraphSAGE layer with the mean.
+
+    Args:
+        rows: (num_sources, in_width), float32 or float64.
+        root: (out_width, in_width) weight of a vertex's own row.
+        neighbour: (out_width, in_width) weight of the mean of its in-neighbours' rows.
+        bias: (out_width,).
+        layer: The rest.
+
+    Returns:
+        (num_rows, out_width). With an activation, its gradient is overwritten in backward if it
+        lies in a buffer of the graph, so no second operation may read this result.
+    """
+    result: Tensor = _Sage.apply(rows, root, neighbour, bias, layer)  # type: ignore[no-untyped-call]
+    return result

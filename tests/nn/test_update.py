@@ -1,0 +1,100 @@
+"""A layer as one operation against the same layer made of separate ones, with the same draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphs import cut, make_graph
+
+from distgnn import ops
+from distgnn.comm.single import SingleGroup
+from distgnn.graph import LocalGraph
+from distgnn.nn import linear, sage
+from distgnn.nn.models import GNN, ModelConfig
+from distgnn.nn.sage import SAGEConv
+from distgnn.nn.update import Activation
+from distgnn.receptive import ReceptiveField
+from distgnn.train.inputs import load_features
+
+
+def trained(graph, rows, config, *, num_classes=3):
+    """Scores and gradients of one pass."""
+    graph.draws.end_epoch()
+    graph.draws.epoch = 4
+    model = GNN(config, rows.shape[1], num_classes).double()
+    model.reset_parameters(torch.Generator().manual_seed(0))
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(1))
+    scores = model(graph, rows)
+    weight = torch.randn(scores.shape, generator=torch.Generator().manual_seed(2)).double()
+    (scores * weight).sum().backward()
+    return [scores.detach(), *(parameter.grad for parameter in model.parameters())]
+
+
+def separately(monkeypatch):
+    for module in (linear, sage):
+        monkeypatch.setattr(module, "is_multiplied_here", lambda rows, weight: False)
+
+
+@pytest.mark.parametrize("is_restricted", [False, True])
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("hidden", [4, 9])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_layers_as_one_operation_give_what_separate_operations_give(
+    is_restricted, is_static, hidden, dropout, monkeypatch
+):
+    part = cut(make_graph("random"), 1)[0]
+    graph = LocalGraph.exact(part, SingleGroup())
+    rows = load_features(part).double()
+    if is_static:
+        graph.set_static(rows)
+    if is_restricted:
+        wanted = np.zeros(part.num_roots, dtype=bool)
+        wanted[1:3] = True
+        graph = ReceptiveField(graph, part, wanted, num_layers=3, is_input_static=is_static)
+        rows = graph.inputs(rows)
+    config = ModelConfig(model="sage", hidden=hidden, layers=3, dropout=dropout)
+    got = trained(graph, rows, config)
+    separately(monkeypatch)
+    for one, other in zip(got, trained(graph, rows, config), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.4])
+def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(probability):
+    part = cut(make_graph("random"), 1)[0]
+    graph = LocalGraph.exact(part, SingleGroup())
+    conv, rows = SAGEConv(6, 4), load_features(part)
+    out = conv(graph, rows, Activation(probability))
+    grad = torch.ones_like(out)
+    out.backward(grad)
+    assert (grad == 1).all()
+
+
+def test_a_linear_map_has_the_gradients_of_torchs():
+    generator = torch.Generator().manual_seed(0)
+    rows, weight, bias = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for shape in ((30, 7), (5, 7), (5,))
+    )
+    got, expected = ops.linear(rows, weight, bias), torch.nn.functional.linear(rows, weight, bias)
+    torch.testing.assert_close(got, expected)
+    assert torch.autograd.gradcheck(ops.linear, (rows, weight, bias), fast_mode=True)
+
+
+def test_no_buffer_is_added_after_the_first_epochs():
+    part = cut(make_graph("random"), 1)[0]
+    graph = LocalGraph.exact(part, SingleGroup())
+    graph.set_static(torch.ones(0, 0))
+    config = ModelConfig(model="sage", hidden=5000, layers=3)
+    rows = load_features(part).double()
+    sizes = []
+    for _ in range(4):
+        trained(graph, rows, config)
+        graph.end_epoch()
+        sizes.append(graph.exchange.buffers.num_bytes)
+    assert sizes[0] > 0
+    assert set(sizes[1:]) == {sizes[1]}
+    assert sizes[1] <= sizes[0]
