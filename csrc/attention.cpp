@@ -24,26 +24,39 @@ struct AttendArgs {
   bool accumulate;
 };
 
-// The e of edges [begin, end) of a row, kept if kKeep, and per head the largest of them and of what
-// is there. kHeads is the number of heads, or 0 if there is no code for that number.
+// The e of edges [begin, end) of a row, kept if kKeep, and per head the largest of them. kHeads is
+// the number of heads, or 0 if there is no code for that number.
 template <int kHeads, bool kKeep, typename T>
 DISTGNN_INLINE void score_edges(const AttendArgs<T>& a, const Heads& heads, const int32_t* indices,
                                 int64_t row, int64_t begin, int64_t end, int64_t distance,
                                 T* kept, T* largest) {
-  const int64_t count = kHeads > 0 ? kHeads : heads.count;
-  const T* target = a.scores.target + row * heads.all + heads.begin;
+  constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
+  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
   const T* source = a.scores.source + heads.begin;
+  const T slope = a.scores.slope;
+  // Copies, which no store can change: they stay in registers.
+  T target[kSize], best[kSize], e[kSize];
+  for (int h = 0; h < count; ++h) {
+    target[h] = a.scores.target[row * heads.all + heads.begin + h];
+    best[h] = -std::numeric_limits<T>::infinity();
+  }
   for (int64_t k = begin; k < end; ++k) {
     __builtin_prefetch(source + indices[k + distance] * heads.all);
     const T* from = source + indices[k] * heads.all;
 #pragma omp simd
-    for (int64_t h = 0; h < count; ++h) {
+    for (int h = 0; h < count; ++h) {
       const T raw = from[h] + target[h];
-      const T e = raw > 0 ? raw : raw * a.scores.slope;
-      if (kKeep) kept[(k - begin) * count + h] = e;
-      largest[h] = e > largest[h] ? e : largest[h];
+      const T scaled = raw * slope;
+      e[h] = raw > 0 ? raw : scaled;
+      best[h] = e[h] > best[h] ? e[h] : best[h];
+    }
+    if (kKeep) {
+#pragma omp simd
+      for (int h = 0; h < count; ++h) kept[h] = e[h];
+      kept += count;
     }
   }
+  for (int h = 0; h < count; ++h) largest[h] = best[h];
 }
 
 // Starts the state of a row whose edges have these largest e: with accumulate, the state already
@@ -80,12 +93,38 @@ DISTGNN_PER_ISA void start_rows(const AttendArgs<T>& a, const Heads& heads, int6
     if (!s.starts) continue;
     const int64_t first = a.graph.indptr[s.row], last = a.graph.indptr[s.row + 1];
     T largest[kMaxHeads];
-    std::fill_n(largest, kMaxHeads, -std::numeric_limits<T>::infinity());
     score_edges<kHeads, false>(a, heads, a.graph.indices, s.row, first, last,
                                a.schedule.distance(last, wanted), static_cast<T*>(nullptr),
                                largest);
     start_row(a, heads, s.row, first < last, largest);
   }
+}
+
+// value -= subtrahend for the values of num_edges edges.
+template <int kHeads, typename T>
+DISTGNN_INLINE void subtract(const Heads& heads, const T* subtrahend, int64_t num_edges, T* value) {
+  constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
+  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
+  T local[kSize];
+  for (int h = 0; h < count; ++h) local[h] = subtrahend[h];
+  for (int64_t k = 0; k < num_edges; ++k, value += count) {
+#pragma omp simd
+    for (int h = 0; h < count; ++h) value[h] -= local[h];
+  }
+}
+
+// out += the values of num_edges edges.
+template <int kHeads, typename T>
+DISTGNN_INLINE void add_up(const Heads& heads, const T* value, int64_t num_edges, T* out) {
+  constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
+  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
+  T local[kSize];
+  for (int h = 0; h < count; ++h) local[h] = out[h];
+  for (int64_t k = 0; k < num_edges; ++k, value += count) {
+#pragma omp simd
+    for (int h = 0; h < count; ++h) local[h] += value[h];
+  }
+  for (int h = 0; h < count; ++h) out[h] = local[h];
 }
 
 // weight = exp(e - maximum) for the edges of a stretch, and their sums into the denominators. The
@@ -95,30 +134,25 @@ DISTGNN_PER_ISA void weigh_edges(const AttendArgs<T>& a, const Heads& heads,
                                  const Stretch& stretch, bool is_started, T* weight) {
   const int64_t count = kHeads > 0 ? kHeads : heads.count;
   const int64_t wanted = prefetch_distance(heads.all * static_cast<int64_t>(sizeof(T)));
+  T* kept = weight;
   for (int64_t i = stretch.begin; i < stretch.end; ++i) {
     const Segment s = stretch.clip(a.schedule.segment(i));
-    T* kept = weight + (s.begin - stretch.first_edge) * count;
     T largest[kMaxHeads];
-    std::fill_n(largest, kMaxHeads, -std::numeric_limits<T>::infinity());
     score_edges<kHeads, true>(a, heads, a.schedule.indices, s.row, s.begin, s.end,
                               a.schedule.distance(s.end, wanted), kept, largest);
     if (!is_started) start_row(a, heads, s.row, s.begin < s.end, largest);
     const T* maximum = a.state.maximum + s.row * heads.all + heads.begin;
-    for (int64_t k = 0; k < s.end - s.begin; ++k) {
-#pragma omp simd
-      for (int64_t h = 0; h < count; ++h) kept[k * count + h] -= maximum[h];
-    }
+    subtract<kHeads>(heads, maximum, s.end - s.begin, kept);
+    kept += (s.end - s.begin) * count;
   }
 #pragma omp simd
   for (int64_t i = 0; i < stretch.num_edges() * count; ++i) weight[i] = exponential(weight[i]);
+  const T* added = weight;
   for (int64_t i = stretch.begin; i < stretch.end; ++i) {
     const Segment s = stretch.clip(a.schedule.segment(i));
-    const T* kept = weight + (s.begin - stretch.first_edge) * count;
     T* denominator = a.state.denominator + s.row * heads.all + heads.begin;
-    for (int64_t k = 0; k < s.end - s.begin; ++k) {
-#pragma omp simd
-      for (int64_t h = 0; h < count; ++h) denominator[h] += kept[k * count + h];
-    }
+    add_up<kHeads>(heads, added, s.end - s.begin, denominator);
+    added += (s.end - s.begin) * count;
   }
 }
 

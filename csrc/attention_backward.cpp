@@ -38,12 +38,16 @@ struct Buffer {
 template <int kHeads, typename T>
 DISTGNN_PER_ISA void weigh_edges(const BackwardArgs<T>& a, const Heads& heads,
                                  const Stretch& stretch, Buffer<T>* buffer) {
-  const int64_t count = kHeads > 0 ? kHeads : heads.count;
+  constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
+  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
   const int64_t wanted = prefetch_distance(heads.all * static_cast<int64_t>(sizeof(T)));
+  const T slope = a.slope;
   for (int64_t i = stretch.begin; i < stretch.end; ++i) {
     const Segment s = stretch.clip(a.schedule.segment(i));
     const int64_t distance = a.schedule.distance(s.end, wanted);
-    const T* source = a.source_score + s.row * heads.all + heads.begin;
+    // A copy, which no store can change.
+    T source[kSize];
+    for (int h = 0; h < count; ++h) source[h] = a.source_score[s.row * heads.all + heads.begin + h];
     const int64_t first = (s.begin - stretch.first_edge) * count;
     T* alpha = buffer->alpha + first;
     T* gate = buffer->gate + first;
@@ -53,11 +57,13 @@ DISTGNN_PER_ISA void weigh_edges(const BackwardArgs<T>& a, const Heads& heads,
       __builtin_prefetch(a.targets.log_sum + coming);
       __builtin_prefetch(a.targets.delta + coming);
       const int64_t at = a.schedule.indices[k] * heads.all + heads.begin;
+      const T* target = a.targets.score + at;
+      const T* log_sum = a.targets.log_sum + at;
 #pragma omp simd
-      for (int64_t h = 0; h < count; ++h) {
-        const T raw = source[h] + a.targets.score[at + h];
-        alpha[h] = (raw > 0 ? raw : raw * a.slope) - a.targets.log_sum[at + h];
-        gate[h] = raw > 0 ? T(1) : a.slope;
+      for (int h = 0; h < count; ++h) {
+        const T raw = source[h] + target[h];
+        gate[h] = raw > 0 ? T(1) : slope;
+        alpha[h] = raw * gate[h] - log_sum[h];
       }
     }
   }
@@ -122,11 +128,13 @@ DISTGNN_PER_ISA void backward_pass(const BackwardArgs<T>& a, const Heads& heads,
 template <int kHeads, typename T>
 DISTGNN_PER_ISA void finish_edges(const BackwardArgs<T>& a, const Heads& heads,
                                   const Stretch& stretch, const Buffer<T>& buffer) {
-  const int64_t count = kHeads > 0 ? kHeads : heads.count;
+  constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
+  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
   for (int64_t i = stretch.begin; i < stretch.end; ++i) {
     const Segment s = stretch.clip(a.schedule.segment(i));
     T* out = a.gradients.source + s.row * heads.all + heads.begin;
-    if (s.starts && !a.accumulate) std::fill_n(out, count, T(0));
+    T total[kSize];
+    for (int h = 0; h < count; ++h) total[h] = s.starts && !a.accumulate ? T(0) : out[h];
     const int64_t first = (s.begin - stretch.first_edge) * count;
     const T* alpha = buffer.alpha + first;
     const T* gate = buffer.gate + first;
@@ -139,13 +147,17 @@ DISTGNN_PER_ISA void finish_edges(const BackwardArgs<T>& a, const Heads& heads,
       const T* delta = a.targets.delta + a.schedule.indices[s.begin + k] * heads.all + heads.begin;
       T* edge_grad = a.gradients.edge + edge[k] * heads.all + heads.begin;
 #pragma omp simd
-      for (int64_t h = 0; h < count; ++h) {
-        const int64_t at = k * count + h;
-        const T grad = alpha[at] * (finished_dot(dots + at * kPartials) - delta[h]) * gate[at];
+      for (int h = 0; h < count; ++h) {
+        const T product = finished_dot(dots + h * kPartials) - delta[h];
+        const T grad = alpha[h] * product * gate[h];
         edge_grad[h] = grad;
-        out[h] += grad;
+        total[h] += grad;
       }
+      alpha += count;
+      gate += count;
+      dots += count * kPartials;
     }
+    for (int h = 0; h < count; ++h) out[h] = total[h];
   }
 }
 

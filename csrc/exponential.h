@@ -62,30 +62,47 @@ constexpr T inverse_factorial(int n) {
   return static_cast<T>(1 / product);
 }
 
+// sum * r^(n - 1) + r^(n - 2) / n! + ... + 1 / 2!, by Horner's rule. Recursion, because a loop inside
+// would keep the loops over this out of vectors.
+template <int n, typename T>
+DISTGNN_INLINE T exponential_series(T sum, T r) {
+  constexpr T kTerm = inverse_factorial<T>(n);
+  const T next = sum * r + kTerm;
+  if constexpr (n == 2) {
+    return next;
+  } else {
+    return exponential_series<n - 1>(next, r);
+  }
+}
+
 // e^value. 0 below kSmallest, where results would lose bits; infinity above kLargest; NaN of NaN.
 template <typename T>
 DISTGNN_INLINE T exponential(T value) {
   using C = ExpConstants<T>;
-  const bool is_small = value < C::kSmallest;
-  const bool is_large = value > C::kLargest;
-  // Written so that a NaN passes.
-  T x = is_small ? C::kSmallest : value;
-  x = is_large ? C::kLargest : x;
-  const T shifted = x * C::kLog2e + C::kRound;
+  const T shifted = value * C::kLog2e + C::kRound;
   const T power = shifted - C::kRound;
-  const T r = (x - power * C::kHigh) - power * C::kLow;
-  T sum = inverse_factorial<T>(C::kExpTerms);
-  for (int i = C::kExpTerms - 1; i >= 2; --i) sum = sum * r + inverse_factorial<T>(i);
+  const T r = (value - power * C::kHigh) - power * C::kLow;
+  constexpr T kLast = inverse_factorial<T>(C::kExpTerms);
+  const T series = exponential_series<C::kExpTerms - 1>(kLast, r);
   // The two largest terms last: their sum is rounded once.
-  sum = (sum * r * r + r) + T(1);
+  const T sum = (series * r * r + r) + T(1);
   typename C::Bits bits;
   std::memcpy(&bits, &shifted, sizeof(bits));
   bits = (bits + C::kBias) << C::kMantissa;
   T scale;
   std::memcpy(&scale, &bits, sizeof(scale));
-  T result = sum * scale;
-  result = is_small ? T(0) : result;
-  return is_large ? std::numeric_limits<T>::infinity() : result;
+  const T result = sum * scale;
+  // What came of values out of range is replaced, by masks: GCC makes branches of conditionals.
+  const auto is_small = static_cast<typename C::Bits>(-(value < C::kSmallest));
+  const auto is_large = static_cast<typename C::Bits>(-(value > C::kLargest));
+  const T infinity = std::numeric_limits<T>::infinity();
+  typename C::Bits infinite;
+  std::memcpy(&infinite, &infinity, sizeof(infinite));
+  std::memcpy(&bits, &result, sizeof(bits));
+  bits = (bits & ~(is_small | is_large)) | (infinite & is_large);
+  T selected;
+  std::memcpy(&selected, &bits, sizeof(selected));
+  return selected;
 }
 
 // The natural logarithm of a positive normal number; NaN and infinity stay what they are.
