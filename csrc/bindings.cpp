@@ -10,6 +10,7 @@ NB_MODULE(_kernels, m) {
   distgnn::bind_spmm(m);
   distgnn::bind_extreme(m);
   distgnn::bind_attention(m);
+  distgnn::bind_heads(m);
   distgnn::bind_rows(m);
   distgnn::bind_dropout(m);
   distgnn::bind_gemm(m);

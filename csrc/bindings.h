@@ -104,6 +104,7 @@ void bind_roof(nb::module_& m);
 void bind_spmm(nb::module_& m);
 void bind_extreme(nb::module_& m);
 void bind_attention(nb::module_& m);
+void bind_heads(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_dropout(nb::module_& m);
 void bind_gemm(nb::module_& m);

@@ -23,6 +23,7 @@ LAYERS = (
     "kernels",
     "extreme",
     "attention",
+    "heads",
     "products",
     "ops",
     "exchange",
@@ -50,11 +51,7 @@ OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl"}
 PEERS = {"dgl", "torch_geometric", "torch_sparse"}
 # The typed fronts of the compiled module.
 FRONTS = {
-    "distgnn.kernels",
-    "distgnn.extreme",
-    "distgnn.attention",
-    "distgnn.plan",
-    "distgnn.products",
+    f"distgnn.{name}" for name in ("kernels", "plan", "extreme", "attention", "heads", "products")
 }
 # What the runtime may take from the datasets.
 SHARED_DATASETS = {

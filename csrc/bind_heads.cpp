@@ -1,0 +1,94 @@
+#include "bindings.h"
+#include "sddmm.h"
+#include "spmm_heads.h"
+
+namespace distgnn {
+namespace {
+
+using namespace nb::literals;
+using std::int32_t;
+using std::int64_t;
+
+// The columns of a head, if rows of x consist of equally wide ones.
+template <typename A>
+int64_t head_width(const A& x, std::size_t num_heads) {
+  if (num_heads == 0) throw nb::value_error("there are no heads, expected at least 1");
+  check_equal("the width of x is no multiple of the heads: remainder", x.shape(1) % num_heads, 0);
+  return static_cast<int64_t>(x.shape(1) / num_heads);
+}
+
+// What all three have: rows x of the sources, and values of the edges.
+template <typename A, typename B>
+void check_edges(const Vector<const int32_t>& indices, const A& x, const char* name,
+                 const B& edge_value) {
+  check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
+  check_equal((std::string(name) + " has the wrong number of rows").c_str(), edge_value.shape(0),
+              indices.shape(0));
+}
+
+template <typename T>
+void bind_spmm_heads(nb::module_& m) {
+  m.def(
+      "spmm_heads",
+      [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> weight,
+         Matrix<const T> x, Matrix<T> out, bool accumulate, const Plan* plan) {
+        const CsrView graph = csr_view(indptr, indices);
+        const int64_t width = head_width(x, weight.shape(1));
+        check_edges(indices, x, "weight", weight);
+        check_equal("out has the wrong number of rows", out.shape(0), indptr.shape(0) - 1);
+        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        const PlanView view = plan_view(plan, graph);
+        const nb::gil_scoped_release unlocked;
+        spmm_heads(graph, view, weight.data(), static_cast<int64_t>(weight.shape(1)), x.data(),
+                   width, accumulate, out.data());
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "weight"_a.noconvert(), "x"_a.noconvert(),
+      "out"_a.noconvert(), nb::kw_only(), "accumulate"_a, "plan"_a.none() = nb::none());
+}
+
+template <typename T>
+void bind_sddmm(nb::module_& m) {
+  m.def(
+      "sddmm_dot",
+      [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> x,
+         Matrix<const T> y, Matrix<T> out, const Plan* plan) {
+        const CsrView graph = csr_view(indptr, indices);
+        const int64_t width = head_width(x, out.shape(1));
+        check_edges(indices, x, "out", out);
+        check_equal("y has the wrong number of rows", y.shape(0), indptr.shape(0) - 1);
+        check_equal("y has the wrong width", y.shape(1), x.shape(1));
+        const PlanView view = plan_view(plan, graph);
+        const nb::gil_scoped_release unlocked;
+        sddmm_dot(graph, view, x.data(), y.data(), static_cast<int64_t>(out.shape(1)), width,
+                  out.data());
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "x"_a.noconvert(), "y"_a.noconvert(),
+      "out"_a.noconvert(), nb::kw_only(), "plan"_a.none() = nb::none());
+  m.def(
+      "sddmm_add",
+      [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> x,
+         Matrix<const T> y, Matrix<T> out, const Plan* plan) {
+        const CsrView graph = csr_view(indptr, indices);
+        check_edges(indices, x, "out", out);
+        check_equal("y has the wrong number of rows", y.shape(0), indptr.shape(0) - 1);
+        check_equal("y has the wrong width", y.shape(1), x.shape(1));
+        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        const PlanView view = plan_view(plan, graph);
+        const nb::gil_scoped_release unlocked;
+        sddmm_add(graph, view, x.data(), y.data(), static_cast<int64_t>(out.shape(1)),
+                  out.data());
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "x"_a.noconvert(), "y"_a.noconvert(),
+      "out"_a.noconvert(), nb::kw_only(), "plan"_a.none() = nb::none());
+}
+
+}  // namespace
+
+void bind_heads(nb::module_& m) {
+  bind_spmm_heads<float>(m);
+  bind_spmm_heads<double>(m);
+  bind_sddmm<float>(m);
+  bind_sddmm<double>(m);
+}
+
+}  // namespace distgnn
