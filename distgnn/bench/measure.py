@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.bench import peers, shapes
-from distgnn.bench.cases import Case, Inputs
+from distgnn.bench.cases import OPERATIONS, PAIRS, Case, Inputs
 from distgnn.bench.ours import Ours
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Plan:
             for operation in self.operations
             for direction in self.directions
             for threads in self.threads
+            if operation not in OPERATIONS or (operation, direction) in PAIRS
         ]
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn import kernels
+from distgnn.bench.cases import HEADS_OPERATIONS
+from distgnn.bench.ours_heads import HeadJobs
 from distgnn.extreme import spmm_extreme, spmm_extreme_backward
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class Ours:
         """See `distgnn.bench.cases.Runner`."""
         if case.operation == "max":
             return self._max_job(case, x, grad)
+        if case.operation in HEADS_OPERATIONS:
+            return HeadJobs(self.inputs, self.plan).job(case, x, grad)
         is_forward = case.direction == "forward"
         weight = None
         if case.operation == "weighted":

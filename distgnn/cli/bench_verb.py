@@ -40,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scale", type=number, default=1 / 16, help="of the twins (default: %(default)s)"
     )
     parser.add_argument("--widths", metavar="W1,W2,...", help="default: 16,64,100,128,256")
-    parser.add_argument(
-        "--operations", metavar="A,B,...", help="default: sum,mean,weighted,max; --quick: sum"
-    )
+    parser.add_argument("--operations", metavar="A,B,...", help="default: all; --quick: sum")
     parser.add_argument("--directions", metavar="A,B", help="default: forward,backward")
     parser.add_argument("--threads", metavar="N1,N2,...", help="default: 1 and all cores")
     parser.add_argument("--peers", metavar="A,B,...", help="default: all that are installed")

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from distgnn.bench import measure, peers, report, shapes
-from distgnn.bench.cases import DIRECTIONS, OPERATIONS, Case, Inputs
+from distgnn.bench.cases import (
+    HEADS_OPERATIONS,
+    NUM_HEADS,
+    PAIRS,
+    SLOPE,
+    Case,
+    Inputs,
+)
 from distgnn.bench.ours import Ours
 from distgnn.datasets import InputError
 
@@ -32,6 +39,25 @@ def make_plan(**changes):
     return measure.Plan(**(given | changes))
 
 
+def dense_heads(operation, x, y, given, rows):
+    """Head by head, with a dense matrix of the weights of edges."""
+    sources = given.indices.long()
+    heads = x.view(x.shape[0], NUM_HEADS, -1)
+    if operation == "sddmm":
+        return (heads[sources] * y.view_as(heads)[rows]).sum(2)
+    results = []
+    for h in range(NUM_HEADS):
+        weight = torch.zeros(given.num_vertices, given.num_vertices)
+        weight[rows, sources] = given.head_weight[:, h]
+        if operation == "attention":
+            raw = given.source_score[sources, h] + given.target_score[rows, h]
+            e = torch.full_like(weight, -math.inf)
+            e[rows, sources] = torch.nn.functional.leaky_relu(raw, SLOPE)
+            weight = e.softmax(1).nan_to_num()
+        results.append(weight @ heads[:, h])
+    return torch.cat(results, 1)
+
+
 def dense_result(operation, direction, x, grad, given):
     """The result, or the gradient of x, by a dense matrix and autograd."""
     rows = torch.arange(given.num_vertices).repeat_interleave(given.indptr.diff())
@@ -41,7 +67,9 @@ def dense_result(operation, direction, x, grad, given):
         "weighted": given.weight,
     }.get(operation, torch.ones(given.num_edges))
     source = x.clone().requires_grad_()
-    if operation == "max":
+    if operation in HEADS_OPERATIONS:
+        result = dense_heads(operation, source, grad, given, rows)
+    elif operation == "max":
         spread = torch.where(matrix[:, :, None] > 0, source[None], -math.inf)
         result = torch.where(matrix.sum(1)[:, None] > 0, spread.max(1).values, 0)
     else:
@@ -50,8 +78,7 @@ def dense_result(operation, direction, x, grad, given):
 
 
 @pytest.mark.parametrize("name", ["distgnn", *peers.NAMES])
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("operation", "direction"), PAIRS)
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_a_contestant_computes_what_a_dense_matrix_does(name, operation, direction):
     if name != "distgnn" and name not in peers.installed():
@@ -63,7 +90,8 @@ def test_a_contestant_computes_what_a_dense_matrix_does(name, operation, directi
     runner = Ours(given) if name == "distgnn" else peers.runner(name, given)
     job = runner.job(Case(operation, direction, 16, 1), x, grad)
     if job is None:
-        assert (name, operation) == ("scipy", "max")
+        assert (name, operation) == ("scipy", "max") or operation in HEADS_OPERATIONS
+        assert name not in ("distgnn", "dgl", "pyg")
         return
     expected = dense_result(operation, direction, x, grad, given)
     found = job().nan_to_num(neginf=0.0)
@@ -86,6 +114,12 @@ def test_cells_hold_the_times_of_all_contestants():
         assert values["roof_share"] == cell.ms["roof"] / cell.ms["distgnn"]
 
 
+def test_only_operations_with_a_backward_of_their_own_have_cells_of_it():
+    plan = make_plan(operations=["sddmm", "attention"], directions=["forward", "backward"])
+    pairs = [(case.operation, case.direction) for case in plan.cases()]
+    assert pairs == [("sddmm", "forward"), ("attention", "forward"), ("attention", "backward")]
+
+
 def test_a_slow_contestant_runs_only_twice():
     cell = next(measure.measure(make_plan(slow_s=0.0), progress=lambda line: None))
     assert set(cell.rounds.values()) == {2}
@@ -103,6 +137,10 @@ def test_an_unknown_peer_or_case_is_refused():
         Case("sum", "sideways", 16, 1)
     with pytest.raises(InputError, match="'min' must be one of sum, mean, weighted, max"):
         Case("min", "forward", 16, 1)
+    with pytest.raises(InputError, match="'sddmm' is compared forward, got 'backward'"):
+        Case("sddmm", "backward", 16, 1)
+    with pytest.raises(InputError, match="multiples of 4 heads for 'attention', got 18"):
+        Case("attention", "forward", 18, 1)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("dgl") is not None, reason="dgl is installed")

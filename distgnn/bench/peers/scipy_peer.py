@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import scipy.sparse as sp
 import torch
 
+from distgnn.bench.cases import HEADS_OPERATIONS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,7 +22,7 @@ class _Scipy:
         self.inputs = inputs
 
     def job(self, case: Case, x: Tensor, grad: Tensor) -> Callable[[], Tensor] | None:
-        if case.operation == "max" or case.threads > 1:
+        if case.operation in ("max", *HEADS_OPERATIONS) or case.threads > 1:
             return None
         values = {
             "sum": lambda: torch.ones(self.inputs.num_edges),

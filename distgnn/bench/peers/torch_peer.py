@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.bench.cases import AutogradRunner, Inputs
+from distgnn.bench.cases import HEADS_OPERATIONS, AutogradRunner, Inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,9 @@ class _Torch(AutogradRunner):
         self.multiply: Callable[..., Tensor] = torch.sparse.mm
         self.matrices: dict[str, Tensor] = {}
 
-    def aggregate(self, operation: str, x: Tensor) -> Tensor | None:
+    def aggregate(self, operation: str, x: Tensor, *others: Tensor) -> Tensor | None:
+        if operation in HEADS_OPERATIONS:
+            return None
         matrix = self._matrix(operation)
         if operation == "max":
             return self.multiply(matrix, x, "amax")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from distgnn.bench.cases import AutogradRunner, Inputs
+from distgnn.bench.cases import HEADS_OPERATIONS, AutogradRunner, Inputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 class _TorchSparse(AutogradRunner):
     def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
         torch_sparse: Any = importlib.import_module("torch_sparse")
         self.matmul: Any = torch_sparse.matmul
         shape = (inputs.num_vertices,) * 2
@@ -22,7 +23,9 @@ class _TorchSparse(AutogradRunner):
         self.plain = self.plain.fill_cache_()
         self.weighted: Any = self.plain.set_value(inputs.weight, layout="csr")
 
-    def aggregate(self, operation: str, x: Tensor) -> Tensor | None:
+    def aggregate(self, operation: str, x: Tensor, *others: Tensor) -> Tensor | None:
+        if operation in HEADS_OPERATIONS:
+            return None
         is_weighted = operation == "weighted"
         reduce = "sum" if is_weighted else operation
         result: Tensor = self.matmul(self.weighted if is_weighted else self.plain, x, reduce=reduce)

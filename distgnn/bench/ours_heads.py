@@ -1,0 +1,118 @@
+"""Our kernels that have several heads: attention, weighted sums and dot products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from distgnn import attention, heads
+from distgnn.bench.cases import NUM_HEADS, SLOPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from distgnn.bench.cases import Case, Inputs
+    from distgnn.kernels import Plan
+
+
+class HeadJobs:
+    """Makes what is timed; outputs are made once.
+
+    Args:
+        inputs: The graph, which is symmetric.
+        plan: Of the graph, or None.
+    """
+
+    def __init__(self, inputs: Inputs, plan: Plan | None) -> None:
+        self.inputs = inputs
+        self.plan = plan
+        self.graph = (inputs.indptr, inputs.indices)
+
+    def job(self, case: Case, x: Tensor, grad: Tensor) -> Callable[[], Tensor]:
+        """See `distgnn.bench.cases.Runner`."""
+        if case.operation == "sddmm":
+            return self._dot(x, grad)
+        if case.operation == "weighted_heads":
+            return self._weighted(case, x, grad)
+        attend, state = self._attend(x)
+        if case.direction == "forward":
+            return attend
+        attend()
+        return self._attend_backward(x, grad, state)
+
+    def _dot(self, x: Tensor, y: Tensor) -> Callable[[], Tensor]:
+        out = torch.empty(self.inputs.num_edges, NUM_HEADS)
+
+        def run() -> Tensor:
+            heads.sddmm_dot(*self.graph, x, y, out, plan=self.plan)
+            return out
+
+        return run
+
+    def _weighted(self, case: Case, x: Tensor, grad: Tensor) -> Callable[[], Tensor]:
+        is_forward = case.direction == "forward"
+        weight = self.inputs.head_weight
+        weight = weight if is_forward else weight[self.inputs.t_edge]
+        source, out = x if is_forward else grad, torch.empty_like(x)
+
+        def run() -> Tensor:
+            heads.spmm_heads(*self.graph, weight, source, out, accumulate=False, plan=self.plan)
+            return out
+
+        return run
+
+    def _attend(self, x: Tensor) -> tuple[Callable[[], Tensor], tuple[Tensor, ...]]:
+        score = self.inputs.source_score, self.inputs.target_score
+        out, maximum = torch.empty_like(x), torch.empty_like(score[1])
+        denominator = torch.empty_like(maximum)
+
+        def run() -> Tensor:
+            attention.attend(
+                *self.graph,
+                *score,
+                x,
+                out=out,
+                maximum=maximum,
+                denominator=denominator,
+                slope=SLOPE,
+                accumulate=False,
+                plan=self.plan,
+            )
+            attention.finish_attention(out, maximum, denominator)
+            return out
+
+        return run, (out, maximum)
+
+    def _attend_backward(
+        self, x: Tensor, grad: Tensor, state: tuple[Tensor, ...]
+    ) -> Callable[[], Tensor]:
+        score = self.inputs.source_score, self.inputs.target_score
+        out, log_sum = state
+        grad_x, grad_source = torch.empty_like(x), torch.empty_like(score[0])
+        grad_target = torch.empty_like(score[1])
+        edge_grad = torch.empty(self.inputs.num_edges, NUM_HEADS)
+
+        def run() -> Tensor:
+            delta = (grad * out).view(grad.shape[0], NUM_HEADS, -1).sum(2)
+            attention.attend_backward(
+                *self.graph,
+                self.inputs.t_edge,
+                *score,
+                log_sum=log_sum,
+                x=x,
+                grad=grad,
+                delta=delta,
+                grad_x=grad_x,
+                grad_source=grad_source,
+                edge_grad=edge_grad,
+                slope=SLOPE,
+                accumulate=False,
+                plan=self.plan,
+            )
+            attention.edge_sum(self.inputs.indptr, edge_grad, grad_target, accumulate=False)
+            return grad_x
+
+        return run
