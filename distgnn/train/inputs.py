@@ -101,7 +101,10 @@ def load_features(part: Part) -> Rows:
         )
     if issparse(part.features):
         return SparseRows.from_scipy(part.features)
-    return torch.from_numpy(np.array(part.features, dtype=np.float32, order="C"))
+    # Memory of torch, not of numpy: rows of whole cache lines then start where a line does.
+    rows = torch.empty(part.features.shape, dtype=torch.float32)
+    rows.numpy()[...] = part.features
+    return rows
 
 
 def split_rows(part: Part, split_index: int) -> dict[str, torch.Tensor]:
