@@ -250,10 +250,10 @@ def build_optimizer(config: TrainConfig, model: GNN) -> torch.optim.Optimizer:
     parameters = model.parameters()
     if config.optimizer == "sgd":
         return torch.optim.SGD(
-            parameters, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay
+            parameters, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay, fused=True
         )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
 
 def train(
