@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distgnn.datasets.graph import Graph
     from distgnn.partition.assignment import Assignment
 
@@ -19,8 +21,20 @@ __all__ = ["METHODS", "assign"]
 METHODS: tuple[str, ...] = ("metis", "edge-cut", "libra", "random")
 
 
+# Options of this module's `assign`, of methods that have them and of the step that follows others.
+_STEPS = ("refine", "progress")
+
+
 def assign(
-    method: str, graph: Graph, num_parts: int, *, seed: int = 0, **options: Any
+    method: str,
+    graph: Graph,
+    num_parts: int,
+    *,
+    seed: int = 0,
+    refine: bool | None = None,
+    imbalance: float | None = None,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> Assignment:
     """Assign every edge and every root of a graph to a part.
 
@@ -29,6 +43,10 @@ def assign(
         graph: The graph to cut.
         num_parts: At least 1, at most the number of vertices.
         seed: Fixes every choice: the same seed gives the same assignment.
+        refine: Whether to move edges afterwards where fewer rows travel; None leaves it to the
+            method, of which only "metis" refines.
+        imbalance: Largest part's edges over the mean, at least 1; None leaves it to the method.
+        progress: Called with one line of text after each stage of a method that has stages.
         **options: Options of the method.
 
     Returns:
@@ -55,15 +73,33 @@ def assign(
     if not 0 <= seed < 1 << 63:
         raise InputError(f"seed must be in 0..2**63 - 1, got {seed}; choose another seed")
     module = import_module(f"distgnn.partition.{method.replace('-', '_')}")
-    known = [
+    parameters = [
         name
         for name, parameter in inspect.signature(module.assign).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and name != "seed"
     ]
+    known = [name for name in parameters if name not in _STEPS]
     if unknown := sorted(set(options) - set(known)):
         raise InputError(
             f"method {method!r} has no option {unknown[0]!r}; its options are: "
             f"{', '.join(known) or 'none'}"
         )
-    assignment: Assignment = module.assign(graph, num_parts, seed=seed, **options)
+    if imbalance is not None:
+        if not imbalance >= 1.0:
+            raise InputError(f"imbalance must be at least 1, got {imbalance}; 1 is perfect balance")
+        if "edge_balance" not in known and not refine:
+            raise InputError(
+                f"method {method!r} takes no imbalance; leave it out or refine the assignment"
+            )
+    steps: dict[str, Any] = {"refine": refine, "edge_balance": imbalance, "progress": progress}
+    given = {k: v for k, v in steps.items() if k in parameters and v is not None}
+    assignment: Assignment = module.assign(graph, num_parts, seed=seed, **given, **options)
+    if refine and "refine" not in parameters:
+        from distgnn.partition import refine as refinement
+        from distgnn.partition.stopwatch import Stopwatch
+
+        watch = Stopwatch(progress)
+        cap = options.get("edge_balance", imbalance) or refinement.EDGE_BALANCE
+        assignment = refinement.refine(graph, assignment, edge_balance=cap)
+        watch.note("refined")
     return assignment

@@ -1,10 +1,10 @@
-"""METIS roots, then the edges between parts by minimum vertex cover."""
+"""METIS roots, the edges between parts by minimum vertex cover, then refinement."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.partition import refine as refinement
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.cover import place_edges
+from distgnn.partition.halo import distinct_slots
 from distgnn.partition.rebalance import Adjacency, rebalance
+from distgnn.partition.refine import EDGE_BALANCE
+from distgnn.partition.stopwatch import Stopwatch
 
 # pymetis passes one vertex weight, so edges and vertices share it. Over five real graphs at 2, 4
 # and 8 parts, shares of 0.5, 0.65 and 0.8 gave halos within 1 %; 0.65 left the least to rebalance.
@@ -27,6 +31,9 @@ EDGE_SHARE = 0.65
 WEIGHT_SCALE = 1000
 # Rounds of cover and rebalance; more than two were seldom needed.
 MAX_ROUNDS = 4
+# Before refinement, which drains parts at a lower price in rows than moving vertices does. Over
+# three real graphs at 4, 16 and 64 parts 1.3 ended with up to 9 % fewer rows than 1.1.
+ROOT_EDGE_BALANCE = 1.3
 
 
 @dataclass(frozen=True)
@@ -42,22 +49,27 @@ def assign(
     num_parts: int,
     *,
     seed: int = 0,
-    objective: str = "volume",
-    edge_balance: float = 1.1,
+    objective: str = "cut",
+    edge_balance: float = EDGE_BALANCE,
     vertex_balance: float = 1.25,
+    refine: bool = True,
+    progress: Callable[[str], None] | None = None,
 ) -> Assignment:
-    """Assign roots by METIS and edges by minimum vertex cover.
+    """Assign roots by METIS and edges by minimum vertex cover, then refine.
 
-    The cover decides where edges live, so it can unbalance what METIS balanced; then vertices move
-    once more and the cover is taken again.
+    The cover decides where edges live, so it can unbalance what METIS balanced. Refinement drains
+    overfull parts edge by edge; without it, vertices move once more and the cover is taken again.
 
     Args:
         graph: The graph. Its direction, self-loops and parallel edges are no obstacle.
         num_parts: At least 1.
         seed: Seed of METIS.
-        objective: "volume" (rows that travel) or "cut" (edges cut; faster, a larger halo).
+        objective: "cut" (edges cut) or "volume" (rows that travel; several times slower, and after
+            refinement seldom better).
         edge_balance: Largest part's edges over the mean that is aimed at.
         vertex_balance: Largest part's roots over the mean that is aimed at.
+        refine: Whether to refine.
+        progress: Called with one line of text after each stage.
 
     Returns:
         The assignment.
@@ -69,22 +81,49 @@ def assign(
         Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
         graphs", SIAM J. Scientific Computing 1998.
     """
-    balance = Balance(edge_balance, vertex_balance)
+    watch = Stopwatch(progress)
+    aim = max(edge_balance, ROOT_EDGE_BALANCE) if refine and edge_balance >= 1.0 else edge_balance
+    balance = Balance(aim, vertex_balance)
     adjacency = undirected(graph)
     roots = metis_roots(
         graph, num_parts, adjacency=adjacency, seed=seed, objective=objective, balance=balance
     )
+    watch.note("roots by METIS")
     edge_part = place_edges(graph, roots, num_parts, edge_balance=edge_balance)
-    best = Assignment(num_parts, edge_part, roots)
+    covered = Assignment(num_parts, edge_part, roots)
+    if not refine:
+        covered = _rebalanced_covers(graph, adjacency, covered, balance)
+    watch.note("edges by cover")
+    if not refine:
+        return covered
+    # METIS and the cover see no balance of edges by the part: pay for it up to what a cut would.
+    spare = _halo_rows(graph, roots[graph.dst], roots) - _halo_rows(graph, edge_part, roots)
+    refined = refinement.refine(graph, covered, edge_balance=edge_balance, more_rows=spare)
+    watch.note("refined")
+    return refined
+
+
+def _rebalanced_covers(
+    graph: Graph, adjacency: Adjacency, best: Assignment, balance: Balance
+) -> Assignment:
+    """Move vertices and take the cover again until the edges are in balance."""
+    num_parts, roots, edge_part = best.num_parts, best.root_part, best.edge_part
     for _ in range(MAX_ROUNDS - 1):
         guests = _guest_edges(graph, roots, edge_part, num_parts)
         if _largest_over_mean(edge_part, num_parts) <= balance.edges:
             break
         roots = _rebalanced(adjacency, roots, balance, guests)
-        edge_part = place_edges(graph, roots, num_parts, edge_balance=edge_balance)
+        edge_part = place_edges(graph, roots, num_parts, edge_balance=balance.edges)
         if _largest_over_mean(edge_part, num_parts) < _largest_over_mean(best.edge_part, num_parts):
             best = Assignment(num_parts, edge_part, roots)
     return best
+
+
+def _halo_rows(graph: Graph, edge_part: NDArray[np.int32], root_part: NDArray[np.int32]) -> int:
+    return sum(
+        distinct_slots(ends, edge_part, graph.num_vertices).away_from(root_part).vertex.size
+        for ends in (graph.src, graph.dst)
+    )
 
 
 def metis_roots(

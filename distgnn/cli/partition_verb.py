@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from distgnn.cli.flags import MAX_SEED, path, whole
+from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
 from distgnn.cli.inspect_verb import manifest_json, quality_lines
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines
 from distgnn.cli.source import add_source_arguments, load_graph, source_values
@@ -43,6 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"is still in cache; one of {', '.join(ORDERS)} (default: %(default)s)",
     )
     parser.add_argument(
+        "--refine",
+        type=switch,
+        metavar="on|off",
+        help="move edges afterwards where fewer rows travel (default: on for metis, else off)",
+    )
+    parser.add_argument(
+        "--imbalance",
+        type=_balance,
+        metavar="X",
+        help="largest part's edges over the mean, at least 1 (default: of the method; metis: 1.05)",
+    )
+    parser.add_argument(
         "--seed",
         type=whole(0, MAX_SEED),
         default=0,
@@ -67,6 +79,15 @@ def _order(text: str) -> str:
     return text
 
 
+def _balance(text: str) -> float:
+    value = number(text)
+    if value < 1.0:
+        raise argparse.ArgumentTypeError(
+            f"must be at least 1, which is perfect balance, got '{text}'"
+        )
+    return value
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Load, assign, build, write, and report."""
     from distgnn.comm.launch import detect
@@ -89,7 +110,15 @@ def run(arguments: argparse.Namespace) -> int:
         f"{graph.name}: {graph.num_vertices} vertices, {graph.num_edges} edges, "
         f"{graph.num_features} features ({time.perf_counter() - start:.1f} s)"
     )
-    assignment = assign(arguments.method, graph, arguments.parts, seed=arguments.seed)
+    assignment = assign(
+        arguments.method,
+        graph,
+        arguments.parts,
+        seed=arguments.seed,
+        refine=arguments.refine,
+        imbalance=arguments.imbalance,
+        progress=note,
+    )
     note(f"assigned by {arguments.method} ({time.perf_counter() - start:.1f} s)")
     order = orders.arrange(arguments.order, graph, assignment, seed=arguments.seed, progress=note)
     note(f"vertices in {arguments.order} order ({time.perf_counter() - start:.1f} s)")
@@ -99,7 +128,12 @@ def run(arguments: argparse.Namespace) -> int:
         graph,
         assignment,
         method=arguments.method,
-        options={"undirected": arguments.undirected, "split": arguments.split},
+        options={
+            "undirected": arguments.undirected,
+            "split": arguments.split,
+            "refine": arguments.refine,
+            "imbalance": arguments.imbalance,
+        },
         seed=arguments.seed,
         quality=measured,
         order=order,

@@ -88,12 +88,38 @@ def test_options_reach_the_graph(distgnn, ring):
     found = distgnn(*command, "--undirected", "--split", "0.5/0.25/0.25").json
     assert found["num_edges"] == 24
     assert found["num_train"] == [6]
-    assert found["options"] == {"undirected": True, "split": "0.5/0.25/0.25"}
+    assert found["options"] == {
+        "undirected": True,
+        "split": "0.5/0.25/0.25",
+        "refine": None,
+        "imbalance": None,
+    }
     split = load(ring, split="0.5/0.25/0.25", seed=5)
     roots = [part.global_id[: part.num_roots] for part in parts_of("p", 2)]
     masks = [part.train_mask[0] for part in parts_of("p", 2)]
     order = np.argsort(np.concatenate(roots))
     assert (np.concatenate(masks)[order] == split.train_mask[0]).all()
+
+
+def test_refinement_and_balance_can_be_chosen(distgnn, here):
+    command = ("partition", "synthetic:rmat,scale=9", "--parts", 4, "--json", "--method", "random")
+    plain = distgnn(*command, "--out", "a").json
+    refined = distgnn(*command, "--out", "b", "--refine", "on", "--imbalance", 1.2).json
+    assert refined["halo_rows"] < plain["halo_rows"]
+    assert 1.05 < refined["edge_balance"] <= 1.2
+    assert (refined["options"]["refine"], refined["options"]["imbalance"]) == (True, 1.2)
+    outcome = distgnn("partition", "synthetic:path", "--parts", 2, "--out", "c", "--refine", "off")
+    assert "edges by cover (" in outcome.err
+    assert "refined (" not in outcome.err
+
+
+def test_an_imbalance_that_cannot_be_is_refused(distgnn, ring):
+    command = ("partition", ring, "--parts", 2, "--out", "p", "--imbalance")
+    sentence = distgnn(*command, 0.9).sentence
+    assert "--imbalance must be at least 1, which is perfect balance, got '0.9'" in sentence
+    outcome = distgnn(*command, 1.1, "--method", "random")
+    assert outcome.status == 2
+    assert "method 'random' takes no imbalance; leave it out or refine" in outcome.err
 
 
 def test_names_files_and_folders_are_sources(distgnn, here):

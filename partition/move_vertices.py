@@ -1,0 +1,115 @@
+"""Moves of roots, together with the edges of the vertex that lived there."""
+
+from __future__ import annotations
+
+from distgnn.partition.empty_slots import NOWHERE, Scratch, crowding
+from distgnn.partition.jit import compiled
+from distgnn.partition.placement import Limits, Placement, find, move, move_root, twin
+
+
+@compiled
+def move_vertices(placement: Placement, scratch: Scratch, limits: Limits, is_draining: bool) -> int:
+    """Try once to move every root, and the edges beside it, to the part of most of its neighbors.
+
+    Args:
+        placement: Changed.
+        scratch: Clean work arrays.
+        limits: What no part may pass.
+        is_draining: Whether vertices leave overfull parts alone, and may do so without saving a
+            row; otherwise a move is kept if fewer rows travel.
+
+    Returns:
+        Number of vertices moved.
+    """
+    num_vertices = placement.used.size // 2
+    num_moves = 0
+    for vertex in range(num_vertices):
+        home = placement.slot_part[placement.first[vertex]]
+        if is_draining:
+            if placement.load[home] <= limits.load:
+                continue
+        elif placement.used[vertex] == 1 and placement.used[vertex + num_vertices] == 1:
+            continue
+        goal = _goal(placement, scratch, limits, vertex)
+        if goal != NOWHERE and _change(placement, vertex, goal) < int(is_draining):
+            num_moves += _try_move(placement, scratch, limits, (vertex, goal))
+    return num_moves
+
+
+@compiled
+def _goal(placement: Placement, scratch: Scratch, limits: Limits, vertex: int) -> int:
+    """Part, with room for them, of most of the neighbors at the root's part; and of most edges."""
+    home = placement.slot_part[placement.first[vertex]]
+    for node in (vertex, twin(placement, vertex)):
+        begin = placement.first[node]
+        for slot in range(begin, begin + placement.used[node]):
+            scratch.tally[placement.slot_part[slot]] += placement.slot_count[slot]
+        for k in range(placement.start[node], placement.start[node + 1]):
+            unit = placement.unit[k]
+            if placement.part[unit] == home:
+                other = placement.source[unit] + placement.destination[unit] - node
+                begin = placement.first[other]
+                for slot in range(begin, begin + placement.used[other]):
+                    scratch.tally[placement.slot_part[slot]] += 1
+                    scratch.pending[placement.slot_part[slot]] += placement.weight[unit]
+    best, most = NOWHERE, 0
+    for part in range(scratch.tally.size):
+        if (
+            part != home
+            and scratch.tally[part] > most
+            and placement.load[part] + scratch.pending[part] <= limits.load
+            and placement.roots[part] < limits.roots
+        ):
+            best, most = part, scratch.tally[part]
+    scratch.tally[:] = 0
+    scratch.pending[:] = 0
+    return best
+
+
+@compiled
+def _change(placement: Placement, vertex: int, goal: int) -> int:
+    """Rows added if the root moves with the edges at home whose other ends are at the goal."""
+    home = placement.slot_part[placement.first[vertex]]
+    change = 0
+    for node in (vertex, twin(placement, vertex)):
+        if find(placement, node, goal) >= 0:
+            change -= 1
+        is_staying = False
+        for k in range(placement.start[node], placement.start[node + 1]):
+            unit = placement.unit[k]
+            if placement.part[unit] != home:
+                continue
+            other = placement.source[unit] + placement.destination[unit] - node
+            if other != twin(placement, node) and find(placement, other, goal) < 0:
+                is_staying = True
+            else:
+                slot = find(placement, other, home)
+                if slot > placement.first[other] and placement.slot_count[slot] == 1:
+                    change -= 1
+        change += is_staying
+    return change
+
+
+@compiled
+def _try_move(placement: Placement, scratch: Scratch, limits: Limits, way: tuple[int, int]) -> bool:
+    """Move a vertex to a part; undo it if the clones get uneven."""
+    vertex, goal = way
+    home = placement.slot_part[placement.first[vertex]]
+    most = max(crowding(placement), limits.clones)
+    move_root(placement, vertex, goal)
+    for node in (vertex, twin(placement, vertex)):
+        for k in range(placement.start[node], placement.start[node + 1]):
+            unit = placement.unit[k]
+            other = placement.source[unit] + placement.destination[unit] - node
+            is_moving = placement.part[unit] == home and find(placement, other, goal) >= 0
+            scratch.target[k] = home if is_moving else NOWHERE
+            if is_moving:
+                move(placement, unit, goal)
+    if crowding(placement) <= most:
+        return True
+    for node in (vertex, twin(placement, vertex)):
+        for k in range(placement.start[node], placement.start[node + 1]):
+            if scratch.target[k] == home:
+                move(placement, placement.unit[k], home)
+    move_root(placement, vertex, home)
+    return False

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distgnn.datasets import Graph, InputError
+from distgnn.partition import METHODS, assign
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.empty_slots import crowding
+from distgnn.partition.placement import move, move_root, placement_of
+from distgnn.partition.quality import measure
+from distgnn.partition.refine import refine
+
+
+@st.composite
+def assigned_graphs(draw: st.DrawFn) -> tuple[Graph, Assignment]:
+    num_vertices, num_parts = draw(st.integers(1, 12)), draw(st.integers(1, 6))
+    vertex, part = st.integers(0, num_vertices - 1), st.integers(0, num_parts - 1)
+    edges = draw(st.lists(st.tuples(vertex, vertex, part), max_size=40))
+    roots = draw(st.lists(part, min_size=num_vertices, max_size=num_vertices))
+    src, dst, edge_part = np.array(edges, np.int64).reshape(-1, 3).T
+    graph = Graph(name="drawn", num_vertices=num_vertices, src=src, dst=dst)
+    parts = edge_part.astype(np.int32), np.array(roots, np.int32)
+    return graph, Assignment(num_parts, *parts)
+
+
+def cap_of(graph: Graph, num_parts: int) -> int:
+    mean = graph.num_edges / num_parts
+    return max(math.ceil(mean), math.floor(1.05 * mean))
+
+
+def communities(seed: int, num_vertices: int = 600) -> Graph:
+    generator = np.random.default_rng(seed)
+    one = generator.integers(0, num_vertices, 3000)
+    near = (one + generator.integers(1, 20, one.size)) % num_vertices
+    far = generator.integers(0, num_vertices, one.size)
+    other = np.where(generator.random(one.size) < 0.8, near, far)
+    src, dst = np.concatenate([one, other]), np.concatenate([other, one])
+    return Graph(name="communities", num_vertices=num_vertices, src=src, dst=dst)
+
+
+@settings(max_examples=300, deadline=None)
+@given(drawn=assigned_graphs())
+def test_refinement_adds_no_row_and_breaks_no_cap_that_held(
+    drawn: tuple[Graph, Assignment],
+) -> None:
+    graph, before = drawn
+    after = refine(graph, before)
+    old, new = measure(graph, before), measure(graph, after)
+    assert new.halo_rows <= old.halo_rows
+    assert new.num_edges.max() <= max(old.num_edges.max(), cap_of(graph, before.num_parts))
+    assert new.clone_balance <= max(old.clone_balance, 1.5) + 1e-12
+    assert new.num_roots.max() <= max(old.num_roots.max(), 1.25 * old.num_roots.mean())
+
+
+@settings(max_examples=100, deadline=None)
+@given(drawn=assigned_graphs(), data=st.data())
+def test_counts_stay_true_whatever_moves(
+    drawn: tuple[Graph, Assignment], data: st.DataObject
+) -> None:
+    graph, assignment = drawn
+    placement, unit_of_edge = placement_of(graph, assignment)
+    part = st.integers(0, assignment.num_parts - 1)
+    for _ in range(8):
+        if placement.part.size and data.draw(st.booleans()):
+            unit = data.draw(st.integers(0, placement.part.size - 1))
+            move(placement, unit, data.draw(part))
+        else:
+            vertex, goal = data.draw(st.integers(0, graph.num_vertices - 1)), data.draw(part)
+            if placement.slot_part[placement.first[vertex]] != goal:
+                move_root(placement, vertex, goal)
+    root_part = placement.slot_part[placement.first[: graph.num_vertices]]
+    assert np.array_equal(root_part, placement.slot_part[placement.first[graph.num_vertices : -1]])
+    moved = Assignment(assignment.num_parts, placement.part[unit_of_edge], root_part)
+    counted = measure(graph, moved)
+    assert placement.totals[0] == counted.halo_rows
+    assert np.array_equal(placement.load, counted.num_edges)
+    assert np.array_equal(placement.roots, counted.num_roots)
+    assert np.array_equal(placement.clones, counted.num_roots + counted.num_leaves)
+    assert crowding(placement) == pytest.approx(counted.clone_balance)
+    paid = [
+        placement.slot_count[first + 1 : first + used]
+        for first, used in zip(placement.first, placement.used, strict=False)
+    ]
+    assert placement.spread[0] == pytest.approx(np.sqrt(np.concatenate(paid)).sum())
+
+
+def test_a_slot_is_emptied_where_its_edges_find_their_ends() -> None:
+    # Vertex 0 reads on part 1 for one edge whose other end has its root at home.
+    src, dst = np.array([0, 0, 1, 2, 3, 4]), np.array([1, 2, 0, 0, 4, 3])
+    graph = Graph(name="g", num_vertices=5, src=src, dst=dst)
+    roots = np.array([0, 0, 0, 1, 1], np.int32)
+    astray = Assignment(2, np.array([1, 0, 0, 0, 1, 1], np.int32), roots)
+    assert measure(graph, astray).halo_rows == 2
+    assert measure(graph, refine(graph, astray, edge_balance=1.4)).halo_rows == 0
+    # Part 0 is full.
+    assert measure(graph, refine(graph, astray, edge_balance=1.0)).halo_rows == 2
+
+
+def test_a_root_moves_to_its_edges() -> None:
+    graph = Graph(name="g", num_vertices=4, src=np.array([0, 1, 2]), dst=np.array([1, 0, 3]))
+    lost = Assignment(2, np.array([0, 0, 1], np.int32), np.array([0, 1, 1, 1], np.int32))
+    found = refine(graph, lost, edge_balance=2.0)
+    assert found.root_part.tolist() == [0, 0, 1, 1]
+
+
+def test_overfull_parts_are_drained_for_free_or_for_the_rows_allowed() -> None:
+    graph = communities(0)
+    half = (np.arange(600) >= 450).astype(np.int32)
+    uneven = Assignment(2, half[graph.dst], half)
+    rows = measure(graph, uneven).halo_rows
+    bound = measure(graph, refine(graph, uneven))
+    free = measure(graph, refine(graph, uneven, more_rows=rows))
+    assert bound.halo_rows <= rows < 2 * rows
+    assert free.halo_rows <= 2 * rows
+    assert free.edge_balance <= 1.05 < measure(graph, uneven).edge_balance
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("num_parts", [4, 13])
+def test_refinement_saves_rows_after_any_method(method: str, num_parts: int) -> None:
+    graph = communities(1)
+    plain, refined = (
+        measure(graph, assign(method, graph, num_parts, refine=refine)) for refine in (False, True)
+    )
+    assert refined.halo_rows < plain.halo_rows
+    assert refined.edge_balance <= 1.055
+    assert refined.clone_balance <= 1.5
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_order_of_edges_does_not_matter_to_refinement(method: str) -> None:
+    graph = communities(2)
+    given = assign(method, graph, 5, refine=False)
+    refined = refine(graph, given)
+    for order in (
+        np.lexsort((graph.dst, graph.src)),
+        np.arange(graph.num_edges)[::-1],
+        np.random.default_rng(0).permutation(graph.num_edges),
+    ):
+        other = Graph(name="g", num_vertices=600, src=graph.src[order], dst=graph.dst[order])
+        again = refine(other, Assignment(5, given.edge_part[order], given.root_part))
+        assert np.array_equal(again.edge_part, refined.edge_part[order])
+        assert np.array_equal(again.root_part, refined.root_part)
+
+
+def test_parts_that_refinement_leaves_alone() -> None:
+    graph = communities(3)
+    whole = Assignment(1, np.zeros(graph.num_edges, np.int32), np.zeros(600, np.int32))
+    assert refine(graph, whole) is whole
+    empty = np.zeros(0, np.int64)
+    dots = Graph(name="dots", num_vertices=3, src=empty, dst=empty)
+    roots = Assignment(2, empty.astype(np.int32), np.array([0, 1, 1], np.int32))
+    assert refine(dots, roots) is roots
+
+
+def test_the_given_assignment_stays_as_it_is() -> None:
+    graph = communities(4)
+    given = assign("random", graph, 4)
+    copies = given.edge_part.copy(), given.root_part.copy()
+    refine(graph, given)
+    assert np.array_equal(given.edge_part, copies[0])
+    assert np.array_equal(given.root_part, copies[1])
+
+
+def test_bad_balances_say_what_is_allowed() -> None:
+    graph = communities(5)
+    given = assign("random", graph, 2)
+    with pytest.raises(InputError, match=r"edge_balance must be at least 1, got 0\.9; 1 is perf"):
+        refine(graph, given, edge_balance=0.9)
+    with pytest.raises(InputError, match="clone_balance must be at least 1, got nan"):
+        refine(graph, given, clone_balance=math.nan)
+    with pytest.raises(InputError, match=r"imbalance must be at least 1, got 0\.5; 1 is perfect"):
+        assign("metis", graph, 2, imbalance=0.5)
+    with pytest.raises(InputError, match="method 'random' takes no imbalance; leave it out or ref"):
+        assign("random", graph, 2, imbalance=1.1)
+
+
+def test_imbalance_reaches_method_and_refinement() -> None:
+    graph = communities(6)
+    tight, loose = (
+        measure(graph, assign("metis", graph, 7, imbalance=imbalance)) for imbalance in (1.0, 1.3)
+    )
+    assert tight.num_edges.max() == math.ceil(graph.num_edges / 7)
+    assert tight.edge_balance < loose.edge_balance <= 1.3
+    assert loose.halo_rows < tight.halo_rows
+    refined = measure(graph, assign("random", graph, 7, imbalance=1.3, refine=True))
+    assert 1.05 < refined.edge_balance <= 1.3
+    streamed = measure(graph, assign("libra", graph, 7, imbalance=1.0))
+    assert streamed.num_edges.max() == math.ceil(graph.num_edges / 7)
+
+
+def test_stages_are_reported() -> None:
+    lines: list[str] = []
+    graph = communities(7)
+    assign("metis", graph, 3, progress=lines.append)
+    assign("random", graph, 3, refine=True, progress=lines.append)
+    stages = ["roots by METIS", "edges by cover", "refined", "refined"]
+    assert [line.rsplit(" (", 1)[0] for line in lines] == stages
+    assert all(line.endswith(" s)") for line in lines)
