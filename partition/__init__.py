@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["METHODS", "assign"]
 
-METHODS: tuple[str, ...] = ("metis", "edge-cut", "libra", "random")
+METHODS: tuple[str, ...] = (
+    "metis",
+    "edge-cut",
+    "libra",
+    "hdrf",
+    "dbh",
+    "grid",
+    "random",
+)
 
 
 # Options of this module's `assign`, of methods that have them and of the step that follows others.

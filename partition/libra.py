@@ -7,13 +7,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment, random_numbers
 from distgnn.partition.jit import compiled
 from distgnn.partition.roots import choose_roots
-
-WORD_BITS = 64
+from distgnn.partition.stream import WORD_BITS, degrees, edge_cap, insert, no_clones
 
 
 def assign(
@@ -43,16 +41,10 @@ def assign(
         Xie, Yan, Li and Zhang, "Distributed power-law graph computing: theoretical and empirical
         analysis", NIPS 2014; Md et al., "DistGNN", SC 2021, section 5.1.
     """
-    if edge_balance < 1.0:
-        raise InputError(
-            f"edge_balance must be at least 1, got {edge_balance}; 1 is perfect balance"
-        )
-    cap = math.ceil(graph.num_edges / num_parts)
-    cap = max(cap, math.floor(edge_balance * graph.num_edges / num_parts))
+    cap = edge_cap(graph.num_edges, num_parts, edge_balance)
     order = random_numbers(seed).permutation(graph.num_edges)
-    degree = np.bincount(graph.src, minlength=graph.num_vertices)
-    degree += np.bincount(graph.dst, minlength=graph.num_vertices)
-    edge_part = _stream(graph.src, graph.dst, order, degree, np.array([num_parts, cap]))
+    limits = np.array([num_parts, cap])
+    edge_part = _stream(graph.src, graph.dst, order, degrees(graph), limits)
     return Assignment(num_parts, edge_part, choose_roots(graph, edge_part, num_parts))
 
 
@@ -66,10 +58,8 @@ def _stream(
 ) -> NDArray[np.int32]:
     """Assign the edges in order; `limits` holds the number of parts and the cap of a part."""
     num_parts, cap = limits
-    num_words = (num_parts + WORD_BITS - 1) // WORD_BITS
-    # One bit per (vertex, part): whether the vertex has a clone there.
-    lives_on = np.zeros((degree.size, num_words), np.uint64)
-    everywhere = np.full(num_words, ~np.uint64(0))
+    lives_on = no_clones(degree.size, num_parts)
+    everywhere = np.full(lives_on.shape[1], ~np.uint64(0))
     if num_parts % WORD_BITS:
         everywhere[-1] = (np.uint64(1) << np.uint64(num_parts % WORD_BITS)) - np.uint64(1)
     load = np.zeros(num_parts, np.int64)
@@ -86,9 +76,8 @@ def _stream(
             part = int(np.argmin(load))
         edge_part[edge] = part
         load[part] += 1
-        bit = np.uint64(1) << np.uint64(part % WORD_BITS)
-        lives_on[u, part // WORD_BITS] |= bit
-        lives_on[v, part // WORD_BITS] |= bit
+        insert(lives_on[u], part)
+        insert(lives_on[v], part)
     return edge_part
 
 
