@@ -21,6 +21,8 @@ __all__ = ["METHODS", "assign"]
 METHODS: tuple[str, ...] = (
     "metis",
     "edge-cut",
+    "ne",
+    "hep",
     "libra",
     "hdrf",
     "dbh",

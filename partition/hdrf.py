@@ -17,6 +17,7 @@ from distgnn.partition.stream import (
     degrees,
     edge_cap,
     insert,
+    insert_all,
     no_clones,
     shuffled_links,
 )
@@ -58,8 +59,7 @@ def assign(
     cap = edge_cap(graph.num_edges, num_parts, edge_balance)
     check_weight(balance_weight)
     edge_part = np.full(graph.num_edges, -1, np.int32)
-    state = (no_clones(graph.num_vertices, num_parts), np.zeros(num_parts, np.int64))
-    stream(graph, shuffled_links(graph, seed), edge_part, state, (cap, balance_weight))
+    stream_rest(graph, edge_part, num_parts, cap=cap, seed=seed, balance_weight=balance_weight)
     return Assignment(num_parts, edge_part, choose_roots(graph, edge_part, num_parts))
 
 
@@ -79,23 +79,33 @@ def check_weight(balance_weight: float) -> None:
         )
 
 
-def stream(
+def stream_rest(
     graph: Graph,
-    order: NDArray[np.int64],
     edge_part: NDArray[np.int32],
-    state: tuple[NDArray[np.uint64], NDArray[np.int64]],
-    limits: tuple[int, float],
+    num_parts: int,
+    *,
+    cap: int,
+    seed: int,
+    balance_weight: float = 1.1,
 ) -> None:
-    """Assign some edges, given where others are.
+    """Assign the edges that have no part yet, given where the others are.
 
     Args:
         graph: The graph.
-        order: (num_some,) int64. The edges to assign, in this order.
-        edge_part: (num_edges,) int32. Filled in.
-        state: Parts of each vertex, (num_vertices, num_words) uint64, and edges of each part,
-            (num_parts,) int64. Kept up to date.
-        limits: Most edges of a part, and the weight of the balance in the score.
+        edge_part: (num_edges,) int32. Part of each edge, negative of those to assign; filled in.
+        num_parts: Number of parts.
+        cap: Most edges of a part; together they have room for all.
+        seed: Seed of the order.
+        balance_weight: Lambda of the score.
     """
+    is_placed = edge_part >= 0
+    lives_on = no_clones(graph.num_vertices, num_parts)
+    insert_all(lives_on, graph.src[is_placed], edge_part[is_placed])
+    insert_all(lives_on, graph.dst[is_placed], edge_part[is_placed])
+    load = np.bincount(edge_part[is_placed], minlength=num_parts).astype(np.int64)
+    order = shuffled_links(graph, seed)
+    order = order[~is_placed[order]]
+    state, limits = (lives_on, load), (cap, balance_weight)
     _stream(graph.src, graph.dst, order, degrees(graph), edge_part, state, limits)
 
 

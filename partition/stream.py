@@ -146,12 +146,28 @@ def insert(parts: NDArray[np.uint64], part: int) -> None:
 
 
 @compiled
+def insert_all(
+    lives_on: NDArray[np.uint64], vertices: NDArray[np.int64], parts: NDArray[np.int32]
+) -> None:
+    """Add parts to sets.
+
+    Args:
+        lives_on: (num_vertices, num_words) uint64. Set of each vertex.
+        vertices: (num_pairs,) int64.
+        parts: (num_pairs,) int32. What to add to the set of each of those.
+    """
+    for k in range(vertices.size):
+        insert(lives_on[vertices[k]], parts[k])
+
+
+@compiled
 def mix(value: np.uint64) -> np.uint64:
     """Scramble 64 bits, one to one."""
     value = value + _GOLDEN
     value = (value ^ (value >> np.uint64(30))) * _FIRST
     value = (value ^ (value >> np.uint64(27))) * _SECOND
-    return np.uint64(value ^ (value >> np.uint64(31)))
+    mixed: np.uint64 = value ^ (value >> np.uint64(31))
+    return mixed
 
 
 @compiled

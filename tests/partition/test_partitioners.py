@@ -189,6 +189,9 @@ def test_parallel_edges_and_file_order_do_not_change_the_roots() -> None:
         ("metis", 2, {"edge_balance": 0.5}, "edge_balance must be at least 1, got 0.5"),
         ("edge-cut", 2, {"vertex_balance": 0.5}, "vertex_balance must be at least 1, got 0.5"),
         ("libra", 2, {"edge_balance": 0.9}, "edge_balance must be at least 1, got 0.9"),
+        ("hdrf", 2, {"balance_weight": -1.0}, "balance_weight must be at least 0 and finite, got"),
+        ("ne", 2, {"clone_balance": 0.5}, "clone_balance must be at least 1, got 0.5"),
+        ("hep", 2, {"tau": -1.0}, "tau must be at least 0, got -1.0; 10 suits most graphs"),
     ],
 )
 def test_bad_requests_say_what_is_allowed(

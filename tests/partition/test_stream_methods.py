@@ -14,7 +14,7 @@ from distgnn.datasets import Graph
 from distgnn.partition import assign
 from distgnn.partition.stream import degrees, shuffled_links, spill
 
-STREAMS = ("hdrf", "dbh", "grid")
+STREAMS = ("hdrf", "dbh", "grid", "ne", "hep")
 
 
 def random_graph(num_vertices: int, num_edges: int, seed: int = 0) -> Graph:

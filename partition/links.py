@@ -1,0 +1,115 @@
+"""Links: the pairs of vertices that edges join, whatever their direction and number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.graph import Graph
+from distgnn.partition.jit import compiled
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """The links of a graph, sorted by (low, high), self-loops included."""
+
+    num_vertices: int
+    """Of the graph."""
+    low: NDArray[np.int64]
+    """(num_links,) int64. End with the lower number."""
+    high: NDArray[np.int64]
+    """(num_links,) int64. The other end; the same of a self-loop."""
+    weight: NDArray[np.int64]
+    """(num_links,) int64. Edges behind each link."""
+    edge: NDArray[np.int64]
+    """(num_edges,) int64. The edges, link by link."""
+
+    def to_edges(self, link_part: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Give each edge the part of its link.
+
+        Args:
+            link_part: (num_links,) int32.
+
+        Returns:
+            (num_edges,) int32.
+        """
+        edge_part = np.empty(self.edge.size, np.int32)
+        edge_part[self.edge] = np.repeat(link_part, self.weight)
+        return edge_part
+
+
+class Incidence(NamedTuple):
+    """Links at each vertex."""
+
+    start: NDArray[np.int64]
+    """(num_vertices + 1,) int64. Where each vertex's links begin."""
+    neighbor: NDArray[np.int32]
+    """(num_entries,) int32. Other end of each link."""
+    link: NDArray[np.int64]
+    """(num_entries,) int64."""
+
+
+def links_of(graph: Graph) -> Links:
+    """Merge parallel and opposite edges.
+
+    Args:
+        graph: The graph; the order of its edges changes nothing but `edge`.
+
+    Returns:
+        Its links.
+    """
+    key = np.minimum(graph.src, graph.dst) * graph.num_vertices
+    key += np.maximum(graph.src, graph.dst)
+    edge = np.argsort(key, kind="stable")
+    key = key[edge]
+    is_first = np.ones(key.size, bool)
+    np.not_equal(key[1:], key[:-1], out=is_first[1:])
+    first = np.flatnonzero(is_first)
+    key = key[first]
+    return Links(
+        num_vertices=graph.num_vertices,
+        low=key // graph.num_vertices,
+        high=key % graph.num_vertices,
+        weight=np.diff(first, append=graph.num_edges),
+        edge=edge,
+    )
+
+
+def incidence_of(links: Links, is_listed: NDArray[np.bool_]) -> Incidence:
+    """List the links at some vertices, self-loops apart.
+
+    Args:
+        links: The links.
+        is_listed: (num_vertices,) bool. The others get no list.
+
+    Returns:
+        The links at each vertex, by the number of the other end.
+    """
+    return Incidence(*_incidence(links.low, links.high, is_listed))
+
+
+@compiled
+def _incidence(
+    low: NDArray[np.int64], high: NDArray[np.int64], is_listed: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    start = np.zeros(is_listed.size + 1, np.int64)
+    for k in range(low.size):
+        if low[k] != high[k]:
+            start[low[k] + 1] += is_listed[low[k]]
+            start[high[k] + 1] += is_listed[high[k]]
+    start = np.cumsum(start)
+    place = start[:-1].copy()
+    neighbor = np.empty(start[-1], np.int32)
+    link = np.empty(start[-1], np.int64)
+    # Twice: a vertex's lower neighbours come before its higher ones.
+    for is_first in (True, False):
+        for k in range(low.size):
+            vertex, other = (high[k], low[k]) if is_first else (low[k], high[k])
+            if vertex != other and is_listed[vertex]:
+                neighbor[place[vertex]] = other
+                link[place[vertex]] = k
+                place[vertex] += 1
+    return start, neighbor, link
