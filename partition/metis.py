@@ -38,10 +38,20 @@ ROOT_EDGE_BALANCE = 1.3
 
 @dataclass(frozen=True)
 class Balance:
-    """Largest part over the mean that an assignment should keep, where the graph allows it."""
+    """Largest part over the mean that an assignment should keep, where the graph allows it.
+
+    Raises:
+        InputError: If one is below 1.
+    """
 
     edges: float
     vertices: float
+
+    def __post_init__(self) -> None:
+        """Check what a user may have chosen."""
+        for name, value in (("edge_balance", self.edges), ("vertex_balance", self.vertices)):
+            if not value >= 1.0:
+                raise InputError(f"{name} must be at least 1, got {value}; 1 is perfect balance")
 
 
 def assign(
@@ -89,13 +99,13 @@ def assign(
         graph, num_parts, adjacency=adjacency, seed=seed, objective=objective, balance=balance
     )
     watch.note("roots by METIS")
+    if not refine:
+        covered = cover_edges(graph, roots, num_parts, adjacency=adjacency, balance=balance)
+        watch.note("edges by cover")
+        return covered
     edge_part = place_edges(graph, roots, num_parts, edge_balance=edge_balance)
     covered = Assignment(num_parts, edge_part, roots)
-    if not refine:
-        covered = _rebalanced_covers(graph, adjacency, covered, balance)
     watch.note("edges by cover")
-    if not refine:
-        return covered
     # METIS and the cover see no balance of edges by the part: pay for it up to what a cut would.
     spare = _halo_rows(graph, roots[graph.dst], roots) - _halo_rows(graph, edge_part, roots)
     refined = refinement.refine(graph, covered, edge_balance=edge_balance, more_rows=spare)
@@ -103,16 +113,33 @@ def assign(
     return refined
 
 
-def _rebalanced_covers(
-    graph: Graph, adjacency: Adjacency, best: Assignment, balance: Balance
+def cover_edges(
+    graph: Graph,
+    roots: NDArray[np.int32],
+    num_parts: int,
+    *,
+    adjacency: Adjacency,
+    balance: Balance,
 ) -> Assignment:
-    """Move vertices and take the cover again until the edges are in balance."""
-    num_parts, roots, edge_part = best.num_parts, best.root_part, best.edge_part
+    """Place edges by minimum vertex cover, and move roots where that left parts overfull.
+
+    Args:
+        graph: The graph.
+        roots: (num_vertices,) int32. Part of each vertex's root, to begin with.
+        num_parts: Number of parts.
+        adjacency: What `undirected` makes of the graph.
+        balance: What to aim at.
+
+    Returns:
+        The assignment.
+    """
+    edge_part = place_edges(graph, roots, num_parts, edge_balance=balance.edges)
+    best = Assignment(num_parts, edge_part, roots)
     for _ in range(MAX_ROUNDS - 1):
         guests = _guest_edges(graph, roots, edge_part, num_parts)
         if _largest_over_mean(edge_part, num_parts) <= balance.edges:
             break
-        roots = _rebalanced(adjacency, roots, balance, guests)
+        roots = rebalanced(adjacency, roots, balance, guests)
         edge_part = place_edges(graph, roots, num_parts, edge_balance=balance.edges)
         if _largest_over_mean(edge_part, num_parts) < _largest_over_mean(best.edge_part, num_parts):
             best = Assignment(num_parts, edge_part, roots)
@@ -149,19 +176,15 @@ def metis_roots(
         (num_vertices,) int32. Part of each vertex's root; parts may be empty.
 
     Raises:
-        InputError: If the objective is unknown or a balance is below 1.
+        InputError: If the objective is unknown.
     """
     objectives = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
     if objective not in objectives:
         raise InputError(
             f"unknown METIS objective {objective!r}; choose one of {', '.join(objectives)}"
         )
-    for name, value in (("edge_balance", balance.edges), ("vertex_balance", balance.vertices)):
-        if value < 1.0:
-            raise InputError(f"{name} must be at least 1, got {value}; 1 is perfect balance")
     if num_parts == 1:
         return np.zeros(graph.num_vertices, np.int32)
-    degree = _degree(adjacency)
     options = pymetis.Options()
     # The C library treats the seeds 0 and 1 alike and looks at 32 bits.
     options.seed = seed % (2**31 - 1) + 1
@@ -173,13 +196,13 @@ def metis_roots(
         _, parts = pymetis.part_graph(
             num_parts,
             adjacency=pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
-            vweights=_vertex_weights(degree),
+            vweights=_vertex_weights(adjacency),
             recursive=False,
             options=options,
             **weights,
         )
     roots = np.asarray(parts).astype(np.int32)
-    return _rebalanced(adjacency, roots, balance, np.zeros(num_parts))
+    return rebalanced(adjacency, roots, balance, np.zeros(num_parts))
 
 
 @contextmanager
@@ -234,19 +257,41 @@ def _degree(adjacency: Adjacency) -> NDArray[np.int64]:
     return np.diff(running[adjacency.indptr])
 
 
-def _vertex_weights(degree: NDArray[np.int64]) -> NDArray[np.int64]:
+def vertex_sizes(adjacency: Adjacency) -> NDArray[np.float64]:
+    """Weigh vertices by their edges and by themselves, for methods that balance one sum.
+
+    Args:
+        adjacency: What `undirected` makes of a graph.
+
+    Returns:
+        (num_vertices,) float64, 1 on average where there are edges.
+    """
+    degree = _degree(adjacency)
     mean = max(float(degree.mean()), 1.0)
-    weight = WEIGHT_SCALE * (EDGE_SHARE * degree / mean + 1.0 - EDGE_SHARE)
-    return np.maximum(weight.astype(np.int64), 1)
+    return np.asarray(EDGE_SHARE * degree / mean + 1.0 - EDGE_SHARE, np.float64)
 
 
-def _rebalanced(
+def _vertex_weights(adjacency: Adjacency) -> NDArray[np.int64]:
+    return np.maximum((WEIGHT_SCALE * vertex_sizes(adjacency)).astype(np.int64), 1)
+
+
+def rebalanced(
     adjacency: Adjacency,
     roots: NDArray[np.int32],
     balance: Balance,
     guest_edges: NDArray[np.float64],
 ) -> NDArray[np.int32]:
-    """Keep roots and half of their edges, plus the guests of each part, below the limits."""
+    """Keep roots and half of their edges, plus the guests of each part, below the limits.
+
+    Args:
+        adjacency: What `undirected` makes of the graph.
+        roots: (num_vertices,) int32. Part of each vertex's root.
+        balance: What to aim at.
+        guest_edges: (num_parts,) float64. Edges of each part beyond half of those at its roots.
+
+    Returns:
+        (num_vertices,) int32. The parts, as few of them changed as need be.
+    """
     num_parts = guest_edges.size
     half_degree = _degree(adjacency) / 2.0
     size = np.stack([np.ones_like(half_degree), half_degree], axis=1)

@@ -15,7 +15,7 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import measure
 
 # Methods that choose roots and then place the edges; all others choose roots for their edges.
-ROOTS_FIRST = ("metis", "edge-cut")
+ROOTS_FIRST = ("metis", "edge-cut", "fennel")
 
 
 @st.composite
@@ -190,6 +190,8 @@ def test_parallel_edges_and_file_order_do_not_change_the_roots() -> None:
         ("edge-cut", 2, {"vertex_balance": 0.5}, "vertex_balance must be at least 1, got 0.5"),
         ("libra", 2, {"edge_balance": 0.9}, "edge_balance must be at least 1, got 0.9"),
         ("hdrf", 2, {"balance_weight": -1.0}, "balance_weight must be at least 0 and finite, got"),
+        ("fennel", 2, {"passes": 0}, "passes must be at least 1, got 0; 1 is a single stream"),
+        ("fennel", 2, {"edge_balance": 0.9}, "edge_balance must be at least 1, got 0.9"),
         ("ne", 2, {"clone_balance": 0.5}, "clone_balance must be at least 1, got 0.5"),
         ("hep", 2, {"tau": -1.0}, "tau must be at least 0, got -1.0; 10 suits most graphs"),
     ],
