@@ -26,10 +26,13 @@ METHODS: tuple[str, ...] = (
     "fennel",
     "libra",
     "hdrf",
+    "2ps-l",
     "dbh",
     "grid",
     "random",
 )
+# Modules whose name is not that of their method.
+_MODULES = {"2ps-l": "two_phase"}
 
 
 # Options of this module's `assign`, of methods that have them and of the step that follows others.
@@ -50,7 +53,7 @@ def assign(
     """Assign every edge and every root of a graph to a part.
 
     Args:
-        method: One of METHODS; the module of that name in this package documents its options.
+        method: One of METHODS; its module in this package documents its options.
         graph: The graph to cut.
         num_parts: At least 1, at most the number of vertices.
         seed: Fixes every choice: the same seed gives the same assignment.
@@ -83,7 +86,8 @@ def assign(
         )
     if not 0 <= seed < 1 << 63:
         raise InputError(f"seed must be in 0..2**63 - 1, got {seed}; choose another seed")
-    module = import_module(f"distgnn.partition.{method.replace('-', '_')}")
+    module_name = _MODULES.get(method, method.replace("-", "_"))
+    module = import_module(f"distgnn.partition.{module_name}")
     parameters = [
         name
         for name, parameter in inspect.signature(module.assign).parameters.items()

@@ -192,6 +192,7 @@ def test_parallel_edges_and_file_order_do_not_change_the_roots() -> None:
         ("hdrf", 2, {"balance_weight": -1.0}, "balance_weight must be at least 0 and finite, got"),
         ("fennel", 2, {"passes": 0}, "passes must be at least 1, got 0; 1 is a single stream"),
         ("fennel", 2, {"edge_balance": 0.9}, "edge_balance must be at least 1, got 0.9"),
+        ("2ps-l", 2, {"passes": 0}, "passes must be at least 1, got 0; 1 is a single stream"),
         ("ne", 2, {"clone_balance": 0.5}, "clone_balance must be at least 1, got 0.5"),
         ("hep", 2, {"tau": -1.0}, "tau must be at least 0, got -1.0; 10 suits most graphs"),
     ],

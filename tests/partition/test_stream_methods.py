@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from distgnn.datasets import Graph
 from distgnn.partition import assign
+from distgnn.partition.quality import measure
 from distgnn.partition.stream import degrees, shuffled_links, spill
+from distgnn.partition.two_phase import _cluster, _pack
 
-STREAMS = ("hdrf", "dbh", "grid", "ne", "hep")
+STREAMS = ("hdrf", "dbh", "grid", "ne", "hep", "2ps-l")
 
 
 def random_graph(num_vertices: int, num_edges: int, seed: int = 0) -> Graph:
@@ -143,3 +145,25 @@ def test_a_vertex_of_the_grid_lives_in_one_row_and_one_column(num_parts: int) ->
             for column in range(columns)
         ]
         assert any(parts <= cross for cross in crosses)
+
+
+def test_2ps_l_packs_clusters_that_one_stream_found() -> None:
+    cluster, volume = _cluster(
+        np.array([0, 1, 3, 4, 2, 2]),
+        np.array([1, 2, 4, 5, 0, 3]),
+        np.arange(6),
+        np.array([2, 2, 3, 2, 2, 1]),
+        (7, 1),
+    )
+    # The last edge would join clusters of 7 and 5: too much.
+    assert len(set(cluster[:3])) == len(set(cluster[3:])) == 1
+    assert sorted(volume[volume > 0]) == [5, 7]
+    assert _pack(np.array([2, 9, 4, 3, 3]), 2).tolist() == [0, 0, 1, 1, 1]
+
+
+def test_2ps_l_keeps_what_is_inside_a_clusters_part_there() -> None:
+    clique = np.array([(u, v) for u in range(8) for v in range(8) if u != v])
+    src, dst = np.concatenate([8 * k + clique for k in range(8)]).T
+    graph = Graph(name="g", num_vertices=64, src=src, dst=dst)
+    two_phase, hdrf = (measure(graph, assign(m, graph, 4)).halo_rows for m in ("2ps-l", "hdrf"))
+    assert two_phase < 0.6 * hdrf
