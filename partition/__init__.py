@@ -23,6 +23,7 @@ METHODS: tuple[str, ...] = (
     "edge-cut",
     "ne",
     "hep",
+    "spac",
     "fennel",
     "libra",
     "hdrf",

@@ -35,6 +35,8 @@ MAX_ROUNDS = 4
 # three real graphs at 4, 16 and 64 parts 1.3 ended with up to 9 % fewer rows than 1.1.
 ROOT_EDGE_BALANCE = 1.3
 
+_OBJECTIVES = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
+
 
 @dataclass(frozen=True)
 class Balance:
@@ -178,31 +180,59 @@ def metis_roots(
     Raises:
         InputError: If the objective is unknown.
     """
-    objectives = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
-    if objective not in objectives:
+    if objective not in _OBJECTIVES:
         raise InputError(
-            f"unknown METIS objective {objective!r}; choose one of {', '.join(objectives)}"
+            f"unknown METIS objective {objective!r}; choose one of {', '.join(_OBJECTIVES)}"
         )
     if num_parts == 1:
         return np.zeros(graph.num_vertices, np.int32)
+    roots = part_graph(
+        adjacency,
+        num_parts,
+        vertex_weight=_vertex_weights(adjacency),
+        seed=seed,
+        objective=objective,
+    )
+    return rebalanced(adjacency, roots, balance, np.zeros(num_parts))
+
+
+def part_graph(
+    adjacency: Adjacency,
+    num_parts: int,
+    *,
+    vertex_weight: NDArray[np.int64],
+    seed: int,
+    objective: str,
+) -> NDArray[np.int32]:
+    """Call METIS.
+
+    Args:
+        adjacency: Undirected; the volume takes no notice of weights.
+        num_parts: At least 2.
+        vertex_weight: (num_vertices,) int64, positive. What parts balance.
+        seed: Of METIS.
+        objective: "volume" or "cut".
+
+    Returns:
+        (num_vertices,) int32. Part of each vertex; parts may be empty.
+    """
     options = pymetis.Options()
     # The C library treats the seeds 0 and 1 alike and looks at 32 bits.
     options.seed = seed % (2**31 - 1) + 1
     # The objective is the one option of METIS that pymetis gives no name.
-    options._set(int(pymetis.OptionKey.OBJTYPE), int(objectives[objective]))
+    options._set(int(pymetis.OptionKey.OBJTYPE), int(_OBJECTIVES[objective]))
     # METIS weighs the volume by vertices, not by edges: parallel edges move one row.
     weights: dict[str, Any] = {} if objective == "volume" else {"eweights": adjacency.weight}
     with _silent_stdout():
         _, parts = pymetis.part_graph(
             num_parts,
             adjacency=pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
-            vweights=_vertex_weights(adjacency),
+            vweights=vertex_weight,
             recursive=False,
             options=options,
             **weights,
         )
-    roots = np.asarray(parts).astype(np.int32)
-    return rebalanced(adjacency, roots, balance, np.zeros(num_parts))
+    return np.asarray(parts).astype(np.int32)
 
 
 @contextmanager

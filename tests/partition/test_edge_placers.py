@@ -1,4 +1,4 @@
-"""Partitioners that place edges one after another: caps, order of the file, formulas."""
+"""Partitioners that place edges: caps, order of the file, formulas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distgnn.partition.quality import measure
 from distgnn.partition.stream import degrees, shuffled_links, spill
 from distgnn.partition.two_phase import _cluster, _pack
 
-STREAMS = ("hdrf", "dbh", "grid", "ne", "hep", "2ps-l")
+PLACERS = ("hdrf", "dbh", "grid", "ne", "hep", "spac", "2ps-l")
 
 
 def random_graph(num_vertices: int, num_edges: int, seed: int = 0) -> Graph:
@@ -34,7 +34,7 @@ def reordered(graph: Graph, order: np.ndarray) -> Graph:
     )
 
 
-@pytest.mark.parametrize("method", STREAMS)
+@pytest.mark.parametrize("method", PLACERS)
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_no_part_exceeds_its_cap_whatever_the_edges(method: str, data: st.DataObject) -> None:
@@ -50,7 +50,7 @@ def test_no_part_exceeds_its_cap_whatever_the_edges(method: str, data: st.DataOb
     assert counts.max(initial=0) <= max(edge_balance * mean, math.ceil(mean))
 
 
-@pytest.mark.parametrize("method", STREAMS)
+@pytest.mark.parametrize("method", PLACERS)
 def test_the_order_of_the_file_does_not_matter(method: str) -> None:
     graph = random_graph(60, 400)
     expected = assign(method, graph, 7, seed=2)
@@ -60,7 +60,7 @@ def test_the_order_of_the_file_does_not_matter(method: str) -> None:
         assert np.array_equal(found.root_part, expected.root_part)
 
 
-@pytest.mark.parametrize("method", STREAMS)
+@pytest.mark.parametrize("method", PLACERS)
 def test_both_directions_of_an_edge_stay_together(method: str) -> None:
     one_way = random_graph(40, 200)
     src = np.concatenate([one_way.src, one_way.dst])
