@@ -41,20 +41,51 @@ def row_reuse(part: Part, width: int) -> float:
     size = part.num_edges if part.num_edges <= MAX_EDGES else STRETCH_EDGES
     num_stretches = min(part.num_edges, MAX_EDGES) // max(size, 1)
     start = np.linspace(0, part.num_edges - size, num_stretches).astype(np.int64)
-    fetches = _count_fetches(np.asarray(part.indices), start, size, part.num_clones, num_rows)
+    fetches = count_fetches(
+        start,
+        start + size,
+        np.asarray(part.indices),
+        num_sources=part.num_clones,
+        num_rows=num_rows,
+    )
     return num_stretches * size / fetches if fetches else 1.0
+
+
+def count_fetches(
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    *,
+    num_sources: int,
+    num_rows: int,
+) -> int:
+    """Count what the model of `row_reuse` fetches.
+
+    Args:
+        begin: (num_runs,) int64. First edge of each run of edges, in the order of the walk.
+        end: (num_runs,) int64. One past its last edge.
+        indices: (num_edges,) int32. Source of each edge.
+        num_sources: More than any source.
+        num_rows: Rows that the cache holds, at least 1.
+
+    Returns:
+        Fetches.
+    """
+    return _count_fetches(begin, end, indices, np.full(num_sources, -1), num_rows)
 
 
 @compiled
 def _count_fetches(
-    indices: NDArray[np.int32], start: NDArray[np.int64], size: int, num_clones: int, num_rows: int
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    window_of: NDArray[np.int64],
+    num_rows: int,
 ) -> int:
-    window_of = np.full(num_clones, -1, np.int64)
+    """Walk the runs; `window_of` is the last window that fetched each source."""
     fetches, window, num_held = 0, 0, 0
-    for begin in start:
-        window += 1
-        num_held = 0
-        for k in range(begin, begin + size):
+    for run in range(begin.size):
+        for k in range(begin[run], end[run]):
             source = indices[k]
             if window_of[source] == window:
                 continue

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_ORDER", "ORDERS", "arrange"]
 
-ORDERS: tuple[str, ...] = ("source", "degree", "community", "rabbit", "rcm")
-DEFAULT_ORDER = "rabbit"
+ORDERS: tuple[str, ...] = ("auto", "source", "degree", "community", "rabbit", "rcm")
+DEFAULT_ORDER = "auto"
 
 
 def arrange(

@@ -198,7 +198,7 @@ NO_NUMBER = "must be a finite number of at most 1e[+]30, got '{}'; see distgnn t
         ("partition", "--seed", "9223372036854775808", NO_COUNT),
         ("partition", "--method", "hdrf", "must be one of metis, .*, got '{}'"),
         ("partition", "--method", "", "must be one of metis, .*, got '{}'"),
-        ("partition", "--order", "rabit", "must be one of source, .*, got '{}'"),
+        ("partition", "--order", "rabit", "must be one of auto, source, .*, got '{}'"),
         ("partition", "--split", "0.6", "three fractions for train, val and test, got '{}'"),
         ("partition", "--split", "1/1/1", "above 0 that sum to at most 1, got {}"),
         ("partition", "--split", "nan/0/0", "above 0 that sum to at most 1, got {}"),

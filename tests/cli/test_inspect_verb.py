@@ -54,7 +54,7 @@ def test_people_see_the_same_numbers(distgnn, ring_parts, measured):
     assert f"halo_rows           {measured.halo_rows} " in printed
     assert "ring, 12 vertices, 12 edges" in printed
     assert "metis, 3 parts, seed 0" in printed
-    assert "order               rabbit\n" in printed
+    assert "order               auto\n" in printed
 
 
 def test_reuse_is_estimated_for_each_part_at_the_widest_layer(distgnn, ring_parts):

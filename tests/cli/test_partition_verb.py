@@ -55,7 +55,7 @@ def test_progress_goes_to_standard_error(distgnn, ring):
     outcome = distgnn("partition", ring, "--parts", 2, "--out", "p")
     assert outcome.err.startswith("ring: 12 vertices, 12 edges, 5 features (")
     assert "part 2 of 2: " in outcome.err
-    assert "vertices in rabbit order (" in outcome.err
+    assert "vertices in auto order (" in outcome.err
     assert "replication_factor" in outcome.out
     assert "wrote p in" in outcome.out
 

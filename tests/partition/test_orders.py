@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from distgnn.datasets import Graph, InputError
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.orders import ORDERS, arrange, community, rabbit
+from distgnn.partition.orders import ORDERS, arrange, auto, community, rabbit
 from distgnn.partition.orders.links import Links, link
+from distgnn.partition.reuse import count_fetches
 
 
 @st.composite
@@ -108,6 +109,40 @@ def test_a_path_is_walked_along_in_rcm_order() -> None:
     assert np.array_equal(order, walk) or np.array_equal(order, walk[::-1])
 
 
+def test_auto_is_rabbit_unless_the_vertices_are_in_a_good_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auto, "CACHE_ROWS", 40)
+    shuffled = shuffled_communities()
+    assignment = one_part(shuffled)
+    by_rabbit = arrange("rabbit", shuffled, assignment)
+    assert np.array_equal(arrange("auto", shuffled, assignment), by_rabbit)
+    walk = [(vertex, vertex + step) for vertex in range(1000) for step in range(1, 4)]
+    assert order_of("rabbit", walk, 1003) != list(range(1003))
+    assert order_of("auto", walk, 1003) == list(range(1003))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_fetches_along_an_order_are_those_of_plain_sets(data: st.DataObject) -> None:
+    num_vertices, num_rows = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 6))
+    vertex = st.integers(0, num_vertices - 1)
+    pairs = data.draw(st.lists(st.tuples(vertex, vertex), max_size=40))
+    src, dst = np.array(pairs, np.int32).reshape(-1, 2).T
+    links = link(src[src != dst], dst[src != dst], num_vertices)
+    order = np.array(data.draw(st.permutations(range(num_vertices))))
+    held: set[int] = set()
+    expected = 0
+    for row in order:
+        for source in links.indices[links.indptr[row] : links.indptr[row + 1]].tolist():
+            if source not in held:
+                held = {*held, source} if len(held) < num_rows else {source}
+                expected += 1
+    begin, end = links.indptr[order], links.indptr[order + 1]
+    found = count_fetches(begin, end, links.indices, num_sources=num_vertices, num_rows=num_rows)
+    assert found == expected
+
+
 def test_edges_elsewhere_do_not_count() -> None:
     """Only edges that live with the roots of both ends bring rows together."""
     src, dst = np.array([0, 1, 2, 0, 4]), np.array([1, 2, 1, 4, 0])
@@ -192,7 +227,7 @@ def test_progress_is_told_part_by_part() -> None:
 
 def test_an_unknown_order_is_an_error() -> None:
     graph = shuffled_communities()
-    message = r"unknown order 'rabit'; choose one of source, .*, did you mean 'rabbit'\?"
+    message = r"unknown order 'rabit'; choose one of auto, source, .*, did you mean 'rabbit'\?"
     with pytest.raises(InputError, match=message):
         arrange("rabit", graph, one_part(graph))
 
