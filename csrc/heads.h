@@ -126,12 +126,17 @@ void with_narrow_size(int size, const Body& body) {
   }
 }
 
-template <typename Body>
+// A double takes twice the registers.
+template <typename T, typename Body>
 void with_wide_size(int size, const Body& body) {
+  if constexpr (sizeof(T) == 4) {
+    switch (size) {
+      case 16: return body(PassSize<16, 16>{});
+      case 14: return body(PassSize<14, 16>{});
+      case 12: return body(PassSize<12, 16>{});
+    }
+  }
   switch (size) {
-    case 16: return body(PassSize<16, 16>{});
-    case 14: return body(PassSize<14, 16>{});
-    case 12: return body(PassSize<12, 16>{});
     case 8: return body(PassSize<8, 16>{});
     case 7: return body(PassSize<7, 16>{});
     case 6: return body(PassSize<6, 16>{});
@@ -147,7 +152,8 @@ template <typename T, typename Body>
 void for_head_passes(const Heads& heads, const Body& body) {
   const int lanes = lanes_of(heads.width);
   const int registers = widest_pass() * 4 / static_cast<int>(sizeof(T)) * (16 / lanes);
-  const int widest = std::clamp<int>(registers, kBlockVectors, kMaxVectors);
+  const int largest = sizeof(T) > 4 && lanes == 16 ? kMaxVectors / 2 : kMaxVectors;
+  const int widest = std::clamp<int>(registers, kBlockVectors, largest);
   const std::int64_t num_vectors = heads.count * ((heads.width + lanes - 1) / lanes);
   HeadPass pass;
   for (std::int64_t first = 0; first < num_vectors;) {
@@ -155,7 +161,7 @@ void for_head_passes(const Heads& heads, const Body& body) {
     fill_pass(heads, lanes, first, size, &pass);
     const auto with_pass = [&](auto chosen) { body(chosen, pass); };
     switch (lanes) {
-      case 16: with_wide_size(size, with_pass); break;
+      case 16: with_wide_size<T>(size, with_pass); break;
       case 8: with_narrow_size<8>(size, with_pass); break;
       case 4: with_narrow_size<4>(size, with_pass); break;
       default: with_narrow_size<1>(size, with_pass); break;
