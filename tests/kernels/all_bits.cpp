@@ -7,6 +7,7 @@
 
 #include "dropout.h"
 #include "gemm.h"
+#include "head_bits.h"
 #include "merge_max.h"
 #include "plan.h"
 #include "plan_io.h"
@@ -200,5 +201,12 @@ int main() {
     run_products<float>(width);
     run_products<double>(width);
     run_stored(width);
+  }
+  for (const int64_t num_heads : {1, 3, 4, 8}) {
+    for (const int64_t width : {1, 7, 16, 33, 100, 602}) {
+      const auto print_values = [](auto... values) { print(values...); };
+      run_heads<float>(num_heads, width, print_values, next_random);
+      run_heads<double>(num_heads, width, print_values, next_random);
+    }
   }
 }
