@@ -2,29 +2,40 @@
 
 #include <omp.h>
 
-#include <string_view>
-
 namespace distgnn {
+namespace {
 
-const char* instruction_set() {
+Isa find_isa() {
 #if defined(DISTGNN_HAS_CLONES)
 #if __GNUC__ >= 12
-  if (__builtin_cpu_supports("x86-64-v4")) return "x86-64-v4";
-  if (__builtin_cpu_supports("x86-64-v3")) return "x86-64-v3";
+  if (__builtin_cpu_supports("x86-64-v4")) return Isa::kV4;
+  if (__builtin_cpu_supports("x86-64-v3")) return Isa::kV3;
 #else
-  if (__builtin_cpu_supports("avx512f")) return "x86-64-v4";
-  if (__builtin_cpu_supports("avx2")) return "x86-64-v3";
+  if (__builtin_cpu_supports("avx512f")) return Isa::kV4;
+  if (__builtin_cpu_supports("avx2")) return Isa::kV3;
 #endif
-#elif defined(__aarch64__)
+#endif
+  return Isa::kBaseline;
+}
+
+}  // namespace
+
+Isa isa() {
+  static const Isa found = find_isa();
+  return found;
+}
+
+const char* instruction_set() {
+#if defined(__aarch64__)
   return "neon";
 #endif
-  return "baseline";
+  if (isa() == Isa::kV4) return "x86-64-v4";
+  return isa() == Isa::kV3 ? "x86-64-v3" : "baseline";
 }
 
 int widest_pass() {
-  const std::string_view name = instruction_set();
-  if (name == "x86-64-v4") return 16;
-  return name == "baseline" ? 3 : 6;
+  if (isa() == Isa::kV4) return 16;
+  return isa() == Isa::kV3 ? 6 : 3;
 }
 
 int num_threads() { return omp_get_max_threads(); }

@@ -26,6 +26,11 @@
 
 namespace distgnn {
 
+enum class Isa { kBaseline, kV3, kV4 };
+
+// The instruction set of the clones that run on this CPU; kBaseline where there are none.
+Isa isa();
+
 // Name of the instruction set of the clones that run on this CPU: "x86-64-v4", "x86-64-v3",
 // "neon" or "baseline".
 const char* instruction_set();

@@ -1,3 +1,7 @@
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
 #include "isa.h"
 #include "number.h"
 #include "passes.h"
@@ -29,90 +33,35 @@ DISTGNN_INLINE void prefetch_factors(const T* factors, const Segment& s) {
   for (int64_t k = 0; k < count; k += kPerLine) __builtin_prefetch(factors + s.edge + k);
 }
 
-// One segment, kVectors * kLanes columns from x and out on; the last vector starts at `last`.
-template <int kVectors, bool kWeighted, typename X, typename T, typename O>
-DISTGNN_INLINE void sum_segment(const SumArgs<X, T, O>& a, const Segment& s, const X* x,
-                                int64_t last, int64_t distance, O* out) {
-  constexpr int kFull = (kVectors - 1) * kLanes;
-  constexpr int kPerLine = 64 / sizeof(X);
-  const int32_t* indices = a.schedule.indices;
-  T total[kVectors * kLanes];
-  if (s.starts && !a.accumulate) {
-#pragma omp simd
-    for (int j = 0; j < kVectors * kLanes; ++j) total[j] = T(0);
-  } else {
-#pragma omp simd
-    for (int j = 0; j < kFull; ++j) total[j] = widen(out[j]);
-#pragma omp simd
-    for (int j = 0; j < kLanes; ++j) total[kFull + j] = widen(out[last + j]);
-  }
-  const T* weight = kWeighted ? a.factors.edge + (s.edge - s.begin) : nullptr;
-  for (int64_t k = s.begin; k < s.end; ++k) {
-    const X* coming = x + indices[k + distance] * a.width;
-    for (int j = 0; j < kVectors * kLanes; j += kPerLine) __builtin_prefetch(coming + j);
-    const X* source = x + indices[k] * a.width;
-    const X* source_end = source + last;
-    const T factor = kWeighted ? weight[k] : T(1);
-#pragma omp simd
-    for (int j = 0; j < kFull; ++j) {
-      total[j] += kWeighted ? factor * widen(source[j]) : widen(source[j]);
-    }
-#pragma omp simd
-    for (int j = 0; j < kLanes; ++j) {
-      total[kFull + j] += kWeighted ? factor * widen(source_end[j]) : widen(source_end[j]);
-    }
-  }
-  if (a.factors.row != nullptr && s.ends) {
-    const T factor = a.factors.row[s.row];
-#pragma omp simd
-    for (int j = 0; j < kVectors * kLanes; ++j) total[j] *= factor;
-  }
-#pragma omp simd
-  for (int j = 0; j < kFull; ++j) store(total[j], out + j);
-#pragma omp simd
-  for (int j = 0; j < kLanes; ++j) store(total[kFull + j], out + last + j);
-}
+}  // namespace
+}  // namespace distgnn
 
-template <int kVectors, bool kWeighted, typename X, typename T, typename O>
-DISTGNN_PER_ISA void sum_pass(const SumArgs<X, T, O>& a, int64_t begin, int64_t end, Pass pass) {
-  constexpr int kPerLine = 64 / sizeof(O);
-  const X* x = a.x + pass.column;
-  const int64_t wanted = prefetch_distance(a.width * static_cast<int64_t>(sizeof(X)));
-  for (int64_t i = begin; i < end; ++i) {
-    const Segment s = a.schedule.segment(i);
-    // Rows in the order of a plan are out of sight of the processor's own prefetcher.
-    const int64_t ahead = std::min(i + kSegmentsAhead, end - 1);
-    const O* coming = a.out + a.schedule.segment(ahead).row * a.width + pass.column;
-    for (int j = 0; j < kVectors * kLanes; j += kPerLine) __builtin_prefetch(coming + j, 1);
-    if (kWeighted) prefetch_factors(a.factors.edge, a.schedule.segment(ahead));
-    sum_segment<kVectors, kWeighted>(a, s, x, pass.last, a.schedule.distance(s.end, wanted),
-                                     a.out + s.row * a.width + pass.column);
-  }
-}
+#define DISTGNN_BODY "spmm_sum_pass.inc"
+#include "per_isa.h"
 
-template <int kVectors, typename X, typename T, typename O>
-void sum_pass_of(const SumArgs<X, T, O>& a, int64_t begin, int64_t end, const Pass& pass) {
-  if (a.factors.edge == nullptr) {
-    sum_pass<kVectors, false>(a, begin, end, pass);
-  } else {
-    sum_pass<kVectors, true>(a, begin, end, pass);
-  }
-}
+namespace distgnn {
+namespace {
 
-template <typename X, typename T, typename O>
+template <int kColumns, typename X, typename T, typename O>
 void sum_columns(const SumArgs<X, T, O>& a, int64_t begin, int64_t end, const Pass& pass) {
-  switch (pass.num_vectors) {
-    case 1: return sum_pass_of<1>(a, begin, end, pass);
-    case 2: return sum_pass_of<2>(a, begin, end, pass);
-    case 3: return sum_pass_of<3>(a, begin, end, pass);
-    case 4: return sum_pass_of<4>(a, begin, end, pass);
-    case 5: return sum_pass_of<5>(a, begin, end, pass);
-    case 6: return sum_pass_of<6>(a, begin, end, pass);
-    case 7: return sum_pass_of<7>(a, begin, end, pass);
-    case 8: return sum_pass_of<8>(a, begin, end, pass);
-    case 12: return sum_pass_of<12>(a, begin, end, pass);
-    default: return sum_pass_of<16>(a, begin, end, pass);
-  }
+  DISTGNN_BEST(sum_columns<kColumns>(a, begin, end, pass));
+}
+
+// Rows of at least kColumns columns, in passes of units of so many.
+template <int kColumns, typename X, typename T, typename O>
+void sum_wide(const SumArgs<X, T, O>& a) {
+  // A double takes twice the registers of a float, a unit of 32 columns those of two of 16.
+  const int registers = kColumns / kLanes * static_cast<int>(sizeof(T));
+  const int widest = std::max(widest_pass() * 4 / registers, 2);
+  const int num_groups = static_cast<int>(std::min<int64_t>((a.width + 31) / 32, 8));
+  for_tasks(a.schedule, num_groups, [&](int64_t begin, int64_t end, int part, int num_parts) {
+    int number = 0;
+    for (int64_t column = 0; column < a.width; ++number) {
+      const Pass pass = pass_at(a.width, column, num_parts > 1 ? 2 : widest, kColumns);
+      column += pass.last + kColumns;
+      if (number % num_parts == part) sum_columns<kColumns>(a, begin, end, pass);
+    }
+  });
 }
 
 // Rows narrower than a vector: tiles of 4 columns and of 1.
@@ -169,17 +118,9 @@ void spmm_sum(const CsrView& graph, const PlanView& plan, const SumFactors<T>& f
     });
     return;
   }
-  // A double takes twice the registers.
-  const int widest = std::max(widest_pass() * 4 / static_cast<int>(sizeof(T)), 2);
-  const int num_groups = static_cast<int>(std::min<int64_t>((width + 31) / 32, 8));
-  for_tasks(a.schedule, num_groups, [&](int64_t begin, int64_t end, int part, int num_parts) {
-    int number = 0;
-    for (int64_t column = 0; column < width; ++number) {
-      const Pass pass = pass_at(width, column, num_parts > 1 ? 2 : widest);
-      column += pass.last + kLanes;
-      if (number % num_parts == part) sum_columns(a, begin, end, pass);
-    }
-  });
+  // A load of bfloat16 holds 32 columns.
+  if (sizeof(X) == 2 && width >= 2 * kLanes) return sum_wide<2 * kLanes>(a);
+  sum_wide<kLanes>(a);
 }
 
 #define DISTGNN_SUM(X, T, O)                                                                      \
