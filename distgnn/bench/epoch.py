@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from distgnn.bench import peers
+from distgnn.bench.memory import peak_bytes
 from distgnn.bench.shapes import make
 from distgnn.datasets import Graph, InputError
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
     from distgnn.bench.shapes import Shape
     from distgnn.nn.models import GNN, ModelName
+    from distgnn.train.config import TrainConfig
     from distgnn.train.trainer import Trainer
 
+OURS = "distgnn"
 PEERS = ("dgl", "pyg")
 
 
@@ -138,12 +141,9 @@ def _with_data(shape: Shape, data: _Data, seed: int) -> Graph:
     )
 
 
-def _our_trainer(graph: Graph, plan: EpochPlan) -> Trainer:
-    from distgnn.comm.single import SingleGroup
+def _our_config(plan: EpochPlan) -> TrainConfig:
     from distgnn.nn.models import ModelConfig
-    from distgnn.partition.store import whole_part
     from distgnn.train.config import TrainConfig
-    from distgnn.train.trainer import Task, Trainer
 
     model = ModelConfig(
         model=plan.model,
@@ -152,17 +152,47 @@ def _our_trainer(graph: Graph, plan: EpochPlan) -> Trainer:
         heads=plan.heads,
         dropout=plan.dropout,
     )
-    config = TrainConfig(model=model, seed=plan.seed)
+    return TrainConfig(model=model, seed=plan.seed)
+
+
+def _our_trainer(graph: Graph, plan: EpochPlan) -> Trainer:
+    from distgnn.comm.single import SingleGroup
+    from distgnn.partition.store import whole_part
+    from distgnn.train.trainer import Task, Trainer
+
+    config = _our_config(plan)
     task = Task(graph.name, graph.num_features, graph.num_classes)
     return Trainer(config, task, whole_part(graph), SingleGroup())
 
 
-def _peer_step(name: str, graph: Graph, trainer: Trainer, plan: EpochPlan) -> Callable[[], float]:
+def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
+    """Prepare one contestant alone.
+
+    Args:
+        name: distgnn, or a peer.
+        graph: From `twin_graph`.
+        plan: What to train.
+
+    Returns:
+        A function that trains for an epoch and returns the loss.
+
+    Raises:
+        InputError: If a peer is not installed.
+    """
+    if name == OURS:
+        return _our_trainer(graph, plan).train_epoch
+    from distgnn.train.trainer import Task, build_model
+
+    config = _our_config(plan)
+    model = build_model(config, Task(graph.name, graph.num_features, graph.num_classes))
+    return _peer_step(name, graph, model, config)
+
+
+def _peer_step(name: str, graph: Graph, model: GNN, config: TrainConfig) -> Callable[[], float]:
     if name not in peers.installed():
         raise InputError(f"peer '{name}' is not installed; leave it out of --peers")
     adapter: PeerModule = importlib.import_module(f"distgnn.bench.peers.{name}_model")
-    module, scores_of = adapter.build(graph, trainer.model)
-    config = trainer.config
+    module, scores_of = adapter.build(graph, model)
     optimizer = torch.optim.Adam(
         module.parameters(), lr=config.lr, weight_decay=config.weight_decay
     )
@@ -196,6 +226,7 @@ class EpochResult:
         losses: Of each epoch, by contestant, the untimed first one included.
         savings: Exact savings of ours.
         phases: Seconds of one epoch of ours, by phase.
+        peak_rss_bytes: Peak memory of each contestant in a process of its own; None if not asked.
     """
 
     plan: EpochPlan
@@ -206,6 +237,7 @@ class EpochResult:
     losses: list[list[float]]
     savings: tuple[str, ...]
     phases: dict[str, float]
+    peak_rss_bytes: list[int] | None
 
     def median_s(self, index: int) -> float:
         """Median epoch of a contestant."""
@@ -221,11 +253,12 @@ class EpochResult:
         return asdict(self)
 
 
-def measure_epochs(plan: EpochPlan) -> EpochResult:
+def measure_epochs(plan: EpochPlan, *, has_memory: bool = False) -> EpochResult:
     """Train with each contestant in turn, epoch by epoch.
 
     Args:
         plan: What to train.
+        has_memory: Whether to measure peak memory before, in a process for each contestant.
 
     Returns:
         The measurements.
@@ -234,11 +267,12 @@ def measure_epochs(plan: EpochPlan) -> EpochResult:
         InputError: If a peer is unknown or not installed.
     """
     torch.set_num_threads(plan.threads)
+    peaks = [peak_bytes(plan, name) for name in (OURS, *plan.peers)] if has_memory else None
     graph = twin_graph(plan)
     trainer = _our_trainer(graph, plan)
-    names = ["distgnn", *plan.peers]
+    names = [OURS, *plan.peers]
     steps: list[Callable[[], float]] = [trainer.train_epoch]
-    steps += [_peer_step(name, graph, trainer, plan) for name in plan.peers]
+    steps += [_peer_step(name, graph, trainer.model, trainer.config) for name in plan.peers]
     # The first epoch builds plans, formats and buffers and is not timed.
     losses = [[step()] for step in steps]
     seconds: list[list[float]] = [[] for _ in steps]
@@ -251,6 +285,7 @@ def measure_epochs(plan: EpochPlan) -> EpochResult:
     phases = {
         phase: total / plan.rounds for phase, total in trainer.graph.exchange.clock.take().items()
     }
+    phases["update"] = float(np.mean(seconds[0])) - sum(phases.values())
     return EpochResult(
         plan=plan,
         num_vertices=graph.num_vertices,
@@ -260,4 +295,5 @@ def measure_epochs(plan: EpochPlan) -> EpochResult:
         losses=losses,
         savings=trainer.graphs.savings,
         phases=phases,
+        peak_rss_bytes=peaks,
     )

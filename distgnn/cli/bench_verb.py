@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.cli.flags import number, whole
-from distgnn.cli.output import add_json_flag, note, print_json, print_lines, table
+from distgnn.cli.flags import number, switch, whole
+from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines, table
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--heads", type=whole(1), default=4, help="of gat (default: %(default)s)")
     group.add_argument(
         "--dropout", type=number, default=0.0, help="0 compares losses, too (default: %(default)s)"
+    )
+    group.add_argument(
+        "--memory",
+        type=switch,
+        default=True,
+        metavar="on|off",
+        help="measure each contestant's peak memory in a process of its own (default: on)",
     )
 
 
@@ -143,7 +150,7 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
                     seed=arguments.seed,
                 )
                 note(f"training on {shape}, {order} order, {threads} threads")
-                results.append(epoch.measure_epochs(plan))
+                results.append(epoch.measure_epochs(plan, has_memory=arguments.memory))
     values = _write(arguments, {"results": [result.to_json() for result in results]})
     if arguments.json:
         print_json(values)
@@ -160,6 +167,7 @@ def _epoch_lines(result: EpochResult) -> list[str]:
             f"{result.median_s(index):.3f}",
             f"{result.median_s(index) / result.median_s(0):.2f}",
             f"{result.loss_difference(index):.1e}",
+            *_memory_cells(result.peak_rss_bytes, index),
         )
         for index, name in enumerate(result.names)
     ]
@@ -169,7 +177,7 @@ def _epoch_lines(result: EpochResult) -> list[str]:
             f"{plan.shape} ({plan.order} order, {result.num_vertices} vertices, {result.num_edges} "
             f"edges), {_model_text(plan)}, {plan.threads} threads"
         ),
-        *table(("", "epoch_s", "over ours", "loss differs by"), rows),
+        *table((*_EPOCH_HEADER, *_MEMORY_HEADER)[: len(rows[0])], rows),
         f"seconds of our epoch: {phases}",
         *result.savings,
         "",
@@ -179,6 +187,16 @@ def _epoch_lines(result: EpochResult) -> list[str]:
 def _model_text(plan: EpochPlan) -> str:
     heads = f"{plan.heads} heads of " if plan.model == "gat" else ""
     return f"{plan.model}, {plan.layers} layers of {heads}{plan.hidden}"
+
+
+_EPOCH_HEADER = ("", "epoch_s", "over ours", "loss differs by")
+_MEMORY_HEADER = ("peak memory", "ours over it")
+
+
+def _memory_cells(peaks: Sequence[int] | None, index: int) -> tuple[str, ...]:
+    if peaks is None:
+        return ()
+    return human_bytes(peaks[index]), f"{peaks[0] / peaks[index]:.2f}"
 
 
 def _run_kernels(arguments: argparse.Namespace) -> int:

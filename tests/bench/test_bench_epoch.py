@@ -8,6 +8,7 @@ import pytest
 
 from distgnn.bench import peers
 from distgnn.bench.epoch import PEERS, EpochPlan, measure_epochs, twin_graph
+from distgnn.bench.memory import peak_bytes
 from distgnn.cli import main
 from distgnn.datasets import InputError
 
@@ -45,7 +46,7 @@ def test_a_twin_has_the_widths_of_its_original():
 
 def test_the_verb_prints_one_json_object(capsys):
     words = "bench epoch --shapes arxiv --scale 0.002 --layers 2 --hidden 4 --rounds 2 --json"
-    assert main([*words.split(), "--peers", "", "--threads", "1"]) == 0
+    assert main([*words.split(), "--peers", "", "--threads", "1", "--memory", "off"]) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert result["names"] == ["distgnn"]
     assert len(result["seconds"][0]) == 2
@@ -54,6 +55,22 @@ def test_the_verb_prints_one_json_object(capsys):
 def test_an_unknown_model_is_refused():
     with pytest.raises(InputError, match="--model must be one of sage, gcn, gat, got 'gin'"):
         measure_epochs(EpochPlan(model="gin", peers=[], **TINY))
+
+
+def test_peak_memory_is_that_of_a_process_of_its_own():
+    result = measure_epochs(EpochPlan(model="sage", peers=[], **TINY), has_memory=True)
+    (peak,) = result.peak_rss_bytes
+    assert 50e6 < peak < 2e9
+    assert set(result.phases) == {"aggregate", "pack", "exchange_wait", "weight_sync", "update"}
+    assert sum(result.phases.values()) == pytest.approx(sum(result.seconds[0]) / 2)
+
+
+def test_a_contestant_that_fails_in_its_process_is_named():
+    plan = EpochPlan(model="sage", peers=[], **TINY)
+    with pytest.raises(
+        InputError, match=r"sar failed in a process of its own .*; use --memory off"
+    ):
+        peak_bytes(plan, "sar")
 
 
 def test_unknown_peers_are_refused():

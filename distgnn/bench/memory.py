@@ -1,0 +1,92 @@
+"""Peak memory of each contestant, in a process of its own, where nobody left anything."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from distgnn.datasets import InputError
+
+if TYPE_CHECKING:
+    from distgnn.bench.epoch import EpochPlan
+
+_NUM_EPOCHS = 3
+
+
+def peak_bytes(plan: EpochPlan, name: str) -> int:
+    """Train some epochs in a fresh process.
+
+    Args:
+        plan: What to train.
+        name: distgnn, or a peer.
+
+    Returns:
+        The most memory that was resident from the time when the graph had been made.
+
+    Raises:
+        InputError: If the process fails; its last words are in the message.
+    """
+    command = [sys.executable, "-m", "distgnn.bench.memory", name, json.dumps(asdict(plan))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise InputError(
+            f"{name} failed in a process of its own ({last}); use --memory off to compare times"
+        )
+    return int(done.stdout.splitlines()[-1])
+
+
+def measure(plan: EpochPlan, name: str) -> int:
+    """Train some epochs in this process.
+
+    Args:
+        plan: What to train.
+        name: distgnn, or a peer.
+
+    Returns:
+        Its peak from the time when the graph had been made; all the process's where the system
+        does not let a peak be forgotten.
+    """
+    from distgnn.bench.epoch import contestant, twin_graph
+
+    torch.set_num_threads(plan.threads)
+    graph = twin_graph(plan)
+    gc.collect()
+    _forget_peak()
+    step = contestant(name, graph, plan)
+    del graph
+    for _ in range(_NUM_EPOCHS):
+        step()
+    return _peak()
+
+
+def _forget_peak() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _peak() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _main() -> None:
+    from distgnn.bench.epoch import EpochPlan
+
+    name, plan = sys.argv[1], EpochPlan(**json.loads(sys.argv[2]))
+    sys.stdout.write(f"{measure(plan, name)}\n")
+
+
+if __name__ == "__main__":
+    _main()
