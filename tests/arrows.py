@@ -25,6 +25,7 @@ LAYERS = (
     "attention",
     "heads",
     "products",
+    "draws",
     "ops",
     "exchange",
     "graph",

@@ -52,7 +52,9 @@ def _places(block: Csr, rows: Tensor, columns: Tensor) -> NDArray[np.int64]:
         rank[block.column_id.argsort().numpy()] = np.arange(block.num_columns)
     row_of_edge = np.repeat(np.arange(block.num_rows), block.indptr.diff().numpy())
     keys = row_of_edge * block.num_columns + rank[block.indices.numpy()]
-    return np.searchsorted(keys, rows.numpy() * block.num_columns + rank[columns.numpy()])
+    added = rows.numpy() * block.num_columns + rank[columns.numpy()]
+    places: NDArray[np.int64] = np.searchsorted(keys, added)
+    return places
 
 
 def _added(block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64]) -> Csr:

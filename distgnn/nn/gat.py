@@ -112,7 +112,9 @@ class _WithScores(torch.autograd.Function):
 
 def _spread(vectors: Tensor) -> Tensor:
     """Turn (heads, width) vectors into (heads, heads * width), 0 outside of a row's own head."""
-    return torch.block_diag(*vectors.split(1))
+    heads, width = vectors.shape
+    own = torch.eye(heads, dtype=vectors.dtype)[:, :, None]
+    return (vectors[:, None] * own).view(heads, heads * width)
 
 
 def _with_scores(rows: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:

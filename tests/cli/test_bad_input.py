@@ -244,7 +244,7 @@ def test_a_value_that_is_not_allowed(verb, flag, value, match, refuse, ring):
     refuse(*words, match=match.format(re.escape(value)))
 
 
-@pytest.mark.parametrize("flag", ["--reweight-loss", "--model=gcn --aggregator=max"])
+@pytest.mark.parametrize("flag", ["--reweight-loss", "--model=gcn --aggregator=max", "--heads=2"])
 def test_flags_that_contradict_each_other(flag, refuse, ring):
     refuse("train", ring, "--run", "r", *flag.split(), match=r"(ha[sv]e? (no|an) effect).*; ")
 

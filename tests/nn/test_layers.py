@@ -9,7 +9,8 @@ from graphs import adjacency, cut, make_graph
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
-from distgnn.graph import Draws, LocalGraph
+from distgnn.draws import Draws
+from distgnn.graph import LocalGraph
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.models import GNN, ModelConfig
 from distgnn.nn.norm import BatchNorm, LayerNorm

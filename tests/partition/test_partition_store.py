@@ -116,25 +116,6 @@ def test_the_manifest_tells_what_is_inside(tmp_path: Path) -> None:
     assert manifest.estimate([8]).halo_bytes_per_epoch == 8 * 8 * manifest.quality["halo_rows"]
 
 
-def test_roots_are_stored_in_the_order_that_is_given(tmp_path: Path) -> None:
-    order = np.arange(12)[::-1]
-    manifest = save(tmp_path / "parts", example(), order=order, order_name="reverse")
-    assert read_manifest(tmp_path / "parts").order == manifest.order == "reverse"
-    for number in range(3):
-        part = read_part(tmp_path / "parts", number)
-        roots = part.global_id[: part.num_roots]
-        assert (np.diff(roots) < 0).all()
-        assert part.vertex_id is not None
-        assert part.vertex_id.tolist() == [f"vertex {v}" for v in roots]
-
-
-def test_a_directory_from_before_there_were_orders_can_be_read(saved: Path) -> None:
-    values = json.loads((saved / "manifest.json").read_text())
-    del values["order"]
-    (saved / "manifest.json").write_text(json.dumps(values))
-    assert read_manifest(saved).order == "source"
-
-
 def test_a_part_needs_no_file_of_another_part(saved: Path) -> None:
     for path in (saved / "part-0001").iterdir():
         path.unlink()

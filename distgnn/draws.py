@@ -1,0 +1,34 @@
+"""The numbers that seed the random masks of a run."""
+
+from __future__ import annotations
+
+_SEED_STEPS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+
+
+class Draws:
+    """Numbers the random masks of a run, so that each call of each epoch gets a seed of its own.
+
+    Attributes:
+        seed: Of the run.
+        epoch: Epochs begun before this one.
+    """
+
+    def __init__(self) -> None:
+        self.seed = 0
+        self.epoch = 0
+        self._num_drawn = 0
+
+    def next_seed(self) -> int:
+        """Mix (seed, epoch, call) into 64 bits; odd multipliers keep the three apart."""
+        counters = (self.seed + 1, self.epoch + 1, self._num_drawn + 1)
+        self._num_drawn += 1
+        mixed = 0
+        for counter, step in zip(counters, _SEED_STEPS, strict=True):
+            mixed = ((mixed ^ (counter * step)) * _SEED_STEPS[1]) & 0xFFFFFFFFFFFFFFFF
+            mixed ^= mixed >> 31
+        return mixed
+
+    def end_epoch(self) -> None:
+        """Start numbering calls again, in the next epoch."""
+        self.epoch += 1
+        self._num_drawn = 0
