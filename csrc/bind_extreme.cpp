@@ -34,23 +34,29 @@ void bind_backward(nb::module_& m) {
   m.def(
       "spmm_extreme_backward",
       [](Vector<const int64_t> t_indptr, Vector<const int32_t> t_indices,
-         Matrix<const int32_t> source, Matrix<const T> grad, Matrix<T> out, bool accumulate,
-         int32_t first_source, const Plan* plan) {
+         Matrix<const int32_t> source, Matrix<const T> grad, Matrix<T> out, Vector<T> scratch,
+         bool accumulate, int32_t first_source, const Plan* plan) {
         const CsrView transpose = csr_view(t_indptr, t_indices);
         check_has_rows("the edges read from no rows", t_indices.shape(0), grad.shape(0));
         check_same_shape("source", source, grad);
         check_equal("out has the wrong number of rows", out.shape(0), t_indptr.shape(0) - 1);
         check_equal("out has the wrong width", out.shape(1), grad.shape(1));
+        const auto width = static_cast<int64_t>(grad.shape(1));
+        const int64_t needed =
+            extreme_scratch(transpose, static_cast<int64_t>(grad.shape(0)), width);
+        if (static_cast<int64_t>(scratch.shape(0)) < needed) {
+          check_equal("scratch is too short", scratch.shape(0), static_cast<std::size_t>(needed));
+        }
         const PlanView view = plan_view(plan, transpose);
         const nb::gil_scoped_release unlocked;
         const ExtremeGrad<T> given{grad.data(), source.data(), first_source,
                                    static_cast<int64_t>(grad.shape(0))};
-        spmm_extreme_backward(transpose, view, given, static_cast<int64_t>(grad.shape(1)),
-                              accumulate, out.data());
+        spmm_extreme_backward(transpose, view, given, width, accumulate, scratch.data(),
+                              out.data());
       },
       "t_indptr"_a.noconvert(), "t_indices"_a.noconvert(), "source"_a.noconvert(),
-      "grad"_a.noconvert(), nb::kw_only(), "out"_a.noconvert(), "accumulate"_a,
-      "first_source"_a = 0, "plan"_a.none() = nb::none());
+      "grad"_a.noconvert(), nb::kw_only(), "out"_a.noconvert(),
+      "scratch"_a.noconvert(), "accumulate"_a, "first_source"_a = 0, "plan"_a.none() = nb::none());
 }
 
 template <typename T>
@@ -98,6 +104,13 @@ void bind_merge_received(nb::module_& m) {
 }  // namespace
 
 void bind_extreme(nb::module_& m) {
+  m.def(
+      "extreme_scratch",
+      [](Vector<const int64_t> t_indptr, Vector<const int32_t> t_indices, int64_t num_rows,
+         int64_t width) {
+        return extreme_scratch(csr_view(t_indptr, t_indices), num_rows, width);
+      },
+      "t_indptr"_a.noconvert(), "t_indices"_a.noconvert(), "num_rows"_a, "width"_a);
   bind_forward<float>(m);
   bind_forward<double>(m);
   bind_backward<float>(m);

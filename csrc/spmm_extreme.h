@@ -32,10 +32,15 @@ struct ExtremeGrad {
 // accumulate is true. out is (transpose.num_rows, width). The transpose lists, ascending, the rows
 // that each source row has an edge to.
 // Where edges are few, each row of out has one owner, which reads the results it went into. Where
-// they are many, a thread owns some columns of some rows of out and walks all of grad. Both add in
-// the same order.
+// they are many, a thread owns some columns of some rows of out and walks all of grad, adding in
+// scratch. Both add in the same order.
 template <typename T>
 void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
-                           const ExtremeGrad<T>& grad, std::int64_t width, bool accumulate, T* out);
+                           const ExtremeGrad<T>& grad, std::int64_t width, bool accumulate,
+                           T* scratch, T* out);
+
+// Length of the scratch that the backward needs for num_rows rows of grad, with as many threads as
+// the next parallel region has; at most about the size of out.
+std::int64_t extreme_scratch(const CsrView& transpose, std::int64_t num_rows, std::int64_t width);
 
 }  // namespace distgnn

@@ -1,3 +1,5 @@
+#include <omp.h>
+
 #include "isa.h"
 #include "passes.h"
 #include "spmm_extreme.h"
@@ -7,15 +9,18 @@ namespace {
 
 using std::int32_t;
 using std::int64_t;
+using std::uint64_t;
 
 // Edges per row up to which the backward reads a result for every edge instead of adding every
-// result where it belongs. Measured on two Zen 5 cores: at 13 edges reading takes 0.5 to 0.9 of the
-// time of adding, at 45 edges 2 to 2.8 times as long, at 400 edges 7 to 12 times.
-constexpr int64_t kGatherDegree = 24;
+// result where it belongs. Measured on two Zen 5 cores: at 13 edges adding takes 0.4 to 0.8 of the
+// time of reading where ids are random, 0.5 to 1.15 where they are ordered; at 50 edges much less.
+constexpr int64_t kGatherDegree = 12;
 // Columns of out that one thread of the backward owns: a cache line of floats.
 constexpr int64_t kOwnedColumns = 16;
 // Rows of grad between the prefetch of a row of out and its use.
 constexpr int64_t kRowsAhead = 4;
+// Rows of grad between the prefetch of a row of it and its use.
+constexpr int64_t kRowsRead = 24;
 
 template <typename T>
 struct GatherArgs {
@@ -86,6 +91,7 @@ void gather_columns(const GatherArgs<T>& a, int64_t begin, int64_t end, const Pa
   }
 }
 
+// What one unit of work of the scatter owns: some columns of some rows of out.
 struct Owned {
   int64_t first_column;
   int64_t end_column;
@@ -93,55 +99,108 @@ struct Owned {
   int64_t end_row;
 };
 
+// How the scatter is divided: groups of columns, and ranges of rows where there are fewer groups
+// than threads.
+struct Division {
+  int64_t num_groups;
+  int64_t num_ranges;
+  int64_t num_threads;
+  int64_t slab_rows;
+
+  Division(int64_t num_sources, int64_t width) {
+    const int64_t threads = distgnn::num_threads();
+    num_groups = (width + kOwnedColumns - 1) / kOwnedColumns;
+    num_ranges = num_groups == 0 ? 0 : (threads + num_groups - 1) / num_groups;
+    num_threads = std::min(threads, num_groups * num_ranges);
+    slab_rows = num_ranges == 0 ? 0 : (num_sources + num_ranges - 1) / num_ranges;
+  }
+
+  Owned unit(int64_t number, int64_t num_sources, int64_t width) const {
+    const int64_t group = number / num_ranges, range = number % num_ranges;
+    const int64_t first_row = std::min(num_sources, range * slab_rows);
+    return {group * kOwnedColumns, std::min(width, (group + 1) * kOwnedColumns), first_row,
+            std::min(num_sources, first_row + slab_rows)};
+  }
+};
+
+// A slab holds the owned part of out, its rows a cache line apart: in out itself they would be a
+// whole row apart, and share a few sets of the caches.
 template <typename T>
-void add_owned(const ExtremeGrad<T>& grad, int64_t width, const Owned& owned, T* out) {
+void add_owned(const ExtremeGrad<T>& grad, int64_t width, const Owned& owned, T* slab) {
   const int64_t columns = owned.end_column - owned.first_column;
+  const int64_t num_owned = owned.end_row - owned.first_row;
+  const int64_t first_source = grad.first_source + owned.first_row;
   // What another thread owns is added here, because a branch would go wrong every other time.
   T elsewhere[kOwnedColumns] = {};
   const auto place = [&](int32_t source, int64_t j) {
-    const int64_t row = static_cast<int64_t>(source) - grad.first_source;
-    T* mine = out + row * width + owned.first_column + j;
-    return row >= owned.first_row && row < owned.end_row ? mine : elsewhere + j;
+    const int64_t row = source - first_source;
+    const bool is_owned = static_cast<uint64_t>(row) < static_cast<uint64_t>(num_owned);
+    return (is_owned ? slab + row * kOwnedColumns : elsewhere) + j;
   };
   for (int64_t v = 0; v < grad.num_rows; ++v) {
     const int32_t* sources = grad.source + v * width + owned.first_column;
     const int32_t* coming = v + kRowsAhead < grad.num_rows ? sources + kRowsAhead * width : sources;
     const T* values = grad.value + v * width + owned.first_column;
+    // A few columns of every row: too far apart for the processor's own prefetcher.
+    const int64_t far = std::min(kRowsRead, grad.num_rows - 1 - v) * width;
+    __builtin_prefetch(sources + far);
+    __builtin_prefetch(sources + far + columns - 1);
+    __builtin_prefetch(values + far);
+    __builtin_prefetch(values + far + columns - 1);
     for (int64_t j = 0; j < columns; ++j) __builtin_prefetch(place(coming[j], j), 1);
     for (int64_t j = 0; j < columns; ++j) *place(sources[j], j) += values[j];
   }
 }
 
 template <typename T>
-void scatter_extreme(const ExtremeGrad<T>& grad, int64_t num_sources, int64_t width,
-                     bool accumulate, T* out) {
-  const int64_t num_groups = (width + kOwnedColumns - 1) / kOwnedColumns;
-  const int64_t threads = num_threads();
-  // Only where there are fewer groups of columns than threads are the rows divided too.
-  const int64_t num_ranges = num_groups == 0 ? 0 : (threads + num_groups - 1) / num_groups;
-  const int64_t num_units = num_groups * num_ranges;
-#pragma omp parallel for schedule(dynamic) if (num_units > 1)
-  for (int64_t unit = 0; unit < num_units; ++unit) {
-    const int64_t group = unit / num_ranges, range = unit % num_ranges;
-    const Owned owned{group * kOwnedColumns, std::min(width, (group + 1) * kOwnedColumns),
-                      num_sources * range / num_ranges, num_sources * (range + 1) / num_ranges};
-    if (!accumulate) {
-      for (int64_t row = owned.first_row; row < owned.end_row; ++row) {
-        std::fill(out + row * width + owned.first_column, out + row * width + owned.end_column,
-                  T(0));
-      }
+void scatter_unit(const ExtremeGrad<T>& grad, int64_t width, const Owned& owned, bool accumulate,
+                  T* slab, T* out) {
+  const int64_t columns = owned.end_column - owned.first_column;
+  const int64_t num_owned = owned.end_row - owned.first_row;
+  out += owned.first_row * width + owned.first_column;
+  if (accumulate) {
+    for (int64_t row = 0; row < num_owned; ++row) {
+      std::copy_n(out + row * width, columns, slab + row * kOwnedColumns);
     }
-    add_owned(grad, width, owned, out);
+  } else {
+    std::fill_n(slab, num_owned * kOwnedColumns, T(0));
   }
+  add_owned(grad, width, owned, slab);
+  for (int64_t row = 0; row < num_owned; ++row) {
+    std::copy_n(slab + row * kOwnedColumns, columns, out + row * width);
+  }
+}
+
+template <typename T>
+void scatter_extreme(const ExtremeGrad<T>& grad, int64_t num_sources, int64_t width,
+                     bool accumulate, T* scratch, T* out) {
+  const Division division(num_sources, width);
+  const int64_t num_units = division.num_groups * division.num_ranges;
+#pragma omp parallel for schedule(dynamic) num_threads(division.num_threads) if (num_units > 1)
+  for (int64_t number = 0; number < num_units; ++number) {
+    T* slab = scratch + omp_get_thread_num() * division.slab_rows * kOwnedColumns;
+    scatter_unit(grad, width, division.unit(number, num_sources, width), accumulate, slab, out);
+  }
+}
+
+bool is_gathered(const CsrView& transpose, int64_t num_rows, int64_t width) {
+  return width >= kLanes && transpose.indptr[transpose.num_rows] <= kGatherDegree * num_rows;
 }
 
 }  // namespace
 
+int64_t extreme_scratch(const CsrView& transpose, int64_t num_rows, int64_t width) {
+  if (is_gathered(transpose, num_rows, width)) return 0;
+  const Division division(transpose.num_rows, width);
+  return division.num_threads * division.slab_rows * kOwnedColumns;
+}
+
 template <typename T>
 void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
-                           const ExtremeGrad<T>& grad, int64_t width, bool accumulate, T* out) {
-  if (width < kLanes || transpose.indptr[transpose.num_rows] > kGatherDegree * grad.num_rows) {
-    return scatter_extreme(grad, transpose.num_rows, width, accumulate, out);
+                           const ExtremeGrad<T>& grad, int64_t width, bool accumulate, T* scratch,
+                           T* out) {
+  if (!is_gathered(transpose, grad.num_rows, width)) {
+    return scatter_extreme(grad, transpose.num_rows, width, accumulate, scratch, out);
   }
   const GatherArgs<T> a{Schedule(transpose, plan), grad, width, accumulate, out};
   const int widest = std::max(widest_pass() * 2 / static_cast<int>(sizeof(T)), 2);
@@ -156,7 +215,7 @@ void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
 
 #define DISTGNN_EXTREME(T)                                                                        \
   template void spmm_extreme_backward(const CsrView&, const PlanView&, const ExtremeGrad<T>&,     \
-                                      int64_t, bool, T*);
+                                      int64_t, bool, T*, T*);
 DISTGNN_EXTREME(float)
 DISTGNN_EXTREME(double)
 #undef DISTGNN_EXTREME

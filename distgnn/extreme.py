@@ -74,6 +74,7 @@ def spmm_extreme_backward(
     """Send the gradient of every result to the row it came from.
 
     out[source[v, j] - first_source, j] += grad[v, j], v ascending; other sources are passed over.
+    Where edges are many it takes scratch memory, at most about the size of out.
 
     Args:
         t_indptr: (num_sources + 1,) int64. The graph by source.
@@ -90,12 +91,17 @@ def spmm_extreme_backward(
         ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
     """
     dtype = float_type("grad", grad)
-    _kernels.spmm_extreme_backward(
+    graph = (
         array("t_indptr", t_indptr, torch.int64, 1),
         array("t_indices", t_indices, torch.int32, 1),
+    )
+    num_scratch = _kernels.extreme_scratch(*graph, num_rows=grad.shape[0], width=out.shape[1])
+    _kernels.spmm_extreme_backward(
+        *graph,
         array("source", source, torch.int32, 2),
         array("grad", grad, dtype, 2),
         out=array("out", out, dtype, 2),
+        scratch=array("scratch", torch.empty(num_scratch, dtype=dtype), dtype, 1),
         accumulate=accumulate,
         first_source=first_source,
         plan=None if plan is None else plan.handle,

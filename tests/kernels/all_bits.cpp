@@ -95,7 +95,8 @@ void run(int64_t width) {
   }
   merge(width, key, x);
   const distgnn::ExtremeGrad<T> grad{x.data(), source.data(), 0, kRows};
-  distgnn::spmm_extreme_backward(graph, plan, grad, width, false, out.data());
+  std::vector<T> scratch(distgnn::extreme_scratch(graph, kRows, width));
+  distgnn::spmm_extreme_backward(graph, plan, grad, width, false, scratch.data(), out.data());
   print("extreme_backward", width, out);
   distgnn::spmm_sum(graph, plan, weights, x.data(), width, false, out.data());
   print("planned", width, out);
