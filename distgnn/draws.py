@@ -16,12 +16,12 @@ class Draws:
     def __init__(self) -> None:
         self.seed = 0
         self.epoch = 0
-        self._num_drawn = 0
+        self.num_drawn = 0
 
     def next_seed(self) -> int:
         """Mix (seed, epoch, call) into 64 bits; odd multipliers keep the three apart."""
-        counters = (self.seed + 1, self.epoch + 1, self._num_drawn + 1)
-        self._num_drawn += 1
+        counters = (self.seed + 1, self.epoch + 1, self.num_drawn + 1)
+        self.num_drawn += 1
         mixed = 0
         for counter, step in zip(counters, _SEED_STEPS, strict=True):
             mixed = ((mixed ^ (counter * step)) * _SEED_STEPS[1]) & 0xFFFFFFFFFFFFFFFF
@@ -31,4 +31,4 @@ class Draws:
     def end_epoch(self) -> None:
         """Start numbering calls again, in the next epoch."""
         self.epoch += 1
-        self._num_drawn = 0
+        self.num_drawn = 0

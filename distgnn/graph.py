@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -84,7 +84,7 @@ class LocalGraph:
         self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
         self.draws = draws or Draws()
         self._memo = _Memo()
-        self._part = part
+        self._part = _without_edges(part)
 
     @classmethod
     def exact(cls, part: Part, group: Group) -> LocalGraph:
@@ -370,6 +370,21 @@ class LocalGraph:
 
     def _ids_of_sources(self) -> Tensor:
         return self.row_id
+
+
+def _without_edges(part: Part) -> Part:
+    """Let go what the blocks hold now, and what only the trainer reads."""
+    no_ids, no_offsets = np.zeros(0, np.int32), np.zeros(1, np.int64)
+    return replace(
+        part,
+        indptr=no_offsets,
+        indices=no_ids,
+        t_indptr=no_offsets,
+        t_indices=no_ids,
+        t_edge=np.zeros(0, np.int64),
+        features=None,
+        labels=None,
+    )
 
 
 def _column(values: NDArray[np.generic]) -> Tensor:
