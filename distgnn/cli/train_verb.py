@@ -113,6 +113,11 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="on|off",
         help="run layers on the rows that the loss reads, not on all (default: on)",
     )
+    add(
+        "--recompute",
+        action="store_true",
+        help="save memory: backward computes hidden layers again (same results)",
+    )
 
 
 def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:

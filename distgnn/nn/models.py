@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from distgnn.nn.gat import GATConv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.linear import Linear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
+from distgnn.nn.recompute import again_in_backward
 from distgnn.nn.sage import Aggregator, SAGEConv
 from distgnn.nn.update import Activation
 
@@ -112,7 +113,8 @@ class GNN(nn.Module):
         )
         # Each layer is read by the next one alone, so that a layer can be one operation.
         config_of_parts = (config.norm, config.residual, config.jumping)
-        self._is_chain = config_of_parts == ("none", False, "none")
+        self.is_chain = config_of_parts == ("none", False, "none")
+        self.recomputes = False
         self.last: nn.Module
         if jumps:
             read = width * (num_hidden if config.jumping == "cat" else 1)
@@ -145,15 +147,14 @@ class GNN(nn.Module):
         layers = zip(self.hidden, self.norms, self.residuals, strict=True)
         for number, (conv, norm, residual) in enumerate(layers):
             level = graph.level(number)
-            if self._is_chain and isinstance(conv, SAGEConv):
+            if self.is_chain and isinstance(conv, SAGEConv):
                 rows = conv(level, rows, self._activation())
                 continue
-            result = conv(level, rows)
-            if self.config.residual:
-                result = result + map_own(level, rows, residual)
-            if not isinstance(norm, nn.Identity):
-                result = norm(level, result)
-            rows = self._activation().apply(level, result)
+            parts = _Parts(level, conv, norm, residual if self.config.residual else None)
+            if self.recomputes and torch.is_grad_enabled():
+                rows = again_in_backward(parts.apply, level, rows, self._activation())
+            else:
+                rows = parts.apply(rows, self._activation())
             outputs.append(rows)
         if self.config.jumping == "cat":
             return self.last(torch.cat(outputs, dim=1))  # type: ignore[no-any-return]
@@ -161,8 +162,38 @@ class GNN(nn.Module):
             return self.last(torch.stack(outputs).amax(dim=0))  # type: ignore[no-any-return]
         return self.last(graph.level(len(self.hidden)), rows)  # type: ignore[no-any-return]
 
+    def set_recompute(self, recomputes: bool) -> None:
+        """Choose whether backward computes hidden layers again instead of their values being kept.
+
+        Results have the same bits. Batch norm would count its statistics twice.
+
+        Args:
+            recomputes: The choice.
+        """
+        self.recomputes = recomputes
+        for module in self.modules():
+            if isinstance(module, SAGEConv):
+                module.recomputes = recomputes
+
     def _activation(self) -> Activation:
         return Activation(self.config.dropout if self.training else 0.0)
+
+
+class _Parts(NamedTuple):
+    """A hidden layer made of separate operations."""
+
+    level: LocalGraph
+    conv: nn.Module
+    norm: nn.Module
+    residual: nn.Module | None
+
+    def apply(self, rows: Rows, activation: Activation) -> Tensor:
+        result = self.conv(self.level, rows)
+        if self.residual is not None:
+            result = result + map_own(self.level, rows, self.residual)
+        if not isinstance(self.norm, nn.Identity):
+            result = self.norm(self.level, result)
+        return activation.apply(self.level, result)
 
 
 def _norm(name: NormName, width: int) -> nn.Module:

@@ -40,6 +40,9 @@ class SAGEConv(nn.Module):
         2017, section 3.3.
     """
 
+    recomputes = False
+    """Whether backward aggregates again what it needs, instead of it being kept."""
+
     def __init__(self, in_width: int, out_width: int, *, aggregator: Aggregator = "mean") -> None:
         super().__init__()
         if aggregator not in get_args(Aggregator):
@@ -67,7 +70,7 @@ class SAGEConv(nn.Module):
             if bias is not None and is_multiplied_here(rows, weight):
                 factor = graph.once(_inverse_in_degree, weight.dtype).view(-1)
                 order = maps_first(graph, rows, self.neighbour)
-                layer = Layer(graph, _mean, factor, order, activation)
+                layer = Layer(graph, _mean, factor, order, activation, self.recomputes)
                 return sage(rows, self.root.weight, weight, bias, layer=layer)
         result = self._convolve(graph, rows)
         return result if activation is None else activation.apply(graph, result)

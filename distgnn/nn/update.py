@@ -40,6 +40,7 @@ class Layer(NamedTuple):
         row_factor: (num_rows,) What a sum is multiplied with to be a mean.
         maps_first: Whether the neighbours' rows are mapped before they are aggregated.
         activation: What follows, or None.
+        recomputes: Whether backward aggregates again, instead of the means being kept.
     """
 
     graph: LocalGraph
@@ -47,6 +48,7 @@ class Layer(NamedTuple):
     row_factor: Tensor
     maps_first: bool
     activation: Activation | None
+    recomputes: bool
 
     def finish(self, bias: Tensor) -> Finish:
         """Return what is done to each row; draws the seed of the dropout."""
@@ -105,6 +107,9 @@ class _Sage(torch.autograd.Function):
             factors = [own, Factor(means, neighbour.t(), ctx.picked)]
             multiply(factors, out, finish=layer.finish(bias))
         ctx.is_mapped = means is None
+        ctx.recomputes = layer.recomputes and not is_static
+        if ctx.recomputes:
+            means = None
         ctx.save_for_backward(rows, root, neighbour)
         # Not saved: what is saved lives until backward has ended. Detached, because the output
         # holds what holds this.
@@ -122,6 +127,8 @@ class _Sage(torch.autograd.Function):
         own_index = layer.graph.own_index
         factors = [GradientFactor(rows, root_grad, own_index)]
         means, kept = ctx.held
+        if ctx.recomputes and not ctx.is_mapped:
+            means = layer.graph.sum_forward(rows, row_factor=layer.row_factor)
         if means is not None:
             factors.append(GradientFactor(means, neighbour_grad, ctx.picked))
         if kept is not None:

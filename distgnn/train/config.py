@@ -56,6 +56,8 @@ class TrainConfig:
     """Whether input that is not dropped out is aggregated once instead of in every epoch."""
     receptive_field: bool = True
     """Whether layers run on the rows that the loss reads instead of on all."""
+    recompute: bool = False
+    """Whether backward computes hidden layers again instead of keeping what they are made of."""
 
     def __post_init__(self) -> None:
         """Check every value, naming the flag to change."""
@@ -91,6 +93,16 @@ class TrainConfig:
         self._check_algorithm()
 
     def _check_algorithm(self) -> None:
+        if self.recompute and self.model.norm == "batch":
+            raise InputError(
+                "--recompute would count the statistics of --norm batch twice; "
+                "use --norm layer or none"
+            )
+        if self.recompute and self.delay > 0:
+            raise InputError(
+                f"--recompute would read other delayed rows than --algorithm {self.algorithm} "
+                "did before; use cd-0 or 0c"
+            )
         if _ALGORITHM.fullmatch(self.algorithm) is None:
             raise InputError(
                 f"--algorithm must be 0c, cd-0 or cd-R with R the delay in epochs, "
@@ -151,7 +163,8 @@ class TrainConfig:
         Returns:
             One phrase per setting.
         """
-        free = {name: getattr(self, name) for name in ("epochs", "patience", "checkpoint_every")}
+        names = ("epochs", "patience", "checkpoint_every", "recompute")
+        free = {name: getattr(self, name) for name in names}
         mine, theirs = _flat(self.to_json()), _flat(replace(other, **free).to_json())
         return [
             f"{name} (begun with {mine[name]}, now {theirs[name]})"

@@ -108,9 +108,10 @@ def build_graphs(
         training.set_static(features)
     why_not_static = _why_not_static(config, features)
     static = _saving("static input", why_not_static, "the first layer aggregates it once")
+    recompute = ("recompute: backward computes hidden layers again",) * config.recompute
     why_not = _why_not_restricted(config)
     if why_not:
-        savings = (static, _saving("receptive field", why_not, ""))
+        savings = (static, _saving("receptive field", why_not, ""), *recompute)
         rows = inputs.rows["train"]
         degree = training.in_degree
         return RunGraphs(training, features, rows, exact, degree, fetched, savings)
@@ -119,7 +120,7 @@ def build_graphs(
     effect = f"the layers run over {shares} of the edges"
     if config.delay:
         effect += "; bins are dealt among the rows that still travel"
-    savings = (static, _saving("receptive field", "", effect))
+    savings = (static, _saving("receptive field", "", effect), *recompute)
     degree = training.in_degree
     return RunGraphs(field, field.inputs(features), None, exact, degree, fetched, savings)
 

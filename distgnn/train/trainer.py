@@ -92,6 +92,7 @@ class Trainer:
             degrees = (self.graphs.part_degree, self.graphs.exact.in_degree)
         self.loss = build_loss(self.inputs, group, rows=self.graphs.loss_rows, degrees=degrees)
         self.model = build_model(config, task)
+        self.model.set_recompute(config.recompute)
         self.optimizer = build_optimizer(config, self.model)
         self.weights = WeightSync(group, self.graph.exchange.clock)
         self.weights.broadcast(self.model)

@@ -1,0 +1,92 @@
+"""Recomputed layers: the same bits, and less that is kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from graphs import cut, make_graph
+from training import make_config, task_of
+
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets import InputError
+from distgnn.train.trainer import Trainer
+
+MODELS = {
+    "gcn": {"model": "gcn"},
+    "gcn-dropped-input": {"model": "gcn", "input_dropout": 0.3},
+    "sage-mean": {"aggregator": "mean"},
+    "sage-narrow": {"aggregator": "mean", "hidden": 12},
+    "sage-gcn": {"aggregator": "gcn"},
+    "sage-max": {"aggregator": "max"},
+    "sage-layer-jumping": {"norm": "layer", "jumping": "cat"},
+    "gcn-residual": {"model": "gcn", "residual": True},
+}
+
+
+def trained(parts, graph, **options):
+    """Losses and weights after some epochs of a deep model, and the sizes of what it saves."""
+    config = make_config(layers=4, **options)
+    task = task_of(graph)
+
+    def on_rank(group):
+        trainer = Trainer(config, task, parts[group.rank], group)
+        losses = [trainer.train_epoch() for _ in range(3)]
+        return losses, trainer.model.state_dict(), trainer.graphs.savings
+
+    return run_ranks(len(parts), on_rank)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("model", MODELS)
+def test_backward_computes_the_same_bits_again(model, num_parts):
+    graph = make_graph("random")
+    parts = cut(graph, num_parts)
+    options = {"dropout": 0.4, **MODELS[model]}
+    kept = trained(parts, graph, **options)
+    again = trained(parts, graph, recompute=True, **options)
+    for one, other in zip(kept, again, strict=True):
+        assert one[0] == other[0]
+        for name, weight in one[1].items():
+            assert torch.equal(weight, other[1][name]), name
+        line = "recompute: backward computes hidden layers again"
+        assert line not in one[2]
+        assert line in other[2]
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_less_is_kept_between_forward_and_backward(model):
+    graph = make_graph("random")
+    sizes = []
+    for recompute in (False, True):
+        config = make_config(layers=4, model=model, recompute=recompute, receptive_field=False)
+        (part,) = cut(graph, 1)
+
+        def on_rank(group, config=config, part=part):
+            trainer = Trainer(config, task_of(graph), part, group)
+            counts = []
+            with torch.autograd.graph.saved_tensors_hooks(
+                lambda tensor: counts.append(tensor.numel()) or tensor, lambda tensor: tensor
+            ):
+                scores = trainer.model(trainer.graph, trainer.features)
+            conv = scores.grad_fn
+            held = [node.held for node in nodes(conv) if getattr(node, "held", None)]
+            return sum(counts) + sum(t.numel() for pair in held for t in pair if t is not None)
+
+        sizes += run_ranks(1, on_rank)
+    assert sizes[1] < sizes[0]
+
+
+def nodes(node):
+    found, waiting = [], [node]
+    while waiting:
+        top = waiting.pop()
+        found.append(top)
+        waiting += [below for below, _ in top.next_functions if below is not None]
+    return found
+
+
+def test_what_recomputing_would_change_is_refused():
+    with pytest.raises(InputError, match="--recompute would count the statistics of --norm batch"):
+        make_config(recompute=True, norm="batch")
+    with pytest.raises(InputError, match="--recompute would read other delayed rows than --algor"):
+        make_config(recompute=True, algorithm="cd-2")
