@@ -188,6 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
     from distgnn.cli.job import collectively, on_rank_0
+    from distgnn.train.memory import predict_peak_bytes
     from distgnn.train.progress import choose_progress
     from distgnn.train.run_dir import RunDirectory
     from distgnn.train.trainer import Trainer, train
@@ -204,6 +205,8 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     if group.rank == 0 and not arguments.quiet:
         for saving in trainer.graphs.savings:
             note(saving)
+        predicted = predict_peak_bytes(trainer.model, trainer.graphs)
+        note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
     records = _resume(trainer, run_dir) if arguments.resume else []
     progress = choose_progress(
         rank=group.rank, num_epochs=config.epochs, done=len(records), is_quiet=arguments.quiet

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -98,8 +99,9 @@ def test_progress_is_one_line_an_epoch_on_standard_error_or_nothing(distgnn, rin
     lines = outcome.err.splitlines()
     assert lines[0] == "static input: the first layer aggregates it once"
     assert lines[1].startswith("receptive field: the layers run over ")
+    assert re.fullmatch(r"memory: about [0-9.]+ .?i?B at the peak of rank 0, predicted", lines[2])
     epochs = [["epoch", str(epoch)] for epoch in range(3)]
-    assert [line.split()[:2] for line in lines[2:]] == epochs
+    assert [line.split()[:2] for line in lines[3:]] == epochs
     assert "test metric" in outcome.out
     assert "results         a" in outcome.out
     assert distgnn("train", ring, "--run", "b", "--epochs", 3, "--quiet").err == ""

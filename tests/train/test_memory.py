@@ -1,0 +1,46 @@
+"""The peak that is predicted, against the one that is measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from distgnn.train.memory import resident_bytes
+
+SCRIPT = """
+import json, sys
+from dataclasses import replace
+from distgnn.bench import epoch
+from distgnn.train.memory import predict_peak_bytes, resident_bytes
+from distgnn.train.metrics import peak_rss_bytes
+options = json.loads(sys.argv[1])
+plan = epoch.EpochPlan(shape="arxiv", order="random", scale=0.3, model=options["model"], layers=3,
+                       hidden=256, dropout=0.5, threads=1, peers=[], rounds=1, seed=0)
+trainer = epoch._our_trainer(epoch.twin_graph(plan), plan)
+trainer.model.set_recompute(options["recompute"])
+print(resident_bytes(), predict_peak_bytes(trainer.model, trainer.graphs))
+trainer.train_epoch()
+trainer.evaluate()
+trainer.train_epoch()
+print(peak_rss_bytes())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_the_predicted_peak_is_close_to_the_measured_one(model, recompute):
+    options = json.dumps({"model": model, "recompute": recompute})
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, options], check=True, capture_output=True, text=True
+    )
+    before, predicted, measured = map(int, done.stdout.split())
+    assert measured > 1.5 * before
+    assert predicted == pytest.approx(measured, rel=0.15)
+
+
+def test_something_is_resident():
+    assert 10e6 < resident_bytes() < 1e12
