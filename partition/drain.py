@@ -10,9 +10,12 @@ from distgnn.partition.jit import compiled
 from distgnn.partition.move_vertices import move_vertices
 from distgnn.partition.placement import Limits, Placement, find, move
 
+# Rows that a vertex may add when it leaves a part with too many clones, and one.
+MAX_PRICE = 16
+
 
 def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int) -> None:
-    """Move edges out of parts above the limit.
+    """Move edges out of parts above the limit, then vertices out of parts with too many clones.
 
     First those whose ends both live in a part with room: they add no row. Then a new slot is made
     where it lets many edges go, and ever fewer edges per slot.
@@ -26,11 +29,15 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
     least = int(placement.load.max())
     while placement.load.max() > limits.load:
         _drain_for_free(placement, scratch, limits)
-        move_vertices(placement, scratch, limits, True)
+        move_vertices(placement, scratch, limits, (1, most_rows))
         if least == 0:
             break
         _drain_by_slots(placement, scratch, limits, np.array([least, most_rows]))
         least //= 2
+    for price in range(1, MAX_PRICE + 1):
+        if crowding(placement) <= limits.clones:
+            break
+        move_vertices(placement, scratch, limits, (price, most_rows))
 
 
 @compiled

@@ -8,31 +8,39 @@ from distgnn.partition.placement import Limits, Placement, find, move, move_root
 
 
 @compiled
-def move_vertices(placement: Placement, scratch: Scratch, limits: Limits, is_draining: bool) -> int:
+def move_vertices(
+    placement: Placement, scratch: Scratch, limits: Limits, bounds: tuple[int, int]
+) -> int:
     """Try once to move every root, and the edges beside it, to the part of most of its neighbors.
 
     Args:
         placement: Changed.
         scratch: Clean work arrays.
         limits: What no part may pass.
-        is_draining: Whether vertices leave overfull parts alone, and may do so without saving a
-            row; otherwise a move is kept if fewer rows travel.
+        bounds: A price and the most rows in all. With price 0 a move must save rows; otherwise only
+            vertices of overfull and crowded parts move, and each may add fewer rows than the price.
 
     Returns:
         Number of vertices moved.
     """
     num_vertices = placement.used.size // 2
+    price, most_rows = bounds
     num_moves = 0
     for vertex in range(num_vertices):
         home = placement.slot_part[placement.first[vertex]]
-        if is_draining:
-            if placement.load[home] <= limits.load:
+        if price > 0:
+            is_crowded = placement.clones[home] * placement.load.size > (
+                limits.clones * placement.totals[1]
+            )
+            if placement.load[home] <= limits.load and not is_crowded:
                 continue
         elif placement.used[vertex] == 1 and placement.used[vertex + num_vertices] == 1:
             continue
         goal = _goal(placement, scratch, limits, vertex)
-        if goal != NOWHERE and _change(placement, vertex, goal) < int(is_draining):
-            num_moves += _try_move(placement, scratch, limits, (vertex, goal))
+        if goal != NOWHERE:
+            change = _change(placement, vertex, goal)
+            if change < price and placement.totals[0] + max(change, 0) <= most_rows:
+                num_moves += _try_move(placement, scratch, limits, (vertex, goal))
     return num_moves
 
 

@@ -61,10 +61,7 @@ def refine(
     placement, unit_of_edge = placement_of(graph, assignment)
     most_roots = VERTEX_BALANCE * graph.num_vertices / num_parts
     limits = Limits(
-        load=max(
-            math.ceil(graph.num_edges / num_parts),
-            math.floor(edge_balance * graph.num_edges / num_parts),
-        ),
+        load=most_edges(graph, num_parts, edge_balance),
         clones=clone_balance,
         roots=math.floor(most_roots),
     )
@@ -73,12 +70,27 @@ def refine(
     return Assignment(num_parts, placement.part[unit_of_edge], root_part)
 
 
+def most_edges(graph: Graph, num_parts: int, edge_balance: float) -> int:
+    """Say how many edges a part may hold.
+
+    Args:
+        graph: The graph.
+        num_parts: At least 1.
+        edge_balance: Largest part's edges over the mean.
+
+    Returns:
+        Whole edges, at least the mean rounded up.
+    """
+    mean = graph.num_edges / num_parts
+    return max(math.ceil(mean), math.floor(edge_balance * mean))
+
+
 def _run(placement: Placement, limits: Limits, most_rows: int) -> None:
     scratch = scratch_of(placement)
     for _ in range(MAX_PASSES):
         drain(placement, scratch, limits, most_rows)
         rows = int(placement.totals[0])
         empty_slots(placement, scratch, limits)
-        move_vertices(placement, scratch, limits, False)
+        move_vertices(placement, scratch, limits, (0, most_rows))
         if rows - placement.totals[0] <= LEAST_SAVING * rows:
             break

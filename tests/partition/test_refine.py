@@ -199,6 +199,34 @@ def test_stages_are_reported() -> None:
     graph = communities(7)
     assign("metis", graph, 3, progress=lines.append)
     assign("random", graph, 3, refine=True, progress=lines.append)
-    stages = ["roots by METIS", "edges by cover", "refined", "refined"]
+    stages = [
+        *("roots by METIS, cut", "edges by cover", "refined"),
+        *("roots by METIS, volume", "edges by cover", "refined"),
+        "refined",
+    ]
     assert [line.rsplit(" (", 1)[0] for line in lines] == stages
     assert all(line.endswith(" s)") for line in lines)
+
+
+def test_vertices_leave_a_part_with_too_many_clones() -> None:
+    graph = communities(8)
+    roots = np.minimum(np.arange(600) // 60, 3).astype(np.int32)
+    crowded = Assignment(4, roots[graph.dst], roots)
+    assert measure(graph, crowded).clone_balance > 1.5
+    even = measure(graph, refine(graph, crowded, more_rows=graph.num_edges))
+    assert even.clone_balance <= 1.5
+    assert even.edge_balance <= 1.05
+
+
+@pytest.mark.parametrize("shape", ["sorted", "reversed", "shuffled"])
+def test_metis_does_not_depend_on_the_order_of_edges(shape: str) -> None:
+    graph = communities(9)
+    order = {
+        "sorted": np.lexsort((graph.src, graph.dst)),
+        "reversed": np.lexsort((graph.src, graph.dst))[::-1],
+        "shuffled": np.random.default_rng(1).permutation(graph.num_edges),
+    }[shape]
+    other = Graph(name="g", num_vertices=600, src=graph.src[order], dst=graph.dst[order])
+    one, same = assign("metis", graph, 6), assign("metis", other, 6)
+    assert np.array_equal(one.edge_part[order], same.edge_part)
+    assert np.array_equal(one.root_part, same.root_part)
