@@ -6,6 +6,9 @@ from distgnn.partition.empty_slots import NOWHERE, Scratch, crowding
 from distgnn.partition.jit import compiled
 from distgnn.partition.placement import Limits, Placement, find, move, move_root, twin
 
+# Units at the root's part over those at another beyond which moving a root was seldom worth trying.
+MOST_AT_HOME = 8
+
 
 @compiled
 def move_vertices(
@@ -34,7 +37,7 @@ def move_vertices(
             )
             if placement.load[home] <= limits.load and not is_crowded:
                 continue
-        elif placement.used[vertex] == 1 and placement.used[vertex + num_vertices] == 1:
+        elif not _is_torn(placement, vertex):
             continue
         goal = _goal(placement, scratch, limits, vertex)
         if goal != NOWHERE:
@@ -42,6 +45,18 @@ def move_vertices(
             if change < price and placement.totals[0] + max(change, 0) <= most_rows:
                 num_moves += _try_move(placement, scratch, limits, (vertex, goal))
     return num_moves
+
+
+@compiled
+def _is_torn(placement: Placement, vertex: int) -> bool:
+    """Tell whether the root's part holds few enough units to let a move to another pay."""
+    at_home, away = 0, 0
+    for node in (vertex, twin(placement, vertex)):
+        begin = placement.first[node]
+        at_home += placement.slot_count[begin]
+        for slot in range(begin + 1, begin + placement.used[node]):
+            away = max(away, placement.slot_count[slot])
+    return away > 0 and at_home <= MOST_AT_HOME * away
 
 
 @compiled

@@ -17,7 +17,7 @@ CLONE_BALANCE = 1.5
 VERTEX_BALANCE = 1.25
 MAX_PASSES = 12
 # A pass that saves a smaller share of the rows is the last.
-LEAST_SAVING = 0.002
+LEAST_SAVING = 0.003
 
 
 def refine(
