@@ -209,13 +209,34 @@ def test_stages_are_reported() -> None:
 
 
 def test_vertices_leave_a_part_with_too_many_clones() -> None:
-    graph = communities(8)
-    roots = np.minimum(np.arange(600) // 60, 3).astype(np.int32)
-    crowded = Assignment(4, roots[graph.dst], roots)
-    assert measure(graph, crowded).clone_balance > 1.5
-    even = measure(graph, refine(graph, crowded, more_rows=graph.num_edges))
+    # A clique on part 0 and a path on part 1 with as many edges, but many more vertices.
+    clique = [(u, v) for u in range(25) for v in range(25) if u < v]
+    one, other = np.array([*clique, *[(v, v + 1) for v in range(24, 324)]]).T
+    src, dst = np.concatenate([one, other]), np.concatenate([other, one])
+    graph = Graph(name="kite", num_vertices=325, src=src, dst=dst)
+    roots = (np.arange(325) >= 25).astype(np.int32)
+    crowded = Assignment(2, roots[dst], roots)
+    assert measure(graph, crowded).clone_balance > 1.8
+    even = measure(graph, refine(graph, crowded, edge_balance=1.5))
     assert even.clone_balance <= 1.5
-    assert even.edge_balance <= 1.05
+    assert even.halo_rows <= measure(graph, crowded).halo_rows
+
+
+def test_crowded_parts_are_left_crowded_if_moves_cost_rows() -> None:
+    clique = [(u, v) for u in range(34) for v in range(34) if u < v]
+    grid = [(v, v + 1) for v in range(34, 334) if v % 15 != 3] + [
+        (v, v + 15) for v in range(34, 319)
+    ]
+    one, other = np.array([*clique, *grid, (33, 180)]).T
+    src, dst = np.concatenate([one, other]), np.concatenate([other, one])
+    graph = Graph(name="flag", num_vertices=334, src=src, dst=dst)
+    roots = (np.arange(334) >= 34).astype(np.int32)
+    crowded = Assignment(2, roots[dst], roots)
+    rows = measure(graph, crowded).halo_rows
+    assert measure(graph, refine(graph, crowded, edge_balance=1.8)).halo_rows <= rows
+    even = measure(graph, refine(graph, crowded, edge_balance=1.8, more_rows=1000))
+    assert even.clone_balance <= 1.5
+    assert even.halo_rows > rows
 
 
 @pytest.mark.parametrize("shape", ["sorted", "reversed", "shuffled"])
