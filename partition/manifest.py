@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -69,6 +70,12 @@ class Manifest:
     parts: tuple[PartCounts, ...]
     files: Mapping[str, FileRecord]
     """Every file, by its path relative to the directory."""
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that another partition, even of the same graph, does not have."""
+        sums = "".join(f"{path} {record.sha256}\n" for path, record in sorted(self.files.items()))
+        return hashlib.sha256(sums.encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
         """Turn into plain JSON values."""

@@ -147,12 +147,15 @@ class Source:
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run remembers, so that it goes on with the same graph only."""
+        partition = ""
         if self.manifest is None:
             checksum = "" if self.graph is None else self.graph.checksum
         else:
             checksum = self.manifest.source_checksum
+            # Delayed rows lie in a checkpoint in the order of one partition.
+            partition = self.manifest.fingerprint
         task = {**asdict(self.task), "class_names": list(self.task.class_names)}
-        return {"source": self.values, "task": task, "checksum": checksum}
+        return {"source": self.values, "task": task, "checksum": checksum, "partition": partition}
 
     def part(self, rank: int) -> Part:
         """Load the part of a rank."""

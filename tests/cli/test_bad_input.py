@@ -196,7 +196,7 @@ NO_NUMBER = "must be a finite number of at most 1e[+]30, got '{}'; see distgnn t
         ("partition", "--parts", "9" * 30, NO_COUNT),
         ("partition", "--seed", "-1", NO_COUNT),
         ("partition", "--seed", "9223372036854775808", NO_COUNT),
-        ("partition", "--method", "hdrf", "must be one of metis, .*, got '{}'"),
+        ("partition", "--method", "scotch", "must be one of metis, .*, got '{}'"),
         ("partition", "--method", "", "must be one of metis, .*, got '{}'"),
         ("partition", "--order", "rabit", "must be one of auto, source, .*, got '{}'"),
         ("partition", "--split", "0.6", "three fractions for train, val and test, got '{}'"),

@@ -204,6 +204,17 @@ def test_a_run_does_not_resume_on_a_graph_that_has_changed(distgnn, ring, here):
     assert distgnn(*command, "--overwrite").status == 0
 
 
+def test_a_run_does_not_resume_on_another_partition_of_its_graph(distgnn, ring, here):
+    cut = ("partition", ring, "--parts", 1, "--out", "parts", "--overwrite")
+    command = ("train", "parts", "--run", "r", "--quiet", "--epochs", 2)
+    assert distgnn(*cut, "--order", "source").status == 0
+    assert distgnn(*command).status == 0
+    assert distgnn(*cut, "--order", "rcm").status == 0
+    assert "partition (begun with " in distgnn(*command, "--resume").sentence
+    assert distgnn(*cut, "--order", "source").status == 0
+    assert distgnn(*command, "--resume").status == 0
+
+
 def test_a_loss_that_is_no_number_ends_the_run_with_a_remedy(distgnn, ring):
     command = ("train", ring, "--run", "r", "--epochs", 5, "--lr", "1e30", "--quiet", "--json")
     sentence = distgnn(*command).sentence

@@ -62,7 +62,7 @@ def test_edges_of_a_row_come_by_the_id_of_their_columns(num_parts):
 def dense_part(order):
     """Enough edges per row that sums go by blocks of sources."""
     rng = np.random.default_rng(1)
-    dst = np.repeat(np.arange(5000), 60)
+    dst = np.repeat(np.arange(5000), 130)
     graph = Graph(name="dense", num_vertices=5000, src=rng.integers(0, 5000, dst.size), dst=dst)
     whole = Assignment(1, np.zeros(dst.size, np.int32), np.zeros(5000, np.int32))
     return next(iter(build_parts(graph, whole, order=order)))

@@ -26,7 +26,7 @@ def _small(monkeypatch):
 
 def block_of(case):
     graph = GRAPHS[case]()
-    return Csr(*tensors(graph), graph.indptr.size - 1, None, None, Planner())
+    return Csr(*tensors(graph), graph.indptr.size - 1, None, None, None, Planner())
 
 
 def tuner(folder=None, *, source=None, said=None, is_trying=True, **changes):
@@ -133,7 +133,7 @@ def test_the_plan_of_the_way_that_won_is_not_made_twice(monkeypatch):
 
 def test_blocks_of_other_rows_than_columns_are_not_clustered():
     graph = GRAPHS["clustered"]()
-    block = Csr(*tensors(graph), graph.indptr.size, None, None, Planner())
+    block = Csr(*tensors(graph), graph.indptr.size, None, None, None, Planner())
     tried = tuner()
     tried.choose(block)
     assert set(tried.records[0]["ms"]) == {"none", "tasks"}
