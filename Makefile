@@ -1,4 +1,4 @@
-# make quickstart | install | test | lint | bench | sanitize | clean      PYTHON=python3.12 chooses the interpreter
+# make quickstart | install | test | test-baseline | lint | bench | sanitize | clean      PYTHON=python3.12 chooses the interpreter
 #
 # Needs Python >= 3.10 and a C++ compiler; everything else is installed into .venv.
 
@@ -11,7 +11,7 @@ KERNEL_SOURCES := CMakeLists.txt $(wildcard csrc/*)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: quickstart install test lint bench sanitize clean
+.PHONY: quickstart install test test-baseline lint bench sanitize clean
 
 quickstart: install
 	bash examples/quickstart.sh
@@ -20,6 +20,16 @@ install: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest
+
+# The tests on a processor without AVX: an environment beside .venv whose kernels have no other code.
+BASELINE := build/baseline
+test-baseline: $(VENV)/.installed-dev
+	$(BIN)/python -m venv --without-pip $(BASELINE)
+	ls -d $(CURDIR)/$(VENV)/lib/python3*/site-packages > \
+	  $$(ls -d $(BASELINE)/lib/python3*/site-packages)/shared.pth
+	$(BASELINE)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+	  --no-build-isolation -C build-dir=build/baseline-objects -C cmake.define.DISTGNN_BASELINE=ON -e .
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BASELINE)/bin/python -m pytest -m "not packaging"
 
 # mypy does not see that partition/ and datasets/ are parts of distgnn: it reads a folder of links.
 lint: $(VENV)/.installed-dev
