@@ -20,11 +20,13 @@ DISTGNN_PER_ISA void read_pass(const Schedule& schedule, const float* x, int64_t
   const int64_t first = schedule.begin[begin];
   const int64_t last = schedule.begin[end];
   const int64_t distance = schedule.distance(last, wanted);
+  const int64_t last_column = column_beyond(x, width, pass.last + kLanes);
   x += pass.column;
   float total[kSums * kLanes] = {};
   for (int64_t k = first; k < last; ++k) {
     const float* coming = x + indices[k + distance] * width;
     for (int j = 0; j < kVectors * kLanes; j += kLanes) __builtin_prefetch(coming + j);
+    if (last_column != 0) __builtin_prefetch(coming + last_column);
     const float* source = x + indices[k] * width;
     for (int i = 0; i < kVectors; ++i) {
       const float* vector = source + (i == kVectors - 1 ? pass.last : i * kLanes);

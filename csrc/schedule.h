@@ -74,6 +74,25 @@ DISTGNN_INLINE std::int64_t prefetch_distance(std::int64_t row_bytes) {
   return std::clamp<std::int64_t>(16384 / std::max<std::int64_t>(row_bytes, 1), 8, 128);
 }
 
+// What to prefetch for an edge: the row of the edge so many further on, and of that row, beside
+// every 64th byte, the column `end` unless it is 0.
+struct Ahead {
+  std::int64_t distance;
+  std::int64_t end;
+};
+
+// The last of num_columns columns if it may lie on a cache line of its own, because rows begin
+// anywhere on a line; else 0.
+template <typename X>
+DISTGNN_INLINE std::int64_t column_beyond(const X* x, std::int64_t width,
+                                          std::int64_t num_columns) {
+  const auto row_bytes = static_cast<std::uintptr_t>(width) * sizeof(X);
+  const std::uintptr_t step = std::clamp<std::uintptr_t>(row_bytes, 1, 64);
+  const bool is_aligned =
+      64 % step == 0 && row_bytes % step == 0 && reinterpret_cast<std::uintptr_t>(x) % step == 0;
+  return is_aligned ? 0 : num_columns - 1;
+}
+
 // Segments between the prefetch of a row of out and its use.
 inline constexpr std::int64_t kSegmentsAhead = 2;
 

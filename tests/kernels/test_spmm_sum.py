@@ -7,7 +7,7 @@ import torch
 
 from distgnn import kernels
 
-WIDTHS = [1, 2, 3, 4, 5, 7, 15, 16, 17, 33, 63, 100, 130]
+WIDTHS = [1, 2, 3, 4, 5, 7, 15, 16, 17, 33, 63, 100, 130, 602]
 CASES = {
     "no rows": (0, 3, 0),
     "no edges": (5, 4, 0),
@@ -54,6 +54,19 @@ def test_accumulate_continues_the_sums_in_out(width):
     start = rng.standard_normal((40, width)).astype(np.float32)
     expected = reference.spmm_sum(graph, None, x, start)
     np.testing.assert_array_equal(sum_of(graph, None, x, start), expected)
+
+
+@pytest.mark.parametrize("width", [16, 47, 64])
+@pytest.mark.parametrize("offset", [1, 4, 15])
+def test_rows_may_begin_anywhere_on_a_cache_line(width, offset):
+    graph = reference.random_csr(200, 90, 1500, seed=6)
+    rng = np.random.default_rng(7)
+    padded = rng.standard_normal(90 * width + 32).astype(np.float32)
+    first = (-padded.ctypes.data // 4) % 16 + offset
+    x = padded[first : first + 90 * width].reshape(90, width)
+    assert x.ctypes.data % 64 == 4 * offset
+    expected = reference.spmm_sum(graph, None, x, np.zeros((200, width), np.float32))
+    np.testing.assert_array_equal(sum_of(graph, None, x), expected)
 
 
 def test_sum_over_no_columns_does_nothing():
