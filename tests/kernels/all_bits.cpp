@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "dropout.h"
@@ -67,6 +68,26 @@ void merge(int64_t width, const std::vector<int64_t>& id, std::vector<T> value) 
 }
 
 template <typename T>
+std::vector<T> with_some_nan(std::vector<T> values) {
+  for (std::size_t i = 3; i < values.size(); i += 41) {
+    values[i] = std::numeric_limits<T>::quiet_NaN();
+  }
+  return values;
+}
+
+// Maxima and minima; leaves the sources of the minima.
+template <typename T>
+void extremes(const char* name, const distgnn::CsrView& graph, const distgnn::PlanView& plan,
+              const std::vector<T>& x, int64_t width, std::vector<int32_t>* source) {
+  std::vector<T> out(x.size());
+  for (const bool is_max : {true, false}) {
+    distgnn::spmm_extreme(graph, plan, x.data(), kRows, width, is_max, out.data(), source->data());
+    print(name, width, out);
+    print("source", width, *source);
+  }
+}
+
+template <typename T>
 void run(int64_t width) {
   std::vector<int64_t> indptr(kRows + 1), key(kRows), edge(kEdges);
   std::vector<int32_t> indices(kEdges);
@@ -88,11 +109,8 @@ void run(int64_t width) {
   std::vector<int32_t> source(out.size());
   const distgnn::Plan made = distgnn::make_plan(graph, kRows);
   const distgnn::PlanView plan = distgnn::view_of(made);
-  for (const bool is_max : {true, false}) {
-    distgnn::spmm_extreme(graph, plan, x.data(), kRows, width, is_max, out.data(), source.data());
-    print("extreme", width, out);
-    print("source", width, source);
-  }
+  extremes("extreme_or_nan", graph, plan, with_some_nan(x), width, &source);
+  extremes("extreme", graph, plan, x, width, &source);
   merge(width, key, x);
   const distgnn::ExtremeGrad<T> grad{x.data(), source.data(), 0, kRows};
   std::vector<T> scratch(distgnn::extreme_scratch(graph, kRows, width));

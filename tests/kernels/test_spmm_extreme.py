@@ -7,7 +7,7 @@ import torch
 
 from distgnn import _kernels, extreme
 
-WIDTHS = [1, 3, 7, 16, 17, 33, 100]
+WIDTHS = [1, 3, 7, 16, 17, 33, 100, 602]
 CASES = {
     "no rows": (0, 3, 0),
     "no edges": (5, 4, 0),
@@ -46,6 +46,20 @@ def test_extreme_finds_value_and_source_of_the_reference(case, values, dtype, is
         expected = reference.spmm_extreme(graph, x, is_max=is_max)
         np.testing.assert_array_equal(out, expected[0])
         np.testing.assert_array_equal(source, expected[1])
+
+
+@pytest.mark.parametrize("width", [16, 47, 64])
+@pytest.mark.parametrize("offset", [1, 4, 15])
+def test_rows_of_an_extreme_may_begin_anywhere_on_a_cache_line(width, offset):
+    graph = reference.random_csr(200, 90, 1500, seed=6)
+    padded = np.random.default_rng(7).standard_normal(90 * width + 32).astype(np.float32)
+    first = (-padded.ctypes.data // 4) % 16 + offset
+    x = padded[first : first + 90 * width].reshape(90, width)
+    assert x.ctypes.data % 64 == 4 * offset
+    out, source = extreme_of(graph, x, is_max=True)
+    expected = reference.spmm_extreme(graph, x, is_max=True)
+    np.testing.assert_array_equal(out, expected[0])
+    np.testing.assert_array_equal(source, expected[1])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
