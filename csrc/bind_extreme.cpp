@@ -69,6 +69,7 @@ void bind_merge(nb::module_& m) {
         check_same_shape("source", source, out);
         check_same_shape("other", other, out);
         check_same_shape("other_source", other_source, out);
+        check_numbered("sources", source_id.shape(0));
         const Maxima<T> into{out.data(), source.data()};
         const FoundMaxima<T> found{other.data(), other_source.data()};
         const nb::gil_scoped_release unlocked;
@@ -91,6 +92,8 @@ void bind_merge_received(nb::module_& m) {
         check_equal("received has the wrong width", received.shape(1), out.shape(1));
         check_same_shape("received_id", received_id, received);
         check_has_rows("the rows received go to no rows", rows.shape(0), out.shape(0));
+        check_numbered("sources", source_id.shape(0));
+        check_numbered("rows received", rows.shape(0));
         const Maxima<T> into{out.data(), source.data()};
         const ReceivedMaxima<T> arrived{rows.data(), received.data(), received_id.data(),
                                         static_cast<int64_t>(rows.shape(0))};

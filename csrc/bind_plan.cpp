@@ -79,6 +79,7 @@ void distgnn::bind_plan(nb::module_& m) {
          std::int64_t num_sources, std::optional<bool> clusters, std::optional<bool> blocks,
          std::optional<Vector<const std::int32_t>> rank) {
         const CsrView graph = csr_view(indptr, indices);
+        if (num_sources >= 0) check_numbered("sources", static_cast<std::size_t>(num_sources));
         // Cheap beside the planning, which writes at these positions.
         check_below("indices must be below num_sources", indices, num_sources);
         if (rank) {

@@ -40,12 +40,23 @@ void check_same_shape(const char* what, const A& got, const B& expected) {
               expected.shape(1));
 }
 
+// Rows and sources are numbered in 32 bits. Raises ValueError if there are too many for that.
+inline void check_numbered(const char* what, std::size_t count) {
+  constexpr std::size_t kLimit = std::size_t{1} << 31;
+  if (count < kLimit) return;
+  throw nb::value_error((std::string(what) + " are numbered in 32 bits: got " +
+                         std::to_string(count) + ", expected less than " + std::to_string(kLimit) +
+                         "; divide the graph into more parts")
+                            .c_str());
+}
+
 // The graph described by the two arrays. Their ends are checked on every call; the values between
 // them are checked once, where a graph is loaded.
 inline CsrView csr_view(const Vector<const std::int64_t>& indptr,
                         const Vector<const std::int32_t>& indices) {
   if (indptr.shape(0) == 0) throw nb::value_error("indptr is empty, expected one more than rows");
   const auto num_rows = static_cast<std::int64_t>(indptr.shape(0)) - 1;
+  check_numbered("rows of a graph", static_cast<std::size_t>(num_rows));
   check_equal("indptr starts at the wrong edge", static_cast<std::size_t>(indptr.data()[0]), 0);
   check_equal("indices and the end of indptr differ in the number of edges", indices.shape(0),
               static_cast<std::size_t>(indptr.data()[num_rows]));
@@ -85,8 +96,10 @@ T* out_rows_of(const OutRows<T>& array) {
   return reinterpret_cast<T*>(array.data());
 }
 
-// Raises ValueError if something is read, but the matrix that is read from has no rows.
+// Raises ValueError if something is read, but the matrix that is read from has no rows, or has more
+// than there are numbers for.
 inline void check_has_rows(const char* what, std::size_t num_reads, std::size_t num_rows) {
+  check_numbered("rows", num_rows);
   if (num_reads > 0 && num_rows == 0) throw nb::value_error(what);
 }
 

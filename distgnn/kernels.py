@@ -4,8 +4,9 @@ Every function writes into tensors that the caller made and allocates nothing. O
 output row and adds in a fixed order, so that results have the same bits for any number of threads
 (`torch.set_num_threads` counts here too) and on any instruction set. Values are float32 or float64,
 the same in all arguments of a call; where stated, rows may be stored as bfloat16 and are computed
-with as float32. Offsets and keys are int64, vertex ids and row numbers int32. Tensors
-are contiguous, and an output overlaps no input unless stated.
+with as float32. Offsets and keys are int64, vertex ids and row numbers int32: more
+than 2**31 - 1 rows or sources are refused. Tensors are contiguous, and an output overlaps no input
+unless stated.
 
 Indices are not checked: an index out of range reads or writes foreign memory. Whoever loads a
 graph checks it, once.
