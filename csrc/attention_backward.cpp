@@ -82,6 +82,9 @@ DISTGNN_PER_ISA void backward_pass(const BackwardArgs<T>& a, const Heads& heads,
   constexpr int kColumns = kVectors * kLanesOf;
   const int32_t* indices = a.schedule.indices;
   const int64_t wanted = prefetch_distance(a.width * static_cast<int64_t>(sizeof(T)));
+  const int64_t last_column =
+      column_beyond(a.targets.grad + pass.start[0], a.width,
+                    pass.start[kVectors - 1] + kLanesOf - pass.start[0]);
   for (int64_t i = stretch.begin; i < stretch.end; ++i) {
     const Segment s = stretch.clip(a.schedule.segment(i));
     const int64_t distance = a.schedule.distance(s.end, wanted);
@@ -106,6 +109,7 @@ DISTGNN_PER_ISA void backward_pass(const BackwardArgs<T>& a, const Heads& heads,
     for (int64_t k = s.begin; k < s.end; ++k) {
       const T* coming = a.targets.grad + indices[k + distance] * a.width + pass.start[0];
       for (int j = 0; j < kColumns; j += kPerLine) __builtin_prefetch(coming + j);
+      if (last_column != 0) __builtin_prefetch(coming + last_column);
       const T* grad = a.targets.grad + indices[k] * a.width;
       for (int v = 0; v < kVectors; ++v) {
         const T factor = alpha[pass.head[v]];

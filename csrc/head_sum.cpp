@@ -13,6 +13,9 @@ DISTGNN_PER_ISA void sum_head_pass(const HeadSumArgs<T>& a, const Stretch& stret
   constexpr int kColumns = kVectors * kLanesOf;
   const std::int32_t* indices = a.schedule.indices;
   const std::int64_t wanted = prefetch_distance(a.width * static_cast<std::int64_t>(sizeof(T)));
+  const std::int64_t last_column =
+      column_beyond(a.x + pass.start[0], a.width,
+                    pass.start[kVectors - 1] + kLanesOf - pass.start[0]);
   std::int64_t start[kVectors], head[kVectors];
   for (int i = 0; i < kVectors; ++i) {
     start[i] = pass.start[i];
@@ -37,6 +40,7 @@ DISTGNN_PER_ISA void sum_head_pass(const HeadSumArgs<T>& a, const Stretch& stret
     for (std::int64_t k = s.begin; k < s.end; ++k, weight += weights.stride) {
       const T* coming = a.x + indices[k + distance] * a.width + start[0];
       for (int j = 0; j < kColumns; j += kPerLine) __builtin_prefetch(coming + j);
+      if (last_column != 0) __builtin_prefetch(coming + last_column);
       const T* source = a.x + indices[k] * a.width;
       for (int v = 0; v < kVectors; ++v) {
         const T factor = weight[head[v]];

@@ -29,6 +29,9 @@ DISTGNN_PER_ISA void dot_pass(const SddmmArgs<T>& a, const Heads& heads, const S
   constexpr int kColumns = kVectors * kLanesOf;
   const int32_t* indices = a.schedule.indices;
   const int64_t wanted = prefetch_distance(a.width * static_cast<int64_t>(sizeof(T)));
+  const int64_t last_column =
+      column_beyond(a.x + pass.start[0], a.width,
+                    pass.start[kVectors - 1] + kLanesOf - pass.start[0]);
   for (int64_t i = stretch.begin; i < stretch.end; ++i) {
     const Segment s = stretch.clip(a.schedule.segment(i));
     const int64_t distance = a.schedule.distance(s.end, wanted);
@@ -40,6 +43,7 @@ DISTGNN_PER_ISA void dot_pass(const SddmmArgs<T>& a, const Heads& heads, const S
     for (int64_t k = s.begin; k < s.end; ++k, dots += heads.count * kPartials) {
       const T* coming = a.x + indices[k + distance] * a.width + pass.start[0];
       for (int j = 0; j < kColumns; j += kPerLine) __builtin_prefetch(coming + j);
+      if (last_column != 0) __builtin_prefetch(coming + last_column);
       add_dots<kVectors, kLanesOf>(pass, local, a.x + indices[k] * a.width, dots);
     }
   }
