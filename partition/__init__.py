@@ -6,8 +6,6 @@ Importing this package loads none of the partitioners: the runtime reads `store`
 from __future__ import annotations
 
 import difflib
-import inspect
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,12 +30,6 @@ METHODS: tuple[str, ...] = (
     "grid",
     "random",
 )
-# Modules whose name is not that of their method.
-_MODULES = {"2ps-l": "two_phase"}
-
-
-# Options of this module's `assign`, of methods that have them and of the step that follows others.
-_STEPS = ("refine", "progress")
 
 
 def assign(
@@ -71,6 +63,7 @@ def assign(
         InputError: If the method, an option or the number of parts cannot be used.
     """
     from distgnn.datasets.errors import InputError
+    from distgnn.partition import options as options_of_methods
 
     if method not in METHODS:
         near = difflib.get_close_matches(method, METHODS, n=1, cutoff=0.0)[0]
@@ -87,35 +80,16 @@ def assign(
         )
     if not 0 <= seed < 1 << 63:
         raise InputError(f"seed must be in 0..2**63 - 1, got {seed}; choose another seed")
-    module_name = _MODULES.get(method, method.replace("-", "_"))
-    module = import_module(f"distgnn.partition.{module_name}")
-    parameters = [
-        name
-        for name, parameter in inspect.signature(module.assign).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name != "seed"
-    ]
-    known = [name for name in parameters if name not in _STEPS]
-    if unknown := sorted(set(options) - set(known)):
-        raise InputError(
-            f"method {method!r} has no option {unknown[0]!r}; its options are: "
-            f"{', '.join(known) or 'none'}"
-        )
-    if imbalance is not None:
-        if not imbalance >= 1.0:
-            raise InputError(f"imbalance must be at least 1, got {imbalance}; 1 is perfect balance")
-        if "edge_balance" not in known and not refine:
-            raise InputError(
-                f"method {method!r} takes no imbalance; leave it out or refine the assignment"
-            )
+    options_of_methods.check(method, list(options))
+    options_of_methods.check_imbalance(method, imbalance, list(options), refine=bool(refine))
     steps: dict[str, Any] = {"refine": refine, "edge_balance": imbalance, "progress": progress}
-    given = {k: v for k, v in steps.items() if k in parameters and v is not None}
+    taken = options_of_methods.keywords(method)
+    given = {k: v for k, v in steps.items() if k in taken and v is not None}
+    module = options_of_methods.module_of(method)
     assignment: Assignment = module.assign(graph, num_parts, seed=seed, **given, **options)
-    if refine and "refine" not in parameters:
-        from distgnn.partition import refine as refinement
-        from distgnn.partition.stopwatch import Stopwatch
+    if refine and "refine" not in taken:
+        from distgnn.partition.refine import refine_after
 
-        watch = Stopwatch(progress)
-        cap = options.get("edge_balance", imbalance) or refinement.EDGE_BALANCE
-        assignment = refinement.refine(graph, assignment, edge_balance=cap)
-        watch.note("refined")
+        cap = options.get("edge_balance", imbalance)
+        assignment = refine_after(graph, assignment, edge_balance=cap, progress=progress)
     return assignment

@@ -63,7 +63,7 @@ def assign(
     num_parts: int,
     *,
     seed: int = 0,
-    objective: str | None = None,
+    objective: str = "",
     edge_balance: float = EDGE_BALANCE,
     vertex_balance: float = 1.25,
     refine: bool = True,
@@ -79,7 +79,7 @@ def assign(
         num_parts: At least 1.
         seed: Seed of METIS.
         objective: "cut" (edges cut), "volume" (rows that travel; several times slower, and after
-            refinement seldom better), or None: "cut", and the better of both while that is quick.
+            refinement seldom better), or empty: "cut", and the better of both while that is quick.
         edge_balance: Largest part's edges over the mean that is aimed at.
         vertex_balance: Largest part's roots over the mean that is aimed at.
         refine: Whether to refine.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
@@ -11,6 +12,7 @@ from distgnn.partition.drain import drain
 from distgnn.partition.empty_slots import empty_slots, scratch_of
 from distgnn.partition.move_vertices import move_vertices
 from distgnn.partition.placement import Limits, Placement, placement_of
+from distgnn.partition.stopwatch import Stopwatch
 
 EDGE_BALANCE = 1.05
 CLONE_BALANCE = 1.5
@@ -68,6 +70,34 @@ def refine(
     _run(placement, limits, int(placement.totals[0]) + more_rows)
     root_part = placement.slot_part[placement.first[: graph.num_vertices]]
     return Assignment(num_parts, placement.part[unit_of_edge], root_part)
+
+
+def refine_after(
+    graph: Graph,
+    assignment: Assignment,
+    *,
+    edge_balance: float | None,
+    progress: Callable[[str], None] | None,
+) -> Assignment:
+    """Refine as a step of its own, after a method or a user's own parts.
+
+    Args:
+        graph: The graph.
+        assignment: Where its edges and roots live.
+        edge_balance: Largest part's edges over the mean; None for EDGE_BALANCE.
+        progress: Called with one line of text at the end.
+
+    Returns:
+        The refined assignment.
+
+    Raises:
+        InputError: If the balance is below 1, or the assignment is of another graph.
+    """
+    watch = Stopwatch(progress)
+    cap = EDGE_BALANCE if edge_balance is None else edge_balance
+    refined = refine(graph, assignment, edge_balance=cap)
+    watch.note("refined")
+    return refined
 
 
 def most_edges(graph: Graph, num_parts: int, edge_balance: float) -> int:

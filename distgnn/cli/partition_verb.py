@@ -7,12 +7,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
+from distgnn.cli.flags import MAX_SEED, path, whole
 from distgnn.cli.inspect_verb import manifest_json, quality_lines
+from distgnn.cli.method import add_method_arguments, given_parts, run_method
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines
 from distgnn.cli.source import add_source_arguments, load_graph, source_values
 from distgnn.datasets.errors import InputError
-from distgnn.partition import METHODS
 from distgnn.partition.orders import DEFAULT_ORDER, ORDERS
 
 HELP = "cut a graph into parts, one per rank"
@@ -27,13 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=path, required=True, metavar="DIR", help="partition directory to write"
     )
-    parser.add_argument(
-        "--method",
-        default="metis",
-        metavar="NAME",
-        type=_method,
-        help=f"one of {', '.join(METHODS)} (default: %(default)s)",
-    )
+    add_method_arguments(parser)
     parser.add_argument(
         "--order",
         default=DEFAULT_ORDER,
@@ -41,18 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_order,
         help="of the vertices inside a part, which decides how often a row that one of them reads "
         f"is still in cache; one of {', '.join(ORDERS)} (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--refine",
-        type=switch,
-        metavar="on|off",
-        help="move edges afterwards where fewer rows travel (default: on for metis, else off)",
-    )
-    parser.add_argument(
-        "--imbalance",
-        type=_balance,
-        metavar="X",
-        help="largest part's edges over the mean, at least 1 (default: of the method; metis: 1.05)",
     )
     parser.add_argument(
         "--seed",
@@ -67,37 +49,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json_flag(parser)
 
 
-def _method(text: str) -> str:
-    if text not in METHODS:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(METHODS)}, got '{text}'")
-    return text
-
-
 def _order(text: str) -> str:
     if text not in ORDERS:
         raise argparse.ArgumentTypeError(f"must be one of {', '.join(ORDERS)}, got '{text}'")
     return text
 
 
-def _balance(text: str) -> float:
-    value = number(text)
-    if value < 1.0:
-        raise argparse.ArgumentTypeError(
-            f"must be at least 1, which is perfect balance, got '{text}'"
-        )
-    return value
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Load, assign, build, write, and report."""
     from distgnn.comm.launch import detect
-    from distgnn.partition import assign, orders, quality, store
+    from distgnn.partition import orders, quality, store
 
     if detect().size > 1:
         raise InputError(
             f"distgnn partition runs in one process, but {detect().size} were started; "
             "run it without mpirun"
         )
+    parts = given_parts(arguments)
     _check_target(arguments.out, is_overwriting=arguments.overwrite)
     start = time.perf_counter()
     graph = load_graph(source_values(arguments))
@@ -110,16 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
         f"{graph.name}: {graph.num_vertices} vertices, {graph.num_edges} edges, "
         f"{graph.num_features} features ({time.perf_counter() - start:.1f} s)"
     )
-    assignment = assign(
-        arguments.method,
-        graph,
-        arguments.parts,
-        seed=arguments.seed,
-        refine=arguments.refine,
-        imbalance=arguments.imbalance,
-        progress=note,
-    )
-    note(f"assigned by {arguments.method} ({time.perf_counter() - start:.1f} s)")
+    assignment, method, options = run_method(arguments, graph, parts)
+    note(f"assigned by {method} ({time.perf_counter() - start:.1f} s)")
     order = orders.arrange(arguments.order, graph, assignment, seed=arguments.seed, progress=note)
     note(f"vertices in {arguments.order} order ({time.perf_counter() - start:.1f} s)")
     measured = quality.measure(graph, assignment)
@@ -127,13 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out,
         graph,
         assignment,
-        method=arguments.method,
-        options={
-            "undirected": arguments.undirected,
-            "split": arguments.split,
-            "refine": arguments.refine,
-            "imbalance": arguments.imbalance,
-        },
+        method=method,
+        options={"undirected": arguments.undirected, "split": arguments.split, **options},
         seed=arguments.seed,
         quality=measured,
         order=order,

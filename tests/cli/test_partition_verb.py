@@ -141,3 +141,66 @@ def test_it_refuses_to_run_under_mpirun(distgnn, ring, monkeypatch):
     assert sentence == (
         "distgnn partition runs in one process, but 4 were started; run it without mpirun"
     )
+
+
+def test_options_reach_the_method_and_the_manifest(distgnn, ring):
+    command = ("partition", ring, "--parts", 3, "--out", "p", "--method", "hep", "--json")
+    found = distgnn(*command, "--option", "tau=2.5", "--option", "edge_balance=1.5").json
+    assert found["options"] == {
+        "undirected": False,
+        "split": None,
+        "refine": None,
+        "imbalance": None,
+        "tau": 2.5,
+        "edge_balance": 1.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--option", "tau=2"), "method 'metis' has no option 'tau'; its options are: objective"),
+        (("--assignment-of", "edges"), "--assignment-of needs --assignment FILE; leave it out"),
+        (("--assignment", "a", "--method", "ne"), "--method and --assignment exclude each other"),
+        (("--assignment", "a", "--option", "x=1"), "--option and --assignment exclude each other"),
+        (
+            ("--imbalance", 1.2, "--option", "edge_balance=1.2"),
+            "imbalance 1.2 and option 'edge_balance' are two names of one limit; leave one",
+        ),
+        (
+            ("--assignment", "a", "--imbalance", 1.2),
+            "--imbalance takes no effect on your own parts unless they are refined; leave it out",
+        ),
+        (("--assignment", "a"), "cannot read parts from 'a': No such file or directory; write"),
+    ],
+)
+def test_bad_options_and_assignments_are_refused(flags, sentence, distgnn, ring):
+    outcome = distgnn("partition", ring, "--parts", 3, "--out", "p", *flags)
+    assert outcome.sentence.startswith(sentence)
+
+
+def test_a_users_own_parts_are_taken(distgnn, ring, here):
+    np.save(here / "mine.npy", np.arange(12) // 6)
+    command = ("partition", ring, "--parts", 2, "--json", "--assignment", "mine.npy")
+    outcome = distgnn(*command, "--out", "p")
+    assert outcome.status == 2
+    assert "12 parts may be of the edges or of the vertices, for graph 'ring'" in outcome.err
+    for kind in ("edges", "vertices"):
+        found = distgnn(*command, "--out", kind, "--assignment-of", kind).json
+        assert found["method"] == "assignment"
+        assert found["options"]["assignment"].endswith("/mine.npy")
+        assert found["options"]["assignment_of"] == kind
+        assert found["halo_rows"] == 2
+
+
+def test_a_users_own_parts_may_be_refined(distgnn, here):
+    source = "synthetic:rmat,scale=8"
+    graph = load(source)
+    np.save(here / "mine.npy", np.random.default_rng(0).integers(0, 4, graph.num_edges))
+    command = ("partition", source, "--parts", 4, "--json", "--assignment", "mine.npy")
+    plain = distgnn(*command, "--out", "a").json
+    refined = distgnn(*command, "--out", "b", "--refine", "on", "--imbalance", 1.1).json
+    assert refined["halo_rows"] < plain["halo_rows"]
+    assert refined["edge_balance"] <= 1.1
+    assert (refined["options"]["refine"], refined["options"]["imbalance"]) == (True, 1.1)
+    assert refined["options"]["assignment_of"] == "edges"
