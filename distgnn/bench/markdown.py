@@ -8,11 +8,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.bench import partition
 from distgnn.bench.report import geometric_mean
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _NOT_PEERS = ("distgnn", "roof")
 
@@ -33,10 +34,10 @@ def read(path: str) -> dict[str, Any]:
         values = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as JSON ({error}); give files of --out") from error
-    if not isinstance(values, dict) or values.get("what") not in ("kernels", "epoch"):
+    if not isinstance(values, dict) or values.get("what") not in _SECTIONS:
         raise InputError(
-            f"{path} holds no results; give files that `distgnn bench kernels --out` or "
-            "`distgnn bench epoch --out` wrote"
+            f"{path} holds no results; give files that `distgnn bench "
+            f"{'|'.join(_SECTIONS)} --out` wrote"
         )
     return values
 
@@ -59,7 +60,7 @@ def page(documents: Sequence[dict[str, Any]]) -> str:
     ]
     for document in documents:
         lines += ["", *_origin(document), ""]
-        lines += _kernels(document) if document["what"] == "kernels" else _epochs(document)
+        lines += _SECTIONS[document["what"]](document)
     return "\n".join(lines) + "\n"
 
 
@@ -170,3 +171,19 @@ def _contestants(result: dict[str, Any]) -> list[list[str]]:
         ratio = seconds[index] / seconds[0]
         rows.append([name, f"{seconds[index]:.3f}", f"{ratio:.2f}", f"{difference:.1e}"])
     return rows
+
+
+def _partitions(document: dict[str, Any]) -> list[str]:
+    return [
+        "Edges, roots and clones: the largest part over the mean. B/edge: memory of the method",
+        "beyond the graph, per edge.",
+        "",
+        *_table(partition.HEADER, [partition.row(result) for result in document["results"]]),
+    ]
+
+
+_SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "kernels": _kernels,
+    "epoch": _epochs,
+    "partition": _partitions,
+}

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.cli import bench_partition
 from distgnn.cli.flags import number, switch, whole
 from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines, table
 from distgnn.datasets.errors import InputError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from distgnn.bench.epoch import EpochPlan, EpochResult
     from distgnn.bench.measure import Cell, Plan
 
-HELP = "time our kernels and epochs beside those of every peer that is installed"
+HELP = "time kernels and epochs beside every peer that is installed; compare partitioners"
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -28,10 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
         "what",
-        choices=("kernels", "epoch", "report"),
-        help="what to time; report writes a page from results",
+        choices=("kernels", "epoch", "partition", "report"),
+        help="what to measure; report writes a page from results",
     )
-    parser.add_argument("files", nargs="*", metavar="FILE", help="report: written by --out")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="partition: graphs (see distgnn partition); report: results written by --out",
+    )
     parser.add_argument(
         "--shapes", metavar="A,B,...", help="twins (default: reddit,products,arxiv)"
     )
@@ -64,6 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE", help="write the results to a file: JSON, or Markdown (report)"
     )
     add_json_flag(parser)
+    _add_epoch_arguments(parser)
+    bench_partition.add_arguments(parser)
+
+
+def _add_epoch_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("epoch")
     group.add_argument("--model", default="sage", help="sage, gcn or gat (default: %(default)s)")
     group.add_argument("--layers", type=whole(1), default=3, help="default: %(default)s")
@@ -87,6 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and report."""
     if arguments.what == "report":
         return _run_report(arguments)
+    if arguments.what == "partition":
+        return _run_partitions(arguments)
     if arguments.files:
         raise InputError(
             f"bench {arguments.what} reads no files, got '{arguments.files[0]}'; name the file to "
@@ -109,6 +122,26 @@ def _run_report(arguments: argparse.Namespace) -> int:
         print_json({"page": page})
     elif arguments.out is None:
         print_lines(page.splitlines())
+    return 0
+
+
+def _run_partitions(arguments: argparse.Namespace) -> int:
+    """Compare partitioning methods."""
+    from distgnn.partition import METHODS
+
+    methods = _names(arguments.methods, METHODS)
+    parts = _numbers("--parts", arguments.parts, [4, 16, 64])
+    found: list[dict[str, Any]] = []
+    try:
+        for result in bench_partition.results(arguments, methods, parts):
+            found.append(result)
+    finally:
+        # Large graphs take hours: what was measured before an interrupt is kept.
+        values = _write(arguments, {"results": found})
+    if arguments.json:
+        print_json(values)
+    else:
+        print_lines(bench_partition.lines(found))
     return 0
 
 

@@ -1,0 +1,75 @@
+"""`distgnn bench partition`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distgnn.bench import partition
+from distgnn.cli.output import note, table
+from distgnn.cli.source import load_graph
+from distgnn.datasets.errors import InputError
+from distgnn.partition import METHODS
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from distgnn.datasets.graph import Graph
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what only this benchmark takes."""
+    group = parser.add_argument_group("partition")
+    group.add_argument(
+        "--methods",
+        metavar="A,B,...",
+        help=f"as ne or, refined afterwards, ne{partition.REFINED}; default: {','.join(METHODS)}",
+    )
+    group.add_argument("--parts", metavar="P1,P2,...", help="default: 4,16,64")
+
+
+def results(
+    arguments: argparse.Namespace, methods: Sequence[str], parts: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Measure each method on each graph.
+
+    Args:
+        arguments: Of the verb.
+        methods: Names.
+        parts: Numbers of parts.
+
+    Yields:
+        One result per graph, number of parts and method.
+
+    Raises:
+        InputError: If a method is unknown, or a graph cannot be loaded.
+    """
+    for method in methods:
+        if method.removesuffix(partition.REFINED) not in METHODS:
+            raise InputError(
+                f"--methods must be of {', '.join(METHODS)}, each with or without "
+                f"{partition.REFINED}, got '{method}'"
+            )
+    plan = partition.PartitionPlan(methods=methods, parts=parts, seed=arguments.seed)
+    for graph in _graphs(arguments):
+        for result in partition.measure(graph, plan, progress=note):
+            note(" ".join(partition.row(result)))
+            yield result
+
+
+def lines(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Show results to people; the balances of edges, roots and clones are largest over mean."""
+    return table(partition.HEADER, [partition.row(result) for result in found])
+
+
+def _graphs(arguments: argparse.Namespace) -> Iterator[Graph]:
+    for source in arguments.files:
+        yield load_graph(
+            {"source": source, "vertices": None, "undirected": False, "split": None, "seed": 0}
+        )
+    default = () if arguments.files else ("reddit", "products")
+    names = arguments.shapes.split(",") if arguments.shapes else default
+    orders = arguments.orders.split(",") if arguments.orders else ("random",)
+    for name in names:
+        for order in orders:
+            yield partition.twin(name, scale=arguments.scale, order=order, seed=arguments.seed)
