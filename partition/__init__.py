@@ -18,6 +18,7 @@ __all__ = ["METHODS", "assign"]
 
 METHODS: tuple[str, ...] = (
     "metis",
+    "hierarchical",
     "edge-cut",
     "ne",
     "hep",
@@ -51,7 +52,7 @@ def assign(
         num_parts: At least 1, at most the number of vertices.
         seed: Fixes every choice: the same seed gives the same assignment.
         refine: Whether to move edges afterwards where fewer rows travel; None leaves it to the
-            method, of which only "metis" refines.
+            method, of which "metis" and "hierarchical" refine.
         imbalance: Largest part's edges over the mean, at least 1; None leaves it to the method.
         progress: Called with one line of text after each stage of a method that has stages.
         **options: Options of the method.

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pymetis
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -20,6 +15,7 @@ from distgnn.partition import refine as refinement
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.cover import place_edges
 from distgnn.partition.halo import distinct_slots
+from distgnn.partition.metis_library import check_objective, part_graph
 from distgnn.partition.rebalance import Adjacency, rebalance
 from distgnn.partition.refine import EDGE_BALANCE
 from distgnn.partition.stopwatch import Stopwatch
@@ -37,8 +33,6 @@ ROOT_EDGE_BALANCE = 1.3
 # Edges times parts up to which METIS minimises the volume too, in about a second.
 QUICK_WORK = 10**7
 
-_OBJECTIVES = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
-
 
 @dataclass(frozen=True)
 class Balance:
@@ -50,12 +44,18 @@ class Balance:
 
     edges: float
     vertices: float
+    refine: bool = False
+    """Whether refinement is to reach the balance of edges; roots may then be further from it."""
 
     def __post_init__(self) -> None:
         """Check what a user may have chosen."""
         for name, value in (("edge_balance", self.edges), ("vertex_balance", self.vertices)):
             if not value >= 1.0:
                 raise InputError(f"{name} must be at least 1, got {value}; 1 is perfect balance")
+
+    def of_roots(self) -> Balance:
+        """Return what roots should keep to before their edges are placed."""
+        return replace(self, edges=max(self.edges, ROOT_EDGE_BALANCE)) if self.refine else self
 
 
 def assign(
@@ -96,27 +96,78 @@ def assign(
         graphs", SIAM J. Scientific Computing 1998.
     """
     adjacency = undirected(graph)
-    aim = max(edge_balance, ROOT_EDGE_BALANCE) if refine and edge_balance >= 1.0 else edge_balance
-    balance = Balance(aim, vertex_balance)
-    is_quick = graph.num_edges * num_parts <= QUICK_WORK
-    objectives = [objective] if objective else ["cut", "volume"] if is_quick else ["cut"]
+    balance = Balance(edge_balance, vertex_balance, refine=refine)
     watch = Stopwatch(progress)
     found = []
-    for name in objectives:
+    for name in objectives_of(graph, num_parts, objective):
         roots = metis_roots(
-            graph, num_parts, adjacency=adjacency, seed=seed, objective=name, balance=balance
+            graph,
+            num_parts,
+            adjacency=adjacency,
+            seed=seed,
+            objective=name,
+            balance=balance.of_roots(),
         )
         watch.note(f"roots by METIS, {name}")
-        if refine:
-            edge_part = place_edges(graph, roots, num_parts, edge_balance=edge_balance)
-            watch.note("edges by cover")
-            covered = Assignment(num_parts, edge_part, roots)
-            found.append(_refined(graph, covered, edge_balance))
-            watch.note("refined")
-            continue
-        found.append(cover_edges(graph, roots, num_parts, adjacency=adjacency, balance=balance))
+        found.append(
+            settle(graph, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
+        )
+    return min(
+        found, key=lambda one: (excess_edges(graph, one, edge_balance), _halo_rows(graph, one))
+    )
+
+
+def objectives_of(graph: Graph, num_parts: int, objective: str) -> Sequence[str]:
+    """Say which objectives METIS should be called with.
+
+    Args:
+        graph: The graph.
+        num_parts: At least 1.
+        objective: "volume" or "cut", or empty for those that are worth their time.
+
+    Returns:
+        One or more of "cut" and "volume".
+
+    Raises:
+        InputError: If the objective is unknown.
+    """
+    if objective:
+        check_objective(objective)
+        return (objective,)
+    return ("cut", "volume") if graph.num_edges * num_parts <= QUICK_WORK else ("cut",)
+
+
+def settle(
+    graph: Graph,
+    roots: NDArray[np.int32],
+    num_parts: int,
+    *,
+    adjacency: Adjacency,
+    balance: Balance,
+    watch: Stopwatch,
+) -> Assignment:
+    """Place edges by minimum vertex cover, then refine, or move roots out of overfull parts.
+
+    Args:
+        graph: The graph.
+        roots: (num_vertices,) int32. Part of each vertex's root, to begin with.
+        num_parts: Number of parts.
+        adjacency: What `undirected` makes of the graph.
+        balance: What to aim at, and whether to refine.
+        watch: Told of each stage.
+
+    Returns:
+        The assignment.
+    """
+    if not balance.refine:
+        placed = cover_edges(graph, roots, num_parts, adjacency=adjacency, balance=balance)
         watch.note("edges by cover")
-    return min(found, key=lambda one: _cost(graph, one, edge_balance))
+        return placed
+    edge_part = place_edges(graph, roots, num_parts, edge_balance=balance.edges)
+    watch.note("edges by cover")
+    refined = _refined(graph, Assignment(num_parts, edge_part, roots), balance.edges)
+    watch.note("refined")
+    return refined
 
 
 def _refined(graph: Graph, covered: Assignment, edge_balance: float) -> Assignment:
@@ -126,17 +177,28 @@ def _refined(graph: Graph, covered: Assignment, edge_balance: float) -> Assignme
     # The cover sees no balance of edges: pay for it what is needed, but not more than the cut does.
     spare = max(_halo_rows(graph, at_destination) - _halo_rows(graph, covered), 0)
     refined = refinement.refine(graph, covered, edge_balance=edge_balance, more_rows=spare)
-    if _cost(graph, refined, edge_balance)[0] == 0:
+    if excess_edges(graph, refined, edge_balance) == 0:
         return refined
     cut = refinement.refine(graph, at_destination, edge_balance=edge_balance)
-    return min(refined, cut, key=lambda one: _cost(graph, one, edge_balance))
+    return min(
+        (refined, cut),
+        key=lambda one: (excess_edges(graph, one, edge_balance), _halo_rows(graph, one)),
+    )
 
 
-def _cost(graph: Graph, assignment: Assignment, edge_balance: float) -> tuple[int, int]:
-    """Edges above the limit in the fullest part, then rows that travel."""
+def excess_edges(graph: Graph, assignment: Assignment, edge_balance: float) -> int:
+    """Count the edges above the limit in the fullest part.
+
+    Args:
+        graph: The graph.
+        assignment: Where its edges live.
+        edge_balance: Largest part's edges over the mean.
+
+    Returns:
+        0 where the limit is kept.
+    """
     largest = int(np.bincount(assignment.edge_part, minlength=1).max())
-    limit = refinement.most_edges(graph, assignment.num_parts, edge_balance)
-    return max(largest - limit, 0), _halo_rows(graph, assignment)
+    return max(largest - refinement.most_edges(graph, assignment.num_parts, edge_balance), 0)
 
 
 def cover_edges(
@@ -206,84 +268,17 @@ def metis_roots(
     Raises:
         InputError: If the objective is unknown.
     """
-    if objective not in _OBJECTIVES:
-        raise InputError(
-            f"unknown METIS objective {objective!r}; choose one of {', '.join(_OBJECTIVES)}"
-        )
+    check_objective(objective)
     if num_parts == 1:
         return np.zeros(graph.num_vertices, np.int32)
     roots = part_graph(
         adjacency,
         num_parts,
-        vertex_weight=_vertex_weights(adjacency),
+        vertex_weight=rounded_sizes(adjacency),
         seed=seed,
         objective=objective,
     )
     return rebalanced(adjacency, roots, balance, np.zeros(num_parts))
-
-
-def part_graph(
-    adjacency: Adjacency,
-    num_parts: int,
-    *,
-    vertex_weight: NDArray[np.int64],
-    seed: int,
-    objective: str,
-) -> NDArray[np.int32]:
-    """Call METIS.
-
-    Args:
-        adjacency: Undirected; the volume takes no notice of weights.
-        num_parts: At least 2.
-        vertex_weight: (num_vertices,) int64, positive. What parts balance.
-        seed: Of METIS.
-        objective: "volume" or "cut".
-
-    Returns:
-        (num_vertices,) int32. Part of each vertex; parts may be empty.
-    """
-    options = pymetis.Options()
-    # The C library treats the seeds 0 and 1 alike and looks at 32 bits.
-    options.seed = seed % (2**31 - 1) + 1
-    # The objective is the one option of METIS that pymetis gives no name.
-    options._set(int(pymetis.OptionKey.OBJTYPE), int(_OBJECTIVES[objective]))
-    # METIS weighs the volume by vertices, not by edges: parallel edges move one row.
-    weights: dict[str, Any] = {} if objective == "volume" else {"eweights": adjacency.weight}
-    with _silent_stdout():
-        _, parts = pymetis.part_graph(
-            num_parts,
-            adjacency=pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
-            vweights=vertex_weight,
-            recursive=False,
-            options=options,
-            **weights,
-        )
-    return np.asarray(parts).astype(np.int32)
-
-
-@contextmanager
-def _silent_stdout() -> Iterator[None]:
-    """Discard what C code prints on standard output.
-
-    METIS complains there of stars and the like, which it cuts all the same, in the middle of what
-    a program may read.
-    """
-    library = ctypes.CDLL(None)
-    library.fflush(None)
-    try:
-        kept = os.dup(1)
-    except OSError:  # standard output is closed
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-    try:
-        yield
-    finally:
-        library.fflush(None)
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def undirected(graph: Graph) -> Adjacency:
@@ -327,7 +322,15 @@ def vertex_sizes(adjacency: Adjacency) -> NDArray[np.float64]:
     return np.asarray(EDGE_SHARE * degree / mean + 1.0 - EDGE_SHARE, np.float64)
 
 
-def _vertex_weights(adjacency: Adjacency) -> NDArray[np.int64]:
+def rounded_sizes(adjacency: Adjacency) -> NDArray[np.int64]:
+    """Round `vertex_sizes` for METIS, in thousandths and at least 1.
+
+    Args:
+        adjacency: What `undirected` makes of a graph.
+
+    Returns:
+        (num_vertices,) int64.
+    """
     return np.maximum((WEIGHT_SCALE * vertex_sizes(adjacency)).astype(np.int64), 1)
 
 

@@ -9,7 +9,7 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.hdrf import stream_rest
 from distgnn.partition.links import Links, incidence_of, links_of
-from distgnn.partition.metis import part_graph
+from distgnn.partition.metis_library import part_graph
 from distgnn.partition.rebalance import Adjacency
 from distgnn.partition.roots import choose_roots
 from distgnn.partition.stream import edge_cap, shuffled_links, spill

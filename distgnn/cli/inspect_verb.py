@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from distgnn.cli.flags import path
 from distgnn.cli.output import add_json_flag, human_bytes, pairs, print_json, print_lines, table
 from distgnn.datasets.errors import InputError
+from distgnn.partition.levels import halo_rows_per_level, parse_levels
 from distgnn.partition.store import read_manifest, read_part
 
 if TYPE_CHECKING:
@@ -103,6 +106,9 @@ def quality_lines(manifest: Manifest, reuse: Sequence[float] | None = None) -> l
             "train_balance": f"{quality['train_balance']:.3f}",
         }
     )
+    if per_level := _halo_rows_per_level(manifest):
+        shown = ", then ".join(map(str, per_level))
+        lines += pairs({"halo_rows_per_level": f"{shown} (first between the largest groups)"})
     header = ["part", "edges", "roots", "leaves"]
     rows: list[list[object]] = [
         [number, part.num_edges, part.num_roots, part.num_leaves]
@@ -127,7 +133,18 @@ def manifest_json(manifest: Manifest) -> dict[str, Any]:
     values = manifest.to_json()
     quality = values.pop("quality")
     del values["files"]
+    if per_level := _halo_rows_per_level(manifest):
+        quality["halo_rows_per_level"] = list(per_level)
     return {**quality, **values}
+
+
+def _halo_rows_per_level(manifest: Manifest) -> tuple[int, ...]:
+    """Rows between machines, between sockets, and so on, of a hierarchical partition."""
+    if manifest.method != "hierarchical":
+        return ()
+    levels = parse_levels(str(manifest.options.get("levels") or ""), manifest.num_parts)
+    rows = np.add(manifest.quality["read_rows"], manifest.quality["write_rows"])
+    return halo_rows_per_level(rows, levels)
 
 
 def _widths(text: str) -> list[int]:

@@ -52,7 +52,8 @@ def add_method_arguments(parser: argparse.ArgumentParser) -> None:
         "--refine",
         type=switch,
         metavar="on|off",
-        help="move edges afterwards where fewer rows travel (default: on for metis, else off)",
+        help="move edges afterwards where fewer rows travel (default: on for metis "
+        "and hierarchical)",
     )
     parser.add_argument(
         "--imbalance",

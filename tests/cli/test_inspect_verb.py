@@ -85,3 +85,11 @@ def test_verify_finds_an_altered_file(distgnn, ring_parts, here):
     assert distgnn("inspect", "p").status == 0
     sentence = distgnn("inspect", "p", "--verify").sentence
     assert "features.npy' was altered" in sentence
+
+
+def test_a_hierarchical_partition_shows_rows_per_level(distgnn, ring):
+    command = ("partition", ring, "--parts", 4, "--out", "h", "--method", "hierarchical")
+    assert "halo_rows_per_level" in distgnn(*command, "--option", "levels=2x2").out
+    found = distgnn("inspect", "h", "--json").json
+    assert sum(found["halo_rows_per_level"]) == found["halo_rows"] >= 4
+    assert len(found["halo_rows_per_level"]) == 2

@@ -15,7 +15,7 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import measure
 
 # Methods that choose roots and then place the edges; all others choose roots for their edges.
-ROOTS_FIRST = ("metis", "edge-cut", "fennel")
+ROOTS_FIRST = ("metis", "hierarchical", "edge-cut", "fennel")
 
 
 @st.composite
@@ -65,7 +65,7 @@ def test_every_edge_has_a_part_and_every_root_lives_with_its_edges(
     if method not in ROOTS_FIRST:
         placed = zip(assignment.root_part, homes, strict=True)
         assert all(root in parts for root, parts in placed if parts)
-    elif method != "metis":
+    elif method not in ("metis", "hierarchical"):
         # An edge lives with one of its ends, which is then no leaf there, until it is refined.
         ends = assignment.root_part[graph.src], assignment.root_part[graph.dst]
         assert ((assignment.edge_part == ends[0]) | (assignment.edge_part == ends[1])).all()
@@ -193,6 +193,9 @@ def test_parallel_edges_and_file_order_do_not_change_the_roots() -> None:
         ("fennel", 2, {"passes": 0}, "passes must be at least 1, got 0; 1 is a single stream"),
         ("fennel", 2, {"edge_balance": 0.9}, "edge_balance must be at least 1, got 0.9"),
         ("2ps-l", 2, {"passes": 0}, "passes must be at least 1, got 0; 1 is a single stream"),
+        ("hierarchical", 2, {"levels": "2x2"}, "levels 2x2 make 4 parts, but num_parts is 2; the"),
+        ("hierarchical", 2, {"levels": "2x"}, "levels must be whole numbers such as 2x4, got '2x'"),
+        ("hierarchical", 2, {"objective": "x"}, "unknown METIS objective 'x'; choose one of volu"),
         ("ne", 2, {"clone_balance": 0.5}, "clone_balance must be at least 1, got 0.5"),
         ("hep", 2, {"tau": -1.0}, "tau must be at least 0, got -1.0; 10 suits most graphs"),
     ],
