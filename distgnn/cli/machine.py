@@ -114,6 +114,13 @@ def _mpirun_version() -> str | None:
     return lines[0].strip() if lines else None
 
 
+def available_memory() -> int:
+    """Return the bytes of memory that a program could still take, by the system's estimate."""
+    limit = _cgroup_limit()
+    free = _meminfo("MemAvailable")
+    return free if limit is None else min(free, limit)
+
+
 def _meminfo(field: str) -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith(f"{field}:"):

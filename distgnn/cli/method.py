@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import number, path, switch
+from distgnn.cli.machine import available_memory
 from distgnn.cli.output import note
 from distgnn.datasets.errors import InputError
 from distgnn.partition import METHODS
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from distgnn.partition.assignment import Assignment
 
 DEFAULT_METHOD = "metis"
+AUTO = "auto"
 
 
 def add_method_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +29,8 @@ def add_method_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         metavar="NAME",
         type=_method,
-        help=f"one of {', '.join(METHODS)} (default: {DEFAULT_METHOD})",
+        help=f"one of {', '.join(METHODS)}, or {AUTO}: the best one that fits into memory "
+        f"(default: {DEFAULT_METHOD})",
     )
     parser.add_argument(
         "--option",
@@ -64,8 +67,9 @@ def add_method_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _method(text: str) -> str:
-    if text not in METHODS:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(METHODS)}, got '{text}'")
+    if text not in (*METHODS, AUTO):
+        allowed = ", ".join((*METHODS, AUTO))
+        raise argparse.ArgumentTypeError(f"must be one of {allowed}, got '{text}'")
     return text
 
 
@@ -98,6 +102,9 @@ def given_parts(arguments: argparse.Namespace) -> NDArray[Any] | None:
                 "--assignment-of needs --assignment FILE; leave it out or name the file"
             )
         method = arguments.method or DEFAULT_METHOD
+        if method == AUTO:
+            _check_auto(arguments)
+            return None
         values = options.parse(method, arguments.option)
         options.check_imbalance(
             method, arguments.imbalance, list(values), refine=bool(arguments.refine)
@@ -117,6 +124,13 @@ def given_parts(arguments: argparse.Namespace) -> NDArray[Any] | None:
     return given.read_parts(arguments.assignment)
 
 
+def _check_auto(arguments: argparse.Namespace) -> None:
+    if arguments.option:
+        raise InputError(
+            f"--method {AUTO} takes no --option, because methods differ in theirs; name a method"
+        )
+
+
 def run_method(
     arguments: argparse.Namespace, graph: Graph, parts: NDArray[Any] | None
 ) -> tuple[Assignment, str, dict[str, Any]]:
@@ -133,18 +147,22 @@ def run_method(
     Raises:
         InputError: If the method cannot be used so, or the parts are of another graph.
     """
-    from distgnn.partition import assign, options
+    from distgnn.partition import assign, auto, options
 
     recorded = {"refine": arguments.refine, "imbalance": arguments.imbalance}
     if parts is not None:
         assignment, values = _completed(arguments, graph, parts)
         return assignment, "assignment", recorded | values
-    method = arguments.method or DEFAULT_METHOD
+    method, reason = arguments.method or DEFAULT_METHOD, {}
+    if method == AUTO:
+        choice = auto.choose(graph.num_vertices, graph.num_edges, available_memory())
+        method, reason = choice.method, {"chosen": choice.reason}
+        note(f"method {method}: {choice.reason}")
     values = options.parse(method, arguments.option)
     assignment = assign(
         method, graph, arguments.parts, seed=arguments.seed, progress=note, **recorded, **values
     )
-    return assignment, method, recorded | values
+    return assignment, method, recorded | values | reason
 
 
 def _completed(

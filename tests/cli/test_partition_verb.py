@@ -160,6 +160,8 @@ def test_options_reach_the_method_and_the_manifest(distgnn, ring):
     ("flags", "sentence"),
     [
         (("--option", "tau=2"), "method 'metis' has no option 'tau'; its options are: objective"),
+        (("--method", "auto", "--option", "tau=2"), "--method auto takes no --option, because"),
+        (("--method", "best"), "--method must be one of metis, "),
         (("--assignment-of", "edges"), "--assignment-of needs --assignment FILE; leave it out"),
         (("--assignment", "a", "--method", "ne"), "--method and --assignment exclude each other"),
         (("--assignment", "a", "--option", "x=1"), "--option and --assignment exclude each other"),
@@ -204,3 +206,18 @@ def test_a_users_own_parts_may_be_refined(distgnn, here):
     assert refined["edge_balance"] <= 1.1
     assert (refined["options"]["refine"], refined["options"]["imbalance"]) == (True, 1.1)
     assert refined["options"]["assignment_of"] == "edges"
+
+
+def test_auto_says_what_it_chose_and_why(distgnn, ring):
+    outcome = distgnn("partition", ring, "--parts", 2, "--out", "p", "--method", "auto")
+    assert "method metis: metis takes about 0.00 GiB of " in outcome.err
+    manifest = read_manifest("p")
+    assert manifest.method == "metis"
+    assert manifest.options["chosen"].endswith("GiB that are free")
+
+
+def test_what_auto_chose_gets_the_balance_and_is_refined(distgnn, here):
+    command = ("partition", "synthetic:rmat,scale=8", "--parts", 4, "--json", "--method", "auto")
+    found = distgnn(*command, "--out", "p", "--imbalance", 1.2, "--refine", "on").json
+    assert 1.05 < found["edge_balance"] <= 1.2
+    assert (found["options"]["refine"], found["options"]["imbalance"]) == (True, 1.2)
