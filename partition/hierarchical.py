@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
+from distgnn.partition import metis
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.levels import halo_rows_per_level, parse_levels
 from distgnn.partition.metis import (
@@ -42,8 +43,9 @@ def assign(
     """Assign roots by METIS level by level, and edges by minimum vertex cover, then refine.
 
     The slow links between machines come first: METIS cuts the graph into one group per machine as
-    if there were no other parts, then each group alone. More rows travel than with all parts cut
-    at once, but fewer of them between machines.
+    if there were no other parts, then each group alone. METIS numbers neighbouring parts in a row,
+    so the same is counted for all parts cut at once, and what moves fewer rows between machines
+    is kept.
 
     Args:
         graph: The graph.
@@ -82,6 +84,17 @@ def assign(
         found.append(
             settle(graph, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
         )
+    flat = metis.assign(
+        graph,
+        num_parts,
+        seed=seed,
+        objective=objective,
+        edge_balance=edge_balance,
+        vertex_balance=vertex_balance,
+        refine=refine,
+        progress=progress,
+    )
+    found.append(flat)
     return min(found, key=lambda each: _cost(graph, each, edge_balance, counts))
 
 

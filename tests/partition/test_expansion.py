@@ -73,6 +73,16 @@ def test_the_boundary_vertex_with_the_fewest_links_outside_is_next() -> None:
     assert found.tolist() == [0, 0, 1, 1, 0]
 
 
+def test_links_to_vertices_that_join_are_no_longer_outside() -> None:
+    # From 0 both 1 and 2 are reached, then 3 and 4 through 1. 2 had three links outside; without
+    # the one to 3 it has two, fewer than 3.
+    pairs = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 3), (2, 5), (2, 6), (3, 7), (3, 8), (3, 9)]
+    src, dst = np.array(pairs).T
+    graph = Graph(name="g", num_vertices=10, src=src, dst=dst)
+    found = grow(links_of(graph), np.ones(10, bool), np.arange(10), Limits(1, 7, 7))
+    assert found.tolist() == [0] * 7 + [UNPLACED] * 3
+
+
 def test_a_part_with_its_share_begins_nothing_new() -> None:
     pairs = np.array([(0, 1), (0, 2), (3, 4), (3, 5)])
     graph = Graph(name="g", num_vertices=6, src=pairs[:, 0], dst=pairs[:, 1])

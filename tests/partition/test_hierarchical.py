@@ -57,3 +57,13 @@ def test_one_level_is_metis() -> None:
     graph = chains_of_cliques()
     metis, one = assign("metis", graph, 4), assign("hierarchical", graph, 4, levels="4")
     assert np.array_equal(metis.edge_part, one.edge_part)
+
+
+def test_no_more_rows_travel_between_machines_than_with_flat_metis() -> None:
+    src, dst = np.random.default_rng(3).integers(0, 90, (2, 400))
+    graph = Graph(name="g", num_vertices=90, src=src, dst=dst)
+    between = []
+    for method in ("metis", "hierarchical"):
+        quality = measure(graph, assign(method, graph, 6))
+        between.append(halo_rows_per_level(quality.read_rows + quality.write_rows, (2, 3))[0])
+    assert between[1] <= between[0]
