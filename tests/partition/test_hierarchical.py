@@ -5,7 +5,9 @@ import pytest
 
 from distgnn.datasets import Graph
 from distgnn.partition import assign
+from distgnn.partition.hierarchical import _split
 from distgnn.partition.levels import halo_rows_per_level, parse_levels
+from distgnn.partition.metis import Balance, undirected
 from distgnn.partition.quality import measure
 
 
@@ -30,6 +32,14 @@ def test_nothing_travels_between_machines_that_need_not_talk() -> None:
     assert between == 0
     assert inside == quality.halo_rows > 0
     assert quality.edge_balance <= 1.1
+
+
+def test_each_group_is_split_alone() -> None:
+    adjacency = undirected(chains_of_cliques())
+    parts = _split(adjacency, (2, 3), 0, "volume", Balance(1.1, 1.25))
+    assert sorted(set(parts)) == list(range(6))
+    group = parts // 3
+    assert (np.repeat(group, np.diff(adjacency.indptr)) == group[adjacency.indices]).all()
 
 
 @pytest.mark.parametrize(
