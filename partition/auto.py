@@ -35,9 +35,9 @@ class Choice:
 
 
 # From the one that is worth most to the one that needs the least memory. Measured by bench
-# partition, 16 parts, a mesh of 2 M edges and twins of ogbn-products and Reddit: 59, 96 and 128
-# bytes per edge, vertices included, for metis, 57, 56 and 56 for ne, 37, 29 and 29 for hdrf; here
-# rounded up.
+# partition, 16 parts, a mesh of 2 M edges and twins of ogbn-products and Reddit: 107, 88 and 116
+# bytes per edge, vertices included, for metis with its refinement, 57, 56 and 56 for ne, 37, 29 and
+# 29 for hdrf; here rounded up. Refining what ne found takes up to 84.
 NEEDS = (Need("metis", 130, 200), Need("ne", 65, 150), Need("hdrf", 45, 100))
 
 
