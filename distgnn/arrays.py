@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
 FLOATS = (torch.float32, torch.float64)
@@ -73,3 +75,27 @@ def float_type(name: str, tensor: Tensor, allowed: tuple[torch.dtype, ...] = FLO
         names = " or ".join(str(dtype) for dtype in allowed)
         raise TypeError(f"{name} must be {names}, got {tensor.dtype}")
     return tensor.dtype
+
+
+def own(values: NDArray[Any], dtype: type[np.generic]) -> Tensor:
+    """Take an array in memory as a tensor as it is; copy one that is mapped from a file.
+
+    Args:
+        values: Any array; the tensor may share its memory.
+        dtype: It is to have.
+
+    Returns:
+        A contiguous tensor.
+    """
+    values = np.ascontiguousarray(values, dtype).reshape(values.shape)
+    return torch.from_numpy(values.copy() if _is_foreign(values) else values)
+
+
+def _is_foreign(values: NDArray[Any]) -> bool:
+    """Whether an array lies in a file, or may not be written."""
+    base: Any = values
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return True
+        base = base.base
+    return not values.flags.writeable

@@ -381,7 +381,7 @@ def _without_edges(part: Part) -> Part:
         indices=no_ids,
         t_indptr=no_offsets,
         t_indices=no_ids,
-        t_edge=np.zeros(0, np.int64),
+        t_edge=None,
         features=None,
         labels=None,
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.csr import order_by, pointers
 from distgnn.partition.halo import Slots, distinct_slots, group_by_part
 
 MAX_CLONES = np.iinfo(np.int32).max
@@ -47,8 +48,9 @@ class Part:
     t_indices: NDArray[np.int32]
     """(num_edges,) int32. Destination clone of each out-edge, by ascending global id inside a
     row."""
-    t_edge: NDArray[np.int64]
-    """(num_edges,) int64. Position in `indices` of each edge of the transpose."""
+    t_edge: NDArray[np.int64] | None
+    """(num_edges,) int64. Position in `indices` of each edge of the transpose; None where nobody
+    has asked `edges_of_transpose` yet."""
     edge_weight: NDArray[np.float32] | None
     """(num_edges,) float32, in the order of `indices`."""
     leaf_counts: NDArray[np.int64]
@@ -94,6 +96,13 @@ class Part:
         """Edges that live on this part."""
         return int(self.indices.size)
 
+    def edges_of_transpose(self) -> NDArray[np.int64]:
+        """Return `t_edge`, made anew where the part has none."""
+        if self.t_edge is not None:
+            return self.t_edge
+        row = np.repeat(np.arange(self.num_clones, dtype=np.int32), np.diff(self.indptr))
+        return _sorting(self.indices, row, self.global_id)
+
 
 def build_parts(
     graph: Graph, assignment: Assignment, *, order: NDArray[np.int64] | None = None
@@ -126,25 +135,21 @@ def build_parts(
     return map(builder.build, range(assignment.num_parts))
 
 
-def whole_part(graph: Graph) -> Part:
-    """Build the only part of a graph that is not cut.
+def check_clones(part: int, num_clones: int) -> None:
+    """Check that row numbers of a part fit.
 
     Args:
-        graph: The graph.
+        part: Its number.
+        num_clones: Its rows.
 
-    Returns:
-        The part; it has no leaves.
+    Raises:
+        InputError: If there are too many.
     """
-    edge_part = np.zeros(graph.num_edges, np.int32)
-    root_part = np.zeros(graph.num_vertices, np.int32)
-    return next(iter(build_parts(graph, Assignment(1, edge_part, root_part))))
-
-
-@dataclass(frozen=True)
-class _Csr:
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    edge: NDArray[np.int64]
+    if num_clones > MAX_CLONES:
+        raise InputError(
+            f"part {part} has {num_clones} clones, but row numbers are 32-bit and allow "
+            f"{MAX_CLONES}; use more parts"
+        )
 
 
 class _Builder:
@@ -201,11 +206,7 @@ class _Builder:
         roots = np.arange(self.root_start[part], self.root_start[part + 1])
         present = np.unique(np.concatenate([src, dst]))
         leaves = present[self.root_part[present] != part]
-        if roots.size + leaves.size > MAX_CLONES:
-            raise InputError(
-                f"part {part} has {roots.size + leaves.size} clones, but row numbers are 32-bit "
-                f"and allow {MAX_CLONES}; use more parts"
-            )
+        check_clones(part, roots.size + leaves.size)
         return np.concatenate([roots, leaves])
 
     def build(self, part: int) -> Part:
@@ -218,9 +219,11 @@ class _Builder:
         clones = self.vertex_at[places]
         num_roots = int(self.root_start[part + 1] - self.root_start[part])
         roots, leaf_part = clones[:num_roots], self.root_part[places[num_roots:]]
-        csr = _csr(self.local_id[dst], self.local_id[src], clones)
-        rows = np.repeat(np.arange(clones.size, dtype=np.int32), np.diff(csr.indptr))
-        transpose = _csr(csr.indices, rows, clones)
+        row, column = self.local_id[dst], self.local_id[src]
+        edge = _sorting(row, column, clones)
+        row, column = row[edge], column[edge]
+        indptr, t_indptr = pointers(row, clones.size), pointers(column, clones.size)
+        t_edge = _sorting(column, row, clones)
         send_counts, send_rows = self._rows_for(self.readers, part)
         reduce_counts, reduce_rows = self._rows_for(self.writers, part)
         weight = graph.edge_weight
@@ -230,15 +233,15 @@ class _Builder:
             num_roots=num_roots,
             num_leaves=int(leaf_part.size),
             global_id=clones,
-            indptr=csr.indptr,
-            indices=csr.indices,
-            t_indptr=transpose.indptr,
-            t_indices=transpose.indices,
-            t_edge=transpose.edge,
-            edge_weight=None if weight is None else weight[edges[csr.edge]],
+            indptr=indptr,
+            indices=column,
+            t_indptr=t_indptr,
+            t_indices=row[t_edge],
+            t_edge=t_edge,
+            edge_weight=None if weight is None else weight[edges[edge]],
             leaf_counts=np.bincount(leaf_part, minlength=self.num_parts).astype(np.int64),
-            is_reading=np.diff(transpose.indptr)[num_roots:] > 0,
-            is_writing=np.diff(csr.indptr)[num_roots:] > 0,
+            is_reading=np.diff(t_indptr)[num_roots:] > 0,
+            is_writing=np.diff(indptr)[num_roots:] > 0,
             send_counts=send_counts,
             send_rows=send_rows,
             reduce_counts=reduce_counts,
@@ -268,16 +271,13 @@ def _vertex_data(graph: Graph, roots: NDArray[np.int64]) -> dict[str, Any]:
     }
 
 
-def _csr(row: NDArray[np.int32], column: NDArray[np.int32], global_id: NDArray[np.int64]) -> _Csr:
-    """Sort edges by (row, global id of the column, position).
-
-    `edge` is the position each one came from.
-    """
+def _sorting(
+    row: NDArray[np.int32], column: NDArray[np.int32], global_id: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return positions that sort edges by (row, global id of the column, position)."""
     num_rows = global_id.size
-    # Clones by global id: their ranks are small enough to make one key of row and rank.
-    rank = np.empty(num_rows, np.int64)
-    rank[np.argsort(global_id)] = np.arange(num_rows)
-    edge = np.argsort(row.astype(np.int64) * num_rows + rank[column], kind="stable")
-    indptr = np.zeros(num_rows + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=num_rows), out=indptr[1:])
-    return _Csr(indptr, np.ascontiguousarray(column[edge], np.int32), edge)
+    rank = np.empty(num_rows, np.int32)
+    rank[np.argsort(global_id)] = np.arange(num_rows, dtype=np.int32)
+    by_column = order_by(rank[column], num_rows)
+    edge: NDArray[np.int64] = by_column[order_by(row[by_column], num_rows)].astype(np.int64)
+    return edge

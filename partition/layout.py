@@ -135,7 +135,7 @@ def check_ranges(part: Part, *, every_edge: bool) -> None:
     if every_edge:
         _check_below("indices", part.indices, part.num_clones)
         _check_below("t_indices", part.t_indices, part.num_clones)
-        _check_below("t_edge", part.t_edge, part.num_edges)
+        _check_below("t_edge", part.edges_of_transpose(), part.num_edges)
 
 
 def sparse_features(arrays: dict[str, NDArray[Any]], num_features: int) -> sp.csr_matrix:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.build import Part, build_parts, whole_part
+from distgnn.partition.build import Part, build_parts
 from distgnn.partition.files import REMEDY, open_array, sync_directory, write_array
 from distgnn.partition.layout import (
     MASKS,
@@ -42,6 +42,7 @@ from distgnn.partition.manifest import (
     PartCounts,
 )
 from distgnn.partition.quality import Quality
+from distgnn.partition.whole import whole_part
 
 __all__ = [
     "FORMAT_VERSION",

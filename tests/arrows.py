@@ -62,7 +62,7 @@ SHARED_DATASETS = {
     ("distgnn.datasets", "Graph"),
 }
 # The partition modules that the runtime reads, and what they may therefore not load.
-LIGHT_PARTITION = {"build", "store", "quality"}
+LIGHT_PARTITION = {"build", "csr", "quality", "store", "whole"}
 HEAVY = {"numba", "pymetis"}
 MAX_LINES = 400
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from distgnn.arrays import own
 from distgnn.exchange.planner import Planner
 from distgnn.exchange.route import Route, plan_route
 
@@ -202,7 +203,7 @@ def plan_half(
     """
     expected = np.bincount(owner, minlength=group.size)
     route = plan_route(group, [int(c) for c in counts], [int(c) for c in expected])
-    return Half(route, _tensor(rows, np.int32), int(expected.sum()))
+    return Half(route, own(rows, np.int32), int(expected.sum()))
 
 
 class _Divided(NamedTuple):
@@ -244,6 +245,8 @@ def _divide(
 ) -> _Divided:
     """Cut the clone-by-clone matrix into four; leaves are renumbered in their roles."""
     sources, targets = _Ends(part, reading), _Ends(part, writing)
+    is_weighted = part.edge_weight is not None
+    t_edge = part.edges_of_transpose() if has_positions or is_weighted else None
 
     def block(target_is_leaf: bool, source_is_leaf: bool) -> tuple[Csr, Csr]:
         rows, columns = targets.rows(target_is_leaf), sources.columns(source_is_leaf)
@@ -251,18 +254,20 @@ def _divide(
         t_rows, t_columns = sources.rows(source_is_leaf), targets.columns(target_is_leaf)
         t_indptr, t_indices, t_kept = _select(part.t_indptr, part.t_indices, t_rows, t_columns)
         weight = t_weight = position = None
-        if has_positions or part.edge_weight is not None:
-            start, t_start = int(part.indptr[rows.start]), int(part.t_indptr[t_rows.start])
-            t_edges = part.t_edge[t_start : t_start + len(t_kept)][t_kept]
-            # Positions are counted in the block, among its kept edges.
-            t_position = (np.cumsum(kept) - 1)[t_edges - start] if len(t_edges) else t_edges
-            position = _tensor(t_position, np.int64) if has_positions else None
+        if t_edge is not None:
+            start, stop = int(part.indptr[rows.start]), int(part.indptr[rows.stop])
+            t_start, t_stop = int(part.t_indptr[t_rows.start]), int(part.t_indptr[t_rows.stop])
+            t_position = t_edge[t_start:t_stop][t_kept] - start
+            if isinstance(kept, np.ndarray) and len(t_position):
+                # Positions are counted in the block, among its kept edges.
+                t_position = (np.cumsum(kept) - 1)[t_position]
+            position = own(t_position, np.int64) if has_positions else None
             if part.edge_weight is not None:
-                block_weight = part.edge_weight[start : start + len(kept)][kept]
-                weight = _tensor(block_weight, np.float32)
-                t_weight = _tensor(block_weight[t_position], np.float32)
-        ends = _tensor(indptr, np.int64), _tensor(indices, np.int32)
-        t_ends = _tensor(t_indptr, np.int64), _tensor(t_indices, np.int32)
+                block_weight = part.edge_weight[start:stop][kept]
+                weight = own(block_weight, np.float32)
+                t_weight = own(block_weight[t_position], np.float32)
+        ends = own(indptr, np.int64), own(indices, np.int32)
+        t_ends = own(t_indptr, np.int64), own(t_indices, np.int32)
         forward = Csr(*ends, len(t_indptr) - 1, None, weight, columns.global_id, planner)
         t_block = Csr(*t_ends, len(indptr) - 1, position, t_weight, t_columns.global_id, planner)
         return forward, t_block
@@ -279,7 +284,8 @@ class _Rows(NamedTuple):
 class _Columns(NamedTuple):
     start: int
     stop: int
-    renumbered: NDArray[np.int64] | None
+    renumbered: NDArray[np.int32] | None
+    is_all: bool  # nothing else is there, so nothing is dropped
     global_id: Tensor | None
 
 
@@ -289,7 +295,7 @@ class _Ends:
     def __init__(self, part: Part, takes_part: NDArray[np.bool_]) -> None:
         self._num_roots = part.num_roots
         self._takes_part = takes_part
-        self._renumbered = np.cumsum(takes_part) - 1
+        self._renumbered = (np.cumsum(takes_part) - 1).astype(np.int32)
         self._root_id = _unless_ascending(part.global_id[: part.num_roots])
         self._leaf_id = _unless_ascending(part.global_id[part.num_roots :][takes_part])
 
@@ -300,32 +306,36 @@ class _Ends:
 
     def columns(self, is_leaf: bool) -> _Columns:
         if not is_leaf:
-            return _Columns(0, self._num_roots, None, self._root_id)
+            is_all = len(self._takes_part) == 0
+            return _Columns(0, self._num_roots, None, is_all, self._root_id)
         stop = self._num_roots + len(self._takes_part)
-        return _Columns(self._num_roots, stop, self._renumbered, self._leaf_id)
+        return _Columns(self._num_roots, stop, self._renumbered, False, self._leaf_id)
 
 
 def _unless_ascending(ids: NDArray[np.int64]) -> Tensor | None:
-    return None if np.all(ids[1:] > ids[:-1]) else _tensor(ids, np.int64)
+    return None if np.all(ids[1:] > ids[:-1]) else own(ids, np.int64)
 
 
 def _select(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: _Rows, columns: _Columns
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_] | slice]:
     """Return the block's indptr and indices, and which of the rows' edges it keeps."""
     first, last = int(indptr[rows.start]), int(indptr[rows.stop])
-    own = np.asarray(indices[first:last])
-    kept = (own >= columns.start) & (own < columns.stop)
-    running = np.concatenate([[0], np.cumsum(kept)])
-    block_indptr = running[indptr[rows.start : rows.stop + 1] - first]
+    found = np.asarray(indices[first:last])
+    block_indptr = indptr[rows.start : rows.stop + 1] - first
+    if columns.is_all:
+        return block_indptr, found, slice(None)
+    if columns.start == columns.stop:
+        kept = np.zeros(found.size, dtype=bool)
+        block_indptr = np.zeros_like(block_indptr)
+    else:
+        kept = (found >= columns.start) & (found < columns.stop)
+        running = np.zeros(found.size + 1, np.int64)
+        np.cumsum(kept, out=running[1:])
+        block_indptr = running[block_indptr]
     if rows.kept is not None:
         block_indptr = np.concatenate([block_indptr[:1], block_indptr[1:][rows.kept]])
-    picked = own[kept].astype(np.int64) - columns.start
+    picked = found[kept] - np.int32(columns.start)
     if columns.renumbered is not None:
         picked = columns.renumbered[picked]
     return block_indptr, picked, kept
-
-
-def _tensor(array: NDArray[np.generic], dtype: type[np.generic]) -> Tensor:
-    """Copy an array, which may be memory-mapped, into a tensor of its own."""
-    return torch.from_numpy(np.array(array, dtype=dtype, order="C"))

@@ -42,21 +42,23 @@ def keep_edges_into(part: Part, exchange: Synchronous, targets: NDArray[np.bool_
 
     leaf_targets = np.zeros(part.num_leaves, dtype=bool)
     leaf_targets[writing] = _swap(exchange, reduce.route, targets[part.reduce_rows])
-    is_kept = np.repeat(np.concatenate([targets, leaf_targets]), np.diff(part.indptr))
-    position = np.cumsum(is_kept) - 1
-    t_kept = is_kept[part.t_edge]
+    is_target = np.concatenate([targets, leaf_targets])
+    counts = np.where(is_target, np.diff(part.indptr), 0)
+    is_kept = np.repeat(is_target, np.diff(part.indptr))
+    indices = part.indices[is_kept]
+    t_counts = np.bincount(indices, minlength=part.num_clones)
 
-    now_reading = _row_counts(part.t_indptr, t_kept)[part.num_roots :] > 0
+    now_reading = t_counts[part.num_roots :] > 0
     now_writing = leaf_targets
     still_sent = _swap(exchange, send.route.reversed(), now_reading[reading])
     still_reduced = targets[part.reduce_rows]
     return replace(
         part,
-        indptr=_pointers(_row_counts(part.indptr, is_kept)),
-        indices=part.indices[is_kept],
-        t_indptr=_pointers(_row_counts(part.t_indptr, t_kept)),
-        t_indices=part.t_indices[t_kept],
-        t_edge=position[part.t_edge[t_kept]],
+        indptr=_pointers(counts),
+        indices=indices,
+        t_indptr=_pointers(t_counts),
+        t_indices=part.t_indices[is_target[part.t_indices]],
+        t_edge=None,
         edge_weight=None if part.edge_weight is None else part.edge_weight[is_kept],
         is_reading=now_reading,
         is_writing=now_writing,
@@ -117,12 +119,6 @@ def _swap(exchange: Synchronous, route: Route, flags: NDArray[np.bool_]) -> NDAr
     return arrived[:, 0].numpy().astype(bool)
 
 
-def _row_counts(indptr: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Kept edges per row."""
-    running = np.concatenate([[0], np.cumsum(kept)])
-    return np.diff(running[indptr])
-
-
 def _pointers(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(counts)])
 
@@ -150,7 +146,7 @@ class _Numbering:
         return replace(block, indptr=kept)
 
     def columns(self, block: Csr) -> Csr:
-        indices = self.number[block.indices.long()]
+        indices = self.number.index_select(0, block.indices)
         ids = None if block.column_id is None else block.column_id[self.kept]
         return replace(block, indices=indices, num_columns=int(self.kept.sum()), column_id=ids)
 

@@ -1,0 +1,74 @@
+"""The only part of a graph that is not cut, made in little more memory than it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distgnn.partition.build import Part, check_clones
+from distgnn.partition.csr import Csr, order_by, pointers, transposed
+
+if TYPE_CHECKING:
+    from distgnn.datasets.graph import Graph
+
+
+def whole_part(graph: Graph) -> Part:
+    """Build the only part of a graph that is not cut.
+
+    Args:
+        graph: The graph.
+
+    Returns:
+        The part; it has no leaves and no `t_edge`. Features, labels and masks are the graph's own
+        arrays.
+
+    Raises:
+        InputError: If the graph has too many vertices.
+    """
+    num_vertices = graph.num_vertices
+    check_clones(0, num_vertices)
+    # Edges by column come by ascending row: twice transposed, they are sorted by both.
+    transpose = transposed(_by_destination(graph), num_vertices)
+    csr = transposed(transpose, num_vertices)
+    loops = np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices)
+    none, nobody, no_rows = np.zeros(1, np.int64), np.zeros(0, bool), np.zeros(0, np.int32)
+    return Part(
+        part=0,
+        num_parts=1,
+        num_roots=num_vertices,
+        num_leaves=0,
+        global_id=np.arange(num_vertices),
+        indptr=csr.indptr,
+        indices=csr.indices,
+        t_indptr=transpose.indptr,
+        t_indices=transpose.indices,
+        t_edge=None,
+        edge_weight=csr.values,
+        leaf_counts=none,
+        is_reading=nobody,
+        is_writing=nobody,
+        send_counts=none,
+        send_rows=no_rows,
+        reduce_counts=none,
+        reduce_rows=no_rows,
+        in_degree=np.diff(csr.indptr),
+        out_degree=np.diff(transpose.indptr),
+        self_loops=loops.astype(np.int32),
+        features=graph.features,
+        labels=graph.labels,
+        train_mask=graph.train_mask,
+        val_mask=graph.val_mask,
+        test_mask=graph.test_mask,
+        vertex_id=graph.vertex_id,
+    )
+
+
+def _by_destination(graph: Graph) -> Csr:
+    """Group edges by destination; equal ones keep their order."""
+    src, dst, weight = graph.src, graph.dst, graph.edge_weight
+    indptr = pointers(dst, graph.num_vertices)
+    if np.all(dst[1:] >= dst[:-1]):
+        return Csr(indptr, src.astype(np.int32), weight)
+    order = order_by(dst, graph.num_vertices)
+    return Csr(indptr, src[order].astype(np.int32), None if weight is None else weight[order])
