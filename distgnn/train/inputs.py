@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 
+from distgnn.arrays import own
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.setup import leaf_inputs, place_leaves
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "val", "test")
 
 _BLOCK_ROWS = 1 << 14
+_LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,14 @@ def load_inputs(part: Part, group: Group, *, split_index: int, feature_norm: Fea
 
 
 def load_features(part: Part) -> Rows:
-    """Copy a part's features into memory.
+    """Take a part's features, or copy them into memory where that is better.
 
     Args:
         part: This rank's part.
 
     Returns:
-        (num_roots, num_features) float32, dense or sparse as they are stored.
+        (num_roots, num_features) float32, dense or sparse as they are stored; not to be changed, as
+        they may be the part's own.
 
     Raises:
         InputError: If the graph has none.
@@ -101,6 +104,8 @@ def load_features(part: Part) -> Rows:
         )
     if issparse(part.features):
         return SparseRows.from_scipy(part.features)
+    if part.features.shape[1] * part.features.itemsize % _LINE_BYTES:
+        return own(part.features, np.float32)
     # Memory of torch, not of numpy: rows of whole cache lines then start where a line does.
     rows = torch.empty(part.features.shape, dtype=torch.float32)
     rows.numpy()[...] = part.features

@@ -161,7 +161,7 @@ def test_standard_norm_refuses_to_make_sparse_features_dense():
         load_inputs(whole_part("sparse-features"), SINGLE, split_index=0, feature_norm="standard")
 
 
-@pytest.mark.parametrize("feature_norm", ["none", "row", "standard"])
+@pytest.mark.parametrize("feature_norm", ["row", "standard"])
 def test_the_part_itself_is_left_as_it_is(feature_norm):
     part = whole_part()
     before = part.features.copy()
@@ -205,3 +205,25 @@ def test_rows_of_whole_cache_lines_start_where_a_line_does():
     np.testing.assert_array_equal(rows.numpy(), features)
     rows += 1
     assert features.max() < 1, "the part's own array stays as it is"
+
+
+def test_features_that_need_no_change_are_not_copied():
+    part = whole_part()
+    assert load_features(part).data_ptr() == part.features.ctypes.data
+
+
+def test_features_in_a_file_are_copied(tmp_path):
+    part = whole_part()
+    np.save(tmp_path / "features.npy", part.features)
+    mapped = np.load(tmp_path / "features.npy", mmap_mode="c").view(np.ndarray)
+    rows = load_features(replace(part, features=mapped))
+    assert rows.data_ptr() != mapped.ctypes.data
+    np.testing.assert_array_equal(rows.numpy(), part.features)
+
+
+def test_features_that_may_not_be_written_are_copied():
+    features = np.ones((4, 3), np.float32)
+    features.flags.writeable = False
+    assert (
+        load_features(replace(whole_part(), features=features)).data_ptr() != features.ctypes.data
+    )
