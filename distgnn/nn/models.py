@@ -147,7 +147,7 @@ class GNN(nn.Module):
         layers = zip(self.hidden, self.norms, self.residuals, strict=True)
         for number, (conv, norm, residual) in enumerate(layers):
             level = graph.level(number)
-            if self.is_chain and isinstance(conv, SAGEConv):
+            if self._is_one_operation(conv, rows):
                 rows = conv(level, rows, self._activation())
                 continue
             parts = _Parts(level, conv, norm, residual if self.config.residual else None)
@@ -173,10 +173,18 @@ class GNN(nn.Module):
         self.recomputes = recomputes
         for module in self.modules():
             if isinstance(module, SAGEConv):
-                module.recomputes = recomputes
+                # In a layer of separate operations the whole layer is computed again.
+                module.recomputes = recomputes and (self.is_chain or module is self.last)
+
+    def _is_one_operation(self, conv: nn.Module, rows: Rows) -> bool:
+        """Whether a layer takes its activation along, and sees itself to what is kept of it."""
+        if not self.is_chain or not isinstance(conv, SAGEConv):
+            return False
+        return not self.recomputes or conv.is_one_operation(rows)
 
     def _activation(self) -> Activation:
-        return Activation(self.config.dropout if self.training else 0.0)
+        probability = self.config.dropout if self.training else 0.0
+        return Activation(probability, has_one_reader=self.is_chain)
 
 
 class _Parts(NamedTuple):

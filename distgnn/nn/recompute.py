@@ -40,9 +40,11 @@ def again_in_backward(
 
     def run(again: Rows) -> Tensor:
         drawn, graph.draws.num_drawn = graph.draws.num_drawn, begin
-        result = layer(again, argument)
-        graph.draws.num_drawn = max(drawn, graph.draws.num_drawn)
-        return result
+        try:
+            return layer(again, argument)
+        finally:
+            # In backward the layer is left by an exception, once it has saved what is asked for.
+            graph.draws.num_drawn = max(drawn, graph.draws.num_drawn)
 
     result: Tensor = checkpoint(run, rows, use_reentrant=False, preserve_rng_state=False)
     return result

@@ -10,6 +10,8 @@ from distgnn.nn.linear import Linear, dense, is_multiplied_here, map_own, maps_f
 from distgnn.nn.update import Activation, Layer, sage
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
     from torch import Tensor
 
     from distgnn.graph import LocalGraph
@@ -59,21 +61,27 @@ class SAGEConv(nn.Module):
         Args:
             graph: A whole graph or a part.
             rows: (num_sources, in_width).
-            activation: Follows the convolution. The result may then be read by one operation only;
-                see `distgnn.nn.update.sage`.
+            activation: Follows the convolution.
 
         Returns:
             (num_rows, out_width).
         """
-        if self.root is not None and self.aggregator == "mean":
-            weight, bias = self.neighbour.weight, self.neighbour.bias
-            if bias is not None and is_multiplied_here(rows, weight):
-                factor = graph.once(_inverse_in_degree, weight.dtype).view(-1)
-                order = maps_first(graph, rows, self.neighbour)
-                layer = Layer(graph, _mean, factor, order, activation, self.recomputes)
-                return sage(rows, self.root.weight, weight, bias, layer=layer)
+        weight, bias = self.neighbour.weight, self.neighbour.bias
+        if self.root is not None and bias is not None and self.is_one_operation(rows):
+            factor = graph.once(_inverse_in_degree, weight.dtype).view(-1)
+            order = maps_first(graph, rows, self.neighbour)
+            layer = Layer(graph, _mean, factor, order, activation, self.recomputes)
+            return sage(rows, self.root.weight, weight, bias, layer=layer)
         result = self._convolve(graph, rows)
         return result if activation is None else activation.apply(graph, result)
+
+    def is_one_operation(self, rows: Rows) -> TypeGuard[Tensor]:
+        """Whether these rows get the layer with all that follows as one operation.
+
+        Args:
+            rows: (num_sources, in_width).
+        """
+        return self.aggregator == "mean" and is_multiplied_here(rows, self.neighbour.weight)
 
     def _convolve(self, graph: LocalGraph, rows: Rows) -> Tensor:
         if self.root is None:

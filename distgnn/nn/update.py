@@ -20,9 +20,12 @@ class Activation(NamedTuple):
 
     Attributes:
         probability: Of dropout; 0 for relu alone.
+        has_one_reader: Whether one layer alone reads the result, and nothing adds to that layer's
+            gradient of it: then the gradient may be overwritten.
     """
 
     probability: float
+    has_one_reader: bool = False
 
     def apply(self, graph: LocalGraph, rows: Tensor) -> Tensor:
         """Apply it as an operation of its own."""
@@ -78,9 +81,8 @@ class Layer(NamedTuple):
 class _Sage(torch.autograd.Function):
     """Keeps its input, the neighbours' means and its output, and nothing between them.
 
-    With an activation the next layer alone reads the output, and backward runs once: the gradient
-    is then masked in place, if it lies in a buffer of the graph, and what was kept is let go as
-    soon as it was used.
+    With an activation backward runs once, and what was kept is let go as soon as it was used. If
+    the result has one reader, the gradient is masked in place where it lies in a graph's buffer.
     """
 
     @staticmethod
@@ -90,6 +92,7 @@ class _Sage(torch.autograd.Function):
         graph = layer.graph
         ctx.layer, ctx.picked = layer, None
         is_static = graph.is_static(rows)
+        rows = rows.contiguous()
         own = Factor(rows, root.t(), graph.own_index)
         means = None
         if layer.maps_first and not is_static:
@@ -126,6 +129,9 @@ class _Sage(torch.autograd.Function):
         bias_grad = torch.empty(root.shape[0], dtype=root.dtype)
         own_index = layer.graph.own_index
         factors = [GradientFactor(rows, root_grad, own_index)]
+        if not ctx.held:
+            message = "the backward pass of a GraphSAGE layer with an activation runs once only"
+            raise RuntimeError(message)
         means, kept = ctx.held
         if ctx.recomputes and not ctx.is_mapped:
             means = layer.graph.sum_forward(rows, row_factor=layer.row_factor)
@@ -133,7 +139,8 @@ class _Sage(torch.autograd.Function):
             factors.append(GradientFactor(means, neighbour_grad, ctx.picked))
         if kept is not None:
             ctx.held = []
-            if not layer.graph.exchange.buffers.owns(grad):
+            is_own = layer.activation is not None and layer.activation.has_one_reader
+            if not (is_own and layer.graph.exchange.buffers.owns(grad)):
                 grad = grad.clone()
         scale = layer.gradient_scale
         multiply_transposed(factors, grad, activation=kept, scale=scale, bias_gradient=bias_grad)
@@ -168,8 +175,7 @@ def sage(rows: Tensor, root: Tensor, neighbour: Tensor, bias: Tensor, *, layer: 
         layer: The rest.
 
     Returns:
-        (num_rows, out_width). With an activation, its gradient is overwritten in backward if it
-        lies in a buffer of the graph, so no second operation may read this result.
+        (num_rows, out_width).
     """
     result: Tensor = _Sage.apply(rows, root, neighbour, bias, layer)  # type: ignore[no-untyped-call]
     return result

@@ -93,6 +93,11 @@ class TrainConfig:
         self._check_algorithm()
 
     def _check_algorithm(self) -> None:
+        if _ALGORITHM.fullmatch(self.algorithm) is None:
+            raise InputError(
+                f"--algorithm must be 0c, cd-0 or cd-R with R the delay in epochs, "
+                f"got '{self.algorithm}'"
+            )
         if self.recompute and self.model.norm == "batch":
             raise InputError(
                 "--recompute would count the statistics of --norm batch twice; "
@@ -102,11 +107,6 @@ class TrainConfig:
             raise InputError(
                 f"--recompute would read other delayed rows than --algorithm {self.algorithm} "
                 "did before; use cd-0 or 0c"
-            )
-        if _ALGORITHM.fullmatch(self.algorithm) is None:
-            raise InputError(
-                f"--algorithm must be 0c, cd-0 or cd-R with R the delay in epochs, "
-                f"got '{self.algorithm}'"
             )
         if self.reweight_loss and not self.is_isolated:
             raise InputError(

@@ -38,13 +38,14 @@ def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
     if graphs.training.is_static(graphs.features) and not isinstance(graphs.features, SparseRows):
         static_bytes = graphs.exact.num_rows * graphs.features.shape[1] * _ITEM_BYTES
     training = _kept_values(model, graphs.training, graphs.features) * _ITEM_BYTES
-    evaluating = 3 * graphs.exact.num_rows * model.config.hidden * _ITEM_BYTES
+    evaluating = 3 * graphs.exact.num_rows * model.config.hidden_width * _ITEM_BYTES
     return max(resident_bytes() + static_bytes + max(training, evaluating), peak_rss_bytes())
 
 
 def _kept_values(model: GNN, graph: LocalGraph, features: Rows) -> int:
     """Hidden values that are kept for backward, and those that it works on in the widest layer."""
-    width = model.config.hidden
+    config = model.config
+    width = config.hidden_width
     kept = widest = 0
     for number in range(len(model.hidden)):
         num_rows = graph.level(number).num_rows
@@ -55,7 +56,9 @@ def _kept_values(model: GNN, graph: LocalGraph, features: Rows) -> int:
             kept += num_rows * width
     if not isinstance(features, SparseRows) and not graph.is_static(features):
         kept += graph.num_rows * features.shape[1]
-    is_one_operation = model.is_chain and model.config.model == "sage"
+    if config.jumping != "none":
+        kept += sum(graph.level(number).num_rows * width for number in range(len(model.hidden)))
+    is_one_operation = model.is_chain and (config.model, config.aggregator) == ("sage", "mean")
     gradients = _SEPARATE_GRADIENTS if not is_one_operation else 1 + model.recomputes
     return kept + gradients * widest
 

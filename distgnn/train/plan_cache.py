@@ -126,8 +126,9 @@ def read_plan(path: Path, key: str, block: Csr) -> Plan:
         raise InputError(f"plan file '{path}' is of another format; {_REMEDY}")
     if not torch.equal(checksum, _checksum(key, tensors)):
         raise InputError(f"plan file '{path}' was altered, or is of another graph; {_REMEDY}")
+    has_shapes = tensors["numbers"].shape == (3,) and tensors["reuse"].shape == (2,)
     numbers, reuse = tensors["numbers"].tolist(), tensors["reuse"].tolist()
-    if len(numbers) != 3 or len(reuse) != 2 or numbers[0] != _FORMAT:
+    if not has_shapes or numbers[0] != _FORMAT:
         raise InputError(f"plan file '{path}' is of another format; {_REMEDY}")
     row, begin, task = (tensors[name] for name in ("row", "begin", "task"))
     layout = PlanLayout(row, begin, task, numbers[1], bool(numbers[2]), *reuse)

@@ -59,6 +59,9 @@ def aggregated_widths(config: TrainConfig, num_features: int, num_classes: int) 
         Different widths, ascending.
     """
     model = config.model
+    if model.model == "gat":
+        # Attention maps first.
+        return tuple(sorted({model.hidden_width, model.heads * num_classes}))
     last = [num_classes] if model.jumping == "none" else [model.hidden]
     ends = [num_features, *[model.hidden] * (model.layers - 1), *last]
     widths = [min(pair) for pair in pairwise(ends)]

@@ -73,6 +73,45 @@ def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(probability):
     assert (grad == 1).all()
 
 
+def test_a_gradient_that_two_layers_share_is_masked_by_each_for_itself():
+    part = cut(make_graph("random"), 1)[0]
+    graph = LocalGraph.exact(part, SingleGroup())
+    rows, wide = load_features(part), 3000
+    first, second, last = SAGEConv(6, wide), SAGEConv(6, wide), SAGEConv(wide, 3)
+
+    def gradients(activation):
+        for conv in (first, second, last):
+            conv.zero_grad()
+        outputs = [conv(graph, rows, activation) for conv in (first, second)]
+        last(graph, outputs[0] + outputs[1]).square().sum().backward()
+        return [parameter.grad.clone() for parameter in first.parameters()]
+
+    together = gradients(Activation(0.0))
+    for conv in (first, second, last):
+        conv.zero_grad()
+    outputs = [torch.relu(conv(graph, rows)) for conv in (first, second)]
+    last(graph, outputs[0] + outputs[1]).square().sum().backward()
+    for one, parameter in zip(together, first.parameters(), strict=True):
+        torch.testing.assert_close(one, parameter.grad, rtol=1e-4, atol=1e-3)
+
+
+def test_a_layer_with_an_activation_refuses_a_second_backward_pass():
+    part = cut(make_graph("random"), 1)[0]
+    graph = LocalGraph.exact(part, SingleGroup())
+    total = SAGEConv(6, 4)(graph, load_features(part), Activation(0.0)).sum()
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="GraphSAGE layer with an activation runs once only"):
+        total.backward()
+
+
+def test_columns_that_do_not_lie_side_by_side_are_taken():
+    part = cut(make_graph("random"), 1)[0]
+    graph = LocalGraph.exact(part, SingleGroup())
+    conv, rows = SAGEConv(6, 4), load_features(part)
+    apart = rows.t().contiguous().t()
+    assert torch.equal(conv(graph, apart), conv(graph, rows))
+
+
 def test_a_linear_map_has_the_gradients_of_torchs():
     generator = torch.Generator().manual_seed(0)
     rows, weight, bias = (

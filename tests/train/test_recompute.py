@@ -90,3 +90,58 @@ def test_what_recomputing_would_change_is_refused():
         make_config(recompute=True, norm="batch")
     with pytest.raises(InputError, match="--recompute would read other delayed rows than --algor"):
         make_config(recompute=True, algorithm="cd-2")
+
+
+@pytest.mark.parametrize(
+    ("options", "computes_again"),
+    [
+        ({"aggregator": "max"}, True),
+        ({"aggregator": "gcn"}, True),
+        ({"residual": True}, True),
+        ({"aggregator": "mean"}, True),
+    ],
+)
+def test_hidden_layers_aggregate_once_more_and_no_more_than_that(options, computes_again):
+    graph = make_graph("random")
+    (part,) = cut(graph, 1)
+    counts = []
+    for recompute in (False, True):
+        config = make_config(
+            layers=3, dropout=0.4, recompute=recompute, receptive_field=False, **options
+        )
+
+        def on_rank(group, config=config):
+            trainer = Trainer(config, task_of(graph), part, group)
+            exchange = trainer.graph.exchange
+            taken, new_channel = [], exchange.new_channel
+            exchange.new_channel = lambda: taken.append(1) or new_channel()
+            trainer.train_epoch()
+            return len(taken)
+
+        counts += run_ranks(1, on_rank)
+    plain, again = counts
+    assert (again > plain) == computes_again
+    # Forward aggregates thrice and backward twice or thrice: twice more at most for two layers.
+    assert again <= plain * 1.75
+
+
+def test_a_second_forward_pass_after_backward_draws_other_masks():
+    graph = make_graph("random")
+    (part,) = cut(graph, 1)
+
+    def on_rank(group):
+        drawn = []
+        for recompute in (False, True):
+            config = make_config(layers=3, dropout=0.4, residual=True, recompute=recompute)
+            trainer = Trainer(config, task_of(graph), part, group)
+            trainer.model(trainer.graph, trainer.features).sum().backward()
+            drawn.append(trainer.graph.draws.num_drawn)
+        return drawn
+
+    (drawn,) = run_ranks(1, on_rank)
+    assert drawn[0] == drawn[1]
+
+
+def test_an_algorithm_that_does_not_exist_is_named_before_what_it_excludes():
+    with pytest.raises(InputError, match=r"--algorithm must be 0c, cd-0 or cd-R .*, got 'cd-x'"):
+        make_config(recompute=True, algorithm="cd-x")

@@ -73,6 +73,7 @@ def test_without_a_trial_the_size_of_a_block_decides(case, monkeypatch):
         ({"layers": 3, "jumping": "cat"}, (16,)),
         ({"layers": 2, "input_dropout": 0.5}, (3, 7)),
         ({"layers": 2, "static_input": False}, (3, 7)),
+        ({"layers": 3, "model": "gat", "heads": 2}, (6, 32)),
     ],
 )
 def test_a_layer_sums_the_narrower_of_its_ends(options, expected):
