@@ -151,12 +151,23 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 arrays[key] = archive[key]
                 if not isinstance(arrays[key], np.ndarray):
                     raise ValueError("it is not in the .npy format")
+                if not _is_text_sound(arrays[key]):
+                    raise ValueError("its text has characters that do not exist")
     except _DAMAGES as error:
         raise InputError(
             f"{key} cannot be read ({error}); the file is damaged or holds Python objects, so "
             "write it again with plain numpy arrays"
         ) from error
     return arrays
+
+
+def _is_text_sound(array: NDArray[Any]) -> bool:
+    """Whether all characters of an array of text can be written; numpy checks none of them."""
+    if array.dtype.kind != "U" or array.size == 0 or array.dtype.itemsize == 0:
+        return True
+    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    code = native.reshape(-1).view(np.uint32)
+    return bool(((code < 0xD800) | ((code > 0xDFFF) & (code <= 0x10FFFF))).all())
 
 
 def _to_graph(arrays: Mapping[str, NDArray[Any]], path: Path) -> Graph:

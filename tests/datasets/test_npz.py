@@ -126,6 +126,17 @@ def test_bad_file_is_named_with_the_array(
     assert str(raised.value).startswith(str(path))
 
 
+@pytest.mark.parametrize("code", [0xD800, 0x110000, 0xFFFFFFFF])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_text_with_characters_that_do_not_exist_is_an_input_error(
+    tmp_path: Path, code: int, order: str
+) -> None:
+    names = np.array([0x61, code], dtype=np.uint32).astype(f"{order}u4").view(f"{order}U1")
+    path = save(tmp_path, edge_index=EDGES, labels=np.array([0, 1, 0]), class_names=names)
+    with pytest.raises(InputError, match=r"class_names cannot be read .its text has characters"):
+        read_npz(path)
+
+
 def test_missing_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         read_npz(tmp_path / "none.npz")
