@@ -112,7 +112,7 @@ def most_edges(graph: Graph, num_parts: int, edge_balance: float) -> int:
         Whole edges, at least the mean rounded up.
     """
     mean = graph.num_edges / num_parts
-    return max(math.ceil(mean), math.floor(edge_balance * mean))
+    return max(math.ceil(mean), math.floor(min(edge_balance * mean, graph.num_edges)))
 
 
 def _run(placement: Placement, limits: Limits, most_rows: int) -> None:

@@ -13,7 +13,7 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.empty_slots import crowding
 from distgnn.partition.placement import move, move_root, placement_of
 from distgnn.partition.quality import measure
-from distgnn.partition.refine import refine
+from distgnn.partition.refine import most_edges, refine
 
 
 @st.composite
@@ -251,3 +251,9 @@ def test_metis_does_not_depend_on_the_order_of_edges(shape: str) -> None:
     one, same = assign("metis", graph, 6), assign("metis", other, 6)
     assert np.array_equal(one.edge_part[order], same.edge_part)
     assert np.array_equal(one.root_part, same.root_part)
+
+
+def test_a_balance_beyond_all_edges_limits_nothing() -> None:
+    graph = communities(0)
+    for balance in (1e30, 1e308, math.inf):
+        assert most_edges(graph, 4, balance) == graph.num_edges
