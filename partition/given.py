@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tokenize
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,18 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 
 KINDS = ("edges", "vertices")
+# What NumPy raises for files that are damaged, or whose header claims an absurd array.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    EOFError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+)
 
 
 def read_parts(path: str) -> NDArray[Any]:
@@ -28,7 +42,7 @@ def read_parts(path: str) -> NDArray[Any]:
     """
     try:
         parts = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except _UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"cannot read parts from '{path}': {reason}; write them with numpy.save"

@@ -68,3 +68,26 @@ def test_archives_text_and_missing_files_are_refused(tmp_path: Path) -> None:
         read_parts(str(tmp_path / "b"))
     with pytest.raises(InputError, match=r"cannot read parts from '.*c': No such file"):
         read_parts(str(tmp_path / "c"))
+
+
+DAMAGED_HEADERS = (
+    "((((",
+    "  x\n y",
+    "{[]: 1}",
+    "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000,)}\n",
+    "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000000000000000000000,)}\n",
+)
+
+
+@pytest.mark.parametrize("header", DAMAGED_HEADERS)
+def test_damaged_headers_are_refused(tmp_path: Path, header: str) -> None:
+    magic = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    (tmp_path / "a.npy").write_bytes(magic + header.encode() + bytes(64))
+    with pytest.raises(InputError, match=r"cannot read parts from '.*a.npy': .*; write them with"):
+        read_parts(str(tmp_path / "a.npy"))
+
+
+def test_damaged_archives_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(b"PK, but no archive")
+    with pytest.raises(InputError, match=r"cannot read parts from '.*a.npy': File is not a zip"):
+        read_parts(str(tmp_path / "a.npy"))
