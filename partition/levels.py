@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 
+MAX_LENGTH = 64
+
 
 def parse_levels(text: str, num_parts: int) -> tuple[int, ...]:
     """Read the levels of a partition.
@@ -29,9 +31,13 @@ def parse_levels(text: str, num_parts: int) -> tuple[int, ...]:
     if not text:
         smallest = next((k for k in range(2, math.isqrt(num_parts) + 1) if num_parts % k == 0), 1)
         return (smallest, num_parts // smallest)
-    words = text.split("x")
+    # Of a longer text neither the numbers nor their product need be readable or printable.
+    words = text.split("x") if len(text) <= MAX_LENGTH else [""]
     if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
-        raise InputError(f"levels must be whole numbers such as 2x4, got {text!r}")
+        raise InputError(
+            f"levels must be whole numbers such as 2x4, in at most {MAX_LENGTH} characters, got "
+            f"{text!r}"
+        )
     levels = tuple(int(word) for word in words)
     if math.prod(levels) != num_parts:
         raise InputError(

@@ -11,6 +11,9 @@ from typing import Any
 
 from distgnn.datasets.errors import InputError
 
+# As for flags: a count, and what fits into float32 with room for arithmetic.
+MAX_WHOLE = 2**31 - 1
+MAX_NUMBER = 1e30
 # Modules whose name is not that of their method.
 _MODULES = {"2ps-l": "two_phase"}
 # Keywords that are no options: arguments of `distgnn.partition.assign`, which hands them on.
@@ -138,13 +141,15 @@ def _convert(method: str, name: str, text: str) -> Any:
     default = defaults(method)[name]
     if isinstance(default, str):
         return text
-    kind, wanted = (int, "a whole number") if isinstance(default, int) else (float, "a number")
+    is_whole = isinstance(default, int)
+    wanted, most = ("a whole number", MAX_WHOLE) if is_whole else ("a number", MAX_NUMBER)
     try:
-        value = kind(text)
+        value = int(text) if is_whole else float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not -most <= value <= most:
         raise InputError(
-            f"option {name!r} of method {method!r} must be {wanted} such as {default}, got {text!r}"
+            f"option {name!r} of method {method!r} must be {wanted} such as {default} and at "
+            f"most {most:.10g}, got {text!r}"
         )
     return value

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distgnn.datasets import Graph
+from distgnn.datasets import Graph, InputError
 from distgnn.partition import assign
 from distgnn.partition.hierarchical import _split
 from distgnn.partition.levels import halo_rows_per_level, parse_levels
@@ -77,3 +77,9 @@ def test_no_more_rows_travel_between_machines_than_with_flat_metis() -> None:
         quality = measure(graph, assign(method, graph, 6))
         between.append(halo_rows_per_level(quality.read_rows + quality.write_rows, (2, 3))[0])
     assert between[1] <= between[0]
+
+
+@pytest.mark.parametrize("text", ["2x" + 5000 * "3", "x".join(999 * ["99"]), 65 * "1"])
+def test_levels_of_endless_numbers_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="such as 2x4, in at most 64 characters, got '"):
+        parse_levels(text, 4)

@@ -27,9 +27,21 @@ def test_every_option_has_a_default_that_can_be_written(method: str) -> None:
         ("random", ["=1"], "must be NAME=VALUE, got '=1'; those of method 'random' are: none"),
         ("hep", ["tu=1"], "method 'hep' has no option 'tu'; its options are: edge_balance, clone"),
         ("hep", ["tau=1", "tau=2"], "option 'tau' is given twice; give it once"),
-        ("hep", ["tau=x"], "option 'tau' of method 'hep' must be a number such as 10.0, got 'x'"),
-        ("hep", ["tau=inf"], "must be a number such as 10.0, got 'inf'"),
-        ("fennel", ["passes=1.5"], "must be a whole number such as 10, got '1.5'"),
+        (
+            "hep",
+            ["tau=x"],
+            "option 'tau' of method 'hep' must be a number such as 10.0 and at most 1e",
+        ),
+        ("hep", ["tau=inf"], "must be a number such as 10.0 and at most .*, got 'inf'"),
+        (
+            "fennel",
+            ["passes=1.5"],
+            "must be a whole number such as 10 and at most 2.*, got '1.5'",
+        ),
+        ("hep", ["tau=-1e31"], "must be a number such as 10.0 and at most .*, got '-1e31'"),
+        ("fennel", ["passes=2147483648"], "at most 2147483647, got '2147483648'"),
+        ("fennel", ["passes=1" + 400 * "0"], "at most 2147483647, got '10000"),
+        ("fennel", ["passes=1" + 5000 * "0"], "at most 2147483647, got '10000"),
     ],
 )
 def test_other_texts_are_refused(method: str, texts: list[str], message: str) -> None:
