@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tokenize
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,9 @@ def read_parts(path: str) -> NDArray[Any]:
         InputError: If the file cannot be read or holds something else.
     """
     try:
-        parts = np.load(path, allow_pickle=False)
+        # NumPy leaves a damaged archive open.
+        with Path(path).open("rb") as file:
+            parts = np.load(file, allow_pickle=False)
     except _UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(

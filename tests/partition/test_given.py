@@ -88,6 +88,6 @@ def test_damaged_headers_are_refused(tmp_path: Path, header: str) -> None:
 
 
 def test_damaged_archives_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.npy").write_bytes(b"PK, but no archive")
+    (tmp_path / "a.npy").write_bytes(b"PK\x03\x04, but no archive")
     with pytest.raises(InputError, match=r"cannot read parts from '.*a.npy': File is not a zip"):
         read_parts(str(tmp_path / "a.npy"))
