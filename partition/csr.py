@@ -44,7 +44,9 @@ def order_by(row: NDArray[Any], num_rows: int) -> NDArray[np.integer[Any]]:
     """
     # The edges of a matrix with a row for each edge and a column for each row, by column.
     one_each = Csr(np.arange(row.size + 1), row.astype(np.int32, copy=False), None)
-    return transposed(one_each, num_rows).indices
+    # Without the int32 of `transposed`: these are edges, of which there may be more.
+    positions: NDArray[np.integer[Any]] = _by_column(one_each, num_rows).indices
+    return positions
 
 
 def transposed(csr: Csr, num_columns: int) -> Csr:
@@ -57,13 +59,17 @@ def transposed(csr: Csr, num_columns: int) -> Csr:
     Returns:
         The same edges; its rows are the columns.
     """
-    num_edges, num_rows = csr.indices.size, csr.indptr.size - 1
-    # Zeros that are only read take no memory.
-    values = np.zeros(num_edges, np.int8) if csr.values is None else csr.values
-    shape = (num_rows, num_columns)
-    by_column = sp.csr_matrix((values, csr.indices, csr.indptr), shape, copy=False).tocsc()
+    by_column = _by_column(csr, num_columns)
     return Csr(
         by_column.indptr.astype(np.int64, copy=False),
         by_column.indices.astype(np.int32, copy=False),
         None if csr.values is None else by_column.data,
     )
+
+
+def _by_column(csr: Csr, num_columns: int) -> sp.csc_matrix:
+    """Sort by column; the rows are int64 where int32 cannot hold them."""
+    # Zeros that are only read take no memory.
+    values = np.zeros(csr.indices.size, np.int8) if csr.values is None else csr.values
+    shape = (csr.indptr.size - 1, num_columns)
+    return sp.csr_matrix((values, csr.indices, csr.indptr), shape, copy=False).tocsc()

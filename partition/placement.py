@@ -18,9 +18,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.jit import compiled
+
+# Nodes and places in lists of units are int32, and there are two per vertex and per unit.
+MOST_VERTICES = 2**30 - 1
+MOST_EDGES = 2**31 - 1
+MOST_UNITS = 2**30 - 1
 
 
 class Placement(NamedTuple):
@@ -79,7 +85,11 @@ def placement_of(graph: Graph, assignment: Assignment) -> tuple[Placement, NDArr
     Returns:
         placement: The same for any order of the graph's edges.
         unit_of_edge: (num_edges,) int32. The unit of each edge.
+
+    Raises:
+        InputError: If there are too many vertices, edges or units for int32.
     """
+    check_numbers(vertices=graph.num_vertices, edges=graph.num_edges)
     num_vertices, num_parts = graph.num_vertices, assignment.num_parts
     src, dst = graph.src.astype(np.int32), graph.dst.astype(np.int32)
     order = np.arange(graph.num_edges, dtype=np.int32)
@@ -91,6 +101,7 @@ def placement_of(graph: Graph, assignment: Assignment) -> tuple[Placement, NDArr
     unit_of_edge = np.empty(order.size, np.int32)
     unit_of_edge[order] = np.cumsum(is_new, dtype=np.int32) - np.int32(1)
     example = np.flatnonzero(is_new)
+    check_numbers(units=example.size)
     weight = np.diff(example, append=order.size).astype(np.int32)
     source, destination = src[example], dst[example] + np.int32(num_vertices)
     start, unit = _incidence(source, destination, 2 * num_vertices)
@@ -117,6 +128,29 @@ def placement_of(graph: Graph, assignment: Assignment) -> tuple[Placement, NDArr
     placement.slot_part[first[:-1]] = np.tile(assignment.root_part, 2)
     _fill(placement)
     return placement, unit_of_edge
+
+
+def check_numbers(*, vertices: int = 0, edges: int = 0, units: int = 0) -> None:
+    """Check that refinement can number what it moves.
+
+    Args:
+        vertices: How many there are.
+        edges: How many there are.
+        units: How many there are.
+
+    Raises:
+        InputError: If there are too many of one for int32.
+    """
+    for count, most, name in (
+        (vertices, MOST_VERTICES, "vertices"),
+        (edges, MOST_EDGES, "edges"),
+        (units, MOST_UNITS, "distinct edges"),
+    ):
+        if count > most:
+            raise InputError(
+                f"refinement cannot number {count} {name}, at most {most}; leave it out with "
+                "--refine off"
+            )
 
 
 @compiled

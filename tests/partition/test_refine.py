@@ -11,7 +11,7 @@ from distgnn.datasets import Graph, InputError
 from distgnn.partition import METHODS, assign
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.empty_slots import crowding
-from distgnn.partition.placement import move, move_root, placement_of
+from distgnn.partition.placement import check_numbers, move, move_root, placement_of
 from distgnn.partition.quality import measure
 from distgnn.partition.refine import most_edges, refine
 
@@ -257,3 +257,24 @@ def test_a_balance_beyond_all_edges_limits_nothing() -> None:
     graph = communities(0)
     for balance in (1e30, 1e308, math.inf):
         assert most_edges(graph, 4, balance) == graph.num_edges
+
+
+@pytest.mark.parametrize(
+    ("numbers", "sentence"),
+    [
+        ({"vertices": 2**30}, "cannot number 1073741824 vertices, at most 1073741823; leave it"),
+        ({"edges": 2**31}, "cannot number 2147483648 edges, at most 2147483647; leave it out"),
+        ({"units": 2**30}, "cannot number 1073741824 distinct edges, at most .* --refine off"),
+    ],
+)
+def test_numbers_beyond_int32_are_refused(numbers: dict[str, int], sentence: str) -> None:
+    check_numbers(**{name: count - 1 for name, count in numbers.items()})
+    with pytest.raises(InputError, match=sentence):
+        check_numbers(**numbers)
+
+
+def test_a_graph_of_too_many_vertices_is_not_refined() -> None:
+    none = np.zeros(0, np.int32)
+    graph = Graph(name="wide", num_vertices=2**30, src=none, dst=none)
+    with pytest.raises(InputError, match="refinement cannot number 1073741824 vertices"):
+        placement_of(graph, Assignment(2, none, none))
