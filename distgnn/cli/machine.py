@@ -15,6 +15,7 @@ from typing import Any
 
 _PACKAGES = ("distgnn", "torch", "numpy", "scipy", "numba", "pymetis", "mpi4py", "rich", "pyarrow")
 _MIN_MEMORY_FRACTION = 0.1
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def look() -> dict[str, Any]:
@@ -118,7 +119,7 @@ def available_memory() -> int:
     """Return the bytes of memory that a program could still take, by the system's estimate."""
     limit = _cgroup_limit()
     free = _meminfo("MemAvailable")
-    return free if limit is None else min(free, limit)
+    return free if limit is None else min(free, max(limit - _cgroup_usage(), 0))
 
 
 def _meminfo(field: str) -> int:
@@ -130,14 +131,24 @@ def _meminfo(field: str) -> int:
 
 def _cgroup_limit() -> int | None:
     """Memory limit of this process's control group (v2, then v1), None without one."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
-            text = Path(path).read_text().strip()
+            text = (_CGROUP / name).read_text().strip()
         except OSError:
             continue
         if text.isdigit() and int(text) < _meminfo("MemTotal"):
             return int(text)
     return None
+
+
+def _cgroup_usage() -> int:
+    """Memory that this process's control group takes, 0 where the system does not tell."""
+    for name in ("memory.current", "memory/memory.usage_in_bytes"):
+        try:
+            return int((_CGROUP / name).read_text())
+        except (OSError, ValueError):
+            continue
+    return 0
 
 
 def _openmp_runtimes() -> list[str]:
