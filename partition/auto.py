@@ -18,10 +18,13 @@ class Need:
     """Bytes per directed edge."""
     per_vertex: int
     """Bytes per vertex."""
+    refined_per_edge: int
+    """Bytes per directed edge where the assignment is refined by request."""
 
-    def bytes(self, num_vertices: int, num_edges: int) -> int:
+    def bytes(self, num_vertices: int, num_edges: int, *, refine: bool = False) -> int:
         """Estimate the memory for a graph."""
-        return self.per_edge * num_edges + self.per_vertex * num_vertices
+        per_edge = self.refined_per_edge if refine else self.per_edge
+        return per_edge * num_edges + self.per_vertex * num_vertices
 
 
 @dataclass(frozen=True)
@@ -37,24 +40,28 @@ class Choice:
 # From the one that is worth most to the one that needs the least memory. Measured by bench
 # partition, 16 parts, a mesh of 2 M edges and twins of ogbn-products and Reddit: 107, 88 and 116
 # bytes per edge, vertices included, for metis with its refinement, 57, 56 and 56 for ne, 37, 29 and
-# 29 for hdrf; here rounded up. Refining what ne found takes up to 84.
-NEEDS = (Need("metis", 130, 200), Need("ne", 65, 150), Need("hdrf", 45, 100))
+# 29 for hdrf; here rounded up. Refining what ne found takes up to 84, and
+# what hdrf found needs the same arrays, which are most of it.
+NEEDS = (Need("metis", 130, 200, 130), Need("ne", 65, 150, 95), Need("hdrf", 45, 100, 95))
 
 
-def choose(num_vertices: int, num_edges: int, available_bytes: int) -> Choice:
+def choose(
+    num_vertices: int, num_edges: int, available_bytes: int, *, refine: bool = False
+) -> Choice:
     """Choose a method for a graph of some size.
 
     Args:
         num_vertices: Of the graph.
         num_edges: Directed edges.
         available_bytes: Memory that is free beside the graph.
+        refine: Whether any assignment is to be refined; metis refines unless that is off.
 
     Returns:
         The first of NEEDS that fits into USABLE_FRACTION of the memory, else the last one.
     """
     tried = []
     for need in NEEDS:
-        needed = need.bytes(num_vertices, num_edges)
+        needed = need.bytes(num_vertices, num_edges, refine=refine)
         tried.append(f"{need.method} takes about {needed / 2**30:.2f} GiB")
         if needed <= USABLE_FRACTION * available_bytes:
             break

@@ -147,21 +147,26 @@ def run_method(
     Raises:
         InputError: If the method cannot be used so, or the parts are of another graph.
     """
+    from distgnn.cli.compilation import noting_compilation
     from distgnn.partition import assign, auto, options
 
     recorded = {"refine": arguments.refine, "imbalance": arguments.imbalance}
     if parts is not None:
-        assignment, values = _completed(arguments, graph, parts)
+        with noting_compilation():
+            assignment, values = _completed(arguments, graph, parts)
         return assignment, "assignment", recorded | values
     method, reason = arguments.method or DEFAULT_METHOD, {}
     if method == AUTO:
-        choice = auto.choose(graph.num_vertices, graph.num_edges, available_memory())
+        refine = bool(arguments.refine)
+        sizes = graph.num_vertices, graph.num_edges
+        choice = auto.choose(*sizes, available_memory(), refine=refine)
         method, reason = choice.method, {"chosen": choice.reason}
         note(f"method {method}: {choice.reason}")
     values = options.parse(method, arguments.option)
-    assignment = assign(
-        method, graph, arguments.parts, seed=arguments.seed, progress=note, **recorded, **values
-    )
+    with noting_compilation():
+        assignment = assign(
+            method, graph, arguments.parts, seed=arguments.seed, progress=note, **recorded, **values
+        )
     return assignment, method, recorded | values | reason
 
 

@@ -79,9 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
         f"{graph.num_features} features ({time.perf_counter() - start:.1f} s)"
     )
     assignment, method, options = run_method(arguments, graph, parts)
-    note(f"assigned by {method} ({time.perf_counter() - start:.1f} s)")
+    note(f"assigned by {method} ({time.perf_counter() - start:.1f} s so far)")
     order = orders.arrange(arguments.order, graph, assignment, seed=arguments.seed, progress=note)
-    note(f"vertices in {arguments.order} order ({time.perf_counter() - start:.1f} s)")
+    note(f"vertices in {arguments.order} order ({time.perf_counter() - start:.1f} s so far)")
     measured = quality.measure(graph, assignment)
     manifest = store.write(
         arguments.out,

@@ -56,6 +56,7 @@ def test_progress_goes_to_standard_error(distgnn, ring):
     assert outcome.err.startswith("ring: 12 vertices, 12 edges, 5 features (")
     assert "part 2 of 2: " in outcome.err
     assert "vertices in auto order (" in outcome.err
+    assert outcome.err.count(" s so far)\n") == 2
     assert "replication_factor" in outcome.out
     assert "wrote p in" in outcome.out
 

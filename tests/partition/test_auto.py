@@ -24,3 +24,12 @@ def test_where_nothing_fits_the_smallest_is_chosen() -> None:
 @pytest.mark.parametrize("need", NEEDS)
 def test_needs_are_those_of_methods(need: object) -> None:
     assert need.method in METHODS  # type: ignore[attr-defined]
+
+
+def test_what_refinement_takes_counts_where_it_is_asked_for() -> None:
+    ne = NEEDS[1]
+    enough = int(ne.bytes(1000, 10**6) / USABLE_FRACTION) + 1
+    assert choose(1000, 10**6, enough).method == "ne"
+    assert choose(1000, 10**6, enough, refine=True).method == "hdrf"
+    more = int(ne.bytes(1000, 10**6, refine=True) / USABLE_FRACTION) + 1
+    assert choose(1000, 10**6, more, refine=True).method == "ne"
