@@ -147,12 +147,12 @@ def run_method(
     Raises:
         InputError: If the method cannot be used so, or the parts are of another graph.
     """
-    from distgnn.cli.compilation import noting_compilation
     from distgnn.partition import assign, auto, options
+    from distgnn.partition.compilation import noting_compilation
 
     recorded = {"refine": arguments.refine, "imbalance": arguments.imbalance}
     if parts is not None:
-        with noting_compilation():
+        with noting_compilation(note):
             assignment, values = _completed(arguments, graph, parts)
         return assignment, "assignment", recorded | values
     method, reason = arguments.method or DEFAULT_METHOD, {}
@@ -163,7 +163,7 @@ def run_method(
         method, reason = choice.method, {"chosen": choice.reason}
         note(f"method {method}: {choice.reason}")
     values = options.parse(method, arguments.option)
-    with noting_compilation():
+    with noting_compilation(note):
         assignment = assign(
             method, graph, arguments.parts, seed=arguments.seed, progress=note, **recorded, **values
         )
