@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from numba.core.event import Event, Listener, install_listener
 
 
-class _FirstCompilation(Listener):  # type: ignore[misc]
+class _FirstCompilation(Listener):
     """Writes one line when the first function is compiled."""
 
     def __init__(self, progress: Callable[[str], None]) -> None:
