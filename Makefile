@@ -51,8 +51,10 @@ bench: $(VENV)/.installed
 	$(BIN)/distgnn bench epoch --scale $(SCALE) --shapes products --out $(RESULTS)/epoch-sage.json
 	$(BIN)/distgnn bench epoch --scale $(SCALE) --shapes reddit --layers 2 --hidden 16 \
 	  --out $(RESULTS)/epoch-narrow.json
-	$(BIN)/distgnn bench report $(RESULTS)/kernels.json $(RESULTS)/epoch-sage.json \
-	  $(RESULTS)/epoch-narrow.json --out $(RESULTS)/RESULTS.md
+	$(BIN)/distgnn bench epoch --scale $(SCALE) --shapes arxiv --model gat --heads 4 --hidden 64 \
+	  --out $(RESULTS)/epoch-gat.json
+	$(BIN)/distgnn bench report $(addprefix $(RESULTS)/,epoch-sage.json epoch-narrow.json \
+	  epoch-gat.json kernels.json) --out $(RESULTS)/RESULTS.md
 
 # The kernels under the address and undefined-behaviour sanitizers, without Python.
 sanitize:

@@ -146,13 +146,13 @@ def _epochs(document: dict[str, Any]) -> list[str]:
         title = (
             f"{plan['shape']}, {plan['order']} order, scale {plan['scale']:g}: "
             f"{result['num_vertices']} vertices, {result['num_edges']} edges; {plan['model']}, "
-            f"{plan['layers']} layers of {plan['hidden']}, {plan['threads']} threads, "
+            f"{plan['layers']} layers of {_width(plan)}, {plan['threads']} threads, "
             f"{plan['rounds']} rounds"
         )
         lines += [
             title,
             "",
-            *_table(("", "epoch, s", "over ours", "loss differs by"), _contestants(result)),
+            *_table(_EPOCH_HEADER, _contestants(result)),
             "",
             "Seconds of our epoch: "
             + ", ".join(f"{name} {seconds:.3f}" for name, seconds in result["phases"].items()),
@@ -162,6 +162,14 @@ def _epochs(document: dict[str, Any]) -> list[str]:
     return lines[:-1]
 
 
+_EPOCH_HEADER = ("", "epoch, s", "over ours", "loss differs by", "peak memory, MiB", "ours over it")
+
+
+def _width(plan: dict[str, Any]) -> str:
+    heads = f"{plan['heads']} heads of " if plan["model"] == "gat" else ""
+    return f"{heads}{plan['hidden']}"
+
+
 def _contestants(result: dict[str, Any]) -> list[list[str]]:
     seconds = [statistics.median(times) for times in result["seconds"]]
     rows = []
@@ -169,7 +177,11 @@ def _contestants(result: dict[str, Any]) -> list[list[str]]:
         pairs = zip(result["losses"][0], result["losses"][index], strict=True)
         difference = max(abs(theirs - ours) / abs(ours) for ours, theirs in pairs)
         ratio = seconds[index] / seconds[0]
-        rows.append([name, f"{seconds[index]:.3f}", f"{ratio:.2f}", f"{difference:.1e}"])
+        peaks = result["peak_rss_bytes"]
+        memory = ["-", "-"]
+        if peaks is not None:
+            memory = [f"{peaks[index] / 2**20:.0f}", f"{peaks[0] / peaks[index]:.2f}"]
+        rows.append([name, f"{seconds[index]:.3f}", f"{ratio:.2f}", f"{difference:.1e}", *memory])
     return rows
 
 
