@@ -73,12 +73,14 @@ def spmm_extreme_backward(
 ) -> None:
     """Send the gradient of every result to the row it came from.
 
-    out[source[v, j] - first_source, j] += grad[v, j], v ascending; other sources are passed over.
+    out[source[v, j] - first_source, j] += grad[v, j]; other sources are passed over. Additions come
+    in the order of v, or, where edges are few, in that of `t_indices`: the graph and the width
+    alone decide which.
     Where edges are many it takes scratch memory, at most about the size of out.
 
     Args:
         t_indptr: (num_sources + 1,) int64. The graph by source.
-        t_indices: (num_edges,) int32. Destinations, ascending in a row: rows of source and grad.
+        t_indices: (num_edges,) int32. Destinations: rows of source and grad.
         source: (num_rows, width) int32. As `spmm_extreme` wrote it, or with merged sources.
         grad: (num_rows, width) float32 or float64.
         out: (num_sources, width). Written.

@@ -40,8 +40,7 @@ class Choice:
 # From the one that is worth most to the one that needs the least memory. Measured by bench
 # partition, 16 parts, a mesh of 2 M edges and twins of ogbn-products and Reddit: 107, 88 and 116
 # bytes per edge, vertices included, for metis with its refinement, 57, 56 and 56 for ne, 37, 29 and
-# 29 for hdrf; here rounded up. Refining what ne found takes up to 84, and
-# what hdrf found needs the same arrays, which are most of it.
+# 29 for hdrf; here rounded up. Refining takes 84 on the mesh, whether ne or hdrf came before.
 NEEDS = (Need("metis", 130, 200, 130), Need("ne", 65, 150, 95), Need("hdrf", 45, 100, 95))
 
 

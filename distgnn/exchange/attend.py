@@ -234,7 +234,8 @@ class _Pass(NamedTuple):
         if accumulate and block.num_edges == 0:
             return
         assert transposed.position is not None, "gradients travel over transposed blocks"
-        edge_grad = targets.score.new_empty((block.num_edges, targets.score.shape[1]))
+        heads, dtype = targets.score.shape[1], targets.score.dtype
+        edge_grad = self.exchange.buffers.empty(block.num_edges, heads, dtype)
         with self.exchange.clock.timed("aggregate"):
             attention.attend_backward(
                 transposed.indptr,

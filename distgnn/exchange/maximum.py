@@ -184,14 +184,15 @@ def _backward(
     forward, backward = given.blocks
     total_source, partial_source = winners
     half = forward.reduce
+    buffers, width = exchange.buffers, grad.shape[1]
     with exchange.clock.timed("pack"):
-        packed = torch.empty((half.route.num_out, grad.shape[1]), dtype=grad.dtype)
+        packed = buffers.empty(half.route.num_out, width, grad.dtype)
         kernels.gather_rows(grad, half.root_rows, packed)
         is_own = total_source.index_select(0, half.root_rows) != half.winner_mark
         packed.masked_fill_(is_own, 0)
     arriving = exchange.begin(half.route, packed, exchange.new_channel())
-    out = torch.empty((backward.root_from_root.num_rows, grad.shape[1]), dtype=grad.dtype)
-    leaf_out = torch.empty((backward.leaf_from_root.num_rows, grad.shape[1]), dtype=grad.dtype)
+    out = buffers.empty(backward.root_from_root.num_rows, width, grad.dtype)
+    leaf_out = buffers.empty(backward.leaf_from_root.num_rows, width, grad.dtype)
     first_leaf = given.first_leaf
     with exchange.clock.timed("aggregate"):
         _route_back(backward.leaf_from_root, total_source, grad, leaf_out, first_source=first_leaf)
