@@ -11,8 +11,6 @@ import hashlib
 import logging
 import lzma
 import os
-import struct
-import tokenize
 import warnings
 import zipfile
 import zlib
@@ -23,6 +21,7 @@ import numpy as np
 import scipy.sparse
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.flat_array import DAMAGES
 from distgnn.datasets.graph import Graph
 
 if TYPE_CHECKING:
@@ -44,23 +43,7 @@ _OPTIONAL_KEYS = (
 )
 _KNOWN_KEYS = {"edge_index", "num_vertices", "features", *_CSR_KEYS, *_OPTIONAL_KEYS}
 _BLOCK_BYTES = 1 << 20
-# What zipfile and numpy raise for damaged files: numpy evaluates the text of an array's header.
-_DAMAGES = (
-    ValueError,
-    TypeError,
-    LookupError,
-    OSError,
-    EOFError,
-    RuntimeError,
-    SyntaxError,
-    MemoryError,
-    OverflowError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
+_DAMAGES = (*DAMAGES, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
 def read_npz(path: str | Path) -> Graph:
@@ -79,17 +62,24 @@ def read_npz(path: str | Path) -> Graph:
     path = Path(path)
     try:
         arrays = _read_arrays(path)
-        graph = _to_graph(arrays, path)
+        graph = graph_of_arrays(
+            arrays, None, name=path.stem, source=str(path), checksum=sha256([path])
+        )
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    log_unused(graph)
+    return graph
+
+
+def log_unused(graph: Graph) -> None:
+    """Say in the log which arrays of its source a graph does not hold, if there are any."""
     if graph.unused:
         _LOGGER.warning(
             "%s: %s not used: graphs have no types or edge features, and every edge is treated "
             "alike",
-            path,
+            graph.source,
             " and ".join(graph.unused) + (" is" if len(graph.unused) == 1 else " are"),
         )
-    return graph
 
 
 def write_npz(graph: Graph, path: str | Path) -> None:
@@ -151,7 +141,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 arrays[key] = archive[key]
                 if not isinstance(arrays[key], np.ndarray):
                     raise ValueError("it is not in the .npy format")
-                if not _is_text_sound(arrays[key]):
+                if not is_text_sound(arrays[key]):
                     raise ValueError("its text has characters that do not exist")
     except _DAMAGES as error:
         raise InputError(
@@ -161,7 +151,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _is_text_sound(array: NDArray[Any]) -> bool:
+def is_text_sound(array: NDArray[Any]) -> bool:
     """Whether all characters of an array of text can be written; numpy checks none of them."""
     if array.dtype.kind != "U" or array.size == 0 or array.dtype.itemsize == 0:
         return True
@@ -170,7 +160,45 @@ def _is_text_sound(array: NDArray[Any]) -> bool:
     return bool(((code < 0xD800) | ((code > 0xDFFF) & (code <= 0x10FFFF))).all())
 
 
-def _to_graph(arrays: Mapping[str, NDArray[Any]], path: Path) -> Graph:
+def graph_of_arrays(
+    arrays: Mapping[str, NDArray[Any]],
+    ends: tuple[NDArray[Any], NDArray[Any]] | None,
+    *,
+    name: str,
+    source: str,
+    checksum: str,
+) -> Graph:
+    """Build a graph from the arrays of a graph file.
+
+    Args:
+        arrays: By name, as the file has them.
+        ends: Sources and destinations, where they are no array `edge_index`.
+        name: Of the graph.
+        source: The file or folder.
+        checksum: Of the source.
+
+    Raises:
+        InputError: If an array is missing or they contradict each other.
+    """
+    ends = _ends(arrays) if ends is None else ends
+    features = _features(arrays)
+    fields: dict[str, Any] = {key: arrays[key] for key in _OPTIONAL_KEYS if key in arrays}
+    if "class_names" in fields:
+        fields["class_names"] = tuple(fields["class_names"].astype(str).reshape(-1).tolist())
+    return Graph(
+        name=name,
+        num_vertices=_num_vertices(arrays, ends, features),
+        src=ends[0],
+        dst=ends[1],
+        features=features,
+        unused=tuple(sorted(set(arrays) - _KNOWN_KEYS)),
+        source=source,
+        checksum=checksum,
+        **fields,
+    )
+
+
+def _ends(arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
     if "edge_index" not in arrays:
         found = ", ".join(sorted(arrays)) or "nothing"
         raise InputError(
@@ -183,21 +211,7 @@ def _to_graph(arrays: Mapping[str, NDArray[Any]], path: Path) -> Graph:
             f"edge_index must have shape (2, num_edges), got {edge_index.shape}; put sources in "
             "the first row and destinations in the second"
         )
-    features = _features(arrays)
-    fields: dict[str, Any] = {key: arrays[key] for key in _OPTIONAL_KEYS if key in arrays}
-    if "class_names" in fields:
-        fields["class_names"] = tuple(fields["class_names"].astype(str).reshape(-1).tolist())
-    return Graph(
-        name=path.stem,
-        num_vertices=_num_vertices(arrays, features),
-        src=edge_index[0],
-        dst=edge_index[1],
-        features=features,
-        unused=tuple(sorted(set(arrays) - _KNOWN_KEYS)),
-        source=str(path),
-        checksum=sha256([path]),
-        **fields,
-    )
+    return edge_index[0], edge_index[1]
 
 
 def _features(arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -229,7 +243,9 @@ def _features(arrays: Mapping[str, NDArray[Any]]) -> Any:
     return matrix
 
 
-def _num_vertices(arrays: Mapping[str, NDArray[Any]], features: Any) -> Any:
+def _num_vertices(
+    arrays: Mapping[str, NDArray[Any]], ends: tuple[NDArray[Any], NDArray[Any]], features: Any
+) -> Any:
     """Return `num_vertices`, or what the rows of the other arrays or the ids imply."""
     if "num_vertices" in arrays:
         value = arrays["num_vertices"]
@@ -241,8 +257,7 @@ def _num_vertices(arrays: Mapping[str, NDArray[Any]], features: Any) -> Any:
     for key in ("vertex_id", "train_mask"):
         if key in arrays and arrays[key].ndim > 0:
             return int(arrays[key].shape[-1])
-    edge_index = arrays["edge_index"]
-    return int(edge_index.max()) + 1 if edge_index.size else 0
+    return max((int(ids.max()) for ids in ends if ids.size), default=-1) + 1
 
 
 def _to_arrays(graph: Graph) -> dict[str, Any]:

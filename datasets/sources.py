@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distgnn.datasets import synthetic
+from distgnn.datasets.array_folder import is_array_folder, read_array_folder
 from distgnn.datasets.bundled import LICENCES, load_bundled
 from distgnn.datasets.edge_list import read_edge_list, read_folder
 from distgnn.datasets.errors import InputError
@@ -18,7 +19,7 @@ from distgnn.datasets.npz import read_npz
 from distgnn.datasets.splits import parse_fractions, random_split
 from distgnn.datasets.tables import TABLE_SUFFIXES
 
-_FILES = f".npz, {', '.join(TABLE_SUFFIXES)}, or a folder with edges.csv"
+_FILES = f".npz, {', '.join(TABLE_SUFFIXES)}, or a folder with edges.csv or edge_index.npy"
 
 
 def names() -> list[str]:
@@ -38,8 +39,9 @@ def load(
 
     Args:
         source: A name of `names`, a synthetic graph with options such as
-            "synthetic:rmat,scale=14,seed=1", an `.npz` file, an edge list, or a folder with one. A
-            name wins over a file of that name; write "./cora" for the file.
+            "synthetic:rmat,scale=14,seed=1", an `.npz` file, an edge list, or a folder
+            with an edge list or with arrays. A name wins over a file of that name; write "./cora"
+            for the file.
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none.
         split: Shares of train, val and test, such as "0.6/0.2/0.2"; replaces the masks of the
@@ -114,7 +116,8 @@ def _read(source: str | Path, vertices: str | Path | None) -> Graph:
             raise InputError(
                 f"{path} is a partition directory, which is already cut; pass it to distgnn train"
             )
-        return read_folder(path, vertices=vertices)
+        if not is_array_folder(path):
+            return read_folder(path, vertices=vertices)
     if vertices is not None:
         raise InputError(
             f"{str(source)!r} takes no vertex table, only edge lists do; leave out {vertices}"
@@ -123,6 +126,8 @@ def _read(source: str | Path, vertices: str | Path | None) -> Graph:
         return synthetic.make(str(source))
     if is_name:
         return load_bundled(str(source))
+    if path.is_dir():
+        return read_array_folder(path)
     if path.suffix == ".npz":
         return read_npz(path)
     if path.is_file():

@@ -28,7 +28,7 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
     """
     what = (
         "a data set's name (see distgnn datasets), a graph file (.npz, .csv, .tsv, .parquet), or "
-        "a folder with edges.csv and vertices.csv"
+        "a folder with edges.csv and vertices.csv or with edge_index.npy"
     )
     parser.add_argument(
         "source",

@@ -1,0 +1,151 @@
+"""The array folder: the arrays of the `.npz` graph file as single `.npy` files.
+
+It is the form for graphs that do not fit into memory: numpy maps such files, and tools read them
+slice by slice. `edge_index.npy` may be two files instead, `src.npy` and `dst.npy`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.flat_array import DAMAGES, FlatArray, open_flat, read_header
+from distgnn.datasets.npz import graph_of_arrays, is_text_sound, log_unused, sha256
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distgnn.datasets.graph import Graph
+
+# Smaller arrays are read: a map costs a page and a descriptor of the kernel each.
+_MAP_BYTES = 1 << 20
+# Arrays whose last or first axis counts the vertices.
+_BY_VERTEX = (("features", 0), ("labels", 0), ("vertex_id", 0), ("train_mask", -1))
+
+
+def is_array_folder(path: Path) -> bool:
+    """Whether a folder has edges as arrays."""
+    return any((path / name).is_file() for name in ("edge_index.npy", "src.npy", "dst.npy"))
+
+
+def read_array_folder(path: str | Path) -> Graph:
+    """Read a graph from an array folder.
+
+    Features, and whatever else has the dtype of a Graph already, stay on disk and are mapped into
+    memory, copy-on-write.
+
+    Args:
+        path: The folder; its name becomes the name of the graph.
+
+    Raises:
+        InputError: If an array is missing, damaged or of another kind, or they contradict each
+            other.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.npy"))
+    arrays = {file.stem: _open(file) for file in files}
+    if "edge_index" not in arrays:
+        ends_of(path)
+        ends = arrays.pop("src"), arrays.pop("dst")
+    else:
+        ends = None
+    name = path.resolve().name
+    try:
+        graph = graph_of_arrays(arrays, ends, name=name, source=str(path), checksum=sha256(files))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    log_unused(graph)
+    return graph
+
+
+def ends_of(folder: Path) -> tuple[FlatArray, FlatArray]:
+    """Open the sources and the destinations of the edges of an array folder.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        Two arrays of equal size and dtype, int32 or int64.
+
+    Raises:
+        InputError: If an array is missing, damaged or of another kind.
+    """
+    both = folder / "edge_index.npy"
+    if both.is_file():
+        rows = open_flat(both)
+        if len(rows) != 2:
+            raise InputError(
+                f"{both} must have shape (2, num_edges), got {read_header(both).shape}; put "
+                "sources in the first row and destinations in the second"
+            )
+    else:
+        rows = []
+        for name in ("src", "dst"):
+            found = open_flat(folder / f"{name}.npy")
+            if len(found) != 1:
+                raise InputError(
+                    f"{folder / name}.npy must have shape (num_edges,), got {len(found)} rows; "
+                    "write one id for each edge"
+                )
+            rows += found
+    src, dst = rows
+    if src.size != dst.size or src.dtype != dst.dtype:
+        raise InputError(
+            f"{folder}: src has {src.size} ids of {src.dtype} and dst {dst.size} of {dst.dtype}; "
+            "give one of each for each edge, of the same type"
+        )
+    if src.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
+        raise InputError(
+            f"{folder}: the ends of edges must be int32 or int64, got {src.dtype}; convert them"
+        )
+    return src, dst
+
+
+def num_vertices_of(folder: Path) -> int | None:
+    """Return how many vertices the arrays of a folder say there are, without reading the edges.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The number, or None where no array but the edges tells it.
+
+    Raises:
+        InputError: If an array is damaged, or the number is not one of at least 1.
+    """
+    file = folder / "num_vertices.npy"
+    if file.is_file():
+        value = _open(file)
+        if value.size != 1 or value.dtype.kind not in "iu" or int(value.item()) < 1:
+            raise InputError(
+                f"{file} must hold one whole number of at least 1, got {value!r}; correct it"
+            )
+        return int(value.item())
+    if (folder / "features_shape.npy").is_file():
+        shape = tuple(_open(folder / "features_shape.npy").reshape(-1).tolist())
+        return int(shape[0]) if shape else None
+    for name, axis in _BY_VERTEX:
+        if (folder / f"{name}.npy").is_file():
+            shape = read_header(folder / f"{name}.npy").shape
+            return shape[axis] if shape else None
+    return None
+
+
+def _open(file: Path) -> NDArray[Any]:
+    """Read a small array, map a large one."""
+    header = read_header(file)
+    is_large = file.stat().st_size - header.offset_bytes >= _MAP_BYTES
+    try:
+        array = np.load(file, mmap_mode="c" if is_large else None, allow_pickle=False)
+        if not is_text_sound(array):
+            raise ValueError("its text has characters that do not exist")
+    except DAMAGES as error:
+        raise InputError(
+            f"{file} cannot be read ({error}); write it again with numpy.save"
+        ) from error
+    # A plain view: memmap's own class would make every slice and sum of it a memmap too.
+    plain: NDArray[Any] = array.view(np.ndarray)
+    return plain

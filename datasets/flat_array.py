@@ -1,0 +1,242 @@
+"""Arrays on disk in the .npy format: their headers, and one-dimensional ones read slice by slice.
+
+A memory map counts as memory of the process for as long as its pages stay there. What is read into
+a buffer does not, so a file of any size passes through a few megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import tokenize
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# What numpy raises for damaged files: it evaluates the text of a header.
+DAMAGES = (
+    ValueError,
+    TypeError,
+    LookupError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    SyntaxError,
+    MemoryError,
+    OverflowError,
+    struct.error,
+    tokenize.TokenError,
+)
+_HEADER_BYTES = 128
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the first bytes of an .npy file say.
+
+    Attributes:
+        dtype: Of the array.
+        shape: Of the array.
+        is_fortran: Whether it is stored column by column.
+        offset_bytes: Where its values begin.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    is_fortran: bool
+    offset_bytes: int
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of an .npy file and check that the file holds the array.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The header; its dtype holds no Python objects.
+
+    Raises:
+        InputError: If the file is missing, damaged, too short or of another kind.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; check the path")
+    try:
+        with warnings.catch_warnings(), path.open("rb") as file:
+            warnings.simplefilter("ignore")
+            version = np.lib.format.read_magic(file)
+            if version == (1, 0):
+                shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+            else:
+                shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
+            offset = file.tell()
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        missing = offset + math.prod(shape) * dtype.itemsize - path.stat().st_size
+        if missing > 0:
+            raise ValueError(f"its last {missing} bytes are missing")
+    except DAMAGES as error:
+        raise InputError(
+            f"{path} cannot be read ({error}); write it again with numpy.save"
+        ) from error
+    return Header(dtype, tuple(int(size) for size in shape), is_fortran, offset)
+
+
+@dataclass(frozen=True)
+class FlatArray:
+    """A one-dimensional array on disk, or a run of one; it keeps no file open.
+
+    Attributes:
+        path: The file.
+        offset_bytes: Where the values begin in it.
+        dtype: Of the values, in the byte order of this machine.
+        size: Number of values.
+    """
+
+    path: Path
+    offset_bytes: int
+    dtype: np.dtype[Any]
+    size: int
+
+    def read(self, start: int, stop: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Read values start to stop - 1.
+
+        Args:
+            start: At least 0.
+            stop: At most `size`.
+            out: (at least stop - start,) C-contiguous, of `dtype`, to read into. None takes a new
+                array.
+
+        Returns:
+            (stop - start,) of `dtype`; the beginning of `out`, if that was given.
+
+        Raises:
+            InputError: If the file cannot be read or has become shorter.
+        """
+        assert 0 <= start <= stop <= self.size, (start, stop, self.size)
+        count = stop - start
+        values: NDArray[Any] = np.empty(count, self.dtype) if out is None else out[:count]
+        assert values.dtype == self.dtype, (values.dtype, self.dtype)
+        waiting = values.view(np.uint8).data
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                file.seek(self.offset_bytes + start * self.dtype.itemsize)
+                while len(waiting):
+                    done = file.readinto(waiting)
+                    if not done:
+                        raise EOFError(f"{len(waiting)} bytes are missing")
+                    waiting = waiting[done:]
+        except (OSError, EOFError) as error:
+            raise InputError(
+                f"{self.path} cannot be read any more ({error}); it has to stay as it is until "
+                "the command ends"
+            ) from error
+        return values
+
+
+def open_flat(path: Path) -> list[FlatArray]:
+    """Open an .npy file of one or two dimensions for reading slice by slice.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The rows of the array; one for an array of one dimension.
+
+    Raises:
+        InputError: If the file is damaged, or its values do not lie row by row in the byte order
+            of this machine.
+    """
+    header = read_header(path)
+    if len(header.shape) not in (1, 2):
+        raise InputError(
+            f"{path} has the shape {header.shape}, but one or two dimensions are read slice by "
+            "slice; write it as such an array"
+        )
+    if not header.dtype.isnative or (header.is_fortran and len(header.shape) == 2):
+        order = "column by column" if header.dtype.isnative else "in another byte order"
+        raise InputError(
+            f"{path} is stored {order}, which cannot be read slice by slice; write "
+            "numpy.ascontiguousarray of it in the byte order of this machine"
+        )
+    num_rows = 1 if len(header.shape) == 1 else header.shape[0]
+    size = header.shape[-1]
+    row_bytes = size * header.dtype.itemsize
+    return [
+        FlatArray(path, header.offset_bytes + row * row_bytes, header.dtype, size)
+        for row in range(num_rows)
+    ]
+
+
+class FlatWriter:
+    """Writes a one-dimensional .npy file slice by slice, whose size is known at the end only.
+
+    The file appears under its name when it is complete.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        """Begin a file.
+
+        Args:
+            path: Where it is to be; one that exists is replaced.
+            dtype: Of the values.
+
+        Raises:
+            OSError: If the folder cannot be written to.
+        """
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        self._dtype = dtype
+        self._size = 0
+        self._file = self._temporary.open("wb")
+        self._file.write(_header(dtype, 0))
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Write values behind those that are there.
+
+        Args:
+            values: (any size,) They are converted to the dtype of the file.
+
+        Raises:
+            OSError: If the disk is full.
+        """
+        self._file.write(np.ascontiguousarray(values, self._dtype).view(np.uint8).data)
+        self._size += values.size
+
+    def close(self) -> FlatArray:
+        """Complete the file.
+
+        Returns:
+            What was written.
+
+        Raises:
+            OSError: If the disk is full.
+        """
+        self._file.seek(0)
+        self._file.write(_header(self._dtype, self._size))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._temporary.replace(self._path)
+        return FlatArray(self._path, _HEADER_BYTES, self._dtype, self._size)
+
+    def abandon(self) -> None:
+        """Remove an unfinished file; a complete one stays."""
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def _header(dtype: np.dtype[Any], size: int) -> bytes:
+    """Return the header of an array, of the same length for every size."""
+    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': ({size},), }}"
+    padded = text.ljust(_HEADER_BYTES - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode("ascii")

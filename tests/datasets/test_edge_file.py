@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distgnn.datasets import InputError
+from distgnn.datasets.edge_file import EdgeFile, from_array_folder
+from distgnn.datasets.flat_array import FlatWriter, open_flat, read_header
+
+EDGES = np.array([[0, 1, 2, 3, 3], [1, 2, 0, 3, 0]], np.int32)
+
+
+def save(folder: Path, **arrays: Any) -> Path:
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+def read(edges: EdgeFile, size: int) -> list[list[int]]:
+    found: list[list[int]] = [[], []]
+    expected = 0
+    for start, *ends in edges.chunks(size):
+        assert start == expected
+        expected += ends[0].size
+        for side, ids in zip(found, ends, strict=True):
+            side += ids.tolist()
+    return found
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_slices_of_any_size_are_all_edges_in_order(
+    tmp_path: Path, dtype: type, is_split: bool, size: int
+) -> None:
+    ends = EDGES.astype(dtype)
+    arrays = {"src": ends[0], "dst": ends[1]} if is_split else {"edge_index": ends}
+    edges = from_array_folder(save(tmp_path, **arrays))
+    assert (edges.num_vertices, edges.num_edges, edges.src.dtype) == (4, 5, np.dtype(dtype))
+    assert read(edges, size) == EDGES.tolist()
+
+
+def test_edges_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    edges = from_array_folder(save(tmp_path, edge_index=EDGES))
+    again = pickle.loads(pickle.dumps(edges))
+    assert again == edges
+    assert read(again, 2) == EDGES.tolist()
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"num_vertices": np.array(7)},
+        {"features": np.zeros((7, 2), np.float32)},
+        {"features_shape": np.array([7, 2])},
+        {"labels": np.zeros(7, np.int64)},
+        {"train_mask": np.zeros((2, 7), np.bool_)},
+    ],
+)
+def test_other_arrays_tell_the_number_of_vertices(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    assert from_array_folder(save(tmp_path, edge_index=EDGES, **arrays)).num_vertices == 7
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"edge_index": EDGES, "num_vertices": np.array(3)},
+            r"edge 3 has vertex 3, but vertices are 0..2; correct",
+        ),
+        ({"edge_index": -EDGES}, r"edge 1 has vertex -1, but vertices are 0, 1, 2, ...; correct"),
+        ({"edge_index": EDGES[:, :0]}, "has neither edges nor num_vertices.npy; add one of them"),
+        (
+            {"edge_index": EDGES, "num_vertices": np.array(0)},
+            r"num_vertices.npy must hold one whole number of at least 1, got array\(0\)",
+        ),
+        ({"edge_index": EDGES.T.copy()}, r"must have shape \(2, num_edges\), got \(5, 2\)"),
+        ({"edge_index": np.asfortranarray(EDGES)}, "is stored column by column, which cannot be"),
+        ({"edge_index": EDGES.astype(">i4")}, "is stored in another byte order, which cannot be"),
+        ({"edge_index": EDGES[None]}, r"has the shape \(1, 2, 5\), but one or two dimensions are"),
+        ({}, r"src.npy: there is no such file"),
+    ],
+)
+def test_what_cannot_be_read_slice_by_slice_is_an_input_error(
+    tmp_path: Path, arrays: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        from_array_folder(save(tmp_path, **arrays))
+
+
+def test_a_file_that_becomes_shorter_is_an_input_error(tmp_path: Path) -> None:
+    edges = from_array_folder(save(tmp_path, edge_index=EDGES))
+    file = tmp_path / "edge_index.npy"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(InputError, match=r"edge_index.npy cannot be read any more \(4 bytes are"):
+        read(edges, 3)
+
+
+def test_a_file_written_slice_by_slice_is_an_npy_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    writer = FlatWriter(path, np.dtype(np.int64))
+    assert not path.exists()
+    writer.append(np.array([1, 2], np.int32))
+    writer.append(np.arange(10)[::4])
+    flat = writer.close()
+    assert np.load(path).tolist() == [1, 2, 0, 4, 8]
+    assert flat.read(1, 4).tolist() == [2, 0, 4]
+    assert open_flat(path) == [flat]
+    assert read_header(path).shape == (5,)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_unfinished_file_is_removed(tmp_path: Path) -> None:
+    writer = FlatWriter(tmp_path / "x.npy", np.dtype(np.int32))
+    writer.append(np.arange(3))
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
