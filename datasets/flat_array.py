@@ -20,6 +20,8 @@ import numpy as np
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from numpy.typing import NDArray
 
 # What numpy raises for damaged files: it evaluates the text of a header.
@@ -178,17 +180,19 @@ def open_flat(path: Path) -> list[FlatArray]:
 
 
 class FlatWriter:
-    """Writes a one-dimensional .npy file slice by slice, whose size is known at the end only.
+    """Writes an .npy file slice by slice, whose size is known at the end only.
 
-    The file appears under its name when it is complete.
+    The file appears under its name when it is complete: at the end of a `with` block that raised
+    nothing.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+    def __init__(self, path: Path, dtype: np.dtype[Any], *, num_columns: int = 0) -> None:
         """Begin a file.
 
         Args:
             path: Where it is to be; one that exists is replaced.
             dtype: Of the values.
+            num_columns: Of an array of two dimensions; 0 for one of one dimension.
 
         Raises:
             OSError: If the folder cannot be written to.
@@ -196,47 +200,61 @@ class FlatWriter:
         self._path = path
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
         self._dtype = dtype
+        self._num_columns = num_columns
         self._size = 0
         self._file = self._temporary.open("wb")
-        self._file.write(_header(dtype, 0))
+        self._file.write(self._header())
+
+    def __enter__(self) -> FlatWriter:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Complete the file, or remove it if something was raised.
+
+        Raises:
+            OSError: If the disk is full.
+        """
+        try:
+            if error is None:
+                self._file.seek(0)
+                self._file.write(self._header())
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._temporary.replace(self._path)
+        finally:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    @property
+    def written(self) -> FlatArray:
+        """All values that were written, row by row, once the file is complete."""
+        return FlatArray(self._path, _HEADER_BYTES, self._dtype, self._size)
 
     def append(self, values: NDArray[Any]) -> None:
         """Write values behind those that are there.
 
         Args:
-            values: (any size,) They are converted to the dtype of the file.
+            values: (any size,) or (any size, num_columns). They are converted to the dtype of the
+                file.
 
         Raises:
             OSError: If the disk is full.
         """
-        self._file.write(np.ascontiguousarray(values, self._dtype).view(np.uint8).data)
+        assert values.ndim == 1 or values.shape[1] == self._num_columns, values.shape
+        flat = np.ascontiguousarray(values, self._dtype).reshape(-1)
+        self._file.write(flat.view(np.uint8).data)
         self._size += values.size
 
-    def close(self) -> FlatArray:
-        """Complete the file.
-
-        Returns:
-            What was written.
-
-        Raises:
-            OSError: If the disk is full.
-        """
-        self._file.seek(0)
-        self._file.write(_header(self._dtype, self._size))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._temporary.replace(self._path)
-        return FlatArray(self._path, _HEADER_BYTES, self._dtype, self._size)
-
-    def abandon(self) -> None:
-        """Remove an unfinished file; a complete one stays."""
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
-
-
-def _header(dtype: np.dtype[Any], size: int) -> bytes:
-    """Return the header of an array, of the same length for every size."""
-    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': ({size},), }}"
-    padded = text.ljust(_HEADER_BYTES - 11) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode("ascii")
+    def _header(self) -> bytes:
+        """Return the header, of the same length for every size."""
+        columns = self._num_columns
+        shape = (self._size // columns, columns) if columns else (self._size,)
+        text = f"{{'descr': {self._dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
+        padded = (text.ljust(_HEADER_BYTES - 11) + "\n").encode("ascii")
+        return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded

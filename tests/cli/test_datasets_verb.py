@@ -28,3 +28,34 @@ def test_people_see_a_table_and_how_to_write_options(distgnn):
 def test_an_unknown_or_empty_name_is_refused(distgnn):
     assert "no dataset, file or folder 'nosuch'" in distgnn("datasets", "nosuch").sentence
     assert "no dataset, file or folder ''" in distgnn("datasets", "").sentence
+
+
+def test_a_twin_is_written_and_can_be_used(distgnn, tmp_path):
+    folder = tmp_path / "papers"
+    made = distgnn("datasets", "make", "papers", "--scale", "1/65536", "--out", folder, "--json")
+    assert made.json == {
+        "name": "papers",
+        "out": str(folder),
+        "num_vertices": 1695,
+        "num_edges": 24659,
+    }
+    graph = load(folder)
+    assert (graph.num_vertices, graph.num_edges) == (1695, 24659)
+    assert str(folder) in distgnn("datasets", "make", "papers", "--out", folder).sentence
+
+
+def test_people_see_what_was_written(distgnn, tmp_path):
+    out = distgnn("datasets", "make", "papers", "--scale", "1e-5", "--out", tmp_path / "p").out
+    assert out == f"wrote {tmp_path / 'p'}: papers, 1111 vertices, 16163 edges\n"
+
+
+def test_mistakes_of_make_are_refused(distgnn, tmp_path):
+    make = ("datasets", "make")
+    assert "make needs TWIN; write distgnn datasets make" in distgnn(*make).sentence
+    assert "make needs --out DIR" in distgnn(*make, "papers").sentence
+    assert "a twin must be one of papers" in distgnn(*make, "p", "--out", tmp_path / "p").sentence
+    for scale in ("x", "1/0"):
+        sentence = distgnn(*make, "papers", "--scale", scale).sentence
+        assert f"scale must be a number or a fraction such as 1/64, got '{scale}'" in sentence
+    assert "--seed belongs to distgnn datasets make" in distgnn("datasets", "--seed", "1").sentence
+    assert "one name at a time is shown, got 'x' too" in distgnn("datasets", "cora", "x").sentence

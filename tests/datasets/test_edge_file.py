@@ -102,20 +102,32 @@ def test_a_file_that_becomes_shorter_is_an_input_error(tmp_path: Path) -> None:
 
 def test_a_file_written_slice_by_slice_is_an_npy_file(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
-    writer = FlatWriter(path, np.dtype(np.int64))
-    assert not path.exists()
-    writer.append(np.array([1, 2], np.int32))
-    writer.append(np.arange(10)[::4])
-    flat = writer.close()
+    with FlatWriter(path, np.dtype(np.int64)) as writer:
+        assert not path.exists()
+        writer.append(np.array([1, 2], np.int32))
+        writer.append(np.arange(10)[::4])
     assert np.load(path).tolist() == [1, 2, 0, 4, 8]
-    assert flat.read(1, 4).tolist() == [2, 0, 4]
-    assert open_flat(path) == [flat]
+    assert writer.written.read(1, 4).tolist() == [2, 0, 4]
+    assert open_flat(path) == [writer.written]
     assert read_header(path).shape == (5,)
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_rows_are_written_slice_by_slice(tmp_path: Path) -> None:
+    with FlatWriter(tmp_path / "x.npy", np.dtype(np.float32), num_columns=3) as writer:
+        writer.append(np.zeros((2, 3)))
+        writer.append(np.ones((1, 3)))
+    rows = np.load(tmp_path / "x.npy")
+    assert rows.dtype == np.float32
+    assert rows.tolist() == [[0, 0, 0], [0, 0, 0], [1, 1, 1]]
+
+
 def test_an_unfinished_file_is_removed(tmp_path: Path) -> None:
-    writer = FlatWriter(tmp_path / "x.npy", np.dtype(np.int32))
-    writer.append(np.arange(3))
-    writer.abandon()
+    def write() -> None:
+        with FlatWriter(tmp_path / "x.npy", np.dtype(np.int32)) as writer:
+            writer.append(np.arange(3))
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        write()
     assert list(tmp_path.iterdir()) == []

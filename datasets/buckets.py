@@ -1,0 +1,90 @@
+"""Numbers sorted on disk: thrown into buckets by their size, then sorted one bucket at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+
+class Buckets:
+    """Files that numbers are thrown into, each number into a bucket of its own choice.
+
+    Used as a context: the files are removed at its end. What was thrown first comes out first.
+    """
+
+    def __init__(self, folder: Path, num_buckets: int, dtype: np.dtype[Any]) -> None:
+        """Make empty buckets.
+
+        Args:
+            folder: Where the files are written.
+            num_buckets: At least 1; as many files are open at a time, so at most some hundreds.
+            dtype: Of what is thrown in; a structured one for records.
+
+        Raises:
+            OSError: If the folder cannot be written to.
+        """
+        self._paths = [folder / f".bucket-{number:05d}" for number in range(num_buckets)]
+        self._dtype = dtype
+        self._files = [path.open("w+b") for path in self._paths]
+
+    def __enter__(self) -> Buckets:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the files."""
+        for file, path in zip(self._files, self._paths, strict=True):
+            file.close()
+            path.unlink(missing_ok=True)
+
+    def throw(self, values: NDArray[Any], bucket: NDArray[np.integer[Any]]) -> None:
+        """Throw values into buckets.
+
+        Args:
+            values: (any size,) of the dtype of the buckets.
+            bucket: (the same size,) The bucket of each value.
+
+        Raises:
+            OSError: If the disk is full.
+        """
+        assert values.dtype == self._dtype, (values.dtype, self._dtype)
+        # 16 bits are sorted by counting.
+        bucket = bucket.astype(np.uint16)
+        in_order = values[np.argsort(bucket, kind="stable")]
+        ends = np.cumsum(np.bincount(bucket, minlength=len(self._files)))
+        begin = 0
+        for file, end in zip(self._files, ends.tolist(), strict=True):
+            if end > begin:
+                file.write(in_order[begin:end].view(np.uint8).data)
+            begin = end
+
+    def take(self, bucket: int) -> NDArray[Any]:
+        """Empty a bucket.
+
+        Args:
+            bucket: Which one; each can be taken once.
+
+        Returns:
+            (any size,) What was thrown into it, in that order.
+
+        Raises:
+            OSError: If the file cannot be read.
+        """
+        file = self._files[bucket]
+        file.seek(0)
+        values: NDArray[Any] = np.fromfile(file, self._dtype)
+        file.close()
+        self._paths[bucket].unlink()
+        return values
