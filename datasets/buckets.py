@@ -59,16 +59,27 @@ class Buckets:
         Raises:
             OSError: If the disk is full.
         """
-        assert values.dtype == self._dtype, (values.dtype, self._dtype)
         # 16 bits are sorted by counting.
         bucket = bucket.astype(np.uint16)
-        in_order = values[np.argsort(bucket, kind="stable")]
-        ends = np.cumsum(np.bincount(bucket, minlength=len(self._files)))
+        counts = np.bincount(bucket, minlength=len(self._files))
+        self.append(values[np.argsort(bucket, kind="stable")], counts)
+
+    def append(self, values: NDArray[Any], counts: NDArray[np.int64]) -> None:
+        """Throw in values that are in order of their buckets already.
+
+        Args:
+            values: (any size,) C-contiguous.
+            counts: (num_buckets,) int64. How many of them each bucket gets.
+
+        Raises:
+            OSError: If the disk is full.
+        """
+        assert values.dtype == self._dtype, (values.dtype, self._dtype)
         begin = 0
-        for file, end in zip(self._files, ends.tolist(), strict=True):
-            if end > begin:
-                file.write(in_order[begin:end].view(np.uint8).data)
-            begin = end
+        for file, count in zip(self._files, counts.tolist(), strict=True):
+            if count:
+                file.write(values[begin : begin + count].view(np.uint8).data)
+            begin += count
 
     def take(self, bucket: int) -> NDArray[Any]:
         """Empty a bucket.

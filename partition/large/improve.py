@@ -1,0 +1,148 @@
+"""Vertices moved to the parts of their neighbours, pass after pass over a graph on disk."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.partition.jit import compiled
+from distgnn.partition.large.rows import Chunk, RowFile
+
+PASSES = 4
+
+
+class Sizes(NamedTuple):
+    """What each vertex of a graph weighs.
+
+    Attributes:
+        vertices: (num_vertices,) int64. Vertices of the original that it stands for; (0,) if all
+            stand for one.
+        ends: (num_vertices,) int64. Ends of edges of the original at those, self-loops apart.
+    """
+
+    vertices: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class _Parts(NamedTuple):
+    """What parts hold.
+
+    Attributes:
+        part: (num_vertices,) int32. Part of each vertex.
+        load: (2, num_parts) int64. Vertices and ends of edges of each part.
+        limit: (2,) int64. Up to which a part takes in vertices.
+        tally: (num_parts,) int64. Zero between two rows.
+    """
+
+    part: NDArray[np.int32]
+    load: NDArray[np.int64]
+    limit: NDArray[np.int64]
+    tally: NDArray[np.int64]
+
+
+def improve(
+    rows: RowFile,
+    part: NDArray[np.int32],
+    sizes: Sizes,
+    limit: NDArray[np.int64],
+    num_parts: int,
+) -> None:
+    """Move vertices where fewer edges are cut, and out of parts above the limits.
+
+    Vertices are visited in the order of their numbers. One moves to the part that most of its
+    edges lead to, if that has room. Out of a part above a limit it moves even if more edges are
+    cut, few more in the first passes, and to any part with room if its neighbours' parts have none.
+
+    Args:
+        rows: The graph.
+        part: (num_vertices,) int32. Part of each vertex; changed in place.
+        sizes: Of its vertices.
+        limit: (2,) int64. Vertices and ends of edges up to which a part takes in vertices.
+        num_parts: At least 1.
+
+    References:
+        Akhremtsev, Sanders and Schulz, "(Semi-)external algorithms for graph partitioning and
+        clustering", ALENEX 2015.
+    """
+    load = np.zeros((2, num_parts), np.int64)
+    add_sizes(sizes, part, Sizes(load[0], load[1]))
+    parts = _Parts(part, load, limit, np.zeros(num_parts, np.int64))
+    for number in range(PASSES):
+        # Edges that it may cost to move a vertex out of an overfull part.
+        price = (1 << 2 * number) - 1 if number < PASSES - 1 else np.iinfo(np.int64).max
+        num_moves = 0
+        for chunk in rows.chunks():
+            num_moves += _visit(chunk, parts, sizes, price)
+        if num_moves == 0 and (load <= limit[:, None]).all():
+            break
+
+
+@compiled
+def add_sizes(sizes: Sizes, group: NDArray[np.int32], found: Sizes) -> None:
+    """Sum sizes by group.
+
+    Args:
+        sizes: Of each vertex.
+        group: (num_vertices,) int32. The group of each vertex.
+        found: What the sums are added to; both arrays are (num_groups,).
+    """
+    for vertex in range(group.size):
+        found.vertices[group[vertex]] += sizes.vertices[vertex] if sizes.vertices.size else 1
+        found.ends[group[vertex]] += sizes.ends[vertex]
+
+
+@compiled
+def _visit(chunk: Chunk, parts: _Parts, sizes: Sizes, price: int) -> int:
+    """Let each vertex of some rows change its part; return how many did."""
+    load, tally = parts.load, parts.tally
+    num_moves = 0
+    for row in range(chunk.indptr.size - 1):
+        begin, end = chunk.indptr[row], chunk.indptr[row + 1]
+        vertex = chunk.first + row
+        own = sizes.vertices[vertex] if sizes.vertices.size else 1, sizes.ends[vertex]
+        home = parts.part[vertex]
+        for k in range(begin, end):
+            tally[parts.part[chunk.neighbour[k]]] += chunk.weight[k]
+        is_over = load[0, home] > parts.limit[0] or load[1, home] > parts.limit[1]
+        best, most = home, tally[home]
+        if is_over:
+            most = np.int64(-1)
+        for k in range(begin, end):
+            goal = parts.part[chunk.neighbour[k]]
+            is_better = tally[goal] > most or (tally[goal] == most and home != best > goal)
+            if goal != home and is_better and _has_room(parts, goal, own):
+                best, most = goal, tally[goal]
+        if is_over and best == home:
+            best, most = _emptiest(parts), np.int64(0)
+        if is_over and (tally[home] - most > price or not _has_room(parts, best, own)):
+            best = home
+        for k in range(begin, end):
+            tally[parts.part[chunk.neighbour[k]]] = 0
+        if best != home:
+            parts.part[vertex] = best
+            for measure in range(2):
+                load[measure, home] -= own[measure]
+                load[measure, best] += own[measure]
+            num_moves += 1
+    return num_moves
+
+
+@compiled
+def _has_room(parts: _Parts, goal: int, own: tuple[int, int]) -> bool:
+    return bool(
+        parts.load[0, goal] + own[0] <= parts.limit[0]
+        and parts.load[1, goal] + own[1] <= parts.limit[1]
+    )
+
+
+@compiled
+def _emptiest(parts: _Parts) -> int:
+    """Part whose fuller measure is the least full."""
+    best, least = 0, np.inf
+    for part in range(parts.tally.size):
+        fill = max(parts.load[0, part] / parts.limit[0], parts.load[1, part] / parts.limit[1])
+        if fill < least:
+            best, least = part, fill
+    return best

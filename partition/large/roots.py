@@ -1,0 +1,230 @@
+"""Parts of the vertices of a graph on disk, in memory of a few bytes per vertex.
+
+```
+edges --sort--> rows --cluster--> contract --> rows of clusters --... until they fit--> METIS
+                  |                                  |                                     |
+                  +<-- improve <-- expand -----------+<----------- improve <-- expand -----+
+```
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.edge_file import EdgeFile
+from distgnn.datasets.flat_array import FlatWriter
+from distgnn.partition.compilation import noting_compilation
+from distgnn.partition.large.clusters import cluster, number_clusters
+from distgnn.partition.large.coarsest import fits, part_rows
+from distgnn.partition.large.contract import contract
+from distgnn.partition.large.improve import Sizes, add_sizes, improve
+from distgnn.partition.large.rows import RowFile, open_rows
+from distgnn.partition.large.sort_rows import rows_of_edges
+from distgnn.partition.metis import EDGE_SHARE
+from distgnn.partition.stopwatch import Stopwatch
+
+EDGE_BALANCE = 1.1
+VERTEX_BALANCE = 1.25
+# METIS moves clusters as a whole: they are at most this small a fraction of a part.
+_CLUSTERS_PER_PART = 20
+# A graph of clusters that is hardly smaller is the last one.
+_LEAST_SHRINKING = 0.95
+_LABELS = "label.npy"
+_HUNDREDTHS = 100
+
+
+def roots(
+    edges: EdgeFile,
+    num_parts: int,
+    folder: str | Path,
+    *,
+    seed: int = 0,
+    memory_bytes: int,
+    progress: Callable[[str], None] | None = None,
+) -> NDArray[np.int32]:
+    """Choose the part of each vertex so that few edges are cut and parts are balanced.
+
+    Clusters of limited size are found by label propagation and merged, again and again, until
+    METIS can hold the graph of clusters. Its parts are carried back to the vertices; on the way,
+    passes over clusters and vertices move them between parts where that cuts fewer edges.
+
+    The outcome depends on the edges, the number of parts, the seed and `memory_bytes`, neither on
+    the order of the edges nor on the number of threads.
+
+    Args:
+        edges: The graph.
+        num_parts: At least 1.
+        folder: Where files are written: up to 24 bytes an edge while edges are sorted, then 8 and
+            what the graphs of clusters take. If the call does not end, the next one with the same
+            arguments goes on from what is complete; in the end they are removed.
+        seed: At least 0.
+        memory_bytes: What sorting and METIS may take, beside 24 bytes a vertex.
+        progress: Called with one line of text after each stage.
+
+    Returns:
+        (num_vertices,) int32. The part of each vertex; parts may be empty.
+
+    Raises:
+        InputError: If there are more than 2**31 - 1 vertices, or a file has become shorter.
+        OSError: If the disk is full.
+
+    References:
+        Akhremtsev, Sanders and Schulz, "(Semi-)external algorithms for graph partitioning and
+        clustering", ALENEX 2015; Karypis and Kumar, "A fast and high quality multilevel scheme for
+        partitioning irregular graphs", SIAM J. Scientific Computing 1998.
+    """
+    if num_parts == 1:
+        return np.zeros(edges.num_vertices, np.int32)
+    work = Path(folder) / "roots"
+    work.mkdir(exist_ok=True)
+    watch = Stopwatch(progress)
+    with noting_compilation(progress or (lambda line: None)):
+        rows = open_rows(work)
+        if rows is None:
+            rows = rows_of_edges(edges, work, memory_bytes=memory_bytes)
+            watch.note(f"{rows.num_entries // 2} links sorted by vertex")
+        part = _Levels(num_parts, work, seed, memory_bytes, watch).partition(rows)
+    shutil.rmtree(work)
+    return part
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A graph, and the cluster of each of its vertices in `folder`, once there are some.
+
+    Attributes:
+        rows: The graph.
+        folder: Of its files.
+        sizes: Of its vertices; None for the first level, which makes them when they are needed.
+    """
+
+    rows: RowFile
+    folder: Path
+    sizes: Sizes | None
+
+    def sizes_now(self) -> Sizes:
+        """Sizes of the vertices."""
+        if self.sizes is not None:
+            return self.sizes
+        ends = self.rows.degree.read(0, self.rows.num_vertices).astype(np.int64)
+        return Sizes(np.zeros(0, np.int64), ends)
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """The graph, the graph of its clusters, that of their clusters, ..., and back.
+
+    Attributes:
+        num_parts: At least 2.
+        folder: Of the files.
+        seed: At least 0.
+        memory_bytes: What sorting and METIS may take.
+        watch: Told of each stage.
+    """
+
+    num_parts: int
+    folder: Path
+    seed: int
+    memory_bytes: int
+    watch: Stopwatch
+
+    def partition(self, rows: RowFile) -> NDArray[np.int32]:
+        """Return the part of each vertex of the first level."""
+        measure = _Measure(rows.num_vertices, rows.num_entries, self.num_parts)
+        levels = [_Level(rows, self.folder, None)]
+        while not fits(levels[-1].rows, self.memory_bytes):
+            levels.append(self._contracted(levels[-1], len(levels), measure))
+            if levels[-1].rows.num_vertices > _LEAST_SHRINKING * levels[-2].rows.num_vertices:
+                break
+        coarsest = levels[-1]
+        part = part_rows(
+            coarsest.rows,
+            self.num_parts,
+            own=measure.own(coarsest.sizes_now()),
+            seed=self.seed,
+            memory_bytes=self.memory_bytes,
+        )
+        self.watch.note(f"{coarsest.rows.num_vertices} vertices parted by METIS")
+        for level in reversed(levels):
+            if level is not coarsest:
+                part = part[np.load(level.folder / _LABELS)]
+            improve(level.rows, part, level.sizes_now(), measure.limit(), self.num_parts)
+            self.watch.note(f"{level.rows.num_vertices} vertices moved between parts")
+        return part
+
+    def _contracted(self, level: _Level, number: int, measure: _Measure) -> _Level:
+        """Cluster the vertices of a level, and make the graph of the clusters."""
+        folder = self.folder / f"level-{number}"
+        folder.mkdir(exist_ok=True)
+        sizes = level.sizes_now()
+        if (level.folder / _LABELS).exists():
+            label: NDArray[np.int32] = np.load(level.folder / _LABELS)
+        else:
+            most = measure.largest_cluster()
+            label = cluster(level.rows, measure.own(sizes), most=most, seed=self.seed)
+            number_clusters(label)
+            with FlatWriter(level.folder / _LABELS, label.dtype) as writer:
+                writer.append(label)
+        merged = _merged(sizes, label)
+        self.watch.note(f"{label.size} vertices in {merged.ends.size} clusters")
+        rows = open_rows(folder)
+        if rows is None:
+            rows = contract(
+                level.rows, label, merged.ends.size, folder, memory_bytes=self.memory_bytes
+            )
+            self.watch.note(f"{rows.num_entries // 2} links between {rows.num_vertices} clusters")
+        return _Level(rows, folder, merged)
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """What parts balance.
+
+    Attributes:
+        num_vertices: Of the original.
+        num_ends: Ends of edges of the original, self-loops apart.
+        num_parts: At least 2.
+    """
+
+    num_vertices: int
+    num_ends: int
+    num_parts: int
+
+    def own(self, sizes: Sizes) -> NDArray[np.int64]:
+        """Weigh vertices by the ends of their edges and by themselves, as for METIS in memory."""
+        per_vertex, per_end = self._weights()
+        own = sizes.ends * per_end
+        own += per_vertex * (sizes.vertices if sizes.vertices.size else np.int64(1))
+        return own
+
+    def largest_cluster(self) -> int:
+        """Size up to which a cluster takes in vertices."""
+        per_vertex, per_end = self._weights()
+        total = per_vertex * self.num_vertices + per_end * self.num_ends
+        return max(total // (_CLUSTERS_PER_PART * self.num_parts), 1)
+
+    def limit(self) -> NDArray[np.int64]:
+        """Vertices and ends of edges up to which a part takes in vertices, (2,) int64."""
+        mean = np.array([self.num_vertices, self.num_ends]) / self.num_parts
+        wanted = np.maximum(mean * [VERTEX_BALANCE, EDGE_BALANCE], np.ceil(mean))
+        return np.maximum(wanted.astype(np.int64), 1)
+
+    def _weights(self) -> tuple[int, int]:
+        """Weight of a vertex and of an end of an edge, in whole numbers."""
+        per_end = round(_HUNDREDTHS * EDGE_SHARE)
+        mean = max(self.num_ends // self.num_vertices, 1)
+        return (_HUNDREDTHS - per_end) * mean, per_end
+
+
+def _merged(sizes: Sizes, label: NDArray[np.int32]) -> Sizes:
+    """Sizes of the clusters."""
+    num_clusters = int(label.max()) + 1
+    found = Sizes(np.zeros(num_clusters, np.int64), np.zeros(num_clusters, np.int64))
+    add_sizes(sizes, label, found)
+    return found

@@ -1,0 +1,224 @@
+"""Entries of a graph, in any order, sorted on disk into rows.
+
+An entry is packed into 64 bits: row, column and, in the bits that are left, its weight. Entries are
+thrown into buckets of consecutive rows; a bucket at a time is sorted and its equal entries merged.
+The outcome does not depend on the order in which entries come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.buckets import Buckets
+from distgnn.datasets.edge_file import EdgeFile
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.flat_array import FlatWriter
+from distgnn.partition.jit import compiled
+from distgnn.partition.large.rows import FILES, RowFile
+
+MOST_VERTICES = 2**31 - 1
+_BITS = 63
+NUM_BLOCKS = 1 << 16
+"""Blocks of rows, each of which goes into one bucket."""
+_MOST_BUCKETS = 512
+# Bytes an entry while a bucket is sorted: itself, its column and its weight.
+_SORTING_BYTES = 20
+
+
+class Entries(NamedTuple):
+    """Entries in any order.
+
+    Attributes:
+        row: (num_entries,) int32.
+        column: (num_entries,) int32.
+        weight: (num_entries,) int32, at least 1.
+    """
+
+    row: NDArray[np.int32]
+    column: NDArray[np.int32]
+    weight: NDArray[np.int32]
+
+
+def rows_of_edges(edges: EdgeFile, folder: Path, *, memory_bytes: int) -> RowFile:
+    """Sort the edges of a graph into rows, each edge at both of its ends.
+
+    Args:
+        edges: The edges of a directed graph; directions are forgotten, parallel edges kept.
+        folder: Where files are written: at most 24 bytes an edge while it works, 8 in the end.
+        memory_bytes: What sorting may take.
+
+    Returns:
+        The rows.
+
+    Raises:
+        InputError: If there are more than 2**31 - 1 vertices.
+        OSError: If the disk is full.
+    """
+    if edges.num_vertices > MOST_VERTICES:
+        raise InputError(
+            f"the graph has {edges.num_vertices} vertices, but partitioning from disk takes at "
+            f"most {MOST_VERTICES}; partition it in memory"
+        )
+
+    per_block = np.zeros(NUM_BLOCKS, np.int64)
+    for _, src, dst in edges.chunks():
+        _count(src, edges.num_vertices, per_block)
+        _count(dst, edges.num_vertices, per_block)
+    return sort_rows(
+        _both_ways(edges), per_block, edges.num_vertices, folder, memory_bytes=memory_bytes
+    )
+
+
+def _both_ways(edges: EdgeFile) -> Iterator[Entries]:
+    for _, src, dst in edges.chunks():
+        is_link = src != dst
+        one, other = src[is_link].astype(np.int32), dst[is_link].astype(np.int32)
+        weight = np.ones(one.size, np.int32)
+        yield Entries(one, other, weight)
+        yield Entries(other, one, weight)
+
+
+def sort_rows(
+    entries: Iterator[Entries],
+    per_block: NDArray[np.int64],
+    num_rows: int,
+    folder: Path,
+    *,
+    memory_bytes: int,
+    is_merged: bool = False,
+) -> RowFile:
+    """Sort entries into rows.
+
+    Args:
+        entries: In any order.
+        per_block: (NUM_BLOCKS,) int64. About how many entries each block of rows will have, see
+            `block_of`; it balances the buckets.
+        num_rows: At most `MOST_VERTICES`; columns are as many.
+        folder: Where files are written: at most 8 bytes an entry besides the rows.
+        memory_bytes: What sorting may take.
+        is_merged: Whether equal entries become one, with the sum of their weights. Otherwise all
+            weights must be 1.
+
+    Returns:
+        The rows.
+
+    Raises:
+        OSError: If the disk is full.
+    """
+    bucket_of_block, first_row = _buckets(per_block, num_rows, memory_bytes // _SORTING_BYTES)
+    num_buckets = first_row.size - 1
+    weight_bits = _BITS - (num_rows**2 - 1).bit_length()
+    with ExitStack() as stack:
+        buckets = stack.enter_context(Buckets(folder, num_buckets, np.dtype(np.int64)))
+        counts = np.zeros(num_buckets, np.int64)
+        for some in entries:
+            packed = _pack(some, (num_rows, weight_bits), bucket_of_block, counts)
+            buckets.append(packed, counts)
+        degrees, columns, *weights = (
+            stack.enter_context(FlatWriter(folder / name, np.dtype(np.int32)))
+            for name in (FILES if is_merged else FILES[:2])
+        )
+        for bucket in range(num_buckets):
+            packed = buckets.take(bucket)
+            packed.sort()
+            degree = np.zeros(first_row[bucket + 1] - first_row[bucket], np.int32)
+            column, weight = _unpack(
+                packed, (num_rows, weight_bits), first_row[bucket], degree, is_merged
+            )
+            degrees.append(degree)
+            columns.append(column)
+            for writer in weights:
+                writer.append(weight)
+    return RowFile(degrees.written, columns.written, weights[0].written if is_merged else None)
+
+
+def _buckets(
+    per_block: NDArray[np.int64], num_rows: int, most: int
+) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+    """Bucket of each block, and the first row of each bucket with the number of rows behind."""
+    total = int(per_block.sum())
+    most = max(most, -(-total // _MOST_BUCKETS), 1)
+    bucket = (np.cumsum(per_block) - per_block) // most
+    _, bucket = np.unique(bucket, return_inverse=True)
+    first_block = np.searchsorted(bucket, np.arange(int(bucket[-1]) + 2))
+    first_row = np.minimum(first_block << block_shift(num_rows), num_rows)
+    return bucket.astype(np.uint16), first_row
+
+
+@compiled
+def block_shift(num_rows: int) -> int:
+    """Bits of a row's number that tell its place in its block; the others are the block."""
+    shift = 0
+    while (num_rows - 1) >> shift >= NUM_BLOCKS:
+        shift += 1
+    return shift
+
+
+@compiled
+def _count(end: NDArray[Any], num_rows: int, per_block: NDArray[np.int64]) -> None:
+    shift = block_shift(num_rows)
+    for k in range(end.size):
+        per_block[end[k] >> shift] += 1
+
+
+@compiled
+def _pack(
+    entries: Entries,
+    packing: tuple[int, int],
+    bucket_of_block: NDArray[np.uint16],
+    counts: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Pack entries, those of a bucket next to each other; `counts` becomes how many each has."""
+    num_rows, weight_bits = packing
+    shift = block_shift(num_rows)
+    heaviest = (1 << weight_bits) - 1
+    counts[:] = 0
+    for k in range(entries.row.size):
+        # What is too heavy for its bits becomes several entries.
+        copies = (entries.weight[k] + heaviest - 1) // heaviest
+        counts[bucket_of_block[entries.row[k] >> shift]] += copies
+    place = np.cumsum(counts) - counts
+    packed = np.empty(counts.sum(), np.int64)
+    for k in range(entries.row.size):
+        bucket = bucket_of_block[entries.row[k] >> shift]
+        key = np.int64(entries.row[k]) * num_rows + entries.column[k]
+        weight = entries.weight[k]
+        while weight > 0:
+            packed[place[bucket]] = (key << weight_bits) | min(weight, heaviest)
+            place[bucket] += 1
+            weight -= heaviest
+    return packed
+
+
+@compiled
+def _unpack(
+    packed: NDArray[np.int64],
+    packing: tuple[int, int],
+    first_row: int,
+    degree: NDArray[np.int32],
+    is_merged: bool,
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Columns and weights of sorted entries; `degree` becomes the entries of each row."""
+    num_rows, weight_bits = packing
+    column, weight = np.empty(packed.size, np.int32), np.empty(packed.size, np.int32)
+    row, begin, last, size = first_row, first_row * num_rows, np.int64(-1), 0
+    for k in range(packed.size):
+        key = packed[k] >> weight_bits
+        heavy = packed[k] & ((1 << weight_bits) - 1)
+        if is_merged and key == last:
+            weight[size - 1] += heavy
+            continue
+        while key >= begin + num_rows:
+            begin += num_rows
+            row += 1
+        degree[row - first_row] += 1
+        column[size], weight[size] = key - begin, heavy
+        last = key
+        size += 1
+    return column[:size], weight[:size]
