@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.csr import order_by, pointers
-from distgnn.partition.halo import Slots, distinct_slots, group_by_part
-
-MAX_CLONES = np.iinfo(np.int32).max
+from distgnn.partition.halo import Slots, group_by_part
+from distgnn.partition.structure import VertexTables, leaves_of, sorting, structure_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,7 +99,7 @@ class Part:
         if self.t_edge is not None:
             return self.t_edge
         row = np.repeat(np.arange(self.num_clones, dtype=np.int32), np.diff(self.indptr))
-        return _sorting(self.indices, row, self.global_id)
+        return sorting(self.indices, row, self.global_id)
 
 
 def build_parts(
@@ -135,60 +133,52 @@ def build_parts(
     return map(builder.build, range(assignment.num_parts))
 
 
-def check_clones(part: int, num_clones: int) -> None:
-    """Check that row numbers of a part fit.
-
-    Args:
-        part: Its number.
-        num_clones: Its rows.
-
-    Raises:
-        InputError: If there are too many.
-    """
-    if num_clones > MAX_CLONES:
-        raise InputError(
-            f"part {part} has {num_clones} clones, but row numbers are 32-bit and allow "
-            f"{MAX_CLONES}; use more parts"
-        )
-
-
 class _Builder:
-    """What all parts need of the whole graph, computed once.
-
-    A vertex's place is its root's number when the roots of all parts are counted through, part by
-    part: sorting by place is sorting by (part of the root, local id there).
-    """
+    """What all parts need of the whole graph, computed once."""
 
     def __init__(self, graph: Graph, assignment: Assignment, order: NDArray[np.int64]) -> None:
         num_vertices, num_parts = graph.num_vertices, assignment.num_parts
         self.graph = graph
         self.num_parts = num_parts
         self.edge_order, self.edge_start = group_by_part(assignment.edge_part, num_parts)
-        by_part, self.root_start = group_by_part(assignment.root_part[order], num_parts)
-        self.vertex_at = order[by_part]
-        self.place = np.empty(num_vertices, np.int64)
-        self.place[self.vertex_at] = np.arange(num_vertices)
-        self.root_part = assignment.root_part[self.vertex_at]  # by place
-        self.in_degree = np.bincount(graph.dst, minlength=num_vertices).astype(np.int64)
-        self.out_degree = np.bincount(graph.src, minlength=num_vertices).astype(np.int64)
-        loops = np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices)
-        self.self_loops = loops.astype(np.int32)
-        self.readers = self._by_owner(graph.src, assignment.edge_part)
-        self.writers = self._by_owner(graph.dst, assignment.edge_part)
-        # Local ids, by place, of the part in progress; entries of others are stale.
-        self.local_id = np.empty(num_vertices, np.int32)
+        by_part, root_start = group_by_part(assignment.root_part[order], num_parts)
+        vertex_at = order[by_part]
+        place = np.empty(num_vertices, np.int64)
+        place[vertex_at] = np.arange(num_vertices)
+        self.tables = VertexTables(
+            vertex_at=vertex_at,
+            place=place,
+            root_start=root_start,
+            in_degree=np.bincount(graph.dst, minlength=num_vertices),
+            out_degree=np.bincount(graph.src, minlength=num_vertices),
+            self_loops=np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices),
+            local_id=np.empty(num_vertices, np.int32),
+        )
+        self.leaves = [
+            leaves_of(self.tables, part, *self._ends(self._edges(part)))
+            for part in range(num_parts)
+        ]
+        self.readers = self._by_owner([one.place[one.is_reading] for one in self.leaves])
+        self.writers = self._by_owner([one.place[one.is_writing] for one in self.leaves])
 
-    def _by_owner(
-        self, vertex: NDArray[np.int64], edge_part: NDArray[np.int32]
-    ) -> tuple[Slots, NDArray[np.int64]]:
+    def _edges(self, part: int) -> NDArray[np.int64]:
+        return self.edge_order[self.edge_start[part] : self.edge_start[part + 1]]
+
+    def _ends(self, edges: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Places of the sources and of the destinations of edges."""
+        place = self.tables.place
+        return place[self.graph.src[edges]], place[self.graph.dst[edges]]
+
+    def _by_owner(self, leaves: list[NDArray[Any]]) -> tuple[Slots, NDArray[np.int64]]:
         """Leaves, by place, in the order (root's part, leaf's part, place).
 
         Also where each root's part begins.
         """
-        slots = distinct_slots(self.place[vertex], edge_part, self.graph.num_vertices)
-        leaves = slots.away_from(self.root_part)
-        order, start = group_by_part(self.root_part[leaves.vertex], self.num_parts)
-        return Slots(leaves.vertex[order], leaves.part[order]), start
+        place = np.concatenate(leaves)
+        part = np.repeat(np.arange(self.num_parts), [one.size for one in leaves])
+        owner = self.tables.owner_of(place).astype(np.int32)
+        order, start = group_by_part(owner, self.num_parts)
+        return Slots(place[order], part[order]), start
 
     def _rows_for(
         self, owned: tuple[Slots, NDArray[np.int64]], part: int
@@ -197,59 +187,25 @@ class _Builder:
         slots, start = owned
         mine = slice(start[part], start[part + 1])
         counts = np.bincount(slots.part[mine], minlength=self.num_parts).astype(np.int64)
-        return counts, (slots.vertex[mine] - self.root_start[part]).astype(np.int32)
-
-    def _places(
-        self, part: int, src: NDArray[np.int64], dst: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Places of the clones of a part, roots first; given those of its edges' ends."""
-        roots = np.arange(self.root_start[part], self.root_start[part + 1])
-        present = np.unique(np.concatenate([src, dst]))
-        leaves = present[self.root_part[present] != part]
-        check_clones(part, roots.size + leaves.size)
-        return np.concatenate([roots, leaves])
+        return counts, (slots.vertex[mine] - self.tables.root_start[part]).astype(np.int32)
 
     def build(self, part: int) -> Part:
         """Build one part."""
-        graph = self.graph
-        edges = self.edge_order[self.edge_start[part] : self.edge_start[part + 1]]
-        src, dst = self.place[graph.src[edges]], self.place[graph.dst[edges]]
-        places = self._places(part, src, dst)
-        self.local_id[places] = np.arange(places.size, dtype=np.int32)
-        clones = self.vertex_at[places]
-        num_roots = int(self.root_start[part + 1] - self.root_start[part])
-        roots, leaf_part = clones[:num_roots], self.root_part[places[num_roots:]]
-        row, column = self.local_id[dst], self.local_id[src]
-        edge = _sorting(row, column, clones)
-        row, column = row[edge], column[edge]
-        indptr, t_indptr = pointers(row, clones.size), pointers(column, clones.size)
-        t_edge = _sorting(column, row, clones)
+        edges = self._edges(part)
+        structure, order = structure_of(self.tables, part, *self._ends(edges), self.leaves[part])
         send_counts, send_rows = self._rows_for(self.readers, part)
         reduce_counts, reduce_rows = self._rows_for(self.writers, part)
-        weight = graph.edge_weight
+        weight = self.graph.edge_weight
         return Part(
             part=part,
             num_parts=self.num_parts,
-            num_roots=num_roots,
-            num_leaves=int(leaf_part.size),
-            global_id=clones,
-            indptr=indptr,
-            indices=column,
-            t_indptr=t_indptr,
-            t_indices=row[t_edge],
-            t_edge=t_edge,
-            edge_weight=None if weight is None else weight[edges[edge]],
-            leaf_counts=np.bincount(leaf_part, minlength=self.num_parts).astype(np.int64),
-            is_reading=np.diff(t_indptr)[num_roots:] > 0,
-            is_writing=np.diff(indptr)[num_roots:] > 0,
+            edge_weight=None if weight is None else weight[edges[order]],
             send_counts=send_counts,
             send_rows=send_rows,
             reduce_counts=reduce_counts,
             reduce_rows=reduce_rows,
-            in_degree=self.in_degree[clones],
-            out_degree=self.out_degree[clones],
-            self_loops=self.self_loops[roots],
-            **_vertex_data(graph, roots),
+            **vars(structure),
+            **_vertex_data(self.graph, structure.global_id[: structure.num_roots]),
         )
 
 
@@ -269,15 +225,3 @@ def _vertex_data(graph: Graph, roots: NDArray[np.int64]) -> dict[str, Any]:
         "vertex_id": None if graph.vertex_id is None else graph.vertex_id[roots],
         **masks,
     }
-
-
-def _sorting(
-    row: NDArray[np.int32], column: NDArray[np.int32], global_id: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return positions that sort edges by (row, global id of the column, position)."""
-    num_rows = global_id.size
-    rank = np.empty(num_rows, np.int32)
-    rank[np.argsort(global_id)] = np.arange(num_rows, dtype=np.int32)
-    by_column = order_by(rank[column], num_rows)
-    edge: NDArray[np.int64] = by_column[order_by(row[by_column], num_rows)].astype(np.int64)
-    return edge

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distgnn.partition.build import Part, check_clones
+from distgnn.partition.build import Part
 from distgnn.partition.csr import Csr, order_by, pointers, transposed
+from distgnn.partition.structure import check_clones
 
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
-from distgnn.partition import build
+from distgnn.partition import structure
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import Part, build_parts
 from distgnn.partition.csr import order_by
@@ -69,7 +69,7 @@ def test_what_needs_no_change_is_not_copied() -> None:
 def test_too_many_vertices_for_row_numbers_are_an_input_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(build, "MAX_CLONES", 1)
+    monkeypatch.setattr(structure, "MAX_CLONES", 1)
     graph = Graph(name="g", num_vertices=2, src=np.array([0]), dst=np.array([1]))
     with pytest.raises(InputError, match="part 0 has 2 clones, but row numbers are 32-bit"):
         whole_part(graph)
