@@ -46,7 +46,7 @@ def read_array_folder(path: str | Path) -> Graph:
     """
     path = Path(path)
     files = sorted(path.glob("*.npy"))
-    arrays = {file.stem: _open(file) for file in files}
+    arrays = {file.stem: open_array(file) for file in files}
     if "edge_index" not in arrays:
         ends_of(path)
         ends = arrays.pop("src"), arrays.pop("dst")
@@ -118,14 +118,14 @@ def num_vertices_of(folder: Path) -> int | None:
     """
     file = folder / "num_vertices.npy"
     if file.is_file():
-        value = _open(file)
+        value = open_array(file)
         if value.size != 1 or value.dtype.kind not in "iu" or int(value.item()) < 1:
             raise InputError(
                 f"{file} must hold one whole number of at least 1, got {value!r}; correct it"
             )
         return int(value.item())
     if (folder / "features_shape.npy").is_file():
-        shape = tuple(_open(folder / "features_shape.npy").reshape(-1).tolist())
+        shape = tuple(open_array(folder / "features_shape.npy").reshape(-1).tolist())
         return int(shape[0]) if shape else None
     for name, axis in _BY_VERTEX:
         if (folder / f"{name}.npy").is_file():
@@ -134,8 +134,18 @@ def num_vertices_of(folder: Path) -> int | None:
     return None
 
 
-def _open(file: Path) -> NDArray[Any]:
-    """Read a small array, map a large one."""
+def open_array(file: Path) -> NDArray[Any]:
+    """Read a small array, map a large one copy-on-write.
+
+    Args:
+        file: An .npy file.
+
+    Returns:
+        The array.
+
+    Raises:
+        InputError: If it is missing or damaged.
+    """
     header = read_header(file)
     is_large = file.stat().st_size - header.offset_bytes >= _MAP_BYTES
     try:

@@ -205,12 +205,20 @@ class _Builder:
             reduce_counts=reduce_counts,
             reduce_rows=reduce_rows,
             **vars(structure),
-            **_vertex_data(self.graph, structure.global_id[: structure.num_roots]),
+            **vertex_data(self.graph, structure.global_id[: structure.num_roots]),
         )
 
 
-def _vertex_data(graph: Graph, roots: NDArray[np.int64]) -> dict[str, Any]:
-    """Rows of everything the graph knows per vertex, for the roots of one part."""
+def vertex_data(graph: Graph, roots: NDArray[np.int64]) -> dict[str, Any]:
+    """Take the rows of everything the graph knows per vertex.
+
+    Args:
+        graph: The graph.
+        roots: (num_roots,) int64. Of one part.
+
+    Returns:
+        Fields of `Part`.
+    """
     masks = {
         name: None if mask is None else np.ascontiguousarray(mask[:, roots])
         for name, mask in (

@@ -97,7 +97,7 @@ def place_edges(
     inner = np.bincount(edge_part[~is_cut], minlength=num_parts).astype(np.int64)
     best, best_load = np.zeros(0, np.int32), graph.num_edges + 1
     for is_paired in (True, False):
-        placed = _place(edges, cover, inner, is_paired=is_paired)
+        placed = place_cut(edges, cover, inner, is_paired=is_paired)
         largest = int((inner + _loads(placed, edges.multiplicity, num_parts)).max())
         if largest < best_load:
             best, best_load = placed, largest
@@ -175,10 +175,20 @@ def _bipartite(
     return Bipartite(indptr, column[np.argsort(row, kind="stable")], num_columns)
 
 
-def _place(
+def place_cut(
     edges: CutEdges, cover: Cover, inner_load: NDArray[np.int64], *, is_paired: bool
 ) -> NDArray[np.int32]:
-    """Part of each distinct edge, given the edges inside parts that each part has already."""
+    """Place the distinct edges between parts as a minimum cover says.
+
+    Args:
+        edges: What `cut_edges` makes of them.
+        cover: What `minimum_cover` makes of these.
+        inner_load: (num_parts,) int64. Edges that each part has already.
+        is_paired: Whether components of the two directions between a pair of parts move together.
+
+    Returns:
+        (num_distinct,) int32. The part of the source's or of the destination's root.
+    """
     source_part, destination_part = edges.source_part, edges.destination_part
     left_covered = cover.is_left_covered[edges.left]
     right_covered = cover.is_right_covered[edges.right]

@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -61,6 +62,34 @@ def write_array(path: Path, array: NDArray[Any]) -> FileRecord:
     with path.open("wb") as file:
         writer = _HashingWriter(file)
         np.lib.format.write_array(writer, np.ascontiguousarray(array), allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return writer.record()
+
+
+def write_slices(
+    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], slices: Iterable[NDArray[Any]]
+) -> FileRecord:
+    """Write an array that is never held whole; the file is that of `write_array`.
+
+    Args:
+        path: File to create.
+        shape: Of the array.
+        dtype: Of the array.
+        slices: Its rows, one run of them after another.
+
+    Returns:
+        Size and checksum of the file.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    with path.open("wb") as file:
+        writer = _HashingWriter(file)
+        about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(writer, {**about, "shape": shape})
+        for rows in slices:
+            writer.write(np.ascontiguousarray(rows, dtype).tobytes())
         file.flush()
         os.fsync(file.fileno())
     return writer.record()

@@ -116,22 +116,54 @@ def measure(graph: Graph, assignment: Assignment) -> Quality:
     writers = distinct_slots(graph.dst, assignment.edge_part, num_vertices).away_from(root_part)
     leaves = np.unique(np.concatenate([_key(readers, num_vertices), _key(writers, num_vertices)]))
     at_destination = distinct_slots(graph.src, root_part[graph.dst], num_vertices)
-    num_edges = np.bincount(assignment.edge_part, minlength=num_parts)
-    num_roots = np.bincount(root_part, minlength=num_parts)
-    num_leaves = np.bincount(leaves // num_vertices, minlength=num_parts)
+    return quality_of(
+        num_edges=np.bincount(assignment.edge_part, minlength=num_parts),
+        num_roots=np.bincount(root_part, minlength=num_parts),
+        num_leaves=np.bincount(leaves // num_vertices, minlength=num_parts),
+        read_rows=_pair_counts(root_part[readers.vertex], readers.part, num_parts),
+        write_rows=_pair_counts(writers.part, root_part[writers.vertex], num_parts),
+        halo_rows_at_destination=at_destination.away_from(root_part).vertex.size,
+        train_balance=train_balance(graph, root_part, num_parts),
+    )
+
+
+def quality_of(
+    *,
+    num_edges: NDArray[Any],
+    num_roots: NDArray[Any],
+    num_leaves: NDArray[Any],
+    read_rows: NDArray[np.int64],
+    write_rows: NDArray[np.int64],
+    halo_rows_at_destination: int,
+    train_balance: float,
+) -> Quality:
+    """Complete what was counted, for which no edges are needed.
+
+    Args:
+        num_edges: (num_parts,) as the next two.
+        num_roots: (num_parts,)
+        num_leaves: (num_parts,)
+        read_rows: (num_parts, num_parts) int64.
+        write_rows: (num_parts, num_parts) int64.
+        halo_rows_at_destination: With every edge at its destination's root.
+        train_balance: What the function of this name says.
+
+    Returns:
+        The quality.
+    """
     return Quality(
-        replication_factor=1.0 + leaves.size / num_vertices,
-        halo_rows=int(readers.vertex.size + writers.vertex.size),
-        halo_rows_at_destination=int(at_destination.away_from(root_part).vertex.size),
+        replication_factor=1.0 + float(num_leaves.sum() / num_roots.sum()),
+        halo_rows=int(read_rows.sum() + write_rows.sum()),
+        halo_rows_at_destination=int(halo_rows_at_destination),
         edge_balance=_balance(num_edges),
         vertex_balance=_balance(num_roots),
         clone_balance=_balance(num_roots + num_leaves),
-        train_balance=_train_balance(graph, assignment),
+        train_balance=train_balance,
         num_edges=num_edges.astype(np.int64),
         num_roots=num_roots.astype(np.int64),
         num_leaves=num_leaves.astype(np.int64),
-        read_rows=_pair_counts(root_part[readers.vertex], readers.part, num_parts),
-        write_rows=_pair_counts(writers.part, root_part[writers.vertex], num_parts),
+        read_rows=read_rows,
+        write_rows=write_rows,
     )
 
 
@@ -212,12 +244,21 @@ def _from_json(name: str, value: Any, kind: str, num_parts: int) -> Any:
     return array if shape else array.item()
 
 
-def _train_balance(graph: Graph, assignment: Assignment) -> float:
+def train_balance(graph: Graph, root_part: NDArray[np.int32], num_parts: int) -> float:
+    """Measure how unevenly training vertices are spread.
+
+    Args:
+        graph: Its masks are read, and nothing else.
+        root_part: (num_vertices,) int32.
+        num_parts: How many there are.
+
+    Returns:
+        Largest part over the mean in the worst split; 1 without training vertices.
+    """
     if graph.train_mask is None:
         return 1.0
     return max(
-        _balance(np.bincount(assignment.root_part[mask], minlength=assignment.num_parts))
-        for mask in graph.train_mask
+        _balance(np.bincount(root_part[mask], minlength=num_parts)) for mask in graph.train_mask
     )
 
 

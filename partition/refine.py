@@ -67,7 +67,7 @@ def refine(
         clones=clone_balance,
         roots=math.floor(most_roots),
     )
-    _run(placement, limits, int(placement.totals[0]) + more_rows)
+    improve(placement, limits, int(placement.totals[0]) + more_rows)
     root_part = placement.slot_part[placement.first[: graph.num_vertices]]
     return Assignment(num_parts, placement.part[unit_of_edge], root_part)
 
@@ -115,12 +115,20 @@ def most_edges(graph: Graph, num_parts: int, edge_balance: float) -> int:
     return max(math.ceil(mean), math.floor(min(edge_balance * mean, graph.num_edges)))
 
 
-def _run(placement: Placement, limits: Limits, most_rows: int) -> None:
+def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
+    """Run passes until one saves little.
+
+    Args:
+        placement: Changed.
+        limits: What no part may pass.
+        most_rows: No more rows than these are made where parts hold too many edges.
+    """
     scratch = scratch_of(placement)
     for _ in range(MAX_PASSES):
         drain(placement, scratch, limits, most_rows)
         rows = int(placement.totals[0])
         empty_slots(placement, scratch, limits)
-        move_vertices(placement, scratch, limits, (0, most_rows))
+        if limits.roots > 0:
+            move_vertices(placement, scratch, limits, (0, most_rows))
         if rows - placement.totals[0] <= LEAST_SAVING * rows:
             break

@@ -9,22 +9,25 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import Part, build_parts
-from distgnn.partition.files import REMEDY, open_array, sync_directory, write_array
+from distgnn.partition.directory import (
+    MANIFEST_NAME,
+    complete_or_absent,
+    manifest_of,
+    write_manifest,
+    write_part,
+)
+from distgnn.partition.files import REMEDY, open_array
 from distgnn.partition.layout import (
     MASKS,
     SPARSE_FEATURES,
@@ -46,6 +49,7 @@ from distgnn.partition.whole import whole_part
 
 __all__ = [
     "FORMAT_VERSION",
+    "MANIFEST_NAME",
     "Manifest",
     "Part",
     "check_target",
@@ -55,8 +59,6 @@ __all__ = [
     "whole_part",
     "write",
 ]
-
-MANIFEST_NAME = "manifest.json"
 
 
 def write(
@@ -101,38 +103,25 @@ def write(
     assignment.check_graph(graph)
     counts: list[PartCounts] = []
     files: dict[str, FileRecord] = {}
-    with _complete_or_absent(target) as folder:
+    with complete_or_absent(target) as folder:
         for part in build_parts(graph, assignment, order=order):
-            files.update(_write_part(folder, part))
+            files.update(write_part(folder, part.part, part_arrays(part)))
             counts.append(_counts(part))
             if progress is not None:
                 progress(f"part {part.part + 1} of {part.num_parts}: {part.num_edges} edges")
-        # A Graph has labels for all that its masks select, so these are what the loss counts.
-        train = graph.train_mask
-        manifest = Manifest(
-            name=graph.name,
-            num_parts=assignment.num_parts,
-            num_vertices=graph.num_vertices,
+        manifest = manifest_of(
+            graph,
+            counts,
+            files,
             num_edges=graph.num_edges,
             num_features=graph.num_features,
-            has_sparse_features=sp.issparse(graph.features),
-            num_classes=graph.num_classes,
-            class_names=graph.class_names or (),
-            is_multilabel=graph.is_multilabel,
-            has_labels=graph.labels is not None,
-            num_splits=graph.num_splits,
-            num_train=() if train is None else tuple(int(count) for count in train.sum(axis=1)),
             method=method,
             options=dict(options),
             seed=seed,
             order=order_name,
-            source=graph.source,
-            source_checksum=graph.checksum,
             quality=quality.to_json(),
-            parts=tuple(counts),
-            files=files,
         )
-        _write_manifest(folder / MANIFEST_NAME, manifest)
+        write_manifest(folder, manifest)
     return manifest
 
 
@@ -307,75 +296,6 @@ def _counts(part: Part) -> PartCounts:
     features = part.features
     nnz = 0 if features is None or isinstance(features, np.ndarray) else int(features.nnz)
     return PartCounts(part.num_roots, part.num_leaves, part.num_edges, nnz)
-
-
-def _write_part(folder: Path, part: Part) -> dict[str, FileRecord]:
-    part_path = folder / part_folder(part.part)
-    part_path.mkdir()
-    records = {
-        f"{part_path.name}/{name}.npy": write_array(part_path / f"{name}.npy", array)
-        for name, array in part_arrays(part).items()
-    }
-    sync_directory(part_path)
-    return records
-
-
-def _write_manifest(path: Path, manifest: Manifest) -> None:
-    text = json.dumps(manifest.to_json(), indent=1, allow_nan=False)
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def _complete_or_absent(target: Path) -> Iterator[Path]:
-    """Give a temporary sibling of `target` that takes its place if the block succeeds."""
-    missing = [path for path in target.parents if not path.exists()]
-    temporary: Path | None = None
-    is_complete = False
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        # mkdtemp makes private folders; the partition has the mode of any new folder.
-        content = temporary / target.name
-        content.mkdir()
-        yield content
-        sync_directory(content)
-        _replace(content, target, temporary)
-        is_complete = True
-    except OSError as error:
-        raise InputError(
-            f"cannot write partition directory {str(target)!r}: {error.strerror or error}; choose "
-            "another directory or make room"
-        ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        if not is_complete:
-            _remove_empty(missing)
-
-
-def _replace(content: Path, target: Path, temporary: Path) -> None:
-    """Rename `content` to `target`; what was there goes into `temporary`, or back on failure."""
-    previous = temporary / "previous"
-    if target.exists():
-        target.rename(previous)
-    try:
-        content.rename(target)
-    except OSError:
-        if previous.exists():
-            previous.rename(target)
-        raise
-    sync_directory(target.parent)
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    for folder in folders:
-        try:
-            folder.rmdir()
-        except OSError:
-            return
 
 
 def _inside(folder: Path, relative: str) -> Path:
