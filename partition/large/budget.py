@@ -1,0 +1,158 @@
+"""What partitioning from disk takes: memory, disk and time, before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.partition.large import covers, ordering, windows, writing
+from distgnn.partition.large.groups import ROUNDS
+from distgnn.partition.large.source import Source
+
+# The interpreter, the libraries and the compiled code.
+FIXED_BYTES = 320 << 20
+# Per vertex: its part, three counts, its place, who is there, a local id; and what sorting takes.
+VERTEX_BYTES = 32
+# Reading a slice: two buffers, its records, grouped.
+CHUNK_BYTES = 60
+MOST_CHUNK_EDGES = 1 << 22
+# More take longer: what is sorted no longer fits into caches.
+MOST_PILE_EDGES = 1 << 20
+# Largest part over the mean: what is to fit has to fit for it.
+SPARE = 1.1
+# In a finished part: both directions and positions; two row pointers, an id and two degrees.
+STORED_EDGE_BYTES = 16
+STORED_CLONE_BYTES = 40
+# While the choice of roots sorts edges by vertex.
+ROOTS_EDGE_BYTES = 24
+# Clones over vertices, on the safe side; known only at the end.
+CLONES_GUESS = 3.0
+# Seconds of one core of 2.5 GHz, measured with the twin of ogbn-papers100M at 1/64 of its size.
+ROOTS_EDGE_S = 0.6e-6
+COVER_EDGE_S = 1.5e-6
+REFINE_EDGE_S = 4e-6
+OTHER_EDGE_S = 0.8e-6
+# Of the edges, between parts, as long as they have not been counted.
+CUT_GUESS = 0.3
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many edges to hold at a time."""
+
+    roots_bytes: int
+    """What the choice of roots may take beside its own tables of vertices."""
+    chunk_edges: int
+    """Of a slice of the source."""
+    pile_edges: int
+    """Of a pile of pairs of parts."""
+    window_edges: int
+    """Between parts, of the parts that are refined together."""
+
+
+def least_bytes(source: Source, num_parts: int) -> int:
+    """Say how much memory is needed at least: the tables of vertices and one part.
+
+    Args:
+        source: What is to be partitioned.
+        num_parts: Into how many parts.
+
+    Returns:
+        Bytes.
+    """
+    one_part = int(SPARE * source.edges.num_edges / num_parts) + 1
+    # Two parts at a time are refined; of their edges, those inside them stay on disk.
+    per_edge = max(writing.BYTES_PER_EDGE, ordering.BYTES_PER_EDGE, CHUNK_BYTES)
+    return _tables_bytes(source) + one_part * per_edge
+
+
+def budget_of(source: Source, num_parts: int, memory_bytes: int) -> Budget:
+    """Divide the memory.
+
+    Args:
+        source: What is to be partitioned.
+        num_parts: Into how many parts.
+        memory_bytes: That all may take together.
+
+    Returns:
+        Numbers of edges that fit.
+
+    Raises:
+        InputError: If the tables of the vertices and one part do not fit.
+    """
+    least = least_bytes(source, num_parts)
+    if memory_bytes < least:
+        raise InputError(
+            f"{memory_bytes / 2**30:.2f} GiB of memory are not enough for {num_parts} parts of "
+            f"{source.edges.num_vertices} vertices and {source.edges.num_edges} edges, which take "
+            f"{least / 2**30:.2f} GiB; allow more memory or ask for more parts"
+        )
+    free = memory_bytes - _tables_bytes(source)
+    return Budget(
+        roots_bytes=free,
+        chunk_edges=min(free // CHUNK_BYTES, MOST_CHUNK_EDGES),
+        pile_edges=min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES),
+        window_edges=free // windows.BYTES_PER_EDGE,
+    )
+
+
+def disk_bytes(source: Source, record_bytes: int) -> int:
+    """Estimate the disk that the piles and the partition take together.
+
+    Args:
+        source: What is to be partitioned.
+        record_bytes: Of an edge in a pile.
+
+    Returns:
+        Bytes, on the safe side.
+    """
+    edges, vertices = source.edges.num_edges, source.edges.num_vertices
+    stored = STORED_EDGE_BYTES + (4 if source.edge_weight is not None else 0)
+    per_vertex = STORED_CLONE_BYTES * CLONES_GUESS + 4 * _dense_features(source)
+    parts = int(edges * (SPARE * record_bytes + stored) + vertices * per_vertex)
+    return max(parts + _data_bytes(source), ROOTS_EDGE_BYTES * edges)
+
+
+def seconds(num_edges: int, num_cut: int, window_edges: int, *, is_rooted: bool) -> float:
+    """Estimate the time that is left.
+
+    Args:
+        num_edges: Of the graph.
+        num_cut: Edges between parts.
+        window_edges: How many of these are refined at once.
+        is_rooted: Whether the roots have been chosen.
+
+    Returns:
+        Seconds, good to a factor of two or so.
+    """
+    rounds = 1 if num_cut <= window_edges else ROUNDS
+    other = OTHER_EDGE_S + (0.0 if is_rooted else ROOTS_EDGE_S)
+    return num_edges * other + num_cut * (COVER_EDGE_S + REFINE_EDGE_S * rounds)
+
+
+def _tables_bytes(source: Source) -> int:
+    return FIXED_BYTES + VERTEX_BYTES * source.edges.num_vertices + _data_bytes(source)
+
+
+def _dense_features(source: Source) -> int:
+    return 0 if source.features is None else source.features.num_columns
+
+
+def _data_bytes(source: Source) -> int:
+    """Labels, masks, ids and sparse features, which are mapped as a whole."""
+    vertices = source.vertices
+    arrays: list[NDArray[Any] | None] = [
+        vertices.labels,
+        vertices.train_mask,
+        vertices.val_mask,
+        vertices.test_mask,
+        vertices.vertex_id,
+    ]
+    sparse = vertices.features
+    if isinstance(sparse, sp.csr_matrix):
+        arrays += [sparse.indptr, sparse.indices, sparse.data]
+    return sum(array.nbytes for array in arrays if array is not None)

@@ -1,0 +1,58 @@
+"""Lines about how far a stage is, how fast, and how long it will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Progress = Callable[[str], None]
+# Seconds between two lines of a stage.
+INTERVAL_S = 10.0
+
+
+class Clock:
+    """Counts what a stage has done."""
+
+    def __init__(self, stage: str, unit: str, total: int, progress: Progress | None) -> None:
+        """Start.
+
+        Args:
+            stage: What is being done.
+            unit: What is counted, in the plural.
+            total: How many there are.
+            progress: Called with one line of text now and then, and at the end.
+        """
+        self._stage, self._unit, self._total = stage, unit, total
+        self._progress = progress
+        self._done = self._before = 0
+        self._start = self._shown = time.monotonic()
+
+    def skip(self, count: int) -> None:
+        """Count what an earlier run did, which says nothing of the speed of this one."""
+        self._done += count
+        self._before += count
+
+    def add(self, count: int) -> None:
+        """Count what was done since the last call."""
+        self._done += count
+        now = time.monotonic()
+        if self._progress is None or now - self._shown < INTERVAL_S:
+            return
+        self._shown = now
+        rate = (self._done - self._before) / (now - self._start)
+        rest = (self._total - self._done) / max(rate, 1e-9)
+        self._progress(
+            f"{self._stage}: {self._done} of {self._total} {self._unit}, {rate:.3g} per second, "
+            f"about {rest:.0f} s more"
+        )
+
+    def end(self, remark: str = "") -> None:
+        """Say how long the stage took.
+
+        Args:
+            remark: What else to say of it.
+        """
+        if self._progress is not None:
+            seconds = time.monotonic() - self._start
+            text = f", {remark}" if remark else ""
+            self._progress(f"{self._stage}: {self._done} {self._unit}{text} ({seconds:.1f} s)")

@@ -1,0 +1,84 @@
+"""One look at all edges: degrees, and how many edges lie between each pair of parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.edge_file import EdgeFile
+from distgnn.partition.jit import compiled
+from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.work import Work
+
+_MOST_INT32 = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What the tables of vertices need of the edges, and what piles will hold."""
+
+    out_degree: NDArray[np.integer[Any]]
+    """(num_vertices,) int32, or int64 where there are more edges than that."""
+    in_degree: NDArray[np.integer[Any]]
+    """(num_vertices,) the same."""
+    self_loops: NDArray[np.integer[Any]]
+    """(num_vertices,) the same."""
+    between: NDArray[np.int64]
+    """(num_parts, num_parts) int64. Edges from roots on one part to roots on another."""
+
+
+def save_counts(work: Work, counts: Counts) -> None:
+    """Keep the counts; `between` is saved last, so that it says that all are there."""
+    for name in ("out_degree", "in_degree", "self_loops", "between"):
+        work.save(name, getattr(counts, name))
+
+
+def count(
+    edges: EdgeFile,
+    root_part: NDArray[np.int32],
+    num_parts: int,
+    *,
+    chunk_edges: int,
+    progress: Progress | None,
+) -> Counts:
+    """Count edges by their ends.
+
+    Args:
+        edges: On disk.
+        root_part: (num_vertices,) int32. Part of each vertex's root.
+        num_parts: How many there are.
+        chunk_edges: Edges to read at a time.
+        progress: Called with one line of text now and then.
+
+    Returns:
+        The counts.
+    """
+    dtype = np.int32 if edges.num_edges <= _MOST_INT32 else np.int64
+    out_degree, in_degree, self_loops = (np.zeros(edges.num_vertices, dtype) for _ in range(3))
+    between = np.zeros((num_parts, num_parts), np.int64)
+    clock = Clock("counting", "edges", edges.num_edges, progress)
+    for _, src, dst in edges.chunks(chunk_edges):
+        _count_chunk(src, dst, root_part, (out_degree, in_degree, self_loops), between)
+        clock.add(src.size)
+    clock.end()
+    return Counts(out_degree, in_degree, self_loops, between)
+
+
+@compiled
+def _count_chunk(
+    src: NDArray[np.integer[Any]],
+    dst: NDArray[np.integer[Any]],
+    root_part: NDArray[np.int32],
+    per_vertex: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], NDArray[np.integer[Any]]],
+    between: NDArray[np.int64],
+) -> None:
+    out_degree, in_degree, self_loops = per_vertex
+    for k in range(src.size):
+        out_degree[src[k]] += 1
+        in_degree[dst[k]] += 1
+        if src[k] == dst[k]:
+            self_loops[src[k]] += 1
+        between[root_part[src[k]], root_part[dst[k]]] += 1

@@ -1,0 +1,88 @@
+"""Edges between parts by minimum vertex cover, a pile of pairs of parts at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.partition.cover import cut_edges, minimum_cover, place_cut
+from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.piles import Piles
+from distgnn.partition.large.split import Plan
+from distgnn.partition.large.work import Work
+
+# Sorting three times, with what goes with it.
+BYTES_PER_EDGE = 150
+
+
+def cover(
+    work: Work,
+    plan: Plan,
+    root_part: NDArray[np.int32],
+    *,
+    piles: Piles,
+    placed: Piles,
+    progress: Progress | None,
+) -> None:
+    """Place the edges of the piles between parts, each at the root of one of its ends.
+
+    Records under `covered` the number of steps that are done, the edges placed on each part, and
+    the rows that would travel with every edge at its destination's root.
+
+    Args:
+        work: Of the partitioning.
+        plan: What is in which pile.
+        root_part: (num_vertices,) int32. Part of each vertex's root.
+        piles: The edges; piles that are done with are removed.
+        placed: Where to; pile p is of part p. What an interrupted step added is dropped.
+        progress: Called with one line of text now and then.
+    """
+    num_parts = plan.num_parts
+    inner = np.array([piles.size(part) for part in range(num_parts)])
+    if work["covered"] is None:
+        work.record(covered=[0, [0] * num_parts, 0])
+    done, sizes, rows = work["covered"]
+    placed.cut_back(sizes)
+    left = [sum(piles.size(pile) for pile in step) for step in plan.steps[done:]]
+    clock = Clock("placing", "edges between parts", sum(sizes) + sum(left), progress)
+    clock.skip(sum(sizes))
+    for number, step in enumerate(plan.steps[done:], done + 1):
+        for pile in plan.steps[number - 2] if number > 1 else ():
+            piles.remove(pile)
+        load = inner + sizes
+        rows += _place_step(step, root_part, load, piles=piles, placed=placed)
+        placed.commit()
+        sizes = (load - inner).tolist()
+        work.record(covered=[number, sizes, rows])
+        clock.add(left[number - done - 1])
+    for step in plan.steps[-1:]:
+        for pile in step:
+            piles.remove(pile)
+    clock.end()
+
+
+def _place_step(
+    step: Sequence[int],
+    root_part: NDArray[np.int32],
+    load: NDArray[np.int64],
+    *,
+    piles: Piles,
+    placed: Piles,
+) -> int:
+    """Place the edges of some piles; add them to the loads. Return their rows at destinations."""
+    num_parts = load.size
+    at_destination = np.zeros(0, np.int64)
+    for pile in step:
+        records = piles.read(pile)
+        if not records.size:
+            continue
+        src, dst = records["src"].astype(np.int64), records["dst"].astype(np.int64)
+        edges = cut_edges(src, dst, root_part, num_parts)
+        part = place_cut(edges, minimum_cover(edges), load, is_paired=True)[edges.inverse]
+        load += np.bincount(part, minlength=num_parts)
+        placed.scatter(part, records, range(num_parts))
+        # Pieces of a pair may have sources in common.
+        at_destination = np.union1d(at_destination, edges.left_key)
+    return int(at_destination.size)

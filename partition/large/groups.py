@@ -1,0 +1,92 @@
+"""Which parts are refined together, where all at once do not fit into memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Each part is in so many windows, beside other parts each time.
+ROUNDS = 3
+
+
+def windows(
+    between: NDArray[np.int64], sizes: NDArray[np.int64], most_edges: int, *, rounds: int = ROUNDS
+) -> list[list[int]]:
+    """Choose windows, parts between which many edges lie in the same one.
+
+    Args:
+        between: (num_parts, num_parts) int64. Edges from roots on one part to roots on another.
+        sizes: (num_parts,) int64. Edges of each part that a window has to hold.
+        most_edges: Of a window.
+        rounds: Windows that each part is in.
+
+    Returns:
+        Parts of each window, at least two, ascending. Only one window if all parts fit.
+    """
+    num_parts = sizes.size
+    if num_parts < 2:
+        return []
+    if sizes.sum() <= most_edges:
+        return [list(range(num_parts))]
+    waiting = (between + between.T).astype(np.float64)
+    np.fill_diagonal(waiting, 0.0)
+    found = []
+    for _ in range(rounds):
+        is_free = np.ones(num_parts, np.bool_)
+        while is_free.any():
+            window = _window(waiting, is_free, sizes, most_edges)
+            is_free[window] = False
+            # What was refined together once is worth less a second time.
+            waiting[np.ix_(window, window)] /= num_parts
+            if len(window) > 1:
+                found.append(sorted(window))
+    return found
+
+
+def _window(
+    waiting: NDArray[np.float64],
+    is_free: NDArray[np.bool_],
+    sizes: NDArray[np.int64],
+    most_edges: int,
+) -> list[int]:
+    """Grow a window from the free part with the most edges to others that are free."""
+    ties = np.where(is_free, waiting[:, is_free].sum(axis=1), -1.0)
+    window = [int(np.argmax(ties))]
+    held = int(sizes[window[0]])
+    gain = waiting[window[0]].copy()
+    while True:
+        gain[window] = -1.0
+        fits = is_free & (gain >= 0) & (held + sizes <= most_edges)
+        if not fits.any():
+            return window
+        part = int(np.argmax(np.where(fits, gain, -1.0)))
+        window.append(part)
+        held += int(sizes[part])
+        gain += waiting[part]
+
+
+def leveller(
+    load: NDArray[np.int64], sizes: NDArray[np.int64], limit: int, most_edges: int
+) -> list[int]:
+    """Choose the fullest part and the emptiest ones.
+
+    Args:
+        load: (num_parts,) int64. Edges of each part.
+        sizes: (num_parts,) int64. Edges of each part that a window has to hold.
+        limit: Edges that a part may hold.
+        most_edges: Of a window.
+
+    Returns:
+        Parts, ascending; none where no part is too full, or no two fit.
+    """
+    order = np.argsort(load, kind="stable")
+    if load[order[-1]] <= limit or load.size < 2:
+        return []
+    window = [int(order[-1])]
+    held = int(sizes[window[0]])
+    for part in order[:-1]:
+        if load[part] >= limit or held + sizes[part] > most_edges:
+            break
+        window.append(int(part))
+        held += int(sizes[part])
+    return sorted(window) if len(window) > 1 else []

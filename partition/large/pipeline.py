@@ -1,0 +1,332 @@
+"""A partition directory from files, in stages that an interrupted run does not repeat."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.partition.directory import manifest_of, replace, write_manifest
+from distgnn.partition.files import sync_directory
+from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_bytes, seconds
+from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.counts import count, save_counts
+from distgnn.partition.large.covers import cover
+from distgnn.partition.large.ordering import arrange
+from distgnn.partition.large.piles import Piles, record_of
+from distgnn.partition.large.refining import Cut, Goal, begin, refine
+from distgnn.partition.large.source import Source
+from distgnn.partition.large.split import plan, split
+from distgnn.partition.large.work import Work
+from distgnn.partition.large.writing import Writer, leaf_counts, tables_of
+from distgnn.partition.manifest import Manifest, PartCounts
+from distgnn.partition.quality import Quality, quality_of, train_balance
+from distgnn.partition.refine import EDGE_BALANCE
+from distgnn.partition.store import check_target
+
+METHOD = "out-of-core"
+
+ChooseRoots = Callable[..., NDArray[np.int32]]
+"""`roots(edges, num_parts, folder, *, seed, memory_bytes, progress)`: (num_vertices,) int32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the outcome depends on beside the source."""
+
+    num_parts: int
+    seed: int = 0
+    memory_bytes: int = 8 << 30
+    """That the process may take, about."""
+    is_memory_given: bool = True
+    """Whether an interrupted run with another bound is another one; else its bound is kept."""
+    edge_balance: float = EDGE_BALANCE
+    """Largest part's edges over the mean that is aimed at."""
+    is_refining: bool = True
+    order: str = "auto"
+    """One of `orders.ORDERS`."""
+    more: Mapping[str, Any]
+    """JSON values for the record that the source depends on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where everything goes."""
+
+    directory: Path
+    """The partition."""
+    work: Path
+    """On the same file system; removed at the end."""
+    overwrite: bool = False
+    """Whether an existing partition directory may be replaced."""
+
+
+def partition(
+    source: Source,
+    places: Places,
+    settings: Settings,
+    *,
+    choose_roots: ChooseRoots,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Partition a graph whose edges stay on disk.
+
+    Roots are chosen first. Edges between parts are placed by minimum vertex cover and refined in
+    windows of parts; those inside a part stay there. Nothing depends on the number of threads.
+
+    Args:
+        source: The graph.
+        places: Where to. If the work folder is that of an interrupted run, it goes on from there.
+        settings: What is wanted.
+        choose_roots: Which part each vertex's root is on.
+        progress: Called with lines of text.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        InputError: If there is too little memory or disk, the work folder is of another
+            partitioning, or the directory exists and may not be replaced.
+    """
+    check_target(places.directory, overwrite=places.overwrite)
+    if settings.num_parts > source.edges.num_vertices:
+        raise InputError(
+            f"more parts than vertices: num_parts is {settings.num_parts}, but "
+            f"{source.vertices.name!r} has {source.edges.num_vertices}; ask for fewer parts"
+        )
+    run = _Run(source, places, settings, progress)
+    try:
+        run.roots(choose_roots)
+        run.count()
+        run.place()
+        run.refine()
+        run.arrange()
+        return run.write()
+    except OSError as error:
+        raise InputError(
+            f"partitioning cannot go on: {error.strerror or error}; make room and run the same "
+            f"command again, it goes on from {str(places.work)!r}"
+        ) from error
+
+
+class _Run:
+    """One partitioning; each stage leaves a record, and does nothing where there is one."""
+
+    def __init__(
+        self, source: Source, places: Places, settings: Settings, progress: Progress | None
+    ) -> None:
+        self.source, self.places, self.settings = source, places, settings
+        self.progress = progress
+        self.work = Work(places.work, _about(source, settings))
+        if self.work["memory_bytes"] is None:
+            self.work.record(memory_bytes=settings.memory_bytes)
+        self.memory_bytes = int(self.work["memory_bytes"])
+        self.budget: Budget = budget_of(source, settings.num_parts, self.memory_bytes)
+        dtype = record_of(source.edges.num_vertices, has_position=source.edge_weight is not None)
+        self.piles = Piles(places.work, "pile", dtype)
+        self.placed = Piles(places.work, "placed", dtype)
+        disk = self._check_disk(dtype.itemsize)
+        guess = int(CUT_GUESS * source.edges.num_edges)
+        self._note(
+            f"{source.vertices.name}: {source.edges.num_vertices} vertices, "
+            f"{source.edges.num_edges} edges into {settings.num_parts} parts; at most "
+            f"{self.memory_bytes / 2**30:.1f} GiB of memory, about {disk / 2**30:.1f} GiB of disk "
+            f"and {self._left(guess)}"
+        )
+
+    def _note(self, line: str) -> None:
+        if self.progress is not None:
+            self.progress(line)
+
+    def _left(self, num_cut: int) -> str:
+        """Say how long it will take from here."""
+        time_s = seconds(
+            self.source.edges.num_edges,
+            num_cut,
+            self.budget.window_edges,
+            is_rooted=self.work.has("root-part"),
+        )
+        return f"{time_s / 3600:.1f} hours" if time_s > 3600 else f"{time_s / 60:.1f} minutes"
+
+    def _check_disk(self, record_bytes: int) -> int:
+        """Refuse if the disk lacks room; else return what will be taken."""
+        target = self.places.directory.absolute()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.parent.stat().st_dev != self.places.work.stat().st_dev:
+            raise InputError(
+                f"work folder {str(self.places.work)!r} is on another file system than "
+                f"{str(target)!r}, so the finished parts cannot be moved; choose one beside it"
+            )
+        needed = disk_bytes(self.source, record_bytes)
+        taken = sum(file.stat().st_size for file in self.places.work.rglob("*") if file.is_file())
+        free = shutil.disk_usage(self.places.work).free + taken
+        if needed > free:
+            raise InputError(
+                f"partitioning takes about {needed / 2**30:.1f} GiB of disk for "
+                f"{str(self.places.work)!r} and {str(target)!r}, but {free / 2**30:.1f} GiB are "
+                "free; make room or choose another disk"
+            )
+        return needed
+
+    def roots(self, choose_roots: ChooseRoots) -> None:
+        """Choose the part of each root."""
+        if self.work.has("root-part"):
+            return
+        chosen = choose_roots(
+            self.source.edges,
+            self.settings.num_parts,
+            self.work.folder,
+            seed=self.settings.seed,
+            memory_bytes=self.budget.roots_bytes,
+            progress=self.progress,
+        )
+        self.work.save("root-part", chosen)
+
+    def count(self) -> None:
+        """Count degrees, and edges between parts."""
+        if self.work.has("between"):
+            return
+        counts = count(
+            self.source.edges,
+            self.work.load("root-part"),
+            self.settings.num_parts,
+            chunk_edges=self.budget.chunk_edges,
+            progress=self.progress,
+        )
+        save_counts(self.work, counts)
+        num_cut = int(counts.between.sum() - np.trace(counts.between))
+        share = num_cut / max(self.source.edges.num_edges, 1)
+        self._note(f"{share:.1%} of the edges are between parts; about {self._left(num_cut)} left")
+
+    def place(self) -> None:
+        """Split the edges into piles, and place those between parts."""
+        root_part = self.work.load("root-part")
+        piles = plan(self.work.load("between"), self.budget.pile_edges)
+        if not self.work["is_split"]:
+            self.piles.keep_only(())
+            split(
+                self.source,
+                root_part,
+                piles,
+                self.piles,
+                chunk_edges=self.budget.chunk_edges,
+                progress=self.progress,
+            )
+            self.work.record(is_split=True)
+        if self.work["refined"] is None:
+            cover(
+                self.work,
+                piles,
+                root_part,
+                piles=self.piles,
+                placed=self.placed,
+                progress=self.progress,
+            )
+
+    def refine(self) -> None:
+        """Move edges between parts where fewer rows travel."""
+        if self.work["is_refined"]:
+            return
+        root_part, between = self.work.load("root-part"), self.work.load("between")
+        cut = Cut(placed=self.placed, root_part=root_part, between=between)
+        begin(self.work, cut)
+        if self.settings.is_refining:
+            mean = self.source.edges.num_edges / self.settings.num_parts
+            most = math.floor(self.settings.edge_balance * mean)
+            rows_at_destination, rows = self.work["covered"][2], self.work["refined"]["before"]
+            goal = Goal(
+                most_edges=max(most, math.ceil(mean)),
+                more_rows=max(rows_at_destination - rows, 0),
+                window_edges=self.budget.window_edges,
+            )
+            refine(self.work, cut, goal, self.progress)
+        self.work.record(is_refined=True)
+
+    def arrange(self) -> None:
+        """Order the roots of each part."""
+        if self.work.has("order"):
+            return
+        order = arrange(
+            self.settings.order,
+            self.work.load("root-part"),
+            self.settings.num_parts,
+            self.piles,
+            seed=self.settings.seed,
+            progress=self.progress,
+        )
+        self.work.save("order", order)
+
+    def write(self) -> Manifest:
+        """Write the parts, then the manifest, and give the directory its name."""
+        folder = self.work.path("parts")
+        folder.mkdir(exist_ok=True)
+        writer = Writer(self.source, tables_of(self.work), folder, self.work)
+        clock = Clock("writing", "edges", self.source.edges.num_edges, self.progress)
+        writer.write_parts(self.piles, self.placed, self.work["refined"]["piles"], clock)
+        clock.end()
+        written = writer.write_exchange(self.progress)
+        manifest = manifest_of(
+            self.source.vertices,
+            [one.counts for one in written],
+            {name: record for one in written for name, record in one.files.items()},
+            num_edges=self.source.edges.num_edges,
+            num_features=self.source.num_features,
+            method=METHOD,
+            options=self._options(),
+            seed=self.settings.seed,
+            order=self.settings.order,
+            quality=self._quality([one.counts for one in written]).to_json(),
+            source_checksum=self.source.checksum(),
+        )
+        write_manifest(folder, manifest)
+        sync_directory(folder)
+        replace(folder, self.places.directory.absolute(), self.work.folder)
+        self.work.remove()
+        return manifest
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "memory_bytes": self.memory_bytes,
+            "imbalance": self.settings.edge_balance,
+            "refine": self.settings.is_refining,
+            **self.settings.more,
+        }
+
+    def _quality(self, counts: Sequence[PartCounts]) -> Quality:
+        num_parts = self.settings.num_parts
+        leaves = np.stack(list(leaf_counts(self.work, num_parts)))
+        return quality_of(
+            num_edges=np.array([one.num_edges for one in counts]),
+            num_roots=np.array([one.num_roots for one in counts]),
+            num_leaves=np.array([one.num_leaves for one in counts]),
+            read_rows=np.ascontiguousarray(leaves[:, 1].T),
+            write_rows=np.ascontiguousarray(leaves[:, 2]),
+            halo_rows_at_destination=self.work["covered"][2],
+            train_balance=train_balance(
+                self.source.vertices, self.work.load("root-part"), num_parts
+            ),
+        )
+
+
+def _about(source: Source, settings: Settings) -> dict[str, Any]:
+    """List what makes a partitioning another one."""
+    about = {
+        "source": source.vertices.source,
+        "files": source.stamp(),
+        "parts": settings.num_parts,
+        "seed": settings.seed,
+        "imbalance": settings.edge_balance,
+        "refine": settings.is_refining,
+        "order": settings.order,
+        **settings.more,
+    }
+    if settings.is_memory_given:
+        about["memory"] = settings.memory_bytes
+    return about

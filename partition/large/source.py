@@ -1,0 +1,175 @@
+"""A graph on disk: its edges and its features are read in slices, the rest is small."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.array_folder import open_array
+from distgnn.datasets.edge_file import EdgeFile, from_array_folder
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.flat_array import open_flat, read_header
+from distgnn.datasets.npz import graph_of_arrays, log_unused, sha256
+
+if TYPE_CHECKING:
+    from distgnn.datasets.graph import Graph
+
+# What is read in slices.
+_SLICED = ("edge_index", "src", "dst", "features", "edge_weight")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Numbers on disk, row by row. No page of the file stays in the memory of the process."""
+
+    path: Path
+    dtype: np.dtype[Any]
+    offset_bytes: int
+    num_rows: int
+    num_columns: int
+
+    def read(self, row: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Read some rows.
+
+        Args:
+            row: (num_rows,) int64, in any order.
+
+        Returns:
+            (num_rows, num_columns) float32.
+
+        Raises:
+            InputError: If a value is not finite.
+        """
+        rows = np.empty((row.size, self.num_columns), np.float32)
+        if not row.size:
+            return rows
+        order = np.argsort(row)
+        with (
+            self.path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        ):
+            size = self.num_rows * self.num_columns
+            table = np.frombuffer(mapped, self.dtype, size, self.offset_bytes)
+            with np.errstate(over="ignore"):  # what overflows float32 is reported as not finite
+                rows[order] = table.reshape(self.num_rows, -1)[row[order]]
+            # The map can be closed only when nobody looks into it.
+            del table
+        is_bad = ~np.isfinite(rows).all(axis=1)
+        if is_bad.any():
+            raise InputError(
+                f"{self.path}: row {row[is_bad].min()} has values that are NaN or infinite in "
+                "float32; replace or drop them"
+            )
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What is partitioned."""
+
+    edges: EdgeFile
+    """On disk."""
+    vertices: Graph
+    """The graph without edges and without dense features: names, labels, masks, ids."""
+    features: Table | None
+    """On disk, where there are dense ones."""
+    edge_weight: Table | None
+    """(num_edges, 1) on disk."""
+    files: tuple[Path, ...]
+    """All that it was read from."""
+
+    @property
+    def num_features(self) -> int:
+        """Number of feature columns; 0 without features."""
+        return self.vertices.num_features if self.features is None else self.features.num_columns
+
+    def stamp(self) -> list[list[Any]]:
+        """List name, size and time of every file: another list is another source."""
+        return [
+            [file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(self.files)
+        ]
+
+    def checksum(self) -> str:
+        """Compute the SHA-256 that a `Graph` of the same source has; reads everything."""
+        return sha256(self.files)
+
+
+def open_folder(folder: str | Path) -> Source:
+    """Open an array folder without reading its features and weights.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The source.
+
+    Raises:
+        InputError: If an array is missing, damaged or of another kind, or they contradict each
+            other.
+    """
+    folder = Path(folder)
+    files = tuple(sorted(folder.glob("*.npy")))
+    edges = from_array_folder(folder)
+    arrays = {file.stem: open_array(file) for file in files if file.stem not in _SLICED}
+    arrays["num_vertices"] = np.asarray(edges.num_vertices)
+    no_edges = np.zeros(0, np.int64)
+    try:
+        vertices = graph_of_arrays(
+            arrays,
+            (no_edges, no_edges),
+            name=folder.resolve().name,
+            source=str(folder),
+            checksum="",
+        )
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from error
+    log_unused(vertices)
+    if vertices.features is not None and (folder / "features.npy").exists():
+        raise InputError(
+            f"{folder}: features.npy and features_indptr.npy are both there; keep the dense or the "
+            "CSR one"
+        )
+    return Source(
+        edges=edges,
+        vertices=vertices,
+        features=_features(folder / "features.npy", edges.num_vertices),
+        edge_weight=_weight(folder / "edge_weight.npy", edges.num_edges),
+        files=files,
+    )
+
+
+def _features(path: Path, num_vertices: int) -> Table | None:
+    if not path.exists():
+        return None
+    header = read_header(path)
+    shape, dtype = header.shape, header.dtype
+    if (
+        len(shape) != 2
+        or shape[0] != num_vertices
+        or shape[1] == 0
+        or dtype.kind not in "fiub"
+        or header.is_fortran
+    ):
+        order = "column by column" if header.is_fortran else "row by row"
+        raise InputError(
+            f"{path} must hold numbers of shape ({num_vertices}, num_features), row by row, got "
+            f"{dtype} of shape {shape}, {order}; write one row for each vertex"
+        )
+    return Table(path, dtype, header.offset_bytes, *shape)
+
+
+def _weight(path: Path, num_edges: int) -> Table | None:
+    if not path.exists():
+        return None
+    found = open_flat(path)
+    if len(found) != 1 or found[0].size != num_edges or found[0].dtype.kind not in "fiub":
+        raise InputError(
+            f"{path} must hold {num_edges} numbers, one for each edge, got {found[0].size} of "
+            f"{found[0].dtype}; correct it or leave it out"
+        )
+    return Table(path, found[0].dtype, found[0].offset_bytes, num_edges, 1)

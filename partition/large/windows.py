@@ -1,0 +1,125 @@
+"""Refinement in windows: all edges between parts that live on a few parts, moved among these.
+
+Who has its root at both ends stays: such an edge costs no row anywhere. So a window holds only the
+edges between parts. They say exactly what each part of the window reads and writes; a part outside
+is left alone, so a move saves as many rows of the whole as it saves in the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.graph import Graph
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.large.piles import Records
+from distgnn.partition.placement import Limits, Placement, placement_of
+from distgnn.partition.refine import CLONE_BALANCE, improve
+
+# A placement with its work arrays, a graph, and the records.
+BYTES_PER_EDGE = 170
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """What refinement takes and gives."""
+
+    parts: NDArray[np.int64]
+    """(num_in_window,) int64, ascending."""
+    records: Records
+    """(num_edges,) edges between parts."""
+    edge_part: NDArray[np.int32]
+    """(num_edges,) int32. Which of `parts` each edge lives on, by its number there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """What a window needs to know of all parts."""
+
+    root_part: NDArray[np.int32]
+    """(num_vertices,) int32. Part of each vertex's root."""
+    inner: NDArray[np.int64]
+    """(num_parts,) int64. Edges inside each part."""
+
+
+def clones_of(records: Records, part: int, root_part: NDArray[np.int32]) -> tuple[int, int]:
+    """Count leaves.
+
+    Args:
+        records: The edges between parts that live on a part.
+        part: Its number.
+        root_part: (num_vertices,) int32.
+
+    Returns:
+        leaves: Vertices whose roots are elsewhere.
+        rows: Reading leaves and writing leaves.
+    """
+    is_leaf = np.zeros((2, root_part.size), np.bool_)
+    for row, ends in zip(is_leaf, (records["src"], records["dst"]), strict=True):
+        row[ends[root_part[ends] != part]] = True
+    rows = int(np.count_nonzero(is_leaf))
+    np.logical_or(is_leaf[0], is_leaf[1], out=is_leaf[0])
+    return int(np.count_nonzero(is_leaf[0])), rows
+
+
+def refine_window(
+    window: Window,
+    whole: Whole,
+    clones: NDArray[np.int64],
+    *,
+    most_edges: int,
+    more_rows: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
+    """Move edges among the parts of a window.
+
+    Args:
+        window: The edges.
+        whole: What else there is.
+        clones: (num_parts,) int64. Of all parts.
+        most_edges: That a part may hold.
+        more_rows: How many rows may be added if parts hold too many edges.
+
+    Returns:
+        edge_part: (num_edges,) int32. As in the window, after the moves.
+        clones: (num_in_window,) int64. Of the parts, after the moves.
+        rows: By how many fewer rows travel.
+    """
+    placement, unit_of_edge = _placement(window, whole)
+    placement.load[:-1] += whole.inner[window.parts]
+    # No part outside has room, and none is too full.
+    placement.load[-1] = most_edges
+    placement.clones[:-1] = clones[window.parts]
+    # Crowding is clones over their mean: keep the mean of all parts.
+    placement.clones[-1] = 0
+    placement.totals[1] = round(clones.mean() * placement.clones.size)
+    before = int(placement.totals[0])
+    # Roots stay: their edges inside a part are not here.
+    improve(placement, Limits(most_edges, CLONE_BALANCE, 0), before + more_rows)
+    saved = before - int(placement.totals[0])
+    return placement.part[unit_of_edge], placement.clones[:-1].copy(), saved
+
+
+def _placement(window: Window, whole: Whole) -> tuple[Placement, NDArray[np.int32]]:
+    """Count slots, with one more part that stands for all others: the roots that are there."""
+    outside = window.parts.size
+    number = np.full(whole.inner.size, outside, np.int32)
+    number[window.parts] = np.arange(outside, dtype=np.int32)
+    is_there = np.zeros(whole.root_part.size, np.bool_)
+    for name in ("src", "dst"):
+        is_there[window.records[name]] = True
+    vertices = np.flatnonzero(is_there)
+    del is_there
+    local = np.empty(whole.root_part.size, np.int32)
+    local[vertices] = np.arange(vertices.size, dtype=np.int32)
+    graph = Graph(
+        name="window",
+        num_vertices=max(vertices.size, 1),
+        src=local[window.records["src"]],
+        dst=local[window.records["dst"]],
+    )
+    del local
+    root_part = number[whole.root_part[vertices]] if vertices.size else np.zeros(1, np.int32)
+    assignment = Assignment(outside + 1, window.edge_part, root_part)
+    return placement_of(graph, assignment)

@@ -1,0 +1,130 @@
+"""The work folder of a partitioning: what is done, so that an interrupted one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.partition.files import sync_directory
+
+_STATE = "state.json"
+
+
+class Work:
+    """A folder of files and a record of what is done, which is replaced as a whole.
+
+    A stage writes files under names of its own, forces them to disk and then records that it is
+    done. What an interrupted stage leaves behind is written anew.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+        """Open the folder of a partitioning, or begin one.
+
+        Args:
+            folder: Where to; its parent folders are made.
+            about: What the partitioning depends on, JSON values.
+
+        Raises:
+            InputError: If the folder holds something else, or it cannot be written.
+        """
+        self.folder = folder
+        self._state: dict[str, Any] = {"about": dict(about)}
+        try:
+            self._open()
+        except OSError as error:
+            raise InputError(
+                f"cannot write work folder {str(folder)!r}: {error.strerror}; choose another one"
+            ) from error
+
+    def _open(self) -> None:
+        path = self.folder / _STATE
+        if not self.folder.exists():
+            self.folder.mkdir(parents=True)
+        if not path.exists():
+            # An empty folder may be left by a run that ended before its first record.
+            if any(item.name != f"{_STATE}.new" for item in self.folder.iterdir()):
+                raise InputError(
+                    f"work folder {str(self.folder)!r} holds files that are not of a "
+                    "partitioning; choose another one"
+                )
+            self.record()
+            return
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            about = found["about"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise InputError(
+                f"{str(path)!r} is damaged, so nothing can go on from there; remove the folder "
+                f"{str(self.folder)!r} and start again"
+            ) from error
+        differing = [
+            name
+            for name in {**about, **self._state["about"]}
+            if about.get(name) != self._state["about"].get(name)
+        ]
+        if differing:
+            name = differing[0]
+            raise InputError(
+                f"work folder {str(self.folder)!r} is of another partitioning: its {name} is "
+                f"{about.get(name)!r}, not {self._state['about'].get(name)!r}; give the options it "
+                "was begun with to go on, or remove it to start again"
+            )
+        self._state = found
+
+    def __getitem__(self, name: str) -> Any:
+        """Get a recorded value; None before there is one."""
+        return self._state.get(name)
+
+    def record(self, **values: Any) -> None:
+        """Add to what is recorded: all of it or, after an interruption, nothing.
+
+        Args:
+            **values: JSON values.
+        """
+        self._state.update(values)
+        temporary = self.folder / f"{_STATE}.new"
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(self._state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.folder / _STATE)
+        sync_directory(self.folder)
+
+    def path(self, name: str) -> Path:
+        """Name a file of the folder."""
+        return self.folder / name
+
+    def save(self, name: str, array: NDArray[Any]) -> None:
+        """Write an array that appears under its name when it is complete.
+
+        Args:
+            name: Of the file, without a suffix.
+            array: The array.
+        """
+        temporary = self.path(f"{name}.npy.new")
+        with temporary.open("wb") as file:
+            np.save(file, array)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path(f"{name}.npy"))
+
+    def load(self, name: str) -> NDArray[Any]:
+        """Read what `save` wrote."""
+        array: NDArray[Any] = np.load(self.path(f"{name}.npy"))
+        return array
+
+    def has(self, name: str) -> bool:
+        """Tell whether `save` wrote it."""
+        return self.path(f"{name}.npy").exists()
+
+    def remove(self) -> None:
+        """Remove the folder and all that is in it."""
+        shutil.rmtree(self.folder)

@@ -1,0 +1,233 @@
+"""The partition directory, part by part: first what a part knows itself, then whom it sends to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from distgnn.partition.build import Part, vertex_data
+from distgnn.partition.directory import write_part
+from distgnn.partition.files import write_slices
+from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.piles import Piles, Records
+from distgnn.partition.large.source import Source
+from distgnn.partition.large.work import Work
+from distgnn.partition.layout import SPARSE_FEATURES, part_folder
+from distgnn.partition.manifest import FileRecord, PartCounts
+from distgnn.partition.structure import Leaves, VertexTables, leaves_of, structure_of
+
+# Records, places, both directions and what sorting them takes.
+BYTES_PER_EDGE = 90
+SLICE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What the manifest says of a part."""
+
+    counts: PartCounts
+    files: dict[str, FileRecord]
+
+
+def tables_of(work: Work) -> VertexTables:
+    """Collect what all parts know of the vertices.
+
+    Args:
+        work: Where the order, the roots' parts and the counts of edges were saved.
+
+    Returns:
+        The tables, of integers as small as were saved.
+    """
+    vertex_at = work.load("order")
+    place = np.empty_like(vertex_at)
+    place[vertex_at] = np.arange(vertex_at.size, dtype=vertex_at.dtype)
+    num_parts = work.load("between").shape[0]
+    roots = np.bincount(work.load("root-part"), minlength=num_parts)
+    return VertexTables(
+        vertex_at=vertex_at,
+        place=place,
+        root_start=np.concatenate([[0], np.cumsum(roots)]),
+        in_degree=work.load("in_degree"),
+        out_degree=work.load("out_degree"),
+        self_loops=work.load("self_loops"),
+        local_id=np.empty(vertex_at.size, np.int32),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Writer:
+    """Writes parts into a folder."""
+
+    source: Source
+    tables: VertexTables
+    folder: Path
+    """The directory in the making."""
+    work: Work
+
+    def write_parts(self, inner: Piles, placed: Piles, pile_of: list[int], clock: Clock) -> None:
+        """Write all that needs no other part, for every part that an earlier run has not done.
+
+        Args:
+            inner: Pile p has the edges inside part p; removed once the part is there.
+            placed: The edges between parts, likewise.
+            pile_of: (num_parts,) the pile of each part in `placed`.
+            clock: Told of the edges written.
+        """
+        for part, pile in enumerate(pile_of):
+            if not _record_path(self.work, part).exists():
+                records = np.concatenate([inner.read(part), placed.read(pile)])
+                written = self._write(part, records)
+                _save_record(self.work, part, written)
+            clock.add(_load_record(self.work, part).counts.num_edges)
+            inner.remove(part)
+            placed.remove(pile)
+
+    def _write(self, part: int, records: Records) -> Written:
+        tables = self.tables
+        position = None
+        if "edge" in (records.dtype.names or ()):
+            records = records[np.argsort(records["edge"], kind="stable")]
+            position = records["edge"].copy()
+        src, dst = tables.place[records["src"]], tables.place[records["dst"]]
+        del records
+        leaves = leaves_of(tables, part, src, dst)
+        structure, edge = structure_of(tables, part, src, dst, leaves)
+        del src, dst
+        self._save_leaves(part, leaves)
+        arrays = {name: value for name, value in vars(structure).items() if np.ndim(value)}
+        roots = structure.global_id[: structure.num_roots]
+        data = vertex_data(self.source.vertices, roots)
+        nnz = 0
+        if sp.issparse(features := data.pop("features")):
+            nnz = int(features.nnz)
+            sparse = features.indptr.astype(np.int64), features.indices.astype(np.int32)
+            arrays.update(zip(SPARSE_FEATURES, (*sparse, features.data), strict=True))
+        arrays.update({name: value for name, value in data.items() if value is not None})
+        files = write_part(self.folder, part, arrays)
+        files |= self._write_tables(part, roots, None if position is None else position[edge])
+        counts = PartCounts(structure.num_roots, structure.num_leaves, edge.size, nnz)
+        return Written(counts, files)
+
+    def _write_tables(
+        self, part: int, roots: NDArray[np.int64], position: NDArray[np.int64] | None
+    ) -> dict[str, FileRecord]:
+        """Copy features and weights, a slice at a time."""
+        files = {}
+        for name, table, rows in (
+            ("features", self.source.features, roots),
+            ("edge_weight", self.source.edge_weight, position),
+        ):
+            if table is None or rows is None:
+                continue
+            columns = (table.num_columns,) if name == "features" else ()
+            step = max(SLICE_BYTES // (4 * table.num_columns), 1)
+            slices = (table.read(rows[begin : begin + step]) for begin in range(0, rows.size, step))
+            relative = f"{part_folder(part)}/{name}.npy"
+            shape = (rows.size, *columns)
+            files[relative] = write_slices(
+                self.folder / relative, shape, np.dtype(np.float32), slices
+            )
+        return files
+
+    def _save_leaves(self, part: int, leaves: Leaves) -> None:
+        owner = self.tables.owner_of(leaves.place)
+        bounds = np.searchsorted(owner, np.arange(self.tables.num_parts + 1))
+        self.work.save(f"leaf-bounds-{part:05d}", bounds)
+        self.work.save(f"leaf-place-{part:05d}", leaves.place)
+        self.work.save(f"leaf-flags-{part:05d}", np.stack([leaves.is_reading, leaves.is_writing]))
+
+    def write_exchange(self, progress: Progress | None) -> list[Written]:
+        """Write whose rows each part sends and reduces, once all leaves are known.
+
+        Args:
+            progress: Called with one line of text now and then.
+
+        Returns:
+            Counts and files of each part.
+        """
+        num_parts = self.tables.num_parts
+        clock = Clock("exchange lists", "parts", num_parts, progress)
+        bounds = np.stack([self.work.load(f"leaf-bounds-{part:05d}") for part in range(num_parts)])
+        complete = []
+        for owner in range(num_parts):
+            arrays = self._exchange_of(owner, bounds)
+            written = _load_record(self.work, owner)
+            files = {**written.files, **write_part(self.folder, owner, arrays)}
+            complete.append(Written(written.counts, _sorted_files(files)))
+            clock.add(1)
+        clock.end()
+        return complete
+
+    def _exchange_of(self, owner: int, bounds: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        num_parts = self.tables.num_parts
+        counts = np.zeros((2, num_parts), np.int64)
+        rows: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]] = ([], [])
+        for part in np.flatnonzero(bounds[:, owner + 1] > bounds[:, owner]):
+            own = slice(bounds[part, owner], bounds[part, owner + 1])
+            place = np.load(self.work.path(f"leaf-place-{part:05d}.npy"), mmap_mode="r")[own]
+            flags = np.load(self.work.path(f"leaf-flags-{part:05d}.npy"), mmap_mode="r")[:, own]
+            row = (place - self.tables.root_start[owner]).astype(np.int32)
+            for role in range(2):
+                rows[role].append(row[flags[role]])
+                counts[role, part] = rows[role][-1].size
+        none = np.zeros(0, np.int32)
+        return {
+            "send_counts": counts[0],
+            "send_rows": np.concatenate([none, *rows[0]]),
+            "reduce_counts": counts[1],
+            "reduce_rows": np.concatenate([none, *rows[1]]),
+        }
+
+
+def leaf_counts(work: Work, num_parts: int) -> Iterator[NDArray[np.int64]]:
+    """Count the leaves of each part by the part of their root.
+
+    Args:
+        work: Where parts were written.
+        num_parts: How many.
+
+    Yields:
+        (3, num_parts) int64 for each part: all leaves, reading ones, writing ones.
+    """
+    for part in range(num_parts):
+        bounds = work.load(f"leaf-bounds-{part:05d}")
+        flags = work.load(f"leaf-flags-{part:05d}")
+        running = np.zeros((2, flags.shape[1] + 1), np.int64)
+        np.cumsum(flags, axis=1, out=running[:, 1:])
+        yield np.stack([np.diff(bounds), *np.diff(running[:, bounds], axis=1)])
+
+
+def _record_path(work: Work, part: int) -> Path:
+    return work.path(f"part-{part:05d}.json")
+
+
+def _save_record(work: Work, part: int, written: Written) -> None:
+    path = _record_path(work, part)
+    temporary = path.with_suffix(".new")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(asdict(written), file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _load_record(work: Work, part: int) -> Written:
+    values = json.loads(_record_path(work, part).read_text(encoding="utf-8"))
+    files = {name: FileRecord(**record) for name, record in values["files"].items()}
+    return Written(PartCounts(**values["counts"]), files)
+
+
+def _sorted_files(files: dict[str, FileRecord]) -> dict[str, FileRecord]:
+    """Put files in the order in which `store.write` lists them."""
+    known = [*(field.name for field in fields(Part)), *SPARSE_FEATURES]
+    return {
+        name: files[name] for name in sorted(files, key=lambda name: known.index(Path(name).stem))
+    }
