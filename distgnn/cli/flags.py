@@ -87,3 +87,29 @@ def number(text: str) -> float:
             f"must be a finite number of at most {_MAX_NUMBER:g}, got '{text}'"
         )
     return value
+
+
+_UNITS = {"": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
+
+
+def size(text: str) -> int:
+    """Convert the text of a flag that takes an amount of memory.
+
+    Args:
+        text: As given on the command line.
+
+    Returns:
+        Bytes.
+    """
+    digits = text.rstrip("KMGTiB")
+    unit = text[len(digits) :]
+    try:
+        value = float(digits)
+    except ValueError:
+        value = 0.0
+    if unit not in _UNITS or not 0 < value <= _MAX_NUMBER:
+        raise argparse.ArgumentTypeError(
+            f"must be a number with one of {', '.join(list(_UNITS)[1:])}, such as 8GiB, "
+            f"got '{text}'"
+        )
+    return int(value * (1 << _UNITS[unit]))

@@ -6,14 +6,21 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import MAX_SEED, path, whole
 from distgnn.cli.inspect_verb import manifest_json, quality_lines
 from distgnn.cli.method import add_method_arguments, given_parts, run_method
+from distgnn.cli.on_disk import add_disk_arguments, partition_on_disk, stays_on_disk
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines
 from distgnn.cli.source import add_source_arguments, load_graph, source_values
 from distgnn.datasets.errors import InputError
 from distgnn.partition.orders import DEFAULT_ORDER, ORDERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distgnn.partition.manifest import Manifest
 
 HELP = "cut a graph into parts, one per rank"
 
@@ -46,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an existing partition directory"
     )
+    add_disk_arguments(parser)
     add_json_flag(parser)
 
 
@@ -56,9 +64,8 @@ def _order(text: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Load, assign, build, write, and report."""
+    """Partition, and report."""
     from distgnn.comm.launch import detect
-    from distgnn.partition import orders, quality, store
 
     if detect().size > 1:
         raise InputError(
@@ -66,7 +73,22 @@ def run(arguments: argparse.Namespace) -> int:
             "run it without mpirun"
         )
     parts = given_parts(arguments)
+    is_on_disk = stays_on_disk(arguments)
     _check_target(arguments.out, is_overwriting=arguments.overwrite)
+    start = time.perf_counter()
+    manifest = partition_on_disk(arguments) if is_on_disk else _in_memory(arguments, parts)
+    seconds = time.perf_counter() - start
+    if arguments.json:
+        print_json({**manifest_json(manifest), "directory": arguments.out, "total_s": seconds})
+    else:
+        print_lines([*quality_lines(manifest), f"wrote {arguments.out} in {seconds:.1f} s"])
+    return 0
+
+
+def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Manifest:
+    """Load, assign, build and write."""
+    from distgnn.partition import orders, quality, store
+
     start = time.perf_counter()
     graph = load_graph(source_values(arguments))
     if arguments.parts > graph.num_vertices:
@@ -83,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     order = orders.arrange(arguments.order, graph, assignment, seed=arguments.seed, progress=note)
     note(f"vertices in {arguments.order} order ({time.perf_counter() - start:.1f} s so far)")
     measured = quality.measure(graph, assignment)
-    manifest = store.write(
+    return store.write(
         arguments.out,
         graph,
         assignment,
@@ -96,12 +118,6 @@ def run(arguments: argparse.Namespace) -> int:
         overwrite=arguments.overwrite,
         progress=note,
     )
-    seconds = time.perf_counter() - start
-    if arguments.json:
-        print_json({**manifest_json(manifest), "directory": arguments.out, "total_s": seconds})
-    else:
-        print_lines([*quality_lines(manifest), f"wrote {arguments.out} in {seconds:.1f} s"])
-    return 0
 
 
 def _check_target(out: str, *, is_overwriting: bool) -> None:

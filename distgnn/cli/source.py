@@ -70,7 +70,7 @@ def load_graph(values: dict[str, Any]) -> Graph:
 def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return what a run must remember to open its source again; paths become absolute."""
     source = arguments.source
-    if _is_path(source):
+    if is_path(source):
         source = str(Path(source).resolve())
     vertices = arguments.vertices and str(Path(arguments.vertices).resolve())
     return {
@@ -109,7 +109,8 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
         )
 
 
-def _is_path(source: str) -> bool:
+def is_path(source: str) -> bool:
+    """Tell whether a SOURCE is a file or a folder: the name of a data set wins over one."""
     from distgnn.datasets import names
 
     is_synthetic = source.startswith("synthetic:")
@@ -178,7 +179,7 @@ def open_source(values: dict[str, Any]) -> Source:
     """
     # A damaged manifest is still one: its reader says what is wrong with it.
     source = values["source"]
-    if not (_is_path(source) and (Path(source) / MANIFEST_NAME).is_file()):
+    if not (is_path(source) and (Path(source) / MANIFEST_NAME).is_file()):
         return Source(values, None, load_graph(values))
     for flag in ("vertices", "undirected", "split"):
         if values[flag]:

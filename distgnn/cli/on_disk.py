@@ -1,0 +1,146 @@
+"""`distgnn partition --out-of-core`: which graphs stay on disk, and how they are cut there."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distgnn.cli.flags import path, size
+from distgnn.cli.machine import available_memory
+from distgnn.cli.output import note
+from distgnn.cli.source import is_path
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from distgnn.partition.manifest import Manifest
+
+AUTO, ON, OFF = "auto", "on", "off"
+# Both ends of an edge of a Graph.
+_GRAPH_EDGE_BYTES = 16
+
+
+def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument(
+        "--out-of-core",
+        choices=(AUTO, ON, OFF),
+        default=AUTO,
+        help="leave the edges of a folder of arrays on disk; auto does so where the methods in "
+        "memory would not fit (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=size,
+        metavar="SIZE",
+        help="what partitioning out of core may take, such as 8GiB (default: most of what is free)",
+    )
+    parser.add_argument(
+        "--work",
+        type=path,
+        metavar="DIR",
+        help="folder of partitioning out of core, on the disk of --out; the same command goes on "
+        "from there after an interruption (default: the name of --out with .work)",
+    )
+
+
+def stays_on_disk(arguments: argparse.Namespace) -> bool:
+    """Decide whether a graph is partitioned out of core.
+
+    Args:
+        arguments: With the flags of `add_disk_arguments`, of methods and of sources.
+
+    Returns:
+        Whether it is.
+
+    Raises:
+        InputError: If flags exclude each other, or the source cannot be read in slices.
+    """
+    from distgnn.datasets.array_folder import is_array_folder
+
+    wish = arguments.out_of_core
+    is_folder = is_path(arguments.source) and is_array_folder(Path(arguments.source))
+    methods = {"--method", "--option", "--assignment", "--undirected"}
+    given = [
+        flag for flag in sorted(methods) if getattr(arguments, flag.removeprefix("--")) or False
+    ]
+    if wish == ON and given:
+        raise InputError(
+            f"--out-of-core on and {given[0]} exclude each other; leave one of them out"
+        )
+    if wish == ON and not is_folder:
+        raise InputError(
+            f"--out-of-core on reads a folder of arrays (edge_index.npy, or src.npy and dst.npy), "
+            f"which '{arguments.source}' is not; write one with numpy.save, or leave it out"
+        )
+    for flag in ("memory", "work"):
+        if wish == OFF and getattr(arguments, flag):
+            raise InputError(
+                f"--{flag} takes no effect with --out-of-core off; leave one of them out"
+            )
+    if wish != AUTO or given or not is_folder:
+        return bool(wish == ON)
+    return _work(arguments).exists() or not _fits(arguments)
+
+
+def _work(arguments: argparse.Namespace) -> Path:
+    out = Path(arguments.out).absolute()
+    return Path(arguments.work) if arguments.work else out.with_name(f"{out.name}.work")
+
+
+def _fits(arguments: argparse.Namespace) -> bool:
+    """Say whether the default method would fit into memory; and say so, if not."""
+    from distgnn.datasets.array_folder import ends_of, num_vertices_of
+    from distgnn.partition.auto import NEEDS, USABLE_FRACTION
+
+    folder = Path(arguments.source)
+    num_edges = ends_of(folder)[0].size
+    needed = NEEDS[0].bytes(num_vertices_of(folder) or 0, num_edges) + _GRAPH_EDGE_BYTES * num_edges
+    available = arguments.memory or USABLE_FRACTION * available_memory()
+    if needed > available:
+        note(
+            f"out of core: {NEEDS[0].method} takes about {needed / 2**30:.1f} GiB of the "
+            f"{available / 2**30:.1f} GiB that it may"
+        )
+    return bool(needed <= available)
+
+
+def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
+    """Partition a folder of arrays.
+
+    Args:
+        arguments: As for `stays_on_disk`, which said so.
+
+    Returns:
+        The manifest as written.
+    """
+    from distgnn.datasets.splits import parse_fractions, random_split
+    from distgnn.partition.auto import USABLE_FRACTION
+    from distgnn.partition.compilation import noting_compilation
+    from distgnn.partition.large.pipeline import Places, Settings, partition
+    from distgnn.partition.large.roots import roots
+    from distgnn.partition.large.source import open_folder
+    from distgnn.partition.refine import EDGE_BALANCE
+
+    source = open_folder(Path(arguments.source).resolve())
+    if arguments.split is not None:
+        fractions = parse_fractions(arguments.split)
+        source = replace(
+            source, vertices=random_split(source.vertices, fractions, seed=arguments.seed)
+        )
+    settings = Settings(
+        num_parts=arguments.parts,
+        seed=arguments.seed,
+        memory_bytes=arguments.memory or int(USABLE_FRACTION * available_memory()),
+        is_memory_given=arguments.memory is not None,
+        edge_balance=EDGE_BALANCE if arguments.imbalance is None else arguments.imbalance,
+        is_refining=arguments.refine is not False,
+        order=arguments.order,
+        more={"split": arguments.split},
+    )
+    places = Places(
+        directory=Path(arguments.out), work=_work(arguments), overwrite=arguments.overwrite
+    )
+    with noting_compilation(note):
+        return partition(source, places, settings, choose_roots=roots, progress=note)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from large_graphs import write_folder
+
+from distgnn.cli.flags import size
+from distgnn.datasets.planted import planted
+from distgnn.partition.store import read_manifest
+
+COMMAND = ("partition", "graph", "--parts", 3, "--out", "p")
+
+
+@pytest.fixture
+def folder(here):
+    graph = planted(num_vertices=200, num_classes=6, seed=1)
+    return write_folder(here / "graph", graph)
+
+
+def test_a_folder_of_arrays_is_cut_on_disk_if_asked(distgnn, folder, here):
+    outcome = distgnn(*COMMAND, "--out-of-core", "on", "--memory", "1GiB", "--json")
+    manifest = read_manifest("p")
+    assert outcome.json["halo_rows"] == manifest.quality["halo_rows"]
+    assert manifest.method == "out-of-core"
+    assert manifest.options["memory_bytes"] == 1 << 30
+    assert "writing: " in outcome.err
+    assert not (here / "p.work").exists()
+    in_memory = distgnn(*COMMAND, "--overwrite", "--json")
+    assert in_memory.json["method"] == "metis"
+    assert outcome.json["halo_rows"] <= 1.3 * in_memory.json["halo_rows"]
+
+
+def test_edges_stay_on_disk_where_the_methods_in_memory_would_not_fit(distgnn, here):
+    # 2**22 edges take over 350 MiB in memory.
+    ends = np.random.default_rng(0).integers(0, 2000, (2, 1 << 22), dtype=np.int32)
+    (here / "graph").mkdir()
+    np.save(here / "graph" / "edge_index.npy", ends)
+    outcome = distgnn(*COMMAND, "--memory", "550MiB", "--refine", "off")
+    assert "out of core: metis takes about 0.6 GiB of the 0.5 GiB that it may" in outcome.err
+    assert read_manifest("p").method == "out-of-core"
+
+
+def test_a_split_on_disk_is_that_in_memory(distgnn, folder):
+    split = ("--split", "0.5/0.2/0.3", "--seed", 4)
+    assert distgnn(*COMMAND, *split, "--out-of-core", "on").status == 0
+    on_disk = read_manifest("p")
+    assert distgnn(*COMMAND, *split, "--out-of-core", "off", "--overwrite").status == 0
+    assert on_disk.num_train == read_manifest("p").num_train
+    assert on_disk.options["split"] == "0.5/0.2/0.3"
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            ("--out-of-core", "on", "--method", "ne"),
+            "--out-of-core on and --method exclude each other; leave one of them out",
+        ),
+        (
+            ("--out-of-core", "off", "--memory", "1GiB"),
+            "--memory takes no effect with --out-of-core off; leave one of them out",
+        ),
+        (
+            ("--out-of-core", "off", "--work", "w"),
+            "--work takes no effect with --out-of-core off; leave one of them out",
+        ),
+    ],
+)
+def test_flags_that_exclude_each_other_are_refused(flags, sentence, distgnn, folder):
+    assert distgnn(*COMMAND, *flags).sentence == sentence
+
+
+def test_other_sources_cannot_stay_on_disk(distgnn, ring):
+    command = ("partition", ring, "--parts", 2, "--out", "p", "--out-of-core", "on")
+    assert distgnn(*command).sentence == (
+        "--out-of-core on reads a folder of arrays (edge_index.npy, or src.npy and dst.npy), which "
+        f"'{ring}' is not; write one with numpy.save, or leave it out"
+    )
+
+
+@pytest.mark.parametrize("text", ["8", "1.5GiB", "512MiB"])
+def test_sizes_are_numbers_with_a_unit(text):
+    assert size(text) == {"8": 8, "1.5GiB": 3 << 29, "512MiB": 1 << 29}[text]
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "8GB", "-1GiB", "8 gigabytes", "nanGiB"])
+def test_other_sizes_are_refused(text, distgnn, folder):
+    assert "such as 8GiB, got" in distgnn(*COMMAND, f"--memory={text}").sentence
