@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -28,18 +28,22 @@ if TYPE_CHECKING:
 # edges is not worth so small a saving.
 _MAX_KEPT_FRACTION = 0.9
 
+Kept = TypeVar("Kept")
+KeptByWalk = TypeVar("KeptByWalk", covariant=True)
 
-class _Plan(NamedTuple):
+
+@dataclass(frozen=True)
+class Restricted(Generic[Kept]):
     """One restricted layer.
 
     Attributes:
-        kept: The part with the edges of the layer; None for a first layer on static input, which
-            aggregates nothing in an epoch.
-        targets: (num_roots,) bool. Rows that the layer makes.
+        kept: What the walk keeps of the layer's edges; None for a first layer on static input,
+            which aggregates nothing in an epoch.
+        targets: (num_rows,) bool. Rows that the layer makes.
         edge_fraction: Share of the graph's edges that it runs over.
     """
 
-    kept: Part | None
+    kept: Kept | None
     targets: NDArray[np.bool_]
     edge_fraction: float
 
@@ -106,7 +110,10 @@ class ReceptiveField(_SomeRows):
         num_layers: int,
         is_input_static: bool,
     ) -> None:
-        plans = _plan_layers(whole, part, wanted, num_layers, is_input_static=is_input_static)
+        exchange = Synchronous(whole.group, first_tag=SETUP_TAG)
+        walk = _PartWalk(part, exchange)
+        plans = plan_layers(walk, wanted, num_layers, is_input_static=is_input_static)
+        whole.add_setup_bytes(exchange.take_bytes())
         num_whole = num_layers - len(plans)
         sources = np.ones(part.num_roots, dtype=bool)
         if num_whole == 0 and plans[0].kept is not None:
@@ -140,33 +147,61 @@ class ReceptiveField(_SomeRows):
         return features[self._rows]
 
 
-def _plan_layers(
-    whole: LocalGraph,
-    part: Part,
-    wanted: NDArray[np.bool_],
-    num_layers: int,
-    *,
-    is_input_static: bool,
-) -> list[_Plan]:
-    """Plan from the last layer backward, until a layer needs nearly all edges; collective."""
-    exchange = Synchronous(whole.group, first_tag=SETUP_TAG)
-    degree = np.asarray(part.in_degree[: part.num_roots])
+class Walk(Protocol[KeptByWalk]):
+    """Goes from rows to the rows they are made of, a layer at a time; `_PartWalk` on a rank."""
+
+    def edge_fraction(self, targets: NDArray[np.bool_]) -> float:
+        """Return the share of the graph's edges that end at some rows."""
+
+    def keep(self, targets: NDArray[np.bool_]) -> tuple[KeptByWalk, NDArray[np.bool_]]:
+        """Keep the edges into some rows; also return the rows that they start from, bool."""
+
+
+def plan_layers(
+    walk: Walk[Kept], wanted: NDArray[np.bool_], num_layers: int, *, is_input_static: bool
+) -> list[Restricted[Kept]]:
+    """Plan from the last layer backward, until a layer needs nearly all edges.
+
+    Args:
+        walk: Over a rank's roots, or over all vertices.
+        wanted: (num_rows,) bool. Rows whose scores are read.
+        num_layers: Of the model.
+        is_input_static: Whether the first layer aggregates nothing in an epoch.
+
+    Returns:
+        The last layers, in order; those before them run on all rows.
+    """
     targets = wanted
-    plans: list[_Plan] = []
+    plans: list[Restricted[Kept]] = []
     for number in reversed(range(num_layers)):
         if number == 0 and is_input_static:
-            plans.append(_Plan(None, targets, 0.0))
+            plans.append(Restricted(None, targets, 0.0))
             break
-        edges = torch.tensor([int(degree[targets].sum()), int(degree.sum())])
-        whole.group.all_reduce(edges)
-        fraction = int(edges[0]) / max(int(edges[1]), 1)
+        fraction = walk.edge_fraction(targets)
         if fraction > _MAX_KEPT_FRACTION:
             break
-        kept = keep_edges_into(part, exchange, targets)
-        plans.append(_Plan(kept, targets, fraction))
-        targets = targets | sources_of(kept)
-    whole.add_setup_bytes(exchange.take_bytes())
+        kept, sources = walk.keep(targets)
+        plans.append(Restricted(kept, targets, fraction))
+        targets = targets | sources
     return plans[::-1]
+
+
+class _PartWalk:
+    """The walk over the roots of a rank; all of it is collective."""
+
+    def __init__(self, part: Part, exchange: Synchronous) -> None:
+        self._part = part
+        self._exchange = exchange
+        self._degree = np.asarray(part.in_degree[: part.num_roots])
+
+    def edge_fraction(self, targets: NDArray[np.bool_]) -> float:
+        edges = torch.tensor([int(self._degree[targets].sum()), int(self._degree.sum())])
+        self._exchange.group.all_reduce(edges)
+        return int(edges[0]) / max(int(edges[1]), 1)
+
+    def keep(self, targets: NDArray[np.bool_]) -> tuple[Part, NDArray[np.bool_]]:
+        kept = keep_edges_into(self._part, self._exchange, targets)
+        return kept, sources_of(kept)
 
 
 class _Level(_SomeRows):
@@ -180,7 +215,7 @@ class _Level(_SomeRows):
     """
 
     def __init__(
-        self, whole: LocalGraph, part: Part, plan: _Plan, sources: NDArray[np.bool_]
+        self, whole: LocalGraph, part: Part, plan: Restricted[Part], sources: NDArray[np.bool_]
     ) -> None:
         kept = plan.kept
         blocks = whole.blocks

@@ -44,9 +44,7 @@ def keep_edges_into(part: Part, exchange: Synchronous, targets: NDArray[np.bool_
     leaf_targets[writing] = _swap(exchange, reduce.route, targets[part.reduce_rows])
     is_target = np.concatenate([targets, leaf_targets])
     counts = np.where(is_target, np.diff(part.indptr), 0)
-    is_kept = np.repeat(is_target, np.diff(part.indptr))
-    indices = part.indices[is_kept]
-    t_counts = np.bincount(indices, minlength=part.num_clones)
+    is_kept, t_counts = edges_into(part, is_target)
 
     now_reading = t_counts[part.num_roots :] > 0
     now_writing = leaf_targets
@@ -55,7 +53,7 @@ def keep_edges_into(part: Part, exchange: Synchronous, targets: NDArray[np.bool_
     return replace(
         part,
         indptr=_pointers(counts),
-        indices=indices,
+        indices=part.indices[is_kept],
         t_indptr=_pointers(t_counts),
         t_indices=part.t_indices[is_target[part.t_indices]],
         t_edge=None,
@@ -67,6 +65,23 @@ def keep_edges_into(part: Part, exchange: Synchronous, targets: NDArray[np.bool_
         reduce_rows=part.reduce_rows[still_reduced],
         reduce_counts=_kept_counts(part.reduce_counts, still_reduced),
     )
+
+
+def edges_into(
+    part: Part, is_target: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Find the edges of a part into some of its clones.
+
+    Args:
+        part: Any part.
+        is_target: (num_clones,) bool.
+
+    Returns:
+        is_kept: (num_edges,) bool. Whether an edge ends at one of them.
+        t_counts: (num_clones,) int64. Such edges out of each clone: who reads, and who is read.
+    """
+    is_kept = np.repeat(is_target, np.diff(part.indptr))
+    return is_kept, np.bincount(part.indices[is_kept], minlength=part.num_clones)
 
 
 def sources_of(kept: Part) -> NDArray[np.bool_]:

@@ -8,12 +8,15 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from distgnn.exchange.traffic import attention_traffic
 from distgnn.nn.linear import Linear
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.exchange.traffic import LayerTraffic
     from distgnn.graph import LocalGraph
+    from distgnn.nn.linear import Given
     from distgnn.ops import Rows
 
 SLOPE = 0.2
@@ -62,6 +65,11 @@ class GATConv(nn.Module):
         """
         for vectors in (self.source, self.target):
             nn.init.xavier_uniform_(vectors, generator=generator)
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks: mapped rows, whatever the input."""
+        del given
+        return attention_traffic(*self.source.shape)
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Apply the convolution; mapped rows travel, with their scores."""

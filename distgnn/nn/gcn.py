@@ -12,7 +12,9 @@ from distgnn.nn.linear import Linear, dense, maps_first
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.exchange.traffic import LayerTraffic
     from distgnn.graph import LocalGraph
+    from distgnn.nn.linear import Given
     from distgnn.ops import Rows
 
 
@@ -40,6 +42,10 @@ class GCNConv(nn.Module):
         super().__init__()
         self.linear = Linear(in_width, out_width, bias=False)
         self.bias = nn.Parameter(torch.zeros(out_width))
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks."""
+        return self.linear.traffic(given)
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Apply the convolution; the narrower width travels, or nothing if the input is static."""

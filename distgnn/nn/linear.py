@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import torch
 from torch import nn
 
 from distgnn.arrays import FLOATS
+from distgnn.exchange.traffic import NO_TRAFFIC, LayerTraffic, sum_traffic
 from distgnn.ops import SparseRows, linear
 from distgnn.products import is_fast
 
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
 
     from distgnn.graph import LocalGraph
     from distgnn.ops import Rows
+
+
+class Given(NamedTuple):
+    """What decides how a layer handles its input.
+
+    Attributes:
+        is_sparse: Whether its rows are sparse.
+        is_static: Whether it never changes, so that its aggregate is there already.
+        has_gradient: Whether backward needs its gradient.
+    """
+
+    is_sparse: bool
+    is_static: bool
+    has_gradient: bool
 
 
 class Linear(nn.Module):
@@ -51,6 +66,28 @@ class Linear(nn.Module):
         nn.init.xavier_uniform_(self.weight, generator=generator)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def precedes(self, *, is_sparse: bool, is_static: bool) -> bool:
+        """Whether rows are better mapped before they are aggregated; see `maps_first`.
+
+        Args:
+            is_sparse: Whether the input is.
+            is_static: Whether it never changes.
+        """
+        return is_sparse or (not is_static and self.in_width > self.out_width)
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a linear aggregation moves that takes the cheaper order with this map.
+
+        Args:
+            given: The layer's input.
+        """
+        if given.is_static:
+            return NO_TRAFFIC
+        if self.precedes(is_sparse=given.is_sparse, is_static=False):
+            return sum_traffic(self.out_width)
+        traffic = sum_traffic(self.in_width)
+        return traffic if given.has_gradient else traffic.without_gradient()
 
     def multiply(self, rows: Rows) -> Tensor:
         """Map (num_rows, in_width) rows to (num_rows, out_width) without adding the bias."""
@@ -96,9 +133,7 @@ def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:
         rows: (num_rows, in_width) input of the layer.
         linear: Its map.
     """
-    if isinstance(rows, SparseRows):
-        return True
-    return not graph.is_static(rows) and linear.in_width > linear.out_width
+    return linear.precedes(is_sparse=isinstance(rows, SparseRows), is_static=graph.is_static(rows))
 
 
 def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:

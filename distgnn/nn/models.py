@@ -11,7 +11,7 @@ from torch import nn
 
 from distgnn.nn.gat import GATConv
 from distgnn.nn.gcn import GCNConv
-from distgnn.nn.linear import Linear, map_own
+from distgnn.nn.linear import Given, Linear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.recompute import again_in_backward
 from distgnn.nn.sage import Aggregator, SAGEConv
@@ -20,6 +20,7 @@ from distgnn.nn.update import Activation
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.exchange.traffic import LayerTraffic
     from distgnn.graph import LocalGraph
     from distgnn.ops import Rows
 
@@ -175,6 +176,37 @@ class GNN(nn.Module):
             if isinstance(module, SAGEConv):
                 # In a layer of separate operations the whole layer is computed again.
                 module.recomputes = recomputes and (self.is_chain or module is self.last)
+
+    def traffic(self, *, is_sparse: bool, is_static: bool) -> list[LayerTraffic]:
+        """Say what each convolution moves between ranks in a training pass.
+
+        Args:
+            is_sparse: Whether the input is.
+            is_static: Whether its aggregate is there already; never of sparse or dropped-out input.
+
+        Returns:
+            In order; a linear layer that reads all others is none of them.
+        """
+        convolutions = [*self.hidden, self.last]
+        found = []
+        for number, conv in enumerate(convolutions):
+            if not isinstance(conv, Convolution):
+                continue
+            is_first, is_last = number == 0, number == len(self.hidden)
+            given = Given(is_first and is_sparse, is_first and is_static, not is_first)
+            traffic = conv.traffic(given)
+            found.append(traffic.again() if self._runs_again(conv, given, is_last) else traffic)
+        return found
+
+    def _runs_again(self, conv: Convolution, given: Given, is_last: bool) -> bool:
+        """Whether backward aggregates once more what forward aggregated."""
+        if not self.recomputes:
+            return False
+        if isinstance(conv, SAGEConv) and (self.is_chain or is_last):
+            runs_again = conv.runs_again(given)
+            if runs_again is not None:
+                return runs_again
+        return not is_last
 
     def _is_one_operation(self, conv: nn.Module, rows: Rows) -> bool:
         """Whether a layer takes its activation along, and sees itself to what is kept of it."""

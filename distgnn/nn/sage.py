@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from torch import nn
 
+from distgnn.exchange.traffic import NO_TRAFFIC, maximum_traffic
 from distgnn.nn.linear import Linear, dense, is_multiplied_here, map_own, maps_first
 from distgnn.nn.update import Activation, Layer, sage
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from distgnn.exchange.traffic import LayerTraffic
     from distgnn.graph import LocalGraph
+    from distgnn.nn.linear import Given
     from distgnn.ops import Rows
 
 Aggregator = Literal["mean", "gcn", "max"]
@@ -82,6 +85,26 @@ class SAGEConv(nn.Module):
             rows: (num_sources, in_width).
         """
         return self.aggregator == "mean" and is_multiplied_here(rows, self.neighbour.weight)
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks."""
+        if self.aggregator != "max":
+            return self.neighbour.traffic(given)
+        traffic = NO_TRAFFIC if given.is_static else maximum_traffic(self.neighbour.in_width)
+        return traffic if given.has_gradient else traffic.without_gradient()
+
+    def runs_again(self, given: Given) -> bool | None:
+        """Whether a layer that keeps no means aggregates once more in backward.
+
+        Args:
+            given: The layer's input.
+
+        Returns:
+            None where the layer is made of separate operations.
+        """
+        if given.is_sparse or not self.is_one_operation(self.neighbour.weight):
+            return None
+        return not self.neighbour.precedes(is_sparse=False, is_static=given.is_static)
 
     def _convolve(self, graph: LocalGraph, rows: Rows) -> Tensor:
         if self.root is None:

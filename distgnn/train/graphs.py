@@ -18,6 +18,8 @@ from distgnn.receptive import ReceptiveField
 from distgnn.train.inputs import clone_features
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from distgnn.comm.group import Group
@@ -106,22 +108,15 @@ def build_graphs(
         # Evaluation drops nothing, so its input is static even where training's is not.
         exact.set_static(inputs.features)
         training.set_static(features)
-    why_not_static = _why_not_static(config, features)
-    static = _saving("static input", why_not_static, "the first layer aggregates it once")
-    recompute = ("recompute: backward computes hidden layers again",) * config.recompute
-    why_not = _why_not_restricted(config)
-    if why_not:
-        savings = (static, _saving("receptive field", why_not, ""), *recompute)
-        rows = inputs.rows["train"]
-        degree = training.in_degree
-        return RunGraphs(training, features, rows, exact, degree, fetched, savings)
-    field = _restricted(config, training, inputs, part, is_input_static=not why_not_static)
-    shares = ", ".join(f"{100 * fraction:.0f} %" for fraction in field.edge_fractions)
-    effect = f"the layers run over {shares} of the edges"
-    if config.delay:
-        effect += "; bins are dealt among the rows that still travel"
-    savings = (static, _saving("receptive field", "", effect), *recompute)
+    is_sparse = isinstance(features, SparseRows)
+    is_input_static = not why_not_static(config, is_sparse=is_sparse)
     degree = training.in_degree
+    if why_not_restricted(config):
+        savings = describe_savings(config, is_sparse=is_sparse, edge_fractions=())
+        rows = inputs.rows["train"]
+        return RunGraphs(training, features, rows, exact, degree, fetched, savings)
+    field = _restricted(config, training, inputs, part, is_input_static=is_input_static)
+    savings = describe_savings(config, is_sparse=is_sparse, edge_fractions=field.edge_fractions)
     return RunGraphs(field, field.inputs(features), None, exact, degree, fetched, savings)
 
 
@@ -152,22 +147,62 @@ def _restricted(
     )
 
 
-def _why_not_static(config: TrainConfig, features: Rows) -> str:
+def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
+    """Say why the first layer aggregates its input in every epoch.
+
+    Args:
+        config: The run.
+        is_sparse: Whether features are.
+
+    Returns:
+        The reason; empty where it aggregates it once.
+    """
     if not config.static_input:
         return "switched off"
     if config.model.input_dropout > 0:
         return "the input is dropped out"
     if config.model.model == "gat":
         return "attention weighs it anew in every epoch"
-    return "sparse features are mapped first" if isinstance(features, SparseRows) else ""
+    return "sparse features are mapped first" if is_sparse else ""
 
 
-def _why_not_restricted(config: TrainConfig) -> str:
+def why_not_restricted(config: TrainConfig) -> str:
+    """Say why layers run on all rows; empty where they run on those that the loss reads.
+
+    Args:
+        config: The run.
+    """
     if not config.receptive_field:
         return "switched off"
     if config.model.norm == "batch":
         return "batch norm reads all vertices"
     return "" if config.model.jumping == "none" else "jumping knowledge reads all layers"
+
+
+def describe_savings(
+    config: TrainConfig, *, is_sparse: bool, edge_fractions: Sequence[float]
+) -> tuple[str, ...]:
+    """Say what each exact saving does in a run, or why it is off.
+
+    Args:
+        config: The run.
+        is_sparse: Whether features are.
+        edge_fractions: Share of the graph's edges that each layer runs over, where layers run on
+            the rows that the loss reads.
+
+    Returns:
+        A line each.
+    """
+    reason = why_not_static(config, is_sparse=is_sparse)
+    lines = [_saving("static input", reason, "the first layer aggregates it once")]
+    shares = ", ".join(f"{100 * fraction:.0f} %" for fraction in edge_fractions)
+    effect = f"the layers run over {shares} of the edges"
+    if config.delay:
+        effect += "; bins are dealt among the rows that still travel"
+    lines.append(_saving("receptive field", why_not_restricted(config), effect))
+    if config.recompute:
+        lines.append("recompute: backward computes hidden layers again")
+    return tuple(lines)
 
 
 def _saving(name: str, why_not: str, effect: str) -> str:

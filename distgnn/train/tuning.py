@@ -6,7 +6,6 @@ import hashlib
 import json
 import time
 import uuid
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from distgnn import kernels
 from distgnn.exchange.planner import Chooser, Way, content_key, edges_per_piece, make_plan
 from distgnn.plan import PLAN_VERSION
+from distgnn.train.graphs import why_not_static
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,15 +58,12 @@ def aggregated_widths(config: TrainConfig, num_features: int, num_classes: int) 
     Returns:
         Different widths, ascending.
     """
-    model = config.model
-    if model.model == "gat":
-        # Attention maps first.
-        return tuple(sorted({model.hidden_width, model.heads * num_classes}))
-    last = [num_classes] if model.jumping == "none" else [model.hidden]
-    ends = [num_features, *[model.hidden] * (model.layers - 1), *last]
-    widths = [min(pair) for pair in pairwise(ends)]
-    is_static = config.static_input and model.input_dropout == 0
-    return tuple(sorted(set(widths[1:] if is_static and len(widths) > 1 else widths)))
+    model = config.model.build(num_features, num_classes)
+    is_static = not why_not_static(config, is_sparse=False)
+    layers = model.traffic(is_sparse=False, is_static=is_static)
+    # A model of one layer sums its static input once, and that is all.
+    summed = {layer.width for layer in layers if layer.width} or {num_features}
+    return tuple(sorted(summed))
 
 
 class Tuner(Chooser):

@@ -67,16 +67,17 @@ def test_without_a_trial_the_size_of_a_block_decides(case, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"layers": 1}, (3,)),
+        ({"layers": 1}, (7,)),
         ({"layers": 2}, (3,)),
         ({"layers": 3}, (3, 16)),
         ({"layers": 3, "jumping": "cat"}, (16,)),
         ({"layers": 2, "input_dropout": 0.5}, (3, 7)),
         ({"layers": 2, "static_input": False}, (3, 7)),
         ({"layers": 3, "model": "gat", "heads": 2}, (6, 32)),
+        ({"layers": 2, "aggregator": "max", "static_input": False}, (7, 16)),
     ],
 )
-def test_a_layer_sums_the_narrower_of_its_ends(options, expected):
+def test_a_layer_sums_the_narrower_of_its_ends_where_it_may(options, expected):
     config = make_config(hidden=16, **options)
     assert aggregated_widths(config, num_features=7, num_classes=3) == expected
 

@@ -1,0 +1,131 @@
+"""What an aggregation moves between ranks, said without moving it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from distgnn.exchange.route import Route
+
+ITEM_BYTES = 4
+"""Of a float32."""
+ID_BYTES = 8
+"""Of a vertex id."""
+
+Role = Literal["read", "write"]
+
+
+class Leg(NamedTuple):
+    """One half of an exchange, once: a row for each leaf that plays a role.
+
+    Attributes:
+        role: Which leaves take part: those that read or those that write.
+        is_to_root: Whether rows travel from the leaves to their roots; else the other way.
+        row_bytes: Bytes of a row.
+    """
+
+    role: Role
+    is_to_root: bool
+    row_bytes: int
+
+    def reversed(self) -> Leg:
+        """Return its adjoint: the same rows, travelling back."""
+        return self._replace(is_to_root=not self.is_to_root)
+
+    def sent_rows(self, route: Route) -> int:
+        """Return how many rows a rank sends.
+
+        Args:
+            route: Of the leaves that play the role, from roots to leaves.
+        """
+        return route.num_in if self.is_to_root else route.num_out
+
+
+@dataclass(frozen=True)
+class LayerTraffic:
+    """What a layer moves in one training pass; evaluation moves what forward does.
+
+    Attributes:
+        width: Columns of the rows that it aggregates in every epoch; 0 for none.
+        forward: Legs of the forward pass.
+        backward: Legs of the backward pass.
+    """
+
+    width: int = 0
+    forward: tuple[Leg, ...] = ()
+    backward: tuple[Leg, ...] = ()
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        """Those of both passes."""
+        return self.forward + self.backward
+
+    def without_gradient(self) -> LayerTraffic:
+        """Return that of a layer whose input has no gradient and was aggregated as it is."""
+        return replace(self, backward=())
+
+    def silent(self) -> LayerTraffic:
+        """Return that of a layer whose rows stay where they are (0c)."""
+        return LayerTraffic(self.width)
+
+    def again(self) -> LayerTraffic:
+        """Return that of a layer that backward computes once more."""
+        return replace(self, backward=self.forward + self.backward)
+
+
+NO_TRAFFIC = LayerTraffic()
+
+
+def rows_of_bin(num_rows: int, bin_id: int, num_bins: int) -> int:
+    """Return how many of the rows of all ranks travel in one epoch of cd-R.
+
+    Args:
+        num_rows: Rows of one leg over all pairs of ranks, which are dealt round-robin.
+        bin_id: In [0, num_bins).
+        num_bins: At least 1.
+    """
+    return len(range(bin_id, num_rows, num_bins))
+
+
+def sum_traffic(width: int) -> LayerTraffic:
+    """Describe a sum or mean; see `SumAcrossCut`.
+
+    Args:
+        width: Of the rows.
+    """
+    row_bytes = width * ITEM_BYTES
+    forward = Leg("read", False, row_bytes), Leg("write", True, row_bytes)
+    return LayerTraffic(width, forward, tuple(leg.reversed() for leg in forward))
+
+
+def maximum_traffic(width: int) -> LayerTraffic:
+    """Describe a maximum, which travels with its winner's id; see `MaxAcrossCut`.
+
+    Args:
+        width: Of the rows.
+    """
+    row_bytes = width * ITEM_BYTES
+    read, write = Leg("read", False, row_bytes), Leg("write", True, row_bytes)
+    ids = Leg("write", True, width * ID_BYTES)
+    return LayerTraffic(width, (read, write, ids), (write.reversed(), read.reversed()))
+
+
+def attention_traffic(heads: int, width: int) -> LayerTraffic:
+    """Describe an attention; see `AttendAcrossCut`.
+
+    Forward moves scores of targets, rows with the scores of sources, and partials with the maximum
+    and the sum of their exponentials; backward gradients with what they are made of, and the
+    gradients of rows and scores.
+
+    Args:
+        heads: How many there are.
+        width: Of each head.
+    """
+    columns = heads * width
+    forward = (
+        Leg("write", False, heads * ITEM_BYTES),
+        Leg("read", False, (columns + heads) * ITEM_BYTES),
+        Leg("write", True, (columns + 2 * heads) * ITEM_BYTES),
+    )
+    return LayerTraffic(columns, forward, tuple(leg.reversed() for leg in forward))

@@ -1,0 +1,188 @@
+"""What inspect says an epoch sends is what training counts, to the byte."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from graphs import KINDS, make_graph
+from training import MODEL_FIELDS, make_config, task_of
+
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets import InputError
+from distgnn.partition import METHODS, assign
+from distgnn.partition.quality import measure
+from distgnn.partition.store import read_manifest, read_part, write
+from distgnn.train.forecast import forecast, planned_bytes
+from distgnn.train.graphs import why_not_static
+from distgnn.train.trainer import Trainer
+
+MODELS = {
+    "sage": {},
+    "sage-gcn": {"aggregator": "gcn", "hidden": 9},
+    "sage-max": {"aggregator": "max", "layers": 3},
+    "sage-wide": {"hidden": 9, "layers": 3, "dropout": 0.3},
+    "sage-input-dropout": {"hidden": 5, "input_dropout": 0.3},
+    "sage-residual": {"norm": "layer", "residual": True, "layers": 3},
+    "sage-jumping": {"jumping": "cat", "layers": 3},
+    "gcn": {"model": "gcn", "hidden": 5},
+    "gcn-batch": {"model": "gcn", "norm": "batch", "hidden": 9},
+    "one-layer": {"model": "gcn", "layers": 1},
+    "gat": {"model": "gat", "heads": 3, "hidden": 2},
+    "gat-residual": {"model": "gat", "heads": 2, "hidden": 3, "layers": 3, "residual": True},
+}
+SWITCHES = [(True, True), (True, False), (False, True), (False, False)]
+
+
+def sparse_field(kind="random"):
+    """A graph in which few vertices train, so that layers differ in their rows."""
+    graph = make_graph(kind, num_vertices=90, seed=3)
+    train = graph.train_mask.copy()
+    train[:, 12:] = False
+    return dataclasses.replace(graph, train_mask=train)
+
+
+def partition(folder, graph, method, num_parts):
+    assignment = assign(method, graph, num_parts, seed=1)
+    quality = measure(graph, assignment)
+    write(folder, graph, assignment, method=method, options={}, seed=1, quality=quality)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    """Partition directories by graph, method and number of parts, made once."""
+    made = {}
+
+    def directory(kind, method, num_parts):
+        key = kind, method, num_parts
+        if key not in made:
+            folder = tmp_path_factory.mktemp("parts") / "p"
+            made[key] = partition(folder, sparse_field(kind), method, num_parts)
+        return made[key]
+
+    return directory
+
+
+def trained(directory, config):
+    """The records of a run, and what the ranks together said that an epoch would send."""
+    manifest = read_manifest(directory)
+
+    def on_rank(group):
+        part = read_part(directory, group.rank)
+        trainer = Trainer(config, task_of(manifest), part, group)
+        is_static = not why_not_static(config, is_sparse=manifest.has_sparse_features)
+        own = planned_bytes(
+            trainer.model,
+            trainer.graphs,
+            is_sparse=manifest.has_sparse_features,
+            is_static=is_static,
+        )
+        return list(trainer.epochs()), own
+
+    results = run_ranks(manifest.num_parts, on_rank)
+    return results[0][0], sum(own for _, own in results)
+
+
+def check(directory, config):
+    found = forecast(directory, read_manifest(directory), config)
+    records, planned = trained(directory, config)
+    counted = [record["halo_bytes_sent"] for record in records]
+    assert counted == [found.bytes_in_epoch(epoch) for epoch in range(len(records))]
+    for record in records:
+        is_evaluated = record["val_metric"] is not None
+        assert record["eval_halo_bytes_sent"] == found.evaluation_bytes * is_evaluated
+    assert planned == found.bytes_between.sum()
+    return found
+
+
+@pytest.mark.parametrize("num_parts", [2, 3, 4])
+@pytest.mark.parametrize("method", METHODS)
+def test_any_partitioner_with_the_defaults_of_training(method, num_parts, directories):
+    found = check(directories("random", method, num_parts), make_config(epochs=2, dropout=0.5))
+    assert found.bytes_per_epoch > 0
+
+
+@pytest.mark.parametrize(("static_input", "receptive_field"), SWITCHES)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("kind", ["random", "sparse-features"])
+def test_any_model_with_each_saving_on_and_off(
+    kind, model, static_input, receptive_field, directories
+):
+    config = make_config(
+        **{"epochs": 3, "eval_every": 2, **MODELS[model]},
+        static_input=static_input,
+        receptive_field=receptive_field,
+    )
+    check(directories(kind, "libra", 3), config)
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "gcn-batch"])
+@pytest.mark.parametrize("kind", ["random", "sparse-features"])
+def test_layers_that_are_computed_again_send_again(kind, model, directories):
+    config = make_config(**{"epochs": 2, **MODELS[model]})
+    directory = directories(kind, "random", 3)
+    again = check(directory, dataclasses.replace(config, recompute=True))
+    assert again.bytes_per_epoch >= check(directory, config).bytes_per_epoch
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_graph(kind, directories):
+    for model in ("sage", "gat"):
+        check(directories(kind, "hdrf", 4), make_config(**{"epochs": 2, **MODELS[model]}))
+
+
+@pytest.mark.parametrize("model", ["sage-wide", "sage-max", "gat"])
+@pytest.mark.parametrize("algorithm", ["cd-1", "cd-3"])
+def test_delayed_rows_are_dealt_among_bins(algorithm, model, directories):
+    config = make_config(**{"algorithm": algorithm, "epochs": 7, **MODELS[model]})
+    found = check(directories("random", "libra", 4), config)
+    of_all_bins = sum(found.bytes_in_epoch(epoch) for epoch in range(found.num_bins))
+    assert of_all_bins == found.bytes_per_epoch * found.num_bins
+
+
+def test_nothing_travels_in_0c_but_evaluation_is_exact(directories):
+    found = check(directories("random", "metis", 3), make_config(algorithm="0c"))
+    assert found.bytes_per_epoch == 0
+    assert found.evaluation_bytes > 0
+
+
+def test_layers_near_the_loss_move_fewer_rows(directories):
+    directory = directories("random", "random", 4)
+    found = check(directory, make_config(layers=3, static_input=False))
+    moved = [int(rows.read.sum() + rows.write.sum()) for rows in found.rows]
+    assert moved[0] > moved[1] > moved[2] > 0
+    assert found.edge_fractions[0] > found.edge_fractions[1] > found.edge_fractions[2]
+    assert [int(rows.edges.sum()) for rows in found.rows[1:]] == [
+        round(fraction * 360) for fraction in found.edge_fractions[1:]
+    ]
+
+
+def test_one_part_sends_nothing(tmp_path):
+    directory = partition(tmp_path / "p", sparse_field(), "metis", 1)
+    found = check(directory, make_config())
+    assert found.bytes_per_epoch == 0
+    assert found.num_messages.tolist() == [0]
+
+
+def test_a_split_that_is_not_there_is_refused(directories):
+    directory = directories("random", "metis", 3)
+    with pytest.raises(InputError, match="--split-index 4 is out of range"):
+        forecast(directory, read_manifest(directory), make_config(split_index=4))
+
+
+def test_the_savings_are_those_that_training_notes(directories):
+    directory = directories("random", "metis", 3)
+    config = make_config(layers=3, algorithm="cd-2")
+    manifest = read_manifest(directory)
+
+    def on_rank(group):
+        part = read_part(directory, group.rank)
+        return Trainer(config, task_of(manifest), part, group).graphs.savings
+
+    assert run_ranks(3, on_rank)[0] == forecast(directory, manifest, config).savings
+
+
+def test_every_field_of_a_model_is_covered():
+    covered = {name for options in MODELS.values() for name in options}
+    assert covered | {"hidden"} == MODEL_FIELDS
