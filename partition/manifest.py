@@ -77,6 +77,14 @@ class Manifest:
         sums = "".join(f"{path} {record.sha256}\n" for path, record in sorted(self.files.items()))
         return hashlib.sha256(sums.encode()).hexdigest()[:16]
 
+    @property
+    def feature_density(self) -> float:
+        """Share of the entries of the features that are stored; 1 if they are dense."""
+        if not self.has_sparse_features:
+            return 1.0
+        num_entries = self.num_vertices * self.num_features
+        return sum(part.feature_nnz for part in self.parts) / max(num_entries, 1)
+
     def to_json(self) -> dict[str, Any]:
         """Turn into plain JSON values."""
         return asdict(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 MAX_COUNT = 2**31 - 1
 MAX_SEED = 2**63 - 1
 MAX_THREADS = 1024
+_BANDWIDTH = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)(b|bit|B)(?:/s|ps)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s)")
+_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MAX_NUMBER = 1e30
 """Fits into float32 with room for arithmetic."""
 
@@ -113,3 +118,36 @@ def size(text: str) -> int:
             f"got '{text}'"
         )
     return int(value * (1 << _UNITS[unit]))
+
+
+def bandwidth(text: str) -> float:
+    """Convert the text of a flag that takes a speed, such as 10Gb/s or 1.2GB/s.
+
+    Args:
+        text: As given on the command line; b or bit for bits, B for bytes, decimal prefixes.
+
+    Returns:
+        Bytes per second.
+    """
+    found = _BANDWIDTH.fullmatch(text)
+    if found is None or float(found[1]) == 0:
+        raise argparse.ArgumentTypeError(
+            f"must be a speed such as 10Gb/s (bits) or 1.2GB/s (bytes), got '{text}'"
+        )
+    unit_bytes = 1.0 if found[3] == "B" else 1 / 8
+    return float(found[1]) * 1000.0 ** _POWERS[found[2]] * unit_bytes
+
+
+def duration(text: str) -> float:
+    """Convert the text of a flag that takes a time, such as 20us.
+
+    Args:
+        text: As given on the command line.
+
+    Returns:
+        Seconds.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"must be a time such as 20us or 1.5ms, got '{text}'")
+    return float(found[1]) * _SECONDS[found[2]]

@@ -2,70 +2,200 @@
 
 from __future__ import annotations
 
+import argparse
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distgnn.cli.flags import path
-from distgnn.cli.output import add_json_flag, human_bytes, pairs, print_json, print_lines, table
+from distgnn.cli.flags import MAX_THREADS, bandwidth, duration, path, whole
+from distgnn.cli.inspect_text import forecast_lines, pace_lines, quality_lines
+from distgnn.cli.output import add_json_flag, print_json, print_lines
+from distgnn.cli.train_verb import add_epoch_arguments, add_model_arguments, config_from
 from distgnn.datasets.errors import InputError
-from distgnn.partition.levels import halo_rows_per_level, parse_levels
 from distgnn.partition.store import read_manifest, read_part
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from distgnn.partition.store import Manifest
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.forecast import Forecast
 
-HELP = "show what a partition costs"
+HELP = "show what a partition costs, and foretell what training on it sends"
+EPILOG = (
+    "The model's flags are those of train, with the same defaults: bytes per epoch are what train "
+    "will count, exactly. --widths asks for plain sums over all edges instead."
+)
+
+DEFAULT_WIDTHS = (64, 64)
+"""Where the graph has nothing to train on."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("directory", metavar="DIR", type=path, help="partition directory")
     parser.add_argument(
-        "--layers",
-        metavar="W1,W2,...",
-        help="widths of the rows that each layer aggregates (default: 64,64)",
-        default="64,64",
-    )
-    parser.add_argument(
         "--verify", action="store_true", help="read every part and check every file's checksum"
+    )
+    add_model_arguments(parser.add_argument_group("model, as for train"), layers=_layers)
+    add_epoch_arguments(parser.add_argument_group("epoch, as for train"))
+    group = parser.add_argument_group("what else to foretell")
+    group.add_argument(
+        "--widths",
+        type=_widths,
+        metavar="W1,W2,...",
+        help="instead of a model: widths of the rows that layers sum over all edges "
+        "(--layers W1,W2,... is the same)",
+    )
+    group.add_argument(
+        "--bandwidth",
+        type=bandwidth,
+        metavar="SPEED",
+        help="of a rank's link, such as 10Gb/s: foretell the share of an epoch on the wire, beside "
+        "computing as fast as a short trial of the kernels on this machine",
+    )
+    group.add_argument(
+        "--latency",
+        type=duration,
+        metavar="TIME",
+        help="of a message, such as 20us; needs --bandwidth (default: 0s)",
+    )
+    group.add_argument(
+        "--threads",
+        type=whole(1, MAX_THREADS),
+        metavar="T",
+        help="of the trial; needs --bandwidth (default: as a rank of train would have here)",
     )
     add_json_flag(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the manifest and report."""
-    widths = _widths(arguments.layers)
+    """Read the manifest, and the parts where the model does not read all rows, and report."""
+    widths = _explicit_widths(arguments)
+    for flag in ("latency", "threads"):
+        if getattr(arguments, flag) is not None and arguments.bandwidth is None:
+            raise InputError(f"--{flag} has an effect with --bandwidth only; give both or neither")
+    config = None if widths else config_from(arguments)
     manifest = read_manifest(arguments.directory)
     if arguments.verify:
         for part in range(manifest.num_parts):
             read_part(arguments.directory, part)
-    estimate = manifest.estimate(widths)
-    reuse = _row_reuse(arguments.directory, manifest, max(widths))
+    values, found = foretell(arguments.directory, manifest, config, widths=widths)
+    pace = None
+    if arguments.bandwidth is not None:
+        pace = _pace(arguments, manifest, found)
+        values["pace"] = pace
     if arguments.json:
-        print_json(
-            {
-                **manifest_json(manifest),
-                "layer_widths": widths,
-                "halo_bytes_per_epoch": estimate.halo_bytes_per_epoch,
-                "memory_bytes_per_rank": list(estimate.memory_bytes),
-                "row_reuse": reuse,
-            }
-        )
+        print_json({**manifest_json(manifest), **values})
         return 0
-    lines = quality_lines(manifest, reuse)
-    lines += [
-        "",
-        f"for layers that aggregate rows of width {', '.join(map(str, widths))} (fp32, cd-0):",
-        f"  sent per epoch   {human_bytes(estimate.halo_bytes_per_epoch)}",
-        f"  memory per rank  {human_bytes(max(estimate.memory_bytes))} at most, without libraries",
-        f"  reuse per rank   {min(reuse):.1f} reads at least for each fetch into 1 MiB of cache",
-    ]
-    print_lines(lines)
+    lines = [*quality_lines(manifest, values["row_reuse"]), "", *forecast_lines(values)]
+    print_lines([*lines, *(() if pace is None else ("", *pace_lines(pace)))])
     return 0
+
+
+def foretell(
+    directory: str,
+    manifest: Manifest,
+    config: TrainConfig | None,
+    *,
+    widths: list[int] | None = None,
+) -> tuple[dict[str, Any], Forecast]:
+    """Foretell traffic and memory.
+
+    Args:
+        directory: The partition directory.
+        manifest: Its manifest.
+        config: The run; not looked at where widths are given.
+        widths: Of the rows that layers sum over all edges; needed where the graph has nothing to
+            train on, and two of 64 columns then if None.
+
+    Returns:
+        JSON values by name, and what they were made of.
+
+    Raises:
+        InputError: If the run cannot be, or a part is damaged.
+    """
+    from distgnn.train.forecast import forecast, forecast_of_widths, memory_of_ranks
+
+    is_trainable = manifest.has_labels and manifest.num_splits and manifest.num_features
+    if widths is None and not is_trainable:
+        widths = list(DEFAULT_WIDTHS)
+    if widths is not None:
+        found, about = forecast_of_widths(manifest, widths), None
+    else:
+        assert config is not None, "a run or widths"
+        found, about = forecast(directory, manifest, config), asdict(config.model)
+        about["algorithm"] = config.algorithm
+    per_epoch, between = found.bytes_per_epoch, found.bytes_between / found.num_bins
+    widest = max([layer.width for layer in found.layers] + [1])
+    values = {
+        "model": about,
+        "layer_widths": [layer.width for layer in found.layers],
+        "halo_bytes_per_epoch": int(per_epoch) if per_epoch.is_integer() else per_epoch,
+        "eval_halo_bytes": found.evaluation_bytes if about else None,
+        "halo_bytes_sent_per_rank": between.sum(axis=1).tolist(),
+        "halo_bytes_received_per_rank": between.sum(axis=0).tolist(),
+        "halo_bytes_between": between.tolist(),
+        "memory_bytes_per_rank": memory_of_ranks(manifest, found),
+        "layers": _layer_values(found),
+        "savings": list(found.savings),
+        "row_reuse": _row_reuse(directory, manifest, widest),
+    }
+    return values, found
+
+
+def _layer_values(found: Forecast) -> list[dict[str, Any]]:
+    """What each layer of all ranks works on and moves, while each bin has a turn."""
+    from distgnn.train.forecast import bytes_of_legs
+
+    return [
+        {
+            "width": layer.width,
+            "edge_fraction": fraction,
+            "read_rows": int(rows.read.sum()) if layer.legs else 0,
+            "write_rows": int(rows.write.sum()) if layer.legs else 0,
+            "forward_bytes": int(bytes_of_legs(layer.forward, rows).sum()),
+            "backward_bytes": int(bytes_of_legs(layer.backward, rows).sum()),
+        }
+        for layer, rows, fraction in zip(
+            found.layers, found.rows, found.edge_fractions, strict=True
+        )
+    ]
+
+
+def _pace(arguments: argparse.Namespace, manifest: Manifest, found: Forecast) -> dict[str, Any]:
+    """Foretell the seconds of an epoch on the slowest rank, from a trial on the largest part."""
+    from distgnn.comm.binding import apply_threads, choose_threads
+    from distgnn.comm.launch import detect
+    from distgnn.train.pace import Link, compute_seconds, probe, wire_seconds
+
+    if found.model is None:
+        raise InputError(
+            "--bandwidth foretells epochs of a model, and needs a graph with features, labels and "
+            "masks; leave it or --widths out"
+        )
+    threads = choose_threads(arguments.threads, detect()).threads
+    apply_threads(threads)
+    largest = int(np.argmax([part.num_edges for part in manifest.parts]))
+    part = read_part(arguments.directory, largest, verify=False, manifest=manifest)
+    config = found.model.config
+    widest = max([layer.width for layer in found.layers] + [config.hidden_width])
+    columns = max(manifest.num_features, 1), config.hidden_width
+    pace = probe(part, widest, columns=columns)
+    link = Link(arguments.bandwidth, arguments.latency or 0.0)
+    compute = compute_seconds(found, found.model, pace, density=manifest.feature_density)
+    wire = wire_seconds(found, link)
+    total = float((compute + wire).max())
+    return {
+        "threads": threads,
+        "edge_columns_per_s": 1 / pace.edge_s if pace.edge_s else None,
+        "product_flops_per_s": 2 / pace.product_s,
+        "bandwidth_bytes_per_s": link.bytes_per_s,
+        "latency_s": link.latency_s,
+        "compute_s": float(compute.max()),
+        "wire_s": float(wire.max()),
+        "wire_fraction": float(wire[(compute + wire).argmax()]) / total if total else 0.0,
+        "hidden_epoch_s": float(np.maximum(compute, wire).max()),
+    }
 
 
 def _row_reuse(directory: str, manifest: Manifest, width: int) -> list[float]:
@@ -80,46 +210,6 @@ def _row_reuse(directory: str, manifest: Manifest, width: int) -> list[float]:
     return [row_reuse(part, width) for part in parts]
 
 
-def quality_lines(manifest: Manifest, reuse: Sequence[float] | None = None) -> list[str]:
-    """Describe a partition for people.
-
-    Args:
-        manifest: Of the partition.
-        reuse: (num_parts,) how often each part's rows are read per fetch, if that was estimated.
-
-    Returns:
-        Lines of text.
-    """
-    quality = manifest.quality
-    saved = quality["halo_rows_at_destination"]
-    lines = pairs(
-        {
-            "graph": f"{manifest.name}, {manifest.num_vertices} vertices, "
-            f"{manifest.num_edges} edges",
-            "method": f"{manifest.method}, {manifest.num_parts} parts, seed {manifest.seed}",
-            "order": manifest.order,
-            "replication_factor": f"{quality['replication_factor']:.3f}",
-            "halo_rows": f"{quality['halo_rows']} (all edges at their destination: {saved})",
-            "edge_balance": f"{quality['edge_balance']:.3f}",
-            "vertex_balance": f"{quality['vertex_balance']:.3f}",
-            "clone_balance": f"{quality['clone_balance']:.3f}",
-            "train_balance": f"{quality['train_balance']:.3f}",
-        }
-    )
-    if per_level := _halo_rows_per_level(manifest):
-        shown = ", then ".join(map(str, per_level))
-        lines += pairs({"halo_rows_per_level": f"{shown} (first between the largest groups)"})
-    header = ["part", "edges", "roots", "leaves"]
-    rows: list[list[object]] = [
-        [number, part.num_edges, part.num_roots, part.num_leaves]
-        for number, part in enumerate(manifest.parts)
-    ]
-    if reuse is not None:
-        header.append("reuse")
-        rows = [[*row, f"{value:.1f}"] for row, value in zip(rows, reuse, strict=True)]
-    return [*lines, "", *table(header, rows)]
-
-
 def manifest_json(manifest: Manifest) -> dict[str, Any]:
     """Describe a partition for programs.
 
@@ -130,25 +220,32 @@ def manifest_json(manifest: Manifest) -> dict[str, Any]:
         JSON values by name: those of the manifest but for its files, and those of its quality.
         Counts are of the whole graph; `parts` has them for each part.
     """
+    from distgnn.cli.inspect_text import rows_per_level
+
     values = manifest.to_json()
     quality = values.pop("quality")
     del values["files"]
-    if per_level := _halo_rows_per_level(manifest):
+    if per_level := rows_per_level(manifest):
         quality["halo_rows_per_level"] = list(per_level)
     return {**quality, **values}
 
 
-def _halo_rows_per_level(manifest: Manifest) -> tuple[int, ...]:
-    """Rows between machines, between sockets, and so on, of a hierarchical partition."""
-    if manifest.method != "hierarchical":
-        return ()
-    levels = parse_levels(str(manifest.options.get("levels") or ""), manifest.num_parts)
-    rows = np.add(manifest.quality["read_rows"], manifest.quality["write_rows"])
-    return halo_rows_per_level(rows, levels)
+def _layers(text: str) -> int | list[int]:
+    """A number of layers, as for train, or widths: no list is a number."""
+    return _widths(text) if "," in text else whole(1)(text)
 
 
 def _widths(text: str) -> list[int]:
     try:
         return [int(width) for width in text.split(",")]
     except ValueError as error:
-        raise InputError(f"--layers must be widths such as 16,7, got '{text}'") from error
+        raise argparse.ArgumentTypeError(f"must be widths such as 16,7, got '{text}'") from error
+
+
+def _explicit_widths(arguments: argparse.Namespace) -> list[int] | None:
+    """Return the widths that were asked for instead of a model, by either flag."""
+    by_layers = arguments.layers if isinstance(arguments.layers, list) else None
+    if by_layers and arguments.widths:
+        raise InputError("--widths and widths of --layers are the same; leave one of them out")
+    widths: list[int] | None = arguments.widths or by_layers
+    return widths

@@ -65,6 +65,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     ]
 
 
+def bar(value: float, most: float, width: int) -> str:
+    """Draw a share as a bar of at most `width` characters; at least one where there is any."""
+    length = round(width * value / most) if most else 0
+    return "#" * max(length, value > 0)
+
+
 def human_bytes(count: float) -> str:
     """Write a size with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import MAX_SEED, path, whole
-from distgnn.cli.inspect_verb import manifest_json, quality_lines
+from distgnn.cli.inspect_text import quality_lines
+from distgnn.cli.inspect_verb import manifest_json
 from distgnn.cli.method import add_method_arguments, given_parts, run_method
 from distgnn.cli.on_disk import add_disk_arguments, partition_on_disk, stays_on_disk
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines

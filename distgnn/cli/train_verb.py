@@ -14,6 +14,7 @@ from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
@@ -33,12 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", type=path, required=True, metavar="RUN", dest="run_dir", help="results go here"
     )
-    _add_model_arguments(parser.add_argument_group("model"))
-    _add_training_arguments(parser.add_argument_group("training"))
+    add_model_arguments(parser.add_argument_group("model"))
+    training = parser.add_argument_group("training")
+    _add_training_arguments(training)
+    add_epoch_arguments(training)
     _add_machine_arguments(parser.add_argument_group("machine and files"))
 
 
-def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
+def add_model_arguments(
+    group: argparse._ArgumentGroup, *, layers: Callable[[str], object] | None = None
+) -> None:
+    """Add what the model looks like.
+
+    Args:
+        group: Of the verb.
+        layers: Type of --layers where the verb takes more than a number.
+    """
     add = group.add_argument
     add("--model", default="sage", help="sage, gcn or gat (default: %(default)s)")
     add("--aggregator", default="mean", help="of sage: mean, gcn or max (default: %(default)s)")
@@ -50,7 +61,13 @@ def _add_model_arguments(group: argparse._ArgumentGroup) -> None:
         help="width; of gat, of each head (default: %(default)s)",
     )
     add("--heads", type=whole(1), default=4, metavar="K", help="of gat (default: %(default)s)")
-    add("--layers", type=whole(1), default=2, metavar="L", help="default: %(default)s")
+    add(
+        "--layers",
+        type=layers or whole(1),
+        default=2,
+        metavar="L",
+        help="convolutions (default: %(default)s)",
+    )
     add("--dropout", type=number, default=0.5, metavar="D", help="default: %(default)s")
     add(
         "--input-dropout",
@@ -79,6 +96,12 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="stop after N epochs without a better validation metric (default: never)",
     )
+    add("--reweight-loss", action="store_true", help="0c: weigh vertices by local/global in-degree")
+
+
+def add_epoch_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add what decides, beside the model, what an epoch computes and sends."""
+    add = group.add_argument
     add(
         "--split-index",
         type=whole(0),
@@ -98,7 +121,6 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="on|off",
         help="cd-R: keep a row's last value between its turns (off: the paper's rule; default: on)",
     )
-    add("--reweight-loss", action="store_true", help="0c: weigh vertices by local/global in-degree")
     add(
         "--static-input",
         type=switch,
@@ -153,7 +175,8 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     """Build the configuration of a run from parsed arguments.
 
     Args:
-        arguments: Of `distgnn train`.
+        arguments: Of `distgnn train`, or of a verb that takes some of its flags; what it does not
+            take is as by default.
 
     Returns:
         The checked configuration.
@@ -175,7 +198,7 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
 
 def _picked(arguments: argparse.Namespace, owner: type, *, but: tuple[str, ...]) -> dict[str, Any]:
     names = [item.name for item in dataclasses.fields(owner) if item.name not in but]
-    return {name: getattr(arguments, name) for name in names}
+    return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -187,7 +210,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
+    import torch
+
     from distgnn.cli.job import collectively, on_rank_0
+    from distgnn.train.forecast import planned_bytes
     from distgnn.train.memory import predict_peak_bytes
     from distgnn.train.progress import choose_progress
     from distgnn.train.run_dir import RunDirectory
@@ -202,9 +228,14 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     trainer = Trainer(config, source.task, part, group, planner=planner)
     begin = {**source.to_json(), "num_ranks": group.size, "train": config.to_json()}
     on_rank_0(group, lambda: _prepare(run_dir, arguments.resume, begin))
+    sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
+    group.all_reduce(sent)
     if group.rank == 0 and not arguments.quiet:
         for saving in trainer.graphs.savings:
             note(saving)
+        if group.size > 1:
+            per_epoch = human_bytes(int(sent) / max(config.delay, 1))
+            note(f"rows: {per_epoch} will be sent per epoch by all ranks")
         predicted = predict_peak_bytes(trainer.model, trainer.graphs)
         note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
     records = _resume(trainer, run_dir) if arguments.resume else []

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distgnn.exchange.restrict import edges_into
-from distgnn.exchange.traffic import rows_of_bin
+from distgnn.exchange.traffic import ITEM_BYTES, rows_of_bin, sum_traffic
+from distgnn.ops import SparseRows
 from distgnn.partition.store import read_part
 from distgnn.receptive import plan_layers
 from distgnn.train.graphs import describe_savings, why_not_restricted, why_not_static
 from distgnn.train.inputs import split_rows
+from distgnn.train.memory import working_bytes
 
 if TYPE_CHECKING:
     import os
@@ -54,6 +56,7 @@ class Forecast:
     """What a run on a partition will send.
 
     Attributes:
+        model: What is trained, with weights of no value; None where widths alone were given.
         layers: What each convolution moves in a training pass.
         rows: What it works on, layer by layer.
         evaluation: What each convolution moves in an evaluation, which runs on all rows.
@@ -64,6 +67,7 @@ class Forecast:
             have graphs of their own.
     """
 
+    model: GNN | None
     layers: tuple[LayerTraffic, ...]
     rows: tuple[LayerRows, ...]
     evaluation: tuple[LayerTraffic, ...]
@@ -135,18 +139,81 @@ def bytes_of_legs(legs: Sequence[Leg], rows: LayerRows) -> NDArray[np.int64]:
     return total
 
 
-def planned_bytes(model: GNN, graphs: RunGraphs, *, is_sparse: bool, is_static: bool) -> int:
+def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
+    """Estimate the most memory that each rank will hold, without interpreter and libraries.
+
+    Features, edges of both directions, the aggregate of static input, the hidden rows that live at
+    once (see `working_bytes`), and two buffers for the rows of all leaves in the widest layer.
+
+    Args:
+        manifest: Of the partition.
+        found: What a run on it will send.
+
+    Returns:
+        (num_parts,) bytes.
+    """
+    widths = [layer.width for layer in found.layers]
+    if found.model is None:
+        return list(manifest.estimate(widths).memory_bytes)
+    model, num_features = found.model, manifest.num_features
+    is_static = found.edge_fractions[0] == 0.0
+    memory = list(manifest.estimate([]).memory_bytes)
+    for number, part in enumerate(manifest.parts):
+        input_bytes = part.num_roots * num_features * ITEM_BYTES
+        layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
+        has_kept_input = not (is_static or manifest.has_sparse_features)
+        memory[number] += is_static * input_bytes
+        memory[number] += 2 * part.num_leaves * max(widths) * ITEM_BYTES
+        memory[number] += working_bytes(
+            model,
+            layer_rows,
+            part.num_roots,
+            kept_input=has_kept_input * part.num_roots * num_features,
+        )
+    return memory
+
+
+def forecast_of_widths(manifest: Manifest, widths: Sequence[int]) -> Forecast:
+    """Compute what sums of rows of given widths send, forward and backward, over all edges.
+
+    Args:
+        manifest: Of the partition.
+        widths: (num_layers,) width of the rows that each layer sums.
+
+    Returns:
+        The forecast.
+
+    Raises:
+        InputError: If a width is not in 1..MAX_WIDTH of `distgnn.partition.quality`.
+    """
+    manifest.estimate(widths)  # checks them
+    whole = _whole_rows(manifest)
+    layers = tuple(sum_traffic(width) for width in widths)
+    return Forecast(
+        None,
+        layers,
+        (whole,) * len(layers),
+        layers,
+        whole,
+        1,
+        (1.0,) * len(layers),
+        (),
+    )
+
+
+def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
     """Say what this rank will send in an epoch, or while each bin of cd-R has a turn.
 
     Args:
+        config: The run.
         model: As it will be trained.
         graphs: What it runs on.
-        is_sparse: Whether features are.
-        is_static: Whether the first layer aggregates its input once.
 
     Returns:
         Bytes.
     """
+    is_sparse = isinstance(graphs.features, SparseRows)
+    is_static = not why_not_static(config, is_sparse=is_sparse)
     total = 0
     for number, layer in enumerate(model.traffic(is_sparse=is_sparse, is_static=is_static)):
         halves = graphs.training.level(number).blocks.forward
@@ -197,6 +264,7 @@ def forecast(
             rows[number] = plan.kept or walk.without_edges(plan.targets)
             fractions[number] = plan.edge_fraction
     return Forecast(
+        model,
         tuple(layers),
         tuple(rows),
         tuple(evaluation),

@@ -9,9 +9,9 @@ from distgnn.ops import SparseRows
 from distgnn.train.metrics import peak_rss_bytes
 
 if TYPE_CHECKING:
-    from distgnn.graph import LocalGraph
+    from collections.abc import Sequence
+
     from distgnn.nn.models import GNN
-    from distgnn.ops import Rows
     from distgnn.train.graphs import RunGraphs
 
 _ITEM_BYTES = 4
@@ -35,29 +35,47 @@ def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
         Bytes.
     """
     static_bytes = 0
-    if graphs.training.is_static(graphs.features) and not isinstance(graphs.features, SparseRows):
+    is_static = graphs.training.is_static(graphs.features)
+    if is_static and not isinstance(graphs.features, SparseRows):
         static_bytes = graphs.exact.num_rows * graphs.features.shape[1] * _ITEM_BYTES
-    training = _kept_values(model, graphs.training, graphs.features) * _ITEM_BYTES
-    evaluating = 3 * graphs.exact.num_rows * model.config.hidden_width * _ITEM_BYTES
-    return max(resident_bytes() + static_bytes + max(training, evaluating), peak_rss_bytes())
+    layers = range(len(model.hidden))
+    layer_rows = [graphs.training.level(number).num_rows for number in layers]
+    has_kept_input = not isinstance(graphs.features, SparseRows) and not is_static
+    kept_input = graphs.training.num_rows * graphs.features.shape[1] if has_kept_input else 0
+    values = working_bytes(model, layer_rows, graphs.exact.num_rows, kept_input=kept_input)
+    return max(resident_bytes() + static_bytes + values, peak_rss_bytes())
 
 
-def _kept_values(model: GNN, graph: LocalGraph, features: Rows) -> int:
+def working_bytes(model: GNN, layer_rows: Sequence[int], num_roots: int, *, kept_input: int) -> int:
+    """Say what the hidden rows take that live at once, in training or evaluation.
+
+    Args:
+        model: As it will be trained.
+        layer_rows: (num_hidden,) rows that each hidden layer makes in training.
+        num_roots: Rows of a layer in evaluation.
+        kept_input: Values of the input that training keeps for backward.
+
+    Returns:
+        Bytes.
+    """
+    training = kept_input + _kept_values(model, layer_rows)
+    evaluating = 3 * num_roots * model.config.hidden_width
+    return max(training, evaluating) * _ITEM_BYTES
+
+
+def _kept_values(model: GNN, layer_rows: Sequence[int]) -> int:
     """Hidden values that are kept for backward, and those that it works on in the widest layer."""
     config = model.config
     width = config.hidden_width
     kept = widest = 0
-    for number in range(len(model.hidden)):
-        num_rows = graph.level(number).num_rows
+    for number, num_rows in enumerate(layer_rows):
         kept += num_rows * width
         widest = max(widest, num_rows * width)
         # A first layer keeps its input, which is there anyway, or the aggregate of it.
         if number > 0 and not model.recomputes:
             kept += num_rows * width
-    if not isinstance(features, SparseRows) and not graph.is_static(features):
-        kept += graph.num_rows * features.shape[1]
     if config.jumping != "none":
-        kept += sum(graph.level(number).num_rows * width for number in range(len(model.hidden)))
+        kept += sum(layer_rows) * width
     is_one_operation = model.is_chain and (config.model, config.aggregator) == ("sage", "mean")
     gradients = _SEPARATE_GRADIENTS if not is_one_operation else 1 + model.recomputes
     return kept + gradients * widest

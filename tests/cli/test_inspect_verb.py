@@ -5,11 +5,15 @@ import shutil
 import numpy as np
 import pytest
 
+from distgnn.cli import build_parser
+from distgnn.cli.train_verb import config_from
+from distgnn.comm.threads import run_ranks
 from distgnn.datasets import load
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import estimate, measure
 from distgnn.partition.reuse import row_reuse
-from distgnn.partition.store import read_part
+from distgnn.partition.store import read_manifest, read_part
+from distgnn.train.trainer import Task, Trainer
 
 
 @pytest.fixture
@@ -30,7 +34,108 @@ def measured(ring, ring_parts):
     return measure(graph, Assignment(3, np.int32(edge_part), np.int32(root_part)))
 
 
-def test_json_gives_the_quality_and_what_an_epoch_costs(distgnn, ring_parts, measured):
+TRAINED = {
+    "defaults": [],
+    "one layer": ["--layers", 1],
+    "all rows": ["--static-input", "off", "--receptive-field", "off"],
+    "gcn": ["--model", "gcn", "--hidden", 9, "--layers", 3],
+    "gat": ["--model", "gat", "--heads", 3, "--hidden", 2, "--split-index", 0],
+    "maxima": ["--aggregator", "max", "--input-dropout", 0.5, "--recompute"],
+    "delayed": ["--algorithm", "cd-3", "--delay-cache", "off"],
+    "alone": ["--algorithm", "0c"],
+}
+
+
+@pytest.mark.parametrize("words", TRAINED.values(), ids=TRAINED)
+def test_bytes_are_those_that_training_with_the_same_flags_counts(words, distgnn, ring_parts):
+    found = distgnn("inspect", ring_parts, "--json", *words).json
+    command = ["train", str(ring_parts), "--run", "r", "--epochs", "6", *map(str, words)]
+    arguments = build_parser().parse_args(command)
+    manifest = read_manifest(ring_parts)
+    task = Task(manifest.name, manifest.num_features, manifest.num_classes)
+
+    def on_rank(group):
+        part = read_part(ring_parts, group.rank)
+        return list(Trainer(config_from(arguments), task, part, group).epochs())
+
+    records = run_ranks(3, on_rank)[0]
+    mean = sum(record["halo_bytes_sent"] for record in records) / len(records)
+    assert found["halo_bytes_per_epoch"] == mean
+    assert sum(found["halo_bytes_sent_per_rank"]) == pytest.approx(mean)
+    assert {record["eval_halo_bytes_sent"] for record in records} == {found["eval_halo_bytes"]}
+
+
+def test_json_says_who_sends_what_to_whom_and_which_layer_moves_it(distgnn, ring_parts):
+    found = distgnn("inspect", ring_parts, "--json", "--static-input", "off").json
+    between = np.array(found["halo_bytes_between"])
+    assert between.shape == (3, 3)
+    assert not between.diagonal().any()
+    assert between.sum(axis=1).tolist() == found["halo_bytes_sent_per_rank"]
+    assert between.sum(axis=0).tolist() == found["halo_bytes_received_per_rank"]
+    moved = [layer["forward_bytes"] + layer["backward_bytes"] for layer in found["layers"]]
+    assert sum(moved) == found["halo_bytes_per_epoch"] == between.sum() > 0
+    assert len(found["memory_bytes_per_rank"]) == 3
+    assert found["model"]["hidden"] == 64
+
+
+def test_people_see_bars_the_matrix_and_the_savings(distgnn, ring_parts):
+    printed = distgnn("inspect", ring_parts).out
+    assert "for sage, 2 layers, 64 hidden columns (fp32, cd-0):" in printed
+    assert "static input: the first layer aggregates it once" in printed
+    assert "################" in printed
+    assert [line.split()[0] for line in printed.splitlines() if " sends " in line][1:] == [
+        "0",
+        "1",
+        "2",
+    ]
+
+
+def test_the_share_on_the_wire_grows_as_the_link_slows(distgnn, ring_parts):
+    words = ("inspect", ring_parts, "--json", "--latency", "20us", "--threads", 1)
+    fast, slow = (distgnn(*words, "--bandwidth", speed).json for speed in ("100GB/s", "8kb/s"))
+    assert slow["pace"]["bandwidth_bytes_per_s"] == 1000
+    assert 0 < fast["pace"]["wire_fraction"] < slow["pace"]["wire_fraction"] < 1
+    assert fast["pace"]["latency_s"] == pytest.approx(20e-6)
+    sent = np.maximum(slow["halo_bytes_sent_per_rank"], slow["halo_bytes_received_per_rank"])
+    assert slow["pace"]["wire_s"] == pytest.approx(max(sent) / 1000, rel=0.1)
+    printed = distgnn("inspect", ring_parts, "--bandwidth", "1GB/s", "--threads", 1).out
+    assert "trial of the kernels here on 1 thread,\nfor a link of 1 GB/s and 0 us a mes" in printed
+    assert "% on the wire if nothing is hidden" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--latency", "20us"], "--latency has an effect with --bandwidth only"),
+        (["--threads", 2], "--threads has an effect with --bandwidth only"),
+        (["--widths", "8", "--layers", "8,8"], "--widths and widths of --layers are the same"),
+        (["--widths", "8", "--bandwidth", "1GB/s"], "--bandwidth foretells epochs of a model"),
+        (["--bandwidth", "fast"], "--bandwidth must be a speed such as 10Gb/s"),
+        (["--bandwidth", "0GB/s"], "--bandwidth must be a speed such as 10Gb/s"),
+        (["--bandwidth", "1GB/s", "--latency", "soon"], "--latency must be a time such as 20us"),
+        (["--widths", "a"], "--widths must be widths such as 16,7, got 'a'"),
+        (["--layers", "two"], "--layers must be a whole number from 1"),
+        (["--split-index", 3], "--split-index 3 is out of range"),
+        (["--heads", 2], "--heads 2 has no effect on --model sage"),
+    ],
+)
+def test_what_cannot_be_foretold_is_one_sentence(words, sentence, distgnn, ring_parts):
+    assert distgnn("inspect", ring_parts, *words).sentence.startswith(sentence)
+
+
+def test_a_graph_without_labels_gets_plain_sums(distgnn, ring, here):
+    arrays = dict(np.load(ring))
+    for name in ("labels", "train_mask", "val_mask", "test_mask"):
+        arrays.pop(name, None)
+    np.savez(here / "bare.npz", **arrays)
+    assert distgnn("partition", "bare.npz", "--parts", 2, "--out", "p").status == 0
+    found = distgnn("inspect", "p", "--json").json
+    assert found["layer_widths"] == [64, 64]
+    assert found["eval_halo_bytes"] is None
+    assert "sum rows of width 64, 64 over all edges" in distgnn("inspect", "p").out
+
+
+def test_json_gives_the_quality_and_what_sums_of_given_widths_cost(distgnn, ring_parts, measured):
     found = distgnn("inspect", ring_parts, "--json", "--layers", "16,7").json
     for name in ("replication_factor", "halo_rows", "edge_balance", "vertex_balance"):
         assert found[name] == getattr(measured, name)
@@ -39,6 +144,7 @@ def test_json_gives_the_quality_and_what_an_epoch_costs(distgnn, ring_parts, mea
     assert found["layer_widths"] == [16, 7]
     assert found["halo_bytes_per_epoch"] == expected.halo_bytes_per_epoch
     assert found["memory_bytes_per_rank"] == list(expected.memory_bytes)
+    assert distgnn("inspect", ring_parts, "--json", "--widths", "16,7").json == found
 
 
 def test_counts_in_json_are_of_the_whole_graph(distgnn, ring_parts):
@@ -71,7 +177,7 @@ def test_reuse_is_estimated_for_each_part_at_the_widest_layer(distgnn, ring_part
 
 @pytest.mark.parametrize("widths", ["0", "-3", "16,0"])
 def test_widths_are_positive(widths, distgnn, ring_parts):
-    sentence = distgnn("inspect", ring_parts, f"--layers={widths}").sentence
+    sentence = distgnn("inspect", ring_parts, f"--widths={widths}").sentence
     assert sentence.startswith("layer widths must be positive, got [")
 
 

@@ -55,7 +55,7 @@ def test_help_lists_all_verbs_and_imports_no_torch():
         (["train", "cora", "--run", "r", "--epochs"], "--epochs: expected one argument"),
         (["inspect", ""], "DIR must be a path, got ''"),
         (["inspect", "p", "--layers", "16,x"], "--layers must be widths such as 16,7, got '16,x'"),
-        (["inspect", "p", "--layers", ""], "--layers must be widths such as 16,7, got ''"),
+        (["inspect", "p", "--layers", ""], "--layers must be a whole number from 1 to .*, got ''"),
         (["datasets", "corra"], r"no dataset, file or folder 'corra' \(did you mean cora\?\)"),
     ],
 )

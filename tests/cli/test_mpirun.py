@@ -113,6 +113,16 @@ def test_four_ranks_train_like_one_process(folder, straight):
     assert len(four["peak_rss_bytes"]) == 4
 
 
+def test_four_ranks_send_what_inspect_foretold(folder, straight, capsys):
+    capsys.readouterr()
+    words = ["inspect", str(folder / "parts"), "--json", "--model", "gcn", "--hidden", "16"]
+    assert main(words) == 0
+    foretold = json.loads(capsys.readouterr().out)
+    counted = json.loads((folder / "straight/summary.json").read_text())
+    assert counted["halo_bytes_per_epoch"] == foretold["halo_bytes_per_epoch"] > 0
+    assert counted["eval_halo_bytes_per_epoch"] == foretold["eval_halo_bytes"]
+
+
 def test_rank_0_alone_prints_and_only_the_summary(folder, straight):
     assert json.loads(straight.stdout) == json.loads((folder / "straight/summary.json").read_text())
     assert straight.stderr == ""

@@ -14,7 +14,6 @@ from distgnn.partition import METHODS, assign
 from distgnn.partition.quality import measure
 from distgnn.partition.store import read_manifest, read_part, write
 from distgnn.train.forecast import forecast, planned_bytes
-from distgnn.train.graphs import why_not_static
 from distgnn.train.trainer import Trainer
 
 MODELS = {
@@ -71,13 +70,7 @@ def trained(directory, config):
     def on_rank(group):
         part = read_part(directory, group.rank)
         trainer = Trainer(config, task_of(manifest), part, group)
-        is_static = not why_not_static(config, is_sparse=manifest.has_sparse_features)
-        own = planned_bytes(
-            trainer.model,
-            trainer.graphs,
-            is_sparse=manifest.has_sparse_features,
-            is_static=is_static,
-        )
+        own = planned_bytes(config, trainer.model, trainer.graphs)
         return list(trainer.epochs()), own
 
     results = run_ranks(manifest.num_parts, on_rank)

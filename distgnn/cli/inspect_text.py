@@ -1,0 +1,183 @@
+"""What `distgnn inspect` shows to people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.cli.output import bar, human_bytes, pairs, table
+from distgnn.partition.levels import halo_rows_per_level, parse_levels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from distgnn.partition.store import Manifest
+
+MAX_MATRIX = 16
+"""Parts up to which the traffic between any two is printed."""
+_BAR_WIDTH = 16
+
+
+def quality_lines(manifest: Manifest, reuse: Sequence[float] | None = None) -> list[str]:
+    """Describe a partition for people.
+
+    Args:
+        manifest: Of the partition.
+        reuse: (num_parts,) how often each part's rows are read per fetch, if that was estimated.
+
+    Returns:
+        Lines of text.
+    """
+    quality = manifest.quality
+    saved = quality["halo_rows_at_destination"]
+    lines = pairs(
+        {
+            "graph": f"{manifest.name}, {manifest.num_vertices} vertices, "
+            f"{manifest.num_edges} edges",
+            "method": f"{manifest.method}, {manifest.num_parts} parts, seed {manifest.seed}",
+            "order": manifest.order,
+            "replication_factor": f"{quality['replication_factor']:.3f}",
+            "halo_rows": f"{quality['halo_rows']} (all edges at their destination: {saved})",
+            "edge_balance": f"{quality['edge_balance']:.3f}",
+            "vertex_balance": f"{quality['vertex_balance']:.3f}",
+            "clone_balance": f"{quality['clone_balance']:.3f}",
+            "train_balance": f"{quality['train_balance']:.3f}",
+        }
+    )
+    if per_level := rows_per_level(manifest):
+        shown = ", then ".join(map(str, per_level))
+        lines += pairs({"halo_rows_per_level": f"{shown} (first between the largest groups)"})
+    header = ["part", "edges", "", "roots", "", "leaves", ""]
+    counts = [[part.num_edges, part.num_roots, part.num_leaves] for part in manifest.parts]
+    most = [max(column) for column in zip(*counts, strict=True)]
+    rows: list[list[object]] = [
+        [number, *(cell for pair in _with_bars(row, most) for cell in pair)]
+        for number, row in enumerate(counts)
+    ]
+    if reuse is not None:
+        header.append("reuse")
+        rows = [[*row, f"{value:.1f}"] for row, value in zip(rows, reuse, strict=True)]
+    return [*lines, "", *table(header, rows)]
+
+
+def _with_bars(values: Sequence[int], most: Sequence[int]) -> list[tuple[object, str]]:
+    return [
+        (value, bar(value, largest, _BAR_WIDTH).ljust(_BAR_WIDTH))
+        for value, largest in zip(values, most, strict=True)
+    ]
+
+
+def rows_per_level(manifest: Manifest) -> tuple[int, ...]:
+    """Count rows between machines, between sockets, and so on, of a hierarchical partition.
+
+    Args:
+        manifest: Of the partition.
+
+    Returns:
+        As `halo_rows_per_level`; nothing for other partitions.
+    """
+    if manifest.method != "hierarchical":
+        return ()
+    levels = parse_levels(str(manifest.options.get("levels") or ""), manifest.num_parts)
+    rows = np.add(manifest.quality["read_rows"], manifest.quality["write_rows"])
+    return halo_rows_per_level(rows, levels)
+
+
+def forecast_lines(values: Mapping[str, Any]) -> list[str]:
+    """Describe what an epoch sends.
+
+    Args:
+        values: From `foretell`.
+
+    Returns:
+        Lines of text.
+    """
+    lines = [_headline(values), *(f"  {saving}" for saving in values["savings"]), ""]
+    header = ["layer", "width", "of edges", "rows read", "rows written", "forward", "backward"]
+    lines += table(
+        header,
+        [
+            [
+                number,
+                layer["width"] or "-",
+                f"{100 * layer['edge_fraction']:.0f} %",
+                layer["read_rows"],
+                layer["write_rows"],
+                human_bytes(layer["forward_bytes"]),
+                human_bytes(layer["backward_bytes"]),
+            ]
+            for number, layer in enumerate(values["layers"])
+        ],
+    )
+    sent, received = values["halo_bytes_sent_per_rank"], values["halo_bytes_received_per_rank"]
+    memory, reuse = values["memory_bytes_per_rank"], values["row_reuse"]
+    facts = {"sent per epoch": f"{human_bytes(sum(sent))} by all ranks, exactly"}
+    if values["eval_halo_bytes"] is not None:
+        facts["per evaluation"] = human_bytes(values["eval_halo_bytes"])
+    facts["memory per rank"] = f"{human_bytes(max(memory))} at most, without libraries"
+    facts["reuse per rank"] = f"{min(reuse):.1f} reads at least for each fetch into 1 MiB of cache"
+    lines += ["", *(f"  {line}" for line in pairs(facts)), ""]
+    header = ["rank", "sends", "", "receives", "memory"]
+    most = max([*sent, 1])
+    lines += table(
+        header,
+        [
+            [
+                rank,
+                human_bytes(own),
+                bar(own, most, _BAR_WIDTH).ljust(_BAR_WIDTH),
+                human_bytes(received[rank]),
+                human_bytes(memory[rank]),
+            ]
+            for rank, own in enumerate(sent)
+        ],
+    )
+    return lines + _matrix_lines(values["halo_bytes_between"])
+
+
+def _headline(values: Mapping[str, Any]) -> str:
+    model = values["model"]
+    if model is None:
+        widths = ", ".join(map(str, values["layer_widths"]))
+        return f"for layers that sum rows of width {widths} over all edges (fp32, cd-0):"
+    heads = f", {model['heads']} heads" if model["model"] == "gat" else ""
+    return (
+        f"for {model['model']}, {model['layers']} layers, {model['hidden']} hidden columns{heads} "
+        f"(fp32, {model['algorithm']}):"
+    )
+
+
+def _matrix_lines(between: Sequence[Sequence[float]]) -> list[str]:
+    """Who sends how much to whom, where there are few parts."""
+    num_parts = len(between)
+    if not 2 <= num_parts <= MAX_MATRIX:
+        return []
+    rows = [
+        [f"{rank} sends", *(human_bytes(cell) if cell else "." for cell in row)]
+        for rank, row in enumerate(between)
+    ]
+    return ["", *table(["per epoch", *(f"to {rank}" for rank in range(num_parts))], rows)]
+
+
+def pace_lines(pace: Mapping[str, Any]) -> list[str]:
+    """Describe how much of an epoch is on the wire.
+
+    Args:
+        pace: JSON values by name.
+
+    Returns:
+        Lines of text.
+    """
+    threads = f"{pace['threads']} thread{'s' * (pace['threads'] > 1)}"
+    link = (
+        f"{pace['bandwidth_bytes_per_s'] / 1e9:g} GB/s and {1e6 * pace['latency_s']:g} us a message"
+    )
+    compute, wire, best = (1e3 * pace[name] for name in ("compute_s", "wire_s", "hidden_epoch_s"))
+    share = 100 * pace["wire_fraction"]
+    return [
+        f"an epoch on the slowest rank, modelled from a trial of the kernels here on {threads},",
+        f"for a link of {link}:",
+        f"  {compute:.2f} ms computing, {wire:.2f} ms on the wire",
+        f"  {share:.0f} % on the wire if nothing is hidden; {best:.2f} ms at best if all of it is",
+    ]

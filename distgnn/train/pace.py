@@ -1,0 +1,138 @@
+"""How long an epoch will take here, modelled from a short trial of this machine's kernels."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from distgnn import kernels
+from distgnn.nn.linear import Linear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from distgnn.nn.models import GNN
+    from distgnn.partition.store import Part
+    from distgnn.train.forecast import Forecast
+
+# Of a trial: some hundredths of a second at widths of 16 to 256.
+_PROBE_EDGES = 1 << 20
+_PROBE_ROWS = 1 << 14
+_ROUNDS = 3
+
+
+class Pace(NamedTuple):
+    """Seconds of this machine's kernels.
+
+    Attributes:
+        edge_s: For one column of one edge of a sum.
+        product_s: For one multiplication and addition of a dense product.
+    """
+
+    edge_s: float
+    product_s: float
+
+
+class Link(NamedTuple):
+    """What joins the ranks.
+
+    Attributes:
+        bytes_per_s: Of a rank, in each direction.
+        latency_s: Of a message.
+    """
+
+    bytes_per_s: float
+    latency_s: float
+
+
+def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
+    """Time a sum over edges of a part, and a dense product.
+
+    Args:
+        part: The rows from the first on are walked until a million edges, with the sources that
+            they have.
+        width: Of the rows that are summed.
+        columns: Of a product, in and out.
+
+    Returns:
+        The best of three rounds each.
+    """
+    num_rows = int(np.searchsorted(part.indptr, _PROBE_EDGES, side="right")) - 1
+    num_rows = max(min(num_rows, len(part.indptr) - 1), 1)
+    num_edges = int(part.indptr[num_rows])
+    sources, indices = np.unique(part.indices[:num_edges], return_inverse=True)
+    indptr = torch.from_numpy(np.array(part.indptr[: num_rows + 1], dtype=np.int64))
+    edges = torch.from_numpy(indices.astype(np.int32))
+    x, out = torch.ones(max(len(sources), 1), width), torch.empty(num_rows, width)
+    sum_s = _best(lambda: kernels.spmm_sum(indptr, edges, None, x, out, accumulate=False))
+    linear, rows = Linear(*columns), torch.ones(_PROBE_ROWS, columns[0])
+    with torch.no_grad():
+        product_s = _best(lambda: linear(rows))
+    return Pace(
+        sum_s / max(num_edges * width, 1), product_s / (_PROBE_ROWS * columns[0] * columns[1])
+    )
+
+
+def _best(action: Callable[[], object]) -> float:
+    action()
+    seconds = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def compute_seconds(
+    found: Forecast, model: GNN, pace: Pace, *, density: float = 1.0
+) -> NDArray[np.float64]:
+    """Model how long each rank computes in an epoch.
+
+    A layer walks its edges once forward, and once backward where that moves rows; each weight is
+    multiplied with the rows that the layer makes forward, and twice backward (once in the first
+    layer, whose input has no gradient). Attention is counted as a sum, which it takes longer than;
+    activations, the loss and the optimizer are left out.
+
+    Args:
+        found: The epoch.
+        model: What is trained.
+        pace: From `probe`.
+        density: Share of the entries of the input that are stored.
+
+    Returns:
+        (num_parts,) float64 seconds.
+    """
+    seconds = np.zeros(len(found.evaluation_rows.edges))
+    convolutions = [*model.hidden, model.last][: len(found.layers)]
+    for number, (conv, layer, rows) in enumerate(
+        zip(convolutions, found.layers, found.rows, strict=True)
+    ):
+        passes = 1 + (len(layer.backward) > 0)
+        seconds += passes * layer.width * rows.edges * pace.edge_s
+        weights = sum(weight.numel() for weight in conv.parameters() if weight.dim() == 2)
+        products = 2 * density if number == 0 else 3
+        seconds += products * weights * rows.targets * pace.product_s
+    return seconds
+
+
+def wire_seconds(found: Forecast, link: Link) -> NDArray[np.float64]:
+    """Model how long each rank's rows are on the wire in an epoch.
+
+    Rows leave and arrive at the same time, at full speed, and messages wait for one another.
+
+    Args:
+        found: The epoch.
+        link: What joins the ranks.
+
+    Returns:
+        (num_parts,) float64 seconds.
+    """
+    between = found.bytes_between
+    most = np.maximum(between.sum(axis=0), between.sum(axis=1)) / found.num_bins
+    seconds: NDArray[np.float64] = most / link.bytes_per_s + found.num_messages * link.latency_s
+    return seconds
