@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
 
-VERBS = ("partition", "inspect", "train", "evaluate", "predict", "datasets", "doctor", "bench")
+VERBS = (
+    "partition",
+    "repartition",
+    "inspect",
+    "train",
+    "evaluate",
+    "predict",
+    "datasets",
+    "doctor",
+    "bench",
+)
 
 EXIT_BAD_INPUT = 2
 EXIT_RETRY = 75

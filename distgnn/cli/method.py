@@ -60,7 +60,7 @@ def add_method_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--imbalance",
-        type=_balance,
+        type=balance,
         metavar="X",
         help="largest part's edges over the mean, at least 1 (default: of the method; metis: 1.05)",
     )
@@ -73,7 +73,15 @@ def _method(text: str) -> str:
     return text
 
 
-def _balance(text: str) -> float:
+def balance(text: str) -> float:
+    """Convert the text of a flag that takes a largest part over the mean.
+
+    Args:
+        text: As given on the command line.
+
+    Returns:
+        At least 1.
+    """
     value = number(text)
     if value < 1.0:
         raise argparse.ArgumentTypeError(

@@ -36,14 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=path, required=True, metavar="DIR", help="partition directory to write"
     )
     add_method_arguments(parser)
-    parser.add_argument(
-        "--order",
-        default=DEFAULT_ORDER,
-        metavar="NAME",
-        type=_order,
-        help="of the vertices inside a part, which decides how often a row that one of them reads "
-        f"is still in cache; one of {', '.join(ORDERS)} (default: %(default)s)",
-    )
+    add_order_argument(parser)
     parser.add_argument(
         "--seed",
         type=whole(0, MAX_SEED),
@@ -56,6 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_disk_arguments(parser)
     add_json_flag(parser)
+
+
+def add_order_argument(parser: argparse.ArgumentParser) -> None:
+    """Add how vertices lie inside a part."""
+    parser.add_argument(
+        "--order",
+        default=DEFAULT_ORDER,
+        metavar="NAME",
+        type=_order,
+        help="of the vertices inside a part, which decides how often a row that one of them reads "
+        f"is still in cache; one of {', '.join(ORDERS)} (default: %(default)s)",
+    )
 
 
 def _order(text: str) -> str:
@@ -75,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     parts = given_parts(arguments)
     is_on_disk = stays_on_disk(arguments)
-    _check_target(arguments.out, is_overwriting=arguments.overwrite)
+    check_out(arguments.out, is_overwriting=arguments.overwrite)
     start = time.perf_counter()
     manifest = partition_on_disk(arguments) if is_on_disk else _in_memory(arguments, parts)
     seconds = time.perf_counter() - start
@@ -121,8 +126,16 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
     )
 
 
-def _check_target(out: str, *, is_overwriting: bool) -> None:
-    """Check before the work that the directory may be written, and that nothing else gets lost."""
+def check_out(out: str, *, is_overwriting: bool) -> None:
+    """Check before the work that the directory may be written, and that nothing else gets lost.
+
+    Args:
+        out: Where a partition is to go.
+        is_overwriting: Whether one that is there may be replaced.
+
+    Raises:
+        InputError: If not.
+    """
     from distgnn.partition import store
 
     if not is_overwriting and store.is_partition_directory(out):

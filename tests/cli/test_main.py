@@ -71,6 +71,7 @@ def commands(ring, ring_parts, ring_run):
     """A sound command for every verb."""
     return {
         "partition": ["partition", ring, "--parts", 2, "--out", "parts"],
+        "repartition": ["repartition", ring_parts, "--parts", 2, "--out", "parts"],
         "inspect": ["inspect", ring_parts],
         "train": ["train", ring, "--run", "run", "--epochs", 2],
         "evaluate": ["evaluate", ring_run],

@@ -1,0 +1,158 @@
+"""A graph and its assignment, read back from a partition directory one part at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from distgnn.datasets.graph import Graph
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.build import Part
+from distgnn.partition.layout import MASKS
+from distgnn.partition.manifest import Manifest
+from distgnn.partition.store import read_part
+
+
+class Gathered(NamedTuple):
+    """What a partition directory was made of.
+
+    Attributes:
+        graph: The graph; its edges come part by part, and inside a part as it stores them.
+        assignment: Where they and the roots live.
+        start: (num_parts + 1,) int64. Where the edges of each part begin.
+    """
+
+    graph: Graph
+    assignment: Assignment
+    start: NDArray[np.int64]
+
+
+def gather(
+    directory: str | os.PathLike[str], manifest: Manifest, *, scratch: Path, verify: bool = True
+) -> Gathered:
+    """Put the parts of a directory together again.
+
+    Vertices keep their numbers, and everything that is known of them and of edges is the same to
+    the bit. Dense features lie in a file, so that they take no memory of their own.
+
+    Args:
+        directory: The partition directory.
+        manifest: Its manifest.
+        scratch: An existing folder for that file; it must outlive the graph.
+        verify: Whether to check every file's checksum.
+
+    Returns:
+        The graph and its assignment.
+
+    Raises:
+        InputError: If a part is damaged.
+    """
+    collector = _Collector(manifest, scratch)
+    for number in range(manifest.num_parts):
+        collector.add(read_part(directory, number, verify=verify, manifest=manifest))
+    return collector.finish()
+
+
+class _Collector:
+    """Takes parts in order and holds what has come so far, by global id."""
+
+    def __init__(self, manifest: Manifest, scratch: Path) -> None:
+        num_vertices, num_edges = manifest.num_vertices, manifest.num_edges
+        self._manifest = manifest
+        counts = [part.num_edges for part in manifest.parts]
+        self._start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._ends = np.empty((2, num_edges), np.int64)
+        self._weight: NDArray[np.float32] | None = None
+        self._root_part = np.empty(num_vertices, np.int32)
+        self._by_vertex: dict[str, NDArray[Any]] = {}
+        self._sparse = _SparseRows(manifest) if manifest.has_sparse_features else None
+        if manifest.num_features and self._sparse is None:
+            shape = num_vertices, manifest.num_features
+            file = np.memmap(scratch / "features", np.float32, mode="w+", shape=shape)
+            # A plain view: memmap's own class would make every slice of it a memmap too.
+            self._by_vertex["features"] = file.view(np.ndarray)
+
+    def add(self, part: Part) -> None:
+        """Take the next part."""
+        edges = slice(int(self._start[part.part]), int(self._start[part.part + 1]))
+        self._ends[0, edges] = part.global_id[part.indices]
+        self._ends[1, edges] = np.repeat(part.global_id, np.diff(part.indptr))
+        if part.edge_weight is not None:
+            if self._weight is None:
+                self._weight = np.empty(self._manifest.num_edges, np.float32)
+            self._weight[edges] = part.edge_weight
+        roots = np.asarray(part.global_id[: part.num_roots])
+        self._root_part[roots] = part.part
+        for name, values in _vertex_values(part):
+            self._place(name, roots, values)
+        if self._sparse is not None:
+            self._sparse.add(roots, part.features)
+
+    def _place(self, name: str, roots: NDArray[np.int64], values: NDArray[Any]) -> None:
+        """Put values of a part's roots where their ids say; masks have vertices in columns."""
+        num_vertices = self._manifest.num_vertices
+        if name not in self._by_vertex:
+            is_mask = name in MASKS
+            shape = (len(values), num_vertices) if is_mask else (num_vertices, *values.shape[1:])
+            self._by_vertex[name] = np.empty(shape, values.dtype)
+        if name in MASKS:
+            self._by_vertex[name][:, roots] = values
+        else:
+            self._by_vertex[name][roots] = values
+
+    def finish(self) -> Gathered:
+        """Make the graph of what has come."""
+        manifest = self._manifest
+        known: dict[str, Any] = dict(self._by_vertex)
+        if self._sparse is not None:
+            known["features"] = self._sparse.finish()
+        graph = Graph(
+            name=manifest.name,
+            num_vertices=manifest.num_vertices,
+            src=self._ends[0],
+            dst=self._ends[1],
+            edge_weight=self._weight,
+            class_names=manifest.class_names or None,
+            source=manifest.source,
+            checksum=manifest.source_checksum,
+            **known,
+        )
+        counts = np.diff(self._start)
+        edge_part = np.repeat(np.arange(manifest.num_parts, dtype=np.int32), counts)
+        assignment = Assignment(manifest.num_parts, edge_part, self._root_part)
+        return Gathered(graph, assignment, self._start)
+
+
+def _vertex_values(part: Part) -> Iterator[tuple[str, NDArray[Any]]]:
+    for name in ("features", "labels", "vertex_id", *MASKS):
+        values = getattr(part, name)
+        if isinstance(values, np.ndarray):
+            yield name, values
+
+
+class _SparseRows:
+    """Rows of sparse features, collected in any order."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._shape = manifest.num_vertices, manifest.num_features
+        self._rows: list[NDArray[np.int64]] = []
+        self._matrices: list[sp.csr_matrix] = []
+
+    def add(self, roots: NDArray[np.int64], rows: Any) -> None:
+        self._rows.append(roots)
+        self._matrices.append(rows)
+
+    def finish(self) -> sp.csr_matrix:
+        """Put all rows in the order of their ids; their entries stay as they are."""
+        row = np.concatenate(self._rows)
+        stacked = sp.vstack(self._matrices, format="csr")
+        self._matrices.clear()
+        place = np.empty(self._shape[0], np.int64)
+        place[row] = np.arange(row.size)
+        return stacked[place]
