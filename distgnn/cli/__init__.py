@@ -30,6 +30,7 @@ VERBS = (
     "train",
     "evaluate",
     "predict",
+    "report",
     "datasets",
     "doctor",
     "bench",

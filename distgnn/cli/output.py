@@ -7,6 +7,19 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
+from distgnn.report.text import human_bytes
+
+__all__ = [
+    "add_json_flag",
+    "bar",
+    "human_bytes",
+    "note",
+    "pairs",
+    "print_json",
+    "print_lines",
+    "table",
+]
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping, Sequence
@@ -69,12 +82,3 @@ def bar(value: float, most: float, width: int) -> str:
     """Draw a share as a bar of at most `width` characters; at least one where there is any."""
     length = round(width * value / most) if most else 0
     return "#" * max(length, value > 0)
-
-
-def human_bytes(count: float) -> str:
-    """Write a size with a binary unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -76,6 +76,7 @@ def commands(ring, ring_parts, ring_run):
         "train": ["train", ring, "--run", "run", "--epochs", 2],
         "evaluate": ["evaluate", ring_run],
         "predict": ["predict", ring_run, "--out", "predictions.csv"],
+        "report": ["report", ring_parts, "--out", "page.html"],
         "datasets": ["datasets"],
         "doctor": ["doctor"],
         "bench": [

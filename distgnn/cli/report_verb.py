@@ -1,0 +1,97 @@
+"""`distgnn report`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distgnn.cli.flags import path, whole
+from distgnn.cli.inspect_verb import foretell, manifest_json
+from distgnn.cli.output import add_json_flag, print_json, print_lines
+from distgnn.cli.train_verb import add_epoch_arguments, add_model_arguments, config_from
+from distgnn.datasets.errors import InputError
+from distgnn.partition.store import MANIFEST_NAME, read_manifest
+
+if TYPE_CHECKING:
+    import argparse
+
+    from distgnn.train.run_dir import RunDirectory
+
+HELP = "write a page about a partition or a run: one HTML file that needs nothing else"
+EPILOG = "The flags of the model are for partitions, as inspect takes them."
+_SUFFIXES = (".html", ".htm")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument(
+        "subject", metavar="RUN_OR_DIR", type=path, help="directory of a run or of a partition"
+    )
+    parser.add_argument(
+        "--out", type=path, required=True, metavar="FILE.html", help="page to write"
+    )
+    add_model_arguments(parser.add_argument_group("model, as for train"), layers=whole(1))
+    add_epoch_arguments(parser.add_argument_group("epoch, as for train"))
+    add_json_flag(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the directory, write the page."""
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.run_dir import RunDirectory
+
+    out = Path(arguments.out)
+    if out.suffix not in _SUFFIXES:
+        raise InputError(f"--out must end in {' or '.join(_SUFFIXES)}, got '{out}'")
+    config = config_from(arguments)
+    is_partition = (Path(arguments.subject) / MANIFEST_NAME).is_file()
+    run_dir = RunDirectory(Path(arguments.subject))
+    if is_partition:
+        from distgnn.report.partition import partition_page
+
+        manifest = read_manifest(arguments.subject)
+        values, _ = foretell(arguments.subject, manifest, config)
+        text = partition_page({**manifest_json(manifest), **values})
+    elif run_dir.has_run():
+        if config != TrainConfig():
+            raise InputError(
+                "flags of the model have no effect on a run, which has its own; leave them out"
+            )
+        text = _page_of_run(run_dir)
+    else:
+        raise InputError(
+            f"'{arguments.subject}' is neither a partition directory nor that of a run; give one"
+        )
+    size = _write(out, text)
+    kind = "partition" if is_partition else "run"
+    if arguments.json:
+        print_json({"out": str(out), "kind": kind, "bytes": size})
+    else:
+        print_lines([f"wrote {out}: a page about {kind} {arguments.subject}"])
+    return 0
+
+
+def _page_of_run(run_dir: RunDirectory) -> str:
+    from distgnn.report.run import run_page
+    from distgnn.train.run_dir import CONFIG, SUMMARY
+
+    has_ended = (run_dir.path / SUMMARY).exists()
+    summary = run_dir.read_json(SUMMARY) if has_ended else None
+    return run_page(run_dir.read_json(CONFIG), run_dir.read_metrics(), summary)
+
+
+def _write(out: Path, text: str) -> int:
+    """Write the file, whole or not at all; return its bytes."""
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    content = text.encode()
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(out)
+    except OSError as error:
+        raise InputError(f"cannot write '{out}': {error.strerror}; choose another --out") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return len(content)

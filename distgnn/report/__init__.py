@@ -1,0 +1,1 @@
+"""Pages about partitions and runs: one HTML file each, which asks nothing of a network."""

@@ -1,0 +1,139 @@
+"""Elements of a page, whose text cannot be taken for markup, and the page around them."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+from distgnn import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Html(str):
+    """Text that is markup already: it alone is not escaped."""
+
+    __slots__ = ()
+
+
+_EMPTY = {"meta", "rect", "line", "polyline", "path", "circle", "stop"}
+# Characters that no XML or HTML document may hold.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+def escaped(value: object) -> Html:
+    """Turn a value into text that is safe inside elements and quoted attributes.
+
+    Args:
+        value: Anything; `Html` stays as it is.
+    """
+    if isinstance(value, Html):
+        return value
+    return Html(html.escape(_FORBIDDEN.sub("\ufffd", str(value)), quote=True))
+
+
+def tag(name: str, /, *children: object, **attributes: object) -> Html:
+    """Make an element.
+
+    Args:
+        name: Of the element.
+        *children: What is in it; escaped unless it is `Html`.
+        **attributes: Escaped; an underscore stands for a hyphen, one at the end for nothing.
+    """
+    words = [name]
+    for key, value in attributes.items():
+        words.append(f'{key.rstrip("_").replace("_", "-")}="{escaped(value)}"')
+    opened = " ".join(words)
+    if name in _EMPTY:
+        return Html(f"<{opened}/>")
+    return Html(f"<{opened}>{join(children)}</{name}>")
+
+
+def join(parts: Iterable[object], between: str = "") -> Html:
+    """Put elements and texts one after another.
+
+    Args:
+        parts: Escaped unless they are `Html`.
+        between: What stands between two, safe by itself.
+    """
+    return Html(between.join(escaped(part) for part in parts))
+
+
+def table(header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str) -> Html:
+    """Make a table whose first column names the rows.
+
+    Args:
+        header: Of the columns.
+        rows: As many cells each.
+        caption: What the table shows.
+    """
+    head = tag("tr", *(tag("th", cell, scope="col") for cell in header))
+    body = [
+        tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in rest))
+        for first, *rest in rows
+    ]
+    content = (tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    return tag("div", tag("table", *content), class_="wide")
+
+
+def folded(summary: str, *content: Html) -> Html:
+    """Hide what few readers want behind a line that opens it."""
+    return tag("details", tag("summary", summary), *content)
+
+
+def figure(title: str, *content: Html, note: str = "") -> Html:
+    """Put a title over a drawing, and a note below it."""
+    below = (tag("p", note, class_="note"),) if note else ()
+    return tag("figure", tag("figcaption", title), *content, *below)
+
+
+def section(title: str, *content: Html) -> Html:
+    """Make a section with a heading."""
+    return tag("section", tag("h2", title), *content)
+
+
+def page(title: str, *content: Html) -> str:
+    """Make a whole document.
+
+    Nothing in it runs or is fetched, and the browser is told to refuse both.
+
+    Args:
+        title: Of the document, escaped.
+        *content: Its sections.
+    """
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    head = (
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        tag("style", Html(_STYLE)),
+    )
+    foot = tag("footer", f"distgnn {__version__}")
+    body = tag("body", tag("main", tag("h1", title), *content, foot))
+    document = tag("html", tag("head", *head), body, lang="en")
+    return f"<!DOCTYPE html>\n{document}\n"
+
+
+# Series differ in dashes as well as in colour; the colours are after Okabe and Ito, which readers
+# with impaired colour vision can tell apart, and lighter on a dark ground.
+_STYLE = """
+:root { color-scheme: light dark; --ground: #fff; --ink: #1b1b1b; --soft: #595959; --rule: #d9d9d9;
+ --s1: #0072b2; --s2: #c44e00; --s3: #007a5a; --s4: #a0447f; --s5: #737373; }
+@media (prefers-color-scheme: dark) { :root { --ground: #16181c; --ink: #ececec; --soft: #b0b0b0;
+ --rule: #3a3d43; --s1: #56b4e9; --s2: #f2954a; --s3: #35c79b; --s4: #e18cc0; --s5: #a8a8a8; } }
+body { margin: 0; background: var(--ground); color: var(--ink);
+ font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 58rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.6rem; overflow-wrap: anywhere; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+figure { margin: 1.5rem 0; } figcaption, caption { font-weight: 600; text-align: left; }
+svg { width: 100%; height: auto; display: block; } .pair { display: grid; gap: 0 1.5rem;
+ grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); }
+.wide { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; }
+th, td { padding: 0.15rem 0.7rem; border-bottom: 1px solid var(--rule); text-align: right;
+ font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+thead th { color: var(--soft); } tbody th, .facts td { text-align: left; font-weight: 400; }
+.note, footer, summary { color: var(--soft); } summary { cursor: pointer; }
+"""

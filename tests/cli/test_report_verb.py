@@ -1,0 +1,151 @@
+"""Pages about runs and partitions: one file each that runs nothing and fetches nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from ring import ring_arrays
+
+from distgnn.report.run import run_page
+from distgnn.train.run_dir import METRICS, SUMMARY
+
+EVIL = "<script>alert(1)</script>"
+
+
+def parsed(text):
+    """The parsed page; it is well-formed, runs nothing and fetches nothing."""
+    assert text.startswith("<!DOCTYPE html>\n<html lang=")
+    root = ElementTree.fromstring(text.partition("\n")[2])
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert not names & {"script", "img", "link", "iframe", "object", "a"}
+    assert not re.search(r"\b(src|href|srcset)=|url\(|@import|\bon\w+=", text)
+    assert set(re.findall(r"https?://[^\"' ]*", text)) <= {"http://www.w3.org/2000/svg"}
+    return root
+
+
+def words(root):
+    return " ".join("".join(root.itertext()).split())
+
+
+def page_of(distgnn, here, *command):
+    outcome = distgnn("report", *command, "--out", "page.html")
+    assert outcome.status == 0, outcome.err
+    return parsed((here / "page.html").read_text(encoding="utf-8"))
+
+
+def test_a_partition_has_its_traffic_its_ranks_and_the_forecast(distgnn, here, ring_parts):
+    root = page_of(distgnn, here, ring_parts)
+    shown = words(root)
+    found = distgnn("inspect", ring_parts, "--json").json
+    assert f"replication factor{found['replication_factor']:.3f}" in shown
+    for title in ("Bytes per epoch from rank to rank", "Edges", "Roots", "Leaves"):
+        assert title in shown
+    assert "static input: the first layer aggregates it once" in shown
+    assert f"sent per epoch by all ranks{found['halo_bytes_per_epoch']} B" in shown
+    maps = [e for e in root.iter() if e.tag.endswith("svg")]
+    assert len(maps) == 1 + 6
+    assert words(page_of(distgnn, here, ring_parts, "--model", "gat")) != shown
+
+
+def test_a_run_has_its_curves_its_summary_and_its_configuration(distgnn, here, ring_run):
+    root = page_of(distgnn, here, ring_run)
+    shown = words(root)
+    for title in ("Loss before the step", "Metric when it was evaluated", "Where an epoch's time"):
+        assert title in shown
+    assert "best epoch" in shown
+    assert "hidden4" in shown
+    assert "Nothing was sent." in shown
+
+
+def test_a_run_that_has_not_ended_or_not_begun_an_epoch_has_a_page(distgnn, here, ring):
+    assert distgnn("train", ring, "--run", "r", "--epochs", 2, "--quiet").status == 0
+    (here / "r" / SUMMARY).unlink()
+    assert "has not ended" in words(page_of(distgnn, here, "r"))
+    (here / "r" / METRICS).write_text('{"epoch": 0, "loss": "x"}\n{"epoch": 1}\nnonsense\n')
+    page_of(distgnn, here, "r")
+    (here / "r" / METRICS).unlink()
+    assert "epochs so far0" in words(page_of(distgnn, here, "r"))
+
+
+def test_names_that_look_like_markup_are_only_text(distgnn, here):
+    names = np.array([f"{EVIL}{number}" for number in range(3)])
+    np.savez(here / "g.npz", **ring_arrays(class_names=names))
+    assert distgnn("partition", "g.npz", "--parts", 2, "--out", "p").status == 0
+    manifest = json.loads((here / "p/manifest.json").read_text())
+    manifest["name"] = manifest["options"]["x"] = manifest["source"] = EVIL
+    (here / "p/manifest.json").write_text(json.dumps(manifest))
+    assert EVIL in words(page_of(distgnn, here, "p"))
+    assert distgnn("train", "g.npz", "--run", "r", "--epochs", 1, "--quiet").status == 0
+    config = json.loads((here / "r/config.json").read_text())
+    config["task"]["name"] = config["source"]["source"] = config["train"]["optimizer"] = EVIL
+    config["train"][EVIL] = EVIL
+    (here / "r/config.json").write_text(json.dumps(config))
+    summary = json.loads((here / "r" / SUMMARY).read_text())
+    (here / "r" / SUMMARY).write_text(json.dumps({**summary, EVIL: EVIL}))
+    assert words(page_of(distgnn, here, "r")).count(EVIL) >= 5
+
+
+def records(count):
+    return [
+        {
+            "epoch": epoch,
+            "loss": 1 / (1 + epoch),
+            "epoch_s": 0.01,
+            "eval_s": 0.002 * (epoch % 5 == 0),
+            "aggregate_s": 0.004,
+            "update_s": 0.003,
+            "pack_s": 0.001,
+            "exchange_wait_s": 0.002,
+            "weight_sync_s": 0.0,
+            "halo_bytes_sent": 1000,
+            "eval_halo_bytes_sent": 500,
+            "weight_bytes_sent": 100,
+            "max_staleness": min(epoch, 3),
+            "train_metric": 0.5 if epoch % 5 == 0 else None,
+            "val_metric": None,
+            "test_metric": None,
+        }
+        for epoch in range(count)
+    ]
+
+
+def test_a_long_run_with_stale_rows_stays_a_small_page():
+    text = run_page({"task": {"name": "g"}, "train": {"model": {}}}, records(5000), None)
+    shown = words(parsed(text))
+    assert "Age of the oldest row that was used" in shown
+    assert "Rows sent by all ranks" in shown
+    assert "aggregate 40 %, update 30 %, pack 10 %, wait for rows 20 %" in shown
+    assert "val" not in [e.text for e in parsed(text).iter() if e.tag.endswith("}text")]
+    assert len(text) < 200_000
+
+
+@pytest.mark.parametrize("config", [{}, {"train": None}, {"task": 3, "source": []}])
+def test_a_configuration_without_what_is_usual_has_a_page(config):
+    assert "a model on a graph" in words(
+        parsed(run_page(config, records(1), {"x": [1], "y": None}))
+    )
+
+
+def test_json_says_what_was_written(distgnn, here, ring_parts):
+    found = distgnn("report", ring_parts, "--out", "p.html", "--json").json
+    size = (here / "p.html").stat().st_size
+    assert found == {"out": "p.html", "kind": "partition", "bytes": size}
+    assert distgnn("report", ring_parts, "--out", "p.html").out.startswith("wrote p.html: a page")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        (["nosuch", "--out", "p.html"], "'nosuch' is neither a partition directory nor that of a"),
+        (["RUN", "--out", "p.pdf"], "--out must end in .html or .htm, got 'p.pdf'"),
+        (["RUN", "--out", "no/p.html"], "cannot write 'no/p.html': No such file or directory"),
+        (["RUN", "--out", "p.html", "--hidden", 8], "flags of the model have no effect on a run"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_one_sentence(command, sentence, distgnn, ring_run):
+    command = [ring_run if word == "RUN" else word for word in command]
+    assert distgnn("report", *command).sentence.startswith(sentence)
