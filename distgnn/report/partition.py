@@ -11,7 +11,7 @@ from distgnn.report.text import human_bytes, human_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-# A page with a cell for any two of more parts would take megabytes.
+# The drawing of more parts takes megabytes.
 _MAX_CELLS = 96
 _BALANCES = ("edge_balance", "vertex_balance", "clone_balance", "train_balance")
 
@@ -70,6 +70,9 @@ def _traffic(values: Mapping[str, Any]) -> list[Html]:
     between = values["halo_bytes_between"]
     if 2 <= len(between) <= _MAX_CELLS:
         shown.append(_matrix(between))
+    elif len(between) > _MAX_CELLS:
+        text = f"Who sends to whom is left out: {len(between)} ranks make too large a drawing."
+        shown.append(tag("p", text))
     return shown
 
 

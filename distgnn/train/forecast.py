@@ -317,7 +317,7 @@ class _DirectoryWalk:
 
     def keep(self, targets: NDArray[np.bool_]) -> tuple[LayerRows, NDArray[np.bool_]]:
         """Count the rows that travel for some vertices; also return what they are made of."""
-        rows = self.without_edges(targets)
+        rows = self._no_rows()
         sources = np.zeros_like(targets)
         for part in self._parts():
             is_target = targets[part.global_id]
@@ -329,13 +329,19 @@ class _DirectoryWalk:
             for table, taking_part in ((rows.read, is_reading), (rows.write, is_writing)):
                 table[:, part.part] = np.bincount(owner[taking_part], minlength=part.num_parts)
             rows.edges[part.part] = np.count_nonzero(is_kept)
+            rows.targets[part.part] = np.count_nonzero(is_target[: part.num_roots])
         return rows, sources
 
     def without_edges(self, targets: NDArray[np.bool_]) -> LayerRows:
         """Return the rows of a layer that makes those of some vertices from what is there."""
+        rows = self._no_rows()
+        for part in self._parts():
+            is_target = targets[part.global_id[: part.num_roots]]
+            rows.targets[part.part] = np.count_nonzero(is_target)
+        return rows
+
+    def _no_rows(self) -> LayerRows:
         num_parts = self._manifest.num_parts
-        made = np.array(
-            [np.count_nonzero(targets[part.global_id[: part.num_roots]]) for part in self._parts()]
-        )
-        table, none = np.zeros((num_parts, num_parts), np.int64), np.zeros(num_parts, np.int64)
-        return LayerRows(table, table.copy(), none, made)
+        tables = (np.zeros((num_parts, num_parts), np.int64) for _ in range(2))
+        counts = (np.zeros(num_parts, np.int64) for _ in range(2))
+        return LayerRows(*tables, *counts)

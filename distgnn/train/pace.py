@@ -63,7 +63,7 @@ def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
         The best of three rounds each.
     """
     num_rows = int(np.searchsorted(part.indptr, _PROBE_EDGES, side="right")) - 1
-    num_rows = max(min(num_rows, len(part.indptr) - 1), 1)
+    num_rows = max(num_rows, min(part.num_clones, 1))
     num_edges = int(part.indptr[num_rows])
     sources, indices = np.unique(part.indices[:num_edges], return_inverse=True)
     indptr = torch.from_numpy(np.array(part.indptr[: num_rows + 1], dtype=np.int64))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ring import ring_arrays
 
+from distgnn.report.partition import partition_page
 from distgnn.report.run import run_page
 from distgnn.train.run_dir import METRICS, SUMMARY
 
@@ -49,6 +50,13 @@ def test_a_partition_has_its_traffic_its_ranks_and_the_forecast(distgnn, here, r
     maps = [e for e in root.iter() if e.tag.endswith("svg")]
     assert len(maps) == 1 + 6
     assert words(page_of(distgnn, here, ring_parts, "--model", "gat")) != shown
+
+
+def test_a_drawing_of_too_many_ranks_is_left_out(distgnn, ring_parts):
+    values = distgnn("inspect", ring_parts, "--json").json
+    count = 97
+    values["halo_bytes_between"] = [[0.0] * count] * count
+    assert "is left out: 97 ranks make too large a drawing" in words(parsed(partition_page(values)))
 
 
 def test_a_run_has_its_curves_its_summary_and_its_configuration(distgnn, here, ring_run):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from graphs import KINDS, make_graph
 from training import MODEL_FIELDS, make_config, task_of
 
 from distgnn.comm.threads import run_ranks
-from distgnn.datasets import InputError
+from distgnn.datasets import InputError, load
 from distgnn.partition import METHODS, assign
 from distgnn.partition.quality import measure
 from distgnn.partition.store import read_manifest, read_part, write
-from distgnn.train.forecast import forecast, planned_bytes
+from distgnn.train.forecast import forecast, memory_of_ranks, planned_bytes
 from distgnn.train.trainer import Trainer
 
 MODELS = {
@@ -132,6 +133,35 @@ def test_delayed_rows_are_dealt_among_bins(algorithm, model, directories):
     found = check(directories("random", "libra", 4), config)
     of_all_bins = sum(found.bytes_in_epoch(epoch) for epoch in range(found.num_bins))
     assert of_all_bins == found.bytes_per_epoch * found.num_bins
+
+
+def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_foretold(tmp_path):
+    graph = load("cora")
+    config = make_config(epochs=4, hidden=16, dropout=0.5, feature_norm="row")
+    losses = []
+    for method in ("metis", "libra", "edge-cut", "random"):
+        directory = partition(tmp_path / method, graph, method, 2)
+        found = forecast(directory, read_manifest(directory), config)
+        records, _ = trained(directory, config)
+        assert [r["halo_bytes_sent"] for r in records] == [found.bytes_per_epoch] * 4
+        losses.append([record["loss"] for record in records])
+    for one in losses[1:]:
+        assert one == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_memory_is_foretold_for_each_rank(directories):
+    def memory(kind="random", **options):
+        directory = directories(kind, "libra", 3)
+        manifest = read_manifest(directory)
+        found = forecast(directory, manifest, make_config(**{"layers": 3, **options}))
+        return np.array(memory_of_ranks(manifest, found))
+
+    assert memory().shape == (3,)
+    assert (memory(hidden=64) > memory(hidden=16)).all()
+    assert (memory(recompute=True) < memory(hidden=8)).all()
+    assert (memory(kind="sparse-features", receptive_field=False) > 0).all()
+    whole, restricted = memory(receptive_field=False, hidden=64), memory(hidden=64)
+    assert (restricted <= whole).all()
 
 
 def test_nothing_travels_in_0c_but_evaluation_is_exact(directories):
