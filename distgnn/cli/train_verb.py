@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.cli.flags import MAX_SEED, MAX_THREADS, number, path, switch, whole
 from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
+    from distgnn.exchange.planner import Planner
+    from distgnn.partition.store import Part
     from distgnn.train.config import TrainConfig
     from distgnn.train.run_dir import RunDirectory
+    from distgnn.train.trainer import Task, Trainer
 
 HELP = "train a model, on one process or under mpirun on one rank per part"
 EPILOG = (
@@ -212,22 +215,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
     import torch
 
-    from distgnn.cli.job import collectively, on_rank_0
     from distgnn.train.forecast import planned_bytes
     from distgnn.train.memory import predict_peak_bytes
     from distgnn.train.progress import choose_progress
     from distgnn.train.run_dir import RunDirectory
-    from distgnn.train.trainer import Trainer, train
+    from distgnn.train.trainer import train
 
-    source = collectively(group, lambda: open_source(source_values(arguments)))
-    check_ranks(source, group, f"distgnn train {arguments.source} ...")
     run_dir = RunDirectory(Path(arguments.run_dir))
-    on_rank_0(group, lambda: _check_existing(run_dir, arguments, config, source))
-    part = collectively(group, lambda: source.part(group.rank))
-    planner = build_planner(arguments, config, source, group)
-    trainer = Trainer(config, source.task, part, group, planner=planner)
-    begin = {**source.to_json(), "num_ranks": group.size, "train": config.to_json()}
-    on_rank_0(group, lambda: _prepare(run_dir, arguments.resume, begin))
+    trainer = _load(arguments, config, run_dir, group)
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
     group.all_reduce(sent)
     if group.rank == 0 and not arguments.quiet:
@@ -245,6 +240,41 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     summary = train(trainer, run_dir, progress, records=records)
     if group.rank == 0:
         _report(arguments, run_dir, summary)
+
+
+def _load(
+    arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
+) -> Trainer:
+    """Build the trainer; the part is let go, of which it holds what it needs."""
+    from distgnn.cli.job import on_rank_0
+    from distgnn.train.trainer import Trainer
+
+    opened = _open(arguments, config, run_dir, group)
+    trainer = Trainer(config, opened.task, opened.part, group, planner=opened.planner)
+    on_rank_0(group, lambda: _prepare(run_dir, arguments.resume, opened.begin))
+    return trainer
+
+
+class _Opened(NamedTuple):
+    """What is needed of a source: its edges are let go, as the part has them in another form."""
+
+    task: Task
+    part: Part
+    planner: Planner
+    begin: dict[str, Any]
+
+
+def _open(
+    arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
+) -> _Opened:
+    from distgnn.cli.job import collectively, on_rank_0
+
+    source = collectively(group, lambda: open_source(source_values(arguments)))
+    check_ranks(source, group, f"distgnn train {arguments.source} ...")
+    on_rank_0(group, lambda: _check_existing(run_dir, arguments, config, source))
+    begin = {**source.to_json(), "num_ranks": group.size, "train": config.to_json()}
+    part = collectively(group, lambda: source.part(group.rank))
+    return _Opened(source.task, part, build_planner(arguments, config, source, group), begin)
 
 
 def _check_existing(

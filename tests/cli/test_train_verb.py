@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
+import weakref
 
 import numpy as np
 
 from distgnn.cli import build_parser
+from distgnn.cli.source import open_source
 from distgnn.cli.train_verb import config_from
 from distgnn.nn.models import ModelConfig
 from distgnn.train.config import TrainConfig
+from distgnn.train.trainer import Trainer
 
 
 def metrics(run):
@@ -234,3 +238,29 @@ def test_patience_ends_a_run_early(distgnn, ring):
     found = distgnn(*command).json
     assert found["num_epochs"] < 500
     assert found["num_epochs"] == found["best_epoch"] + 3
+
+
+def test_the_source_is_let_go_before_the_first_epoch(distgnn, ring, monkeypatch):
+    """The graph's edges would take as much again as those that training walks."""
+    given, held = [], []
+    initialise, train_epoch = Trainer.__init__, Trainer.train_epoch
+
+    def open_and_note(values):
+        source = open_source(values)
+        given.append(weakref.ref(source.graph))
+        return source
+
+    def note_and_initialise(trainer, config, task, part, group, *, planner):
+        given.append(weakref.ref(part))
+        initialise(trainer, config, task, part, group, planner=planner)
+
+    def look_and_train(trainer):
+        gc.collect()
+        held.extend(each() for each in given)
+        return train_epoch(trainer)
+
+    monkeypatch.setattr("distgnn.cli.train_verb.open_source", open_and_note)
+    monkeypatch.setattr(Trainer, "__init__", note_and_initialise)
+    monkeypatch.setattr(Trainer, "train_epoch", look_and_train)
+    assert distgnn("train", ring, "--run", "run", "--epochs", 1, "--threads", 1).status == 0
+    assert held == [None, None]
