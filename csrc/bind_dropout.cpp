@@ -9,18 +9,18 @@ using std::int32_t;
 using std::int64_t;
 using std::uint64_t;
 
-template <typename T>
+template <typename X, typename Y>
 void bind_dense(nb::module_& m) {
   m.def(
       "dropout",
-      [](Matrix<const T> x, Vector<const int64_t> row_key, Matrix<T> out, uint64_t seed,
+      [](Rows<X> x, Vector<const int64_t> row_key, OutRows<Y> out, uint64_t seed,
          double probability) {
         check_equal("row_key has the wrong length", row_key.shape(0), x.shape(0));
         check_same_shape("out", out, x);
         check_probability(probability);
         const nb::gil_scoped_release unlocked;
-        dropout(x.data(), row_key.data(), static_cast<int64_t>(x.shape(0)),
-                static_cast<int64_t>(x.shape(1)), seed, probability, out.data());
+        dropout(rows_of<X>(x), row_key.data(), static_cast<int64_t>(x.shape(0)),
+                static_cast<int64_t>(x.shape(1)), seed, probability, out_rows_of<Y>(out));
       },
       "x"_a.noconvert(), "row_key"_a.noconvert(), "out"_a.noconvert(), nb::kw_only(), "seed"_a,
       "probability"_a);
@@ -47,8 +47,10 @@ void bind_values(nb::module_& m) {
 }  // namespace
 
 void bind_dropout(nb::module_& m) {
-  bind_dense<float>(m);
-  bind_dense<double>(m);
+  bind_dense<float, float>(m);
+  bind_dense<double, double>(m);
+  bind_dense<Bf16, Bf16>(m);
+  bind_dense<float, Bf16>(m);
   bind_values<float>(m);
   bind_values<double>(m);
 }

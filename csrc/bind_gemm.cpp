@@ -20,22 +20,22 @@ using Some = std::optional<Vector<const T>>;
 
 // The number of rows that are multiplied: all of x, or those picked.
 template <typename T>
-std::size_t num_multiplied(const Matrix<const T>& x, const Picked& rows) {
-  if (!rows) return x.shape(0);
-  check_has_rows("the rows picked come from no rows", rows->shape(0), x.shape(0));
+std::size_t num_multiplied(const SomeRows<T>& x, const Picked& rows) {
+  if (!rows) return extent(x, 0);
+  check_has_rows("the rows picked come from no rows", rows->shape(0), extent(x, 0));
   return rows->shape(0);
 }
 
 template <typename T>
-void add_factor(Product<T>& product, const Matrix<const T>& x, const Picked& rows,
+void add_factor(Product<T>& product, const SomeRows<T>& x, const Picked& rows,
                 const Vector<const T>& panels) {
-  const auto depth = static_cast<int64_t>(x.shape(1));
+  const auto depth = static_cast<int64_t>(extent(x, 1));
   check_equal("a factor has the wrong number of rows", num_multiplied<T>(x, rows),
               static_cast<std::size_t>(product.num_rows));
   check_equal("panels has the wrong length", panels.shape(0),
               static_cast<std::size_t>(panels_size<T>(depth, product.width)));
-  product.factors[product.num_factors++] = {x.data(), rows ? rows->data() : nullptr, depth,
-                                            panels.data()};
+  product.factors[product.num_factors++] = {stored_rows<const T>("rows", x),
+                                            rows ? rows->data() : nullptr, depth, panels.data()};
 }
 
 template <typename T>
@@ -60,23 +60,23 @@ template <typename T>
 void bind_multiply(nb::module_& m) {
   m.def(
       "multiply",
-      [](Matrix<const T> x, Picked rows, Vector<const T> panels,
-         std::optional<Matrix<const T>> x2, Picked rows2, Some<T> panels2, Matrix<T> out,
-         Picked out_rows, bool accumulate, Some<T> row_factor, Some<T> bias, bool has_relu,
-         std::optional<Vector<const int64_t>> row_key, std::uint64_t seed, double probability) {
+      [](SomeRows<T> x, Picked rows, Vector<const T> panels, std::optional<SomeRows<T>> x2,
+         Picked rows2, Some<T> panels2, SomeOutRows<T> out, Picked out_rows, bool accumulate, Some<T> row_factor,
+         Some<T> bias, bool has_relu, std::optional<Vector<const int64_t>> row_key,
+         std::uint64_t seed, double probability, std::optional<Vector<T>> workspace) {
         Product<T> product{};
         const std::size_t num_rows = num_multiplied<T>(x, rows);
         product.num_rows = static_cast<int64_t>(num_rows);
-        product.width = static_cast<int64_t>(out.shape(1));
+        product.width = static_cast<int64_t>(extent(out, 1));
         add_factor<T>(product, x, rows, panels);
         if (x2 && panels2) add_factor<T>(product, *x2, rows2, *panels2);
         check_equal("out has the wrong number of rows",
-                    out_rows ? out_rows->shape(0) : out.shape(0), num_rows);
-        if (out_rows) check_has_rows("the rows go to no rows", num_rows, out.shape(0));
+                    out_rows ? out_rows->shape(0) : extent(out, 0), num_rows);
+        if (out_rows) check_has_rows("the rows go to no rows", num_rows, extent(out, 0));
         if (row_factor) {
           check_equal("row_factor has the wrong length", row_factor->shape(0), num_rows);
         }
-        if (bias) check_equal("bias has the wrong length", bias->shape(0), out.shape(1));
+        if (bias) check_equal("bias has the wrong length", bias->shape(0), extent(out, 1));
         if (row_key) check_equal("row_key has the wrong length", row_key->shape(0), num_rows);
         check_probability(probability);
         product.accumulate = accumulate;
@@ -84,46 +84,63 @@ void bind_multiply(nb::module_& m) {
                           has_relu, row_key ? row_key->data() : nullptr,
                           make_mask_rule<T>(seed, probability)};
         product.rows = out_rows ? out_rows->data() : nullptr;
-        product.out = out.data();
+        product.out = stored_rows<T>("rows of out", out);
+        const int64_t needed = multiply_workspace(product, omp_get_max_threads());
+        if (!workspace && needed > 0) return needed;
+        if (workspace) {
+          check_equal("workspace has the wrong length", workspace->shape(0),
+                      static_cast<std::size_t>(needed));
+        }
         const nb::gil_scoped_release unlocked;
-        multiply(product);
+        multiply(product, workspace ? workspace->data() : nullptr);
+        return needed;
       },
       "x"_a.noconvert(), "rows"_a.noconvert().none(), "panels"_a.noconvert(),
       "x2"_a.noconvert().none(), "rows2"_a.noconvert().none(), "panels2"_a.noconvert().none(),
       "out"_a.noconvert(), nb::kw_only(), "out_rows"_a.noconvert().none(), "accumulate"_a,
       "row_factor"_a.noconvert().none(), "bias"_a.noconvert().none(), "has_relu"_a,
-      "row_key"_a.noconvert().none(), "seed"_a, "probability"_a);
+      "row_key"_a.noconvert().none(), "seed"_a, "probability"_a,
+      "workspace"_a.noconvert().none(),
+      "Returns the number of values that a workspace must have; without one where it is not 0, "
+      "nothing is done.");
 }
 
 template <typename T>
-void add_factor(Gradient<T>& gradient, const Matrix<const T>& x, const Picked& rows,
+void add_factor(Gradient<T>& gradient, const SomeRows<T>& x, const Picked& rows,
                 const Matrix<T>& out) {
   check_equal("a factor has the wrong number of rows", num_multiplied<T>(x, rows),
               static_cast<std::size_t>(gradient.num_rows));
   check_equal("a gradient has the wrong number of rows", out.shape(0),
               static_cast<std::size_t>(gradient.width));
-  check_equal("a gradient has the wrong width", out.shape(1), x.shape(1));
-  gradient.factors[gradient.num_factors++] = {x.data(), rows ? rows->data() : nullptr,
-                                              static_cast<int64_t>(x.shape(1)), out.data()};
+  check_equal("a gradient has the wrong width", out.shape(1), extent(x, 1));
+  gradient.factors[gradient.num_factors++] = {stored_rows<const T>("rows", x),
+                                              rows ? rows->data() : nullptr,
+                                              static_cast<int64_t>(extent(x, 1)), out.data()};
 }
 
 template <typename T>
 void bind_gradient(nb::module_& m) {
   m.def(
       "multiply_transposed",
-      [](Matrix<const T> x, Picked rows, Matrix<T> out, std::optional<Matrix<const T>> x2,
-         Picked rows2, std::optional<Matrix<T>> out2, Matrix<T> grad,
-         std::optional<Matrix<const T>> activation, double scale, std::optional<Vector<T>> bias,
-         std::optional<Vector<T>> workspace) {
+      [](SomeRows<T> x, Picked rows, Matrix<T> out, std::optional<SomeRows<T>> x2, Picked rows2,
+         std::optional<Matrix<T>> out2, SomeOutRows<T> grad,
+         std::optional<SomeRows<T>> activation, double scale, std::optional<Vector<T>> bias, std::optional<Vector<T>> workspace) {
         Gradient<T> gradient{};
-        gradient.num_rows = static_cast<int64_t>(grad.shape(0));
-        gradient.width = static_cast<int64_t>(grad.shape(1));
+        gradient.num_rows = static_cast<int64_t>(extent(grad, 0));
+        gradient.width = static_cast<int64_t>(extent(grad, 1));
         add_factor<T>(gradient, x, rows, out);
         if (x2 && out2) add_factor<T>(gradient, *x2, rows2, *out2);
-        if (activation) check_same_shape("activation", *activation, grad);
-        if (bias) check_equal("bias has the wrong length", bias->shape(0), grad.shape(1));
-        gradient.grad = grad.data();
-        gradient.activation = activation ? activation->data() : nullptr;
+        gradient.grad = stored_rows<T>("rows of grad", grad);
+        if (activation) {
+          check_equal("activation has the wrong number of rows", extent(*activation, 0),
+                      extent(grad, 0));
+          check_equal("activation has the wrong width", extent(*activation, 1), extent(grad, 1));
+          gradient.activation = stored_rows<const T>("rows of activation", *activation);
+          if (gradient.activation.is_narrow() != gradient.grad.is_narrow()) {
+            throw nb::type_error("activation is of another type than grad");
+          }
+        }
+        if (bias) check_equal("bias has the wrong length", bias->shape(0), extent(grad, 1));
         gradient.scale = static_cast<T>(scale);
         gradient.bias_gradient = bias ? bias->data() : nullptr;
         const int64_t needed = gradient_workspace(gradient, omp_get_max_threads());

@@ -38,6 +38,20 @@ void bind_scatter_add(nb::module_& m) {
       "x"_a.noconvert(), "rows"_a.noconvert(), "out"_a.noconvert());
 }
 
+template <typename X, typename Y, typename T>
+void bind_scale(nb::module_& m) {
+  m.def(
+      "scale_rows",
+      [](Rows<X> x, Vector<const T> factor, OutRows<Y> out) {
+        check_equal("factor has the wrong length", factor.shape(0), x.shape(0));
+        check_same_shape("out", out, x);
+        const nb::gil_scoped_release unlocked;
+        scale_rows(rows_of<X>(x), static_cast<int64_t>(x.shape(0)),
+                   static_cast<int64_t>(x.shape(1)), factor.data(), out_rows_of<Y>(out));
+      },
+      "x"_a.noconvert(), "factor"_a.noconvert(), "out"_a.noconvert());
+}
+
 }  // namespace
 
 void bind_rows(nb::module_& m) {
@@ -47,6 +61,10 @@ void bind_rows(nb::module_& m) {
   bind_scatter_add<float, float>(m);
   bind_scatter_add<double, double>(m);
   bind_scatter_add<Bf16, float>(m);
+  bind_scale<float, float, float>(m);
+  bind_scale<double, double, double>(m);
+  bind_scale<Bf16, Bf16, float>(m);
+  bind_scale<float, Bf16, float>(m);
 }
 
 }  // namespace distgnn

@@ -7,13 +7,16 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/variant.h>
 
 #include <cstdint>
 #include <string>
+#include <variant>
 
 #include "csr.h"
 #include "number.h"
 #include "plan.h"
+#include "stored.h"
 
 namespace distgnn {
 
@@ -94,6 +97,28 @@ const T* rows_of(const Rows<T>& array) {
 template <typename T>
 T* out_rows_of(const OutRows<T>& array) {
   return reinterpret_cast<T*>(array.data());
+}
+
+// Rows of T, or of bfloat16.
+template <typename T>
+using SomeRows = std::variant<Matrix<const T>, Rows<Bf16>>;
+template <typename T>
+using SomeOutRows = std::variant<Matrix<T>, OutRows<Bf16>>;
+
+template <typename Variant>
+std::size_t extent(const Variant& rows, int dim) {
+  return std::visit([=](const auto& array) { return array.shape(dim); }, rows);
+}
+
+// Raises TypeError if the rows are of bfloat16 where T is double.
+template <typename T, typename Variant>
+Stored<T> stored_rows(const char* what, const Variant& rows) {
+  if (rows.index() == 0) return {std::get<0>(rows).data(), nullptr};
+  if (!std::is_same_v<std::remove_const_t<T>, float>) {
+    throw nb::type_error((std::string(what) + " of bfloat16 go with float32 only").c_str());
+  }
+  using Narrow = typename Stored<T>::Narrow;
+  return {nullptr, reinterpret_cast<Narrow*>(std::get<1>(rows).data())};
 }
 
 // Raises ValueError if something is read, but the matrix that is read from has no rows, or has more

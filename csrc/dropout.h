@@ -19,10 +19,11 @@
 namespace distgnn {
 
 // out[i][j] = x[i][j] / (1 - probability) where the hash keeps (seed, row_key[i], j), otherwise 0.
-// probability is in [0, 1). x and out are (num_rows, width) and may be the same matrix.
-template <typename T>
-void dropout(const T* x, const std::int64_t* row_key, std::int64_t num_rows, std::int64_t width,
-             std::uint64_t seed, double probability, T* out);
+// probability is in [0, 1). x and out are (num_rows, width) and may be the same matrix. X and Y: two
+// times float, double or bfloat16; or float and bfloat16, which rounds.
+template <typename X, typename Y>
+void dropout(const X* x, const std::int64_t* row_key, std::int64_t num_rows, std::int64_t width,
+             std::uint64_t seed, double probability, Y* out);
 
 // The same for the stored entries of a sparse matrix: entry e lies in the row of key row_key[e] and
 // in column[e], and meets the fate it would meet in the dense matrix.

@@ -1,5 +1,7 @@
 #include "gemm.h"
 
+#include <omp.h>
+
 #include "panels.h"
 
 namespace distgnn {
@@ -13,38 +15,77 @@ using std::int64_t;
 constexpr int kBlockRows = 24;
 constexpr int64_t kTaskRows = 8 * kBlockRows;
 
+// Behind the last row of a block, that row again.
 template <typename T>
 struct Block {
-  const T* x[kMaxFactors][kBlockRows];  // behind the last row, that row again
+  int64_t x_row[kMaxFactors][kBlockRows];
+  int64_t out_row[kBlockRows];
+  const T* x[kMaxFactors][kBlockRows];
   T* out[kBlockRows];
   int num_rows;
 };
 
-// The rows of a block from here on; behind the last row, that row again.
+// Finds the rows of a block from here on.
 template <typename T>
-DISTGNN_INLINE void take_rows(const Product<T>& p, int64_t row, int64_t end, Block<T>& block) {
+DISTGNN_INLINE void find_rows(const Product<T>& p, int64_t row, int64_t end, Block<T>& block) {
   block.num_rows = static_cast<int>(std::min<int64_t>(kBlockRows, end - row));
   for (int i = 0; i < kBlockRows; ++i) {
     const int64_t at = row + std::min(i, block.num_rows - 1);
     for (int f = 0; f < p.num_factors; ++f) {
       const Factor<T>& factor = p.factors[f];
-      const int64_t picked = factor.rows != nullptr ? factor.rows[at] : at;
-      block.x[f][i] = factor.x + picked * factor.depth;
+      block.x_row[f][i] = factor.rows != nullptr ? factor.rows[at] : at;
     }
-    block.out[i] = p.out + (p.rows != nullptr ? p.rows[at] : at) * p.width;
+    block.out_row[i] = p.rows != nullptr ? p.rows[at] : at;
   }
+}
+
+// Values from one row to the next in the workspace: a line more than the row, so that rows do not
+// share sets of the first cache.
+template <typename T>
+DISTGNN_INLINE int64_t stride(int64_t width) {
+  return padded<T>(width) + kVectorLanes<T>;
+}
+
+// Places the rows of a block where they are computed with.
+template <typename T>
+DISTGNN_INLINE void take_rows(const Product<T>& p, Block<T>& block, T* workspace) {
+  for (int f = 0; f < p.num_factors; ++f) {
+    const Factor<T>& factor = p.factors[f];
+    for (int i = 0; i < block.num_rows; ++i) {
+      T* own = workspace + i * stride<T>(factor.depth);
+      block.x[f][i] = widened(factor.x, block.x_row[f][i], factor.depth, own);
+    }
+    for (int i = block.num_rows; i < kBlockRows; ++i) block.x[f][i] = block.x[f][block.num_rows - 1];
+    if (factor.x.is_narrow()) workspace += kBlockRows * stride<T>(factor.depth);
+  }
+  for (int i = 0; i < block.num_rows; ++i) {
+    if (!p.out.is_narrow()) {
+      block.out[i] = p.out.wide + block.out_row[i] * p.width;
+      continue;
+    }
+    block.out[i] = workspace + i * stride<T>(p.width);
+    if (p.accumulate) widened(p.out.read(), block.out_row[i], p.width, block.out[i]);
+  }
+}
+
+// Leaves a finished row.
+template <typename T>
+DISTGNN_INLINE void leave_row(const Product<T>& p, const Block<T>& block, int i) {
+  if (!p.out.is_narrow()) return;
+  const T* from = block.out[i];
+  Bf16* to = p.out.narrow + block.out_row[i] * p.width;
+#pragma omp simd
+  for (int64_t j = 0; j < p.width; ++j) store(static_cast<float>(from[j]), to + j);
 }
 
 // Asks for a share of the rows of a block while another is worked on.
 template <typename T>
 DISTGNN_INLINE void prefetch_rows(const Product<T>& p, const Block<T>& block, int first, int last) {
-  constexpr int kPerLine = kVectorLanes<T>;
   for (int i = first; i < std::min(last, block.num_rows); ++i) {
     for (int f = 0; f < p.num_factors; ++f) {
-      const int64_t depth = p.factors[f].depth;
-      for (int64_t k = 0; k < depth; k += kPerLine) __builtin_prefetch(block.x[f][i] + k, 0, 2);
+      prefetch_row(p.factors[f].x, block.x_row[f][i], p.factors[f].depth);
     }
-    for (int64_t j = 0; j < p.width; j += kPerLine) __builtin_prefetch(block.out[i] + j, 1, 2);
+    prefetch_row(p.out, block.out_row[i], p.width);
   }
 }
 
@@ -166,17 +207,31 @@ DISTGNN_INLINE void finish_row(const Finish<T>& finish, int64_t row, int64_t wid
 }
 
 template <bool kIsWide, typename T>
-DISTGNN_PER_ISA void multiply_rows(const Product<T>& p, int64_t begin, int64_t end) {
+DISTGNN_PER_ISA void multiply_rows(const Product<T>& p, int64_t begin, int64_t end, T* workspace) {
   Block<T> block;
   Coming<T> coming;
-  take_rows(p, begin, end, coming.block);
+  find_rows(p, begin, end, coming.block);
   for (int64_t row = begin; row < end; row += kBlockRows) {
     block = coming.block;
     coming.block.num_rows = 0;
-    if (row + kBlockRows < end) take_rows(p, row + kBlockRows, end, coming.block);
+    if (row + kBlockRows < end) find_rows(p, row + kBlockRows, end, coming.block);
+    take_rows(p, block, workspace);
     multiply_block<kIsWide>(p, block, coming);
-    for (int i = 0; i < block.num_rows; ++i) finish_row(p.finish, row + i, p.width, block.out[i]);
+    for (int i = 0; i < block.num_rows; ++i) {
+      finish_row(p.finish, row + i, p.width, block.out[i]);
+      leave_row(p, block, i);
+    }
   }
+}
+
+// Values of workspace for one thread.
+template <typename T>
+int64_t thread_workspace(const Product<T>& p) {
+  int64_t columns = p.out.is_narrow() ? stride<T>(p.width) : 0;
+  for (int f = 0; f < p.num_factors; ++f) {
+    if (p.factors[f].x.is_narrow()) columns += stride<T>(p.factors[f].depth);
+  }
+  return kBlockRows * columns;
 }
 
 }  // namespace
@@ -204,17 +259,24 @@ void pack_panels(const T* matrix, int64_t depth, int64_t width, int64_t row_stri
 }
 
 template <typename T>
-void multiply(const Product<T>& product) {
+int64_t multiply_workspace(const Product<T>& product, int num_threads) {
+  return num_threads * thread_workspace(product);
+}
+
+template <typename T>
+void multiply(const Product<T>& product, T* workspace) {
   const bool is_wide = widest_pass() >= 16;
   const int64_t num_tasks = (product.num_rows + kTaskRows - 1) / kTaskRows;
+  const int64_t thread_size = thread_workspace(product);
 #pragma omp parallel for schedule(dynamic) if (num_tasks > 1)
   for (int64_t task = 0; task < num_tasks; ++task) {
     const int64_t begin = task * kTaskRows;
     const int64_t end = std::min(product.num_rows, begin + kTaskRows);
+    T* own = workspace + omp_get_thread_num() * thread_size;
     if (is_wide) {
-      multiply_rows<true>(product, begin, end);
+      multiply_rows<true>(product, begin, end, own);
     } else {
-      multiply_rows<false>(product, begin, end);
+      multiply_rows<false>(product, begin, end, own);
     }
   }
 }
@@ -222,7 +284,8 @@ void multiply(const Product<T>& product) {
 #define DISTGNN_GEMM(T)                                                                       \
   template int64_t panels_size<T>(int64_t, int64_t);                                          \
   template void pack_panels(const T*, int64_t, int64_t, int64_t, int64_t, T*);                \
-  template void multiply(const Product<T>&);
+  template int64_t multiply_workspace(const Product<T>&, int);                                \
+  template void multiply(const Product<T>&, T*);
 DISTGNN_GEMM(float)
 DISTGNN_GEMM(double)
 

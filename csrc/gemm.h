@@ -6,7 +6,9 @@
 // multiply-adds computes them in software, correctly and slowly.
 //
 // The small matrix is packed into panels of few columns that stay in registers; a panel is walked
-// once for a dozen rows. Threads own rows of the result. Nothing is allocated.
+// once for a dozen rows. Threads own rows of the result. Nothing is allocated. Rows may be stored as
+// bfloat16 where T is float: they are widened when they are read and rounded once when they are left,
+// and everything between is computed with as float.
 //
 // Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008.
 #pragma once
@@ -14,13 +16,14 @@
 #include <cstdint>
 
 #include "mask.h"
+#include "stored.h"
 
 namespace distgnn {
 
 // Rows of x, all of them in order or those picked by number, and what they are multiplied with.
 template <typename T>
 struct Factor {
-  const T* x;                // (rows of x, depth)
+  Stored<const T> x;         // (rows of x, depth)
   const std::int32_t* rows;  // (num_rows,) row of x of each row of the product, or null
   std::int64_t depth;
   const T* panels;  // the (depth, width) matrix, from pack_panels
@@ -49,7 +52,7 @@ struct Product {
   bool accumulate;
   Finish<T> finish;
   const std::int32_t* rows;  // (num_rows,) distinct, or null
-  T* out;                    // (rows of out, width)
+  Stored<T> out;             // (rows of out, width)
 };
 
 // Values that the panels of a (depth, width) matrix take.
@@ -61,13 +64,17 @@ template <typename T>
 void pack_panels(const T* matrix, std::int64_t depth, std::int64_t width, std::int64_t row_stride,
                  std::int64_t column_stride, T* panels);
 
+// Values of workspace for that many threads: 0 unless some rows are stored as bfloat16.
 template <typename T>
-void multiply(const Product<T>& product);
+std::int64_t multiply_workspace(const Product<T>& product, int num_threads);
+
+template <typename T>
+void multiply(const Product<T>& product, T* workspace);
 
 // The other end of a product: rows that were multiplied, and the gradient of their matrix.
 template <typename T>
 struct GradientFactor {
-  const T* x;                // (rows of x, depth)
+  Stored<const T> x;         // (rows of x, depth)
   const std::int32_t* rows;  // (num_rows,) or null
   std::int64_t depth;
   T* gradient;  // (width, depth): the layout of weights; written
@@ -84,8 +91,8 @@ struct Gradient {
   int num_factors;
   std::int64_t num_rows;
   std::int64_t width;
-  T* grad;              // (num_rows, width); written only if there is an activation
-  const T* activation;  // (num_rows, width) or null
+  Stored<T> grad;              // (num_rows, width); written only if there is an activation
+  Stored<const T> activation;  // (num_rows, width), stored as grad is; or null
   T scale;
   T* bias_gradient;  // (width,) or null
 };

@@ -27,8 +27,12 @@ int64_t rounded(int64_t value, int64_t multiple) {
 template <typename T>
 struct Shape {
   explicit Shape(const Gradient<T>& g)
-      : width(rounded(g.width, kTileColumns)), depth(0), num_panels(0), num_slices(0), slice_rows(0) {
-    int64_t deepest = 0;
+      : width(rounded(g.width, kTileColumns)),
+        depth(0),
+        deepest(0),
+        num_panels(0),
+        num_slices(0),
+        slice_rows(0) {
     for (int f = 0; f < g.num_factors; ++f) {
       depth += padded<T>(g.factors[f].depth);
       deepest = std::max(deepest, padded<T>(g.factors[f].depth));
@@ -39,48 +43,66 @@ struct Shape {
     num_slices = std::min({num_slices, kMaxSlices, kMaxSliceValues / slice_size});
     num_slices = std::max<int64_t>(num_slices, 1);
     slice_rows = rounded((g.num_rows + num_slices - 1) / num_slices, kChunkRows);
-    thread_size = kChunkRows * (deepest + width);
+    thread_size = kChunkRows * (deepest + width) + padded<T>(width);
   }
   int64_t width;  // of grad, padded
   int64_t depth;  // of all factors, padded
+  int64_t deepest;  // of one, padded
   int64_t num_panels;  // of all factors, at most
   int64_t num_slices;
   int64_t slice_rows;
   int64_t slice_size;  // sums of a slice: a panel after the other, a tile after the other; bias
-  int64_t thread_size;  // packed rows of grad, and of one factor after the other
+  int64_t thread_size;  // packed rows of grad, and of one factor after the other; a row of grad
 };
 
-// Copies rows of x, cut into panels.
+// Copies a row of x, the number-th of num_rows, cut into panels.
+template <typename X, typename T>
+DISTGNN_INLINE void pack_row(const X* x, int64_t depth, int64_t number, int64_t num_rows, T* out) {
+  for (int64_t column = 0; column < depth;) {
+    const int64_t panel_width = panel_vectors<T>(depth, column) * kVectorLanes<T>;
+    const int64_t count = std::min(panel_width, depth - column);
+    T* to = out + column * num_rows + number * panel_width;
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) to[j] = widen(x[column + j]);
+    for (int64_t j = count; j < panel_width; ++j) to[j] = T(0);
+    column += panel_width;
+  }
+}
+
 template <typename T>
 DISTGNN_INLINE void pack_rows(const GradientFactor<T>& factor, int64_t begin, int64_t end, T* out) {
-  constexpr int kLanes = kVectorLanes<T>;
+  const int64_t depth = factor.depth;
   for (int64_t row = begin; row < end; ++row) {
-    const T* x = factor.x + (factor.rows != nullptr ? factor.rows[row] : row) * factor.depth;
-    for (int64_t column = 0; column < factor.depth;) {
-      const int64_t panel_width = panel_vectors<T>(factor.depth, column) * kLanes;
-      const int64_t count = std::min(panel_width, factor.depth - column);
-      T* to = out + column * (end - begin) + (row - begin) * panel_width;
-#pragma omp simd
-      for (int64_t j = 0; j < count; ++j) to[j] = x[column + j];
-      for (int64_t j = count; j < panel_width; ++j) to[j] = T(0);
-      column += panel_width;
+    const int64_t first = (factor.rows != nullptr ? factor.rows[row] : row) * depth;
+    if (factor.x.is_narrow()) {
+      pack_row(factor.x.narrow + first, depth, row - begin, end - begin, out);
+    } else {
+      pack_row(factor.x.wide + first, depth, row - begin, end - begin, out);
     }
+  }
+}
+
+template <typename G, typename T>
+DISTGNN_INLINE void pass_activation(const G* activation, int64_t width, T scale, G* grad) {
+#pragma omp simd
+  for (int64_t j = 0; j < width; ++j) {
+    const T scaled = static_cast<T>(widen(grad[j])) * scale;
+    store(widen(activation[j]) > 0 ? scaled : T(0), grad + j);
   }
 }
 
 // Copies rows of grad, cut into tiles of columns, after the activation has passed over them.
 template <typename T>
-DISTGNN_INLINE void pack_grad(const Gradient<T>& g, int64_t begin, int64_t end, T* out, T* bias) {
+DISTGNN_INLINE void pack_grad(const Gradient<T>& g, int64_t begin, int64_t end, T* out, T* bias,
+                              T* own_row) {
   for (int64_t row = begin; row < end; ++row) {
-    T* grad = g.grad + row * g.width;
-    if (g.activation != nullptr) {
-      const T* activation = g.activation + row * g.width;
-#pragma omp simd
-      for (int64_t j = 0; j < g.width; ++j) {
-        const T scaled = grad[j] * g.scale;
-        grad[j] = activation[j] > T(0) ? scaled : T(0);
-      }
+    const int64_t first = row * g.width;
+    if (g.activation.is_narrow()) {
+      pass_activation(g.activation.narrow + first, g.width, g.scale, g.grad.narrow + first);
+    } else if (g.activation.is_here()) {
+      pass_activation(g.activation.wide + first, g.width, g.scale, g.grad.wide + first);
     }
+    const T* grad = widened(g.grad.read(), row, g.width, own_row);
 #pragma omp simd
     for (int64_t j = 0; j < g.width; ++j) bias[j] += grad[j];
     int64_t column = 0;
@@ -150,20 +172,14 @@ struct Ahead {
 };
 
 template <typename T>
-DISTGNN_INLINE void prefetch_row(const T* row, int64_t width) {
-  for (int64_t j = 0; j < width; j += kVectorLanes<T>) __builtin_prefetch(row + j, 0, 2);
-}
-
-template <typename T>
 DISTGNN_INLINE void prefetch_ahead(const Gradient<T>& g, Ahead& ahead) {
   if (++ahead.num_tiles % ahead.tiles_per_row != 0 || ahead.row >= ahead.end) return;
   const int64_t row = ahead.row++;
-  prefetch_row(g.grad + row * g.width, g.width);
-  if (g.activation != nullptr) prefetch_row(g.activation + row * g.width, g.width);
+  prefetch_row(g.grad.read(), row, g.width);
+  if (g.activation.is_here()) prefetch_row(g.activation, row, g.width);
   for (int f = 0; f < g.num_factors; ++f) {
     const GradientFactor<T>& factor = g.factors[f];
-    const int64_t picked = factor.rows != nullptr ? factor.rows[row] : row;
-    prefetch_row(factor.x + picked * factor.depth, factor.depth);
+    prefetch_row(factor.x, factor.rows != nullptr ? factor.rows[row] : row, factor.depth);
   }
 }
 
@@ -175,7 +191,8 @@ DISTGNN_PER_ISA void add_chunk(const Gradient<T>& g, const Shape<T>& shape, int6
   const int64_t num_tiles = shape.width / kTileColumns * shape.num_panels;
   Ahead ahead{end, std::min(end + kChunkRows, slice_end),
                  std::max<int64_t>(num_tiles / kChunkRows, 1), 0};
-  pack_grad(g, begin, end, grad, sums + shape.width * shape.depth);
+  T* own_row = packed + kChunkRows * shape.deepest;
+  pack_grad(g, begin, end, grad, sums + shape.width * shape.depth, own_row);
   for (int f = 0; f < g.num_factors; ++f) {
     const GradientFactor<T>& factor = g.factors[f];
     pack_rows(factor, begin, end, packed);

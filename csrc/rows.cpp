@@ -45,6 +45,17 @@ DISTGNN_PER_ISA void add_owned_rows(const X* x, int64_t width, const int32_t* ro
   }
 }
 
+template <typename X, typename Y, typename T>
+DISTGNN_PER_ISA void scale_some(const X* x, int64_t width, const T* factor, int64_t begin,
+                                int64_t end, Y* out) {
+  for (int64_t row = begin; row < end; ++row) {
+    const X* from = x + row * width;
+    Y* to = out + row * width;
+#pragma omp simd
+    for (int64_t j = 0; j < width; ++j) store(factor[row] * widen(from[j]), to + j);
+  }
+}
+
 }  // namespace
 
 template <typename T>
@@ -60,6 +71,17 @@ void scatter_add_rows(const X* x, int64_t width, const int32_t* rows, int64_t nu
   add_owned_rows(x, width, rows, num_rows, out, omp_get_thread_num(), omp_get_num_threads());
 }
 
+template <typename X, typename Y, typename T>
+void scale_rows(const X* x, int64_t num_rows, int64_t width, const T* factor, Y* out) {
+  for_row_blocks(num_rows, [&](int64_t begin, int64_t end) {
+    scale_some(x, width, factor, begin, end, out);
+  });
+}
+
+template void scale_rows(const float*, int64_t, int64_t, const float*, float*);
+template void scale_rows(const double*, int64_t, int64_t, const double*, double*);
+template void scale_rows(const Bf16*, int64_t, int64_t, const float*, Bf16*);
+template void scale_rows(const float*, int64_t, int64_t, const float*, Bf16*);
 template void gather_rows(const float*, int64_t, const int32_t*, int64_t, float*);
 template void gather_rows(const double*, int64_t, const int32_t*, int64_t, double*);
 template void gather_rows(const Bf16*, int64_t, const int32_t*, int64_t, Bf16*);

@@ -1,4 +1,5 @@
-// Rows in and out of a buffer: what an exchange packs before sending and adds after receiving.
+// Rows in and out of a buffer: what an exchange packs before sending and adds after receiving; and
+// rows times a number each.
 //
 // Matrices are row-major and contiguous, width values a row; rows is (num_rows,) with values that
 // are rows of the larger matrix. out may not overlap an input. Nothing is allocated.
@@ -22,5 +23,10 @@ void gather_rows(const T* x, std::int64_t width, const std::int32_t* rows, std::
 template <typename X, typename T>
 void scatter_add_rows(const X* x, std::int64_t width, const std::int32_t* rows,
                       std::int64_t num_rows, T* out);
+
+// out[i] = factor[i] * x[i], both (num_rows, width) and perhaps the same matrix. X, Y: two times
+// float, double or Bf16; or float and Bf16, which rounds. T is float unless X is double.
+template <typename X, typename Y, typename T>
+void scale_rows(const X* x, std::int64_t num_rows, std::int64_t width, const T* factor, Y* out);
 
 }  // namespace distgnn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+DtypeName = Literal["fp32", "bf16"]
+DTYPES: dict[DtypeName, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 FLOATS = (torch.float32, torch.float64)
 STORED = (*FLOATS, torch.bfloat16)
 COMPUTED = {torch.bfloat16: torch.float32}
@@ -75,6 +77,15 @@ def float_type(name: str, tensor: Tensor, allowed: tuple[torch.dtype, ...] = FLO
         names = " or ".join(str(dtype) for dtype in allowed)
         raise TypeError(f"{name} must be {names}, got {tensor.dtype}")
     return tensor.dtype
+
+
+def computed(dtype: torch.dtype) -> torch.dtype:
+    """Return the type that values are computed with which are stored as another.
+
+    Args:
+        dtype: Of the stored values.
+    """
+    return COMPUTED.get(dtype, dtype)
 
 
 def own(values: NDArray[Any], dtype: type[np.generic]) -> Tensor:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distgnn.arrays import COMPUTED as _COMPUTED
 from distgnn.arrays import STORED as _STORED
 from distgnn.arrays import array as _array
+from distgnn.arrays import computed as _computed
 from distgnn.arrays import float_type as _float_type
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def spmm_sum(
         ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
     """
     stored = _float_type("x", x, _STORED)
-    dtype = _COMPUTED.get(stored, stored)
+    dtype = _computed(stored)
     out_dtype = torch.bfloat16 if stored == out.dtype == torch.bfloat16 else dtype
     _kernels.spmm_sum(
         _array("indptr", indptr, torch.int64, 1),
@@ -152,7 +152,27 @@ def scatter_add_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
     _kernels.scatter_add_rows(
         _array("x", x, stored, 2),
         _array("rows", rows, torch.int32, 1),
-        _array("out", out, _COMPUTED.get(stored, stored), 2),
+        _array("out", out, _computed(stored), 2),
+    )
+
+
+def scale_rows(x: Tensor, factor: Tensor, out: Tensor) -> None:
+    """Multiply each row by a number: out[i] = factor[i] * x[i].
+
+    Args:
+        x: (num_rows, width). May be bfloat16.
+        factor: (num_rows,).
+        out: (num_rows, width). Written; may be x. bfloat16 if x is; may be if x is float32.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = _float_type("x", x, _STORED)
+    _kernels.scale_rows(
+        _array("x", x, dtype, 2),
+        _array("factor", factor, _computed(dtype), 1),
+        _array("out", out, _rounded(dtype, out), 2),
     )
 
 
@@ -163,9 +183,9 @@ def dropout(x: Tensor, row_key: Tensor, out: Tensor, *, seed: int, probability: 
     a vertex gets the same mask whatever the partition, and backward is this call on the gradient.
 
     Args:
-        x: (num_rows, width).
+        x: (num_rows, width). May be bfloat16.
         row_key: (num_rows,) int64.
-        out: (num_rows, width). Written; may be x.
+        out: (num_rows, width). Written; may be x. bfloat16 if x is; may be if x is float32.
         seed: In [0, 2**64). Another seed gives an independent mask.
         probability: In [0, 1). Of being zeroed.
 
@@ -177,11 +197,11 @@ def dropout(x: Tensor, row_key: Tensor, out: Tensor, *, seed: int, probability: 
     References:
         Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
     """
-    dtype = _float_type("x", x)
+    dtype = _float_type("x", x, _STORED)
     _kernels.dropout(
         _array("x", x, dtype, 2),
         _array("row_key", row_key, torch.int64, 1),
-        _array("out", out, dtype, 2),
+        _array("out", out, _rounded(dtype, out), 2),
         seed=_checked_seed(seed),
         probability=probability,
     )
@@ -222,6 +242,12 @@ def dropout_values(
         seed=_checked_seed(seed),
         probability=probability,
     )
+
+
+def _rounded(dtype: torch.dtype, out: Tensor) -> torch.dtype:
+    """Return the dtype of out that goes with one of x: float32 may be rounded."""
+    is_rounded = (dtype, out.dtype) == (torch.float32, torch.bfloat16)
+    return torch.bfloat16 if is_rounded else dtype
 
 
 def _checked_seed(seed: int) -> int:

@@ -4,6 +4,9 @@ The rules of `distgnn.kernels` hold here: results have the same bits for any num
 on any instruction set, outputs are the caller's, and row numbers are not checked. Packed copies of
 the small matrices and sums of slices are scratch of a few megabytes at most.
 
+Rows, and gradients of rows, may be stored as bfloat16 beside matrices, biases and their gradients
+in float32: they are computed with as float32 and rounded once when they are written.
+
 A processor without fused multiply-adds computes them in software: `is_fast` tells.
 """
 
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from distgnn import _kernels
-from distgnn.arrays import array, float_type
+from distgnn.arrays import STORED, array, computed, float_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +31,7 @@ class Factor(NamedTuple):
     """Rows and the matrix that they are multiplied with.
 
     Attributes:
-        x: (num_rows, depth), or more rows if some are picked.
+        x: (num_rows, depth), or more rows if some are picked. May be bfloat16.
         matrix: (depth, width), contiguous or the transpose of a contiguous one.
         picked: (num_rows,) int32. Rows of x; None for all in order.
     """
@@ -62,7 +65,7 @@ class GradientFactor(NamedTuple):
     """Rows that were multiplied, and where the gradient of their weight goes.
 
     Attributes:
-        x: (num_rows, depth), or more rows if some were picked.
+        x: (num_rows, depth), or more rows if some were picked. May be bfloat16.
         gradient: (width, depth): the layout of weights. Written.
         picked: (num_rows,) int32, or None.
     """
@@ -91,8 +94,8 @@ def multiply(
     """Sum one or two products of rows: out = finish([out +] x W [+ x' W']).
 
     Args:
-        factors: One or two, float32 or float64, all of one type.
-        out: (num_rows, width), or more rows if `out_rows` says which. Written.
+        factors: One or two, of matrices in float32 or float64.
+        out: (num_rows, width), or more rows if `out_rows` says which. Written. May be bfloat16.
         out_rows: (num_rows,) int32, distinct. Rows of out that are written; None for all in order.
         accumulate: Whether the product is added to what is in `out`.
         finish: What is done to each row.
@@ -104,21 +107,23 @@ def multiply(
     References:
         Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008.
     """
-    dtype = float_type("x", factors[0].x)
-    operands = _numbered("panels", [(f.x, f.picked, _packed(f, dtype)) for f in factors], dtype)
+    dtype = float_type("matrix", factors[0].matrix)
     has_dropout = finish.row_key is not None and finish.probability > 0
-    _kernels.multiply(
-        **operands,
-        out=array("out", out, dtype, 2),
-        out_rows=_picked(out_rows),
-        accumulate=accumulate,
-        row_factor=_vector("row_factor", finish.row_factor, dtype),
-        bias=_vector("bias", finish.bias, dtype),
-        has_relu=finish.has_relu,
-        row_key=_vector("row_key", finish.row_key if has_dropout else None, torch.int64),
-        seed=finish.seed,
-        probability=finish.probability,
-    )
+    named = {
+        **_numbered("panels", [(f.x, f.picked, _packed(f, dtype)) for f in factors], dtype),
+        "out": _rows("out", out, dtype),
+        "out_rows": _picked(out_rows),
+        "accumulate": accumulate,
+        "row_factor": _vector("row_factor", finish.row_factor, dtype),
+        "bias": _vector("bias", finish.bias, dtype),
+        "has_relu": finish.has_relu,
+        "row_key": _vector("row_key", finish.row_key if has_dropout else None, torch.int64),
+        "seed": finish.seed,
+        "probability": finish.probability,
+    }
+    size = _kernels.multiply(**named, workspace=None)
+    if size:
+        _kernels.multiply(**named, workspace=torch.empty(size, dtype=dtype).numpy())
 
 
 def multiply_transposed(
@@ -133,10 +138,10 @@ def multiply_transposed(
 
     Args:
         factors: One or two.
-        grad: (num_rows, width). With an activation it is changed in place: multiplied by scale
-            where the activation is positive, 0 elsewhere.
-        activation: (num_rows, width). Output of relu, dropped out or not, whose gradient `grad` is;
-            None if there was no relu.
+        grad: (num_rows, width). May be bfloat16. With an activation it is changed in place:
+            multiplied by scale where the activation is positive, 0 elsewhere.
+        activation: (num_rows, width), of the type of grad. Output of relu, dropped out or not,
+            whose gradient `grad` is; None if there was no relu.
         scale: Of dropout.
         bias_gradient: (width,). Written: sums of grad's columns.
 
@@ -144,12 +149,13 @@ def multiply_transposed(
         TypeError: If a dtype is not the documented one.
         ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
     """
-    dtype = float_type("grad", grad)
+    dtype = float_type("gradient", factors[0].gradient)
     outputs = [(f.x, f.picked, array("gradient", f.gradient, dtype, 2)) for f in factors]
+    passed = None if activation is None else array("activation", activation, grad.dtype, 2)
     named = {
         **_numbered("out", outputs, dtype),
-        "grad": array("grad", grad, dtype, 2),
-        "activation": None if activation is None else array("activation", activation, dtype, 2),
+        "grad": _rows("grad", grad, dtype),
+        "activation": passed,
         "scale": scale,
         "bias": _vector("bias_gradient", bias_gradient, dtype),
     }
@@ -166,10 +172,16 @@ def _numbered(
     for number in range(MAX_FACTORS):
         x, picked, other = operands[number] if number < len(operands) else (None, None, None)
         end = "2" if number else ""
-        named["x" + end] = None if x is None else array("x", x, dtype, 2)
+        named["x" + end] = None if x is None else _rows("x", x, dtype)
         named["rows" + end] = _picked(picked)
         named[third + end] = other
     return named
+
+
+def _rows(name: str, rows: Tensor, dtype: torch.dtype) -> Any:
+    """View rows that are computed with as a type."""
+    stored = float_type(name, rows, STORED)
+    return array(name, rows, stored if computed(stored) == dtype else dtype, 2)
 
 
 def _packed(factor: Factor, dtype: torch.dtype) -> Any:

@@ -129,39 +129,53 @@ void run(int64_t width) {
   print("dropout_values", width, weight);
 }
 
-// Products of rows, finished in every way, and their gradients.
+// Rows of T, or of two bytes each.
 template <typename T>
+distgnn::Stored<T> stored(T* rows) {
+  return {rows, nullptr};
+}
+distgnn::Stored<float> stored(distgnn::Bf16* rows) { return {nullptr, rows}; }
+
+// Products of rows that are stored as X, finished in every way, and their gradients.
+template <typename T, typename X>
 void run_products(int64_t width) {
   constexpr int64_t kDepth = 21, kManyRows = 2500;
-  std::vector<T> x(kManyRows * kDepth), matrix(kDepth * width), out(kManyRows * width), bias(width);
-  for (auto& value : x) value = static_cast<T>(next_random() % 1000) / 7;
+  std::vector<T> wide(kManyRows * kDepth), matrix(kDepth * width), bias(width);
+  std::vector<X> x(wide.size()), out(kManyRows * width);
+  for (auto& value : wide) value = static_cast<T>(next_random() % 1000) / 7;
+  for (std::size_t i = 0; i < wide.size(); ++i) distgnn::store(wide[i], &x[i]);
   for (auto& value : matrix) value = static_cast<T>(next_random() % 1000) / 3 - 166;
   std::vector<int64_t> key(kManyRows);
   for (auto& k : key) k = static_cast<int64_t>(next_random());
   std::vector<T> panels(distgnn::panels_size<T>(kDepth, width));
   distgnn::pack_panels(matrix.data(), kDepth, width, width, 1, panels.data());
   distgnn::Product<T> product{};
-  product.factors[0] = product.factors[1] = {x.data(), nullptr, kDepth, panels.data()};
+  const distgnn::Stored<const T> rows = stored(x.data()).read();
+  product.factors[0] = product.factors[1] = {rows, nullptr, kDepth, panels.data()};
   product.num_factors = 2;
   product.num_rows = kManyRows;
   product.width = width;
-  product.out = out.data();
-  product.finish = {x.data(), matrix.data(), true, key.data(), distgnn::make_mask_rule<T>(5, 0.3)};
-  distgnn::multiply(product);
+  product.out = stored(out.data());
+  product.finish = {wide.data(), matrix.data(), true, key.data(),
+                    distgnn::make_mask_rule<T>(5, 0.3)};
+  std::vector<T> scratch(distgnn::multiply_workspace(product, distgnn::num_threads()));
+  distgnn::multiply(product, scratch.data());
   print("multiply", width, out);
   distgnn::Gradient<T> gradient{};
-  gradient.factors[0] = {x.data(), nullptr, kDepth, matrix.data()};
+  gradient.factors[0] = {rows, nullptr, kDepth, matrix.data()};
   gradient.num_factors = 1;
   gradient.num_rows = kManyRows;
   gradient.width = width;
-  gradient.grad = out.data();
-  gradient.activation = out.data();
+  gradient.grad = stored(out.data());
+  gradient.activation = gradient.grad.read();
   gradient.scale = 3;
   gradient.bias_gradient = bias.data();
   std::vector<T> workspace(distgnn::gradient_workspace(gradient, distgnn::num_threads()));
   distgnn::multiply_transposed(gradient, workspace.data());
   print("multiply_transposed", width, matrix);
   print("bias", width, bias);
+  distgnn::dropout(x.data(), key.data(), kManyRows, kDepth, 5, 0.3, x.data());
+  print("dropout", width, x);
 }
 
 // Rows stored in two bytes, and the graphs that plans cut and set apart: many edges a row, and one
@@ -217,8 +231,9 @@ int main() {
   for (const int64_t width : {1, 7, 16, 33, 100}) {
     run<float>(width);
     run<double>(width);
-    run_products<float>(width);
-    run_products<double>(width);
+    run_products<float, float>(width);
+    run_products<double, double>(width);
+    run_products<float, distgnn::Bf16>(width);
     run_stored(width);
   }
   for (const int64_t num_heads : {1, 3, 4, 8}) {

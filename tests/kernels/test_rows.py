@@ -40,3 +40,20 @@ def test_scatter_adds_repeated_rows_in_the_order_of_the_list(case, dtype, num_th
         kernels.scatter_add_rows(torch.from_numpy(x), torch.from_numpy(rows), out)
         expected = reference.scatter_add_rows(x, rows, start)
         np.testing.assert_array_equal(out.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rows_are_scaled_and_rounded_once(dtype, num_threads):
+    for width in WIDTHS:
+        x = torch.randn(300, width, generator=torch.Generator().manual_seed(4)).to(dtype)
+        factor = torch.randn(300, dtype=torch.promote_types(dtype, torch.float32))
+        expected = factor[:, None] * x
+        outputs = {dtype, torch.bfloat16} if dtype == torch.float32 else {dtype}
+        for stored in outputs:
+            out = torch.empty(300, width, dtype=stored)
+            kernels.scale_rows(x, factor, out)
+            assert torch.equal(out, expected.to(stored))
+        kernels.scale_rows(x, factor, x)
+        assert torch.equal(x, expected.to(dtype))
+    with pytest.raises(ValueError, match="factor has the wrong length, got 299, expected 300"):
+        kernels.scale_rows(x, factor[1:], x)

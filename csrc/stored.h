@@ -1,0 +1,51 @@
+// Rows as products find them in memory and leave them there: of the type that is computed with, or
+// of bfloat16, which is widened a few rows at a time so that nothing behind that knows of it.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "isa.h"
+#include "number.h"
+
+namespace distgnn {
+
+// T is float or double, const where rows are only read.
+template <typename T>
+struct Stored {
+  using Narrow = std::conditional_t<std::is_const_v<T>, const Bf16, Bf16>;
+  T* wide;         // one of the two is null, or both
+  Narrow* narrow;  // for float only
+
+  DISTGNN_INLINE bool is_narrow() const {
+    return sizeof(T) == sizeof(float) && narrow != nullptr;
+  }
+  DISTGNN_INLINE bool is_here() const { return wide != nullptr || narrow != nullptr; }
+  DISTGNN_INLINE Stored<const T> read() const { return {wide, narrow}; }
+};
+
+// A row as it lies in memory, or widened into scratch.
+template <typename T>
+DISTGNN_INLINE const T* widened(const Stored<const T>& rows, std::int64_t row, std::int64_t width,
+                                T* scratch) {
+  if (!rows.is_narrow()) return rows.wide + row * width;
+  const Bf16* from = rows.narrow + row * width;
+#pragma omp simd
+  for (std::int64_t j = 0; j < width; ++j) scratch[j] = widen(from[j]);
+  return scratch;
+}
+
+// Asks for a row: for writing where rows may be written.
+template <typename T>
+DISTGNN_INLINE void prefetch_row(const Stored<T>& rows, std::int64_t row, std::int64_t width) {
+  constexpr int kIsWritten = !std::is_const_v<T>;
+  constexpr std::int64_t kLineBytes = 64;
+  const std::int64_t item = rows.is_narrow() ? sizeof(Bf16) : sizeof(T);
+  const void* first = rows.is_narrow() ? static_cast<const void*>(rows.narrow) : rows.wide;
+  const char* from = static_cast<const char*>(first) + row * width * item;
+  for (std::int64_t at = 0; at < width * item; at += kLineBytes) {
+    __builtin_prefetch(from + at, kIsWritten, 2);
+  }
+}
+
+}  // namespace distgnn
