@@ -60,6 +60,30 @@ def spmm_extreme(
     )
 
 
+def follows_plan(t_indptr: Tensor, t_indices: Tensor, *, num_rows: int, width: int) -> bool:
+    """Whether the backward of a maximum walks the edges, so that a plan of them is of use.
+
+    Where edges are many it walks the results.
+
+    Args:
+        t_indptr: (num_sources + 1,) int64. The graph by source.
+        t_indices: (num_edges,) int32.
+        num_rows: Results.
+        width: Columns of a result.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    scratch = _kernels.extreme_scratch(
+        array("t_indptr", t_indptr, torch.int64, 1),
+        array("t_indices", t_indices, torch.int32, 1),
+        num_rows=num_rows,
+        width=width,
+    )
+    return bool(scratch == 0)
+
+
 def spmm_extreme_backward(
     t_indptr: Tensor,
     t_indices: Tensor,

@@ -10,7 +10,13 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.exchange.aggregate import add_to_roots, reduce_to_roots, send_to_leaves
-from distgnn.extreme import merge_max, merge_received_max, spmm_extreme, spmm_extreme_backward
+from distgnn.extreme import (
+    follows_plan,
+    merge_max,
+    merge_received_max,
+    spmm_extreme,
+    spmm_extreme_backward,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -217,6 +223,8 @@ def _route_back(
     first_source: int = 0,
     accumulate: bool = False,
 ) -> None:
+    num_rows, width = grad.shape
+    is_planned = follows_plan(block.indptr, block.indices, num_rows=num_rows, width=width)
     spmm_extreme_backward(
         block.indptr,
         block.indices,
@@ -225,7 +233,7 @@ def _route_back(
         out=out,
         accumulate=accumulate,
         first_source=first_source,
-        plan=block.plan,
+        plan=block.plan if is_planned else None,
     )
 
 

@@ -8,10 +8,12 @@ import scipy.sparse as sp
 import torch
 from graphs import CUTS, KINDS, adjacency, cut, make_graph
 
+from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.aggregate import reduce_to_roots, send_to_leaves
 from distgnn.exchange.blocks import plan_blocks
 from distgnn.exchange.exchange import Synchronous
+from distgnn.exchange.planner import Chooser, Planner, Way
 from distgnn.graph import LocalGraph
 
 RANKS = (1, 2, 3, 4, 7)
@@ -216,3 +218,18 @@ def test_a_block_that_is_large_enough_to_be_planned_has_the_same_sums():
         assert large is not None
         assert large.describe()["num_tasks"] >= 1
         assert empty is None
+
+
+@pytest.mark.parametrize(("width", "is_planned"), [(4, False), (16, True)])
+def test_the_gradient_of_a_maximum_is_planned_where_it_walks_the_edges(width, is_planned):
+    class Always(Chooser):
+        def choose(self, block):
+            return Way()
+
+    part = cut(make_graph("random"), 1)[0]
+    group = SingleGroup()
+    blocks = plan_blocks(part, group, planner=Planner(chooser=Always()))
+    graph = LocalGraph(part, blocks, Synchronous(group))
+    graph.aggregate(torch.randn(graph.num_rows, width, requires_grad=True), "max").sum().backward()
+    assert "plan" in vars(blocks.forward.root_from_root)
+    assert ("plan" in vars(blocks.backward.root_from_root)) == is_planned
