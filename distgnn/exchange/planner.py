@@ -156,8 +156,8 @@ class PlanSource:
         """
         self._offered[key] = plan
 
-    def get(self, key: str, block: Csr, way: Way) -> Plan:
-        """Return the plan of a block.
+    def get(self, key: str, block: Csr, way: Way) -> Plan | None:
+        """Return the plan of a block, or None where there is none that is worth its while.
 
         Args:
             key: From `content_key`.
@@ -166,6 +166,15 @@ class PlanSource:
         """
         self.counts.num_made += 1
         return self._offered.pop(key, None) or make_plan(block, way)
+
+
+class NoPlans(PlanSource):
+    """For sums so few that making a plan would take longer than it saves."""
+
+    def get(self, key: str, block: Csr, way: Way) -> Plan | None:
+        """Return no plan."""
+        del key, block, way
+        return None
 
 
 class Planner:
@@ -179,7 +188,7 @@ class Planner:
     def __init__(self, source: PlanSource | None = None, chooser: Chooser | None = None) -> None:
         self._source = source or PlanSource()
         self._chooser = chooser or Chooser()
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, Plan | None] = {}
 
     @property
     def counts(self) -> PlanCounts:

@@ -8,7 +8,10 @@ time. Files are renamed when complete: ranks, and runs, share a folder without l
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.planner import Way
 
 SUFFIX = ".plan"
+_MAX_UNUSED_S = 30 * 24 * 3600
 _REMEDY = "its plan is made again"
 _FORMAT = 1
 _DTYPES = {
@@ -42,18 +46,26 @@ _DTYPES = {
 class PlanCache(PlanSource):
     """Reads plans from a folder, and makes and writes those that are not there.
 
+    Who writes a plan removes those that nobody has read for a month: of graphs that were
+    partitioned anew, of other widths, of earlier versions.
+
     Args:
         folder: Made when the first plan is written.
         say: Called with a line when a file cannot be used or written.
+        others: Where plans come from that are not in the folder, which is then left as it is; None
+            to make and write them.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, say: Callable[[str], None], *, others: PlanSource | None = None
+    ) -> None:
         super().__init__()
         self._folder = folder
         self._say = say
+        self._others = others
         self._is_writable = True
 
-    def get(self, key: str, block: Csr, way: Way) -> Plan:
+    def get(self, key: str, block: Csr, way: Way) -> Plan | None:
         """Read the plan of a block, or make and write it."""
         path = self._folder / f"{key}{SUFFIX}"
         try:
@@ -61,10 +73,14 @@ class PlanCache(PlanSource):
         except InputError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 self._say(str(error))
-            plan = super().get(key, block, way)
-            self._write(path, key, plan)
-        else:
-            self.counts.num_read += 1
+            if self._others is not None:
+                return self._others.get(key, block, way)
+            made = super().get(key, block, way)
+            assert made is not None, "plans are made for all"
+            self._write(path, key, made)
+            return made
+        _note_use(path)
+        self.counts.num_read += 1
         return plan
 
     def _write(self, path: Path, key: str, plan: Plan) -> None:
@@ -73,12 +89,28 @@ class PlanCache(PlanSource):
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_plan(path, key, plan)
+            _remove_unused(self._folder)
         except OSError as error:
             self._is_writable = False
             self._say(
                 f"cannot write plan cache '{self._folder}': {error.strerror}; training goes on, "
                 "and the next start plans again"
             )
+
+
+def _note_use(path: Path) -> None:
+    # A folder that cannot be written is still read.
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove plans that were not used for long; another rank may be at it, too."""
+    oldest = time.time() - _MAX_UNUSED_S
+    for path in folder.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 def write_plan(path: Path, key: str, plan: Plan) -> None:

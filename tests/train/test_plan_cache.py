@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.blocks import Csr
-from distgnn.exchange.planner import Chooser, Planner, Way, content_key
+from distgnn.exchange.planner import Chooser, NoPlans, Planner, Way, content_key
 from distgnn.train.plan_cache import PlanCache, read_plan, write_plan
 from distgnn.train.tensors import read_tensors, write_tensors
 from distgnn.train.trainer import Trainer
@@ -203,6 +204,38 @@ def test_a_full_disk_is_told_once_and_leaves_no_file(tmp_path, monkeypatch):
     assert len(said) == 1
     assert "No space left on device; training goes on" in said[0]
     assert list(tmp_path.iterdir()) == []
+
+
+def age(path, days):
+    then = time.time() - days * 24 * 3600
+    os.utime(path, (then, then))
+
+
+def test_who_writes_a_plan_removes_those_that_nobody_read_for_a_month(tmp_path):
+    get(cached(tmp_path), block_of("random"))
+    unused = only_file(tmp_path)
+    get(cached(tmp_path), block_of("clustered"))
+    (used,) = set(tmp_path.iterdir()) - {unused}
+    (tmp_path / "notes.txt").write_text("")
+    for path in (unused, used, tmp_path / "notes.txt"):
+        age(path, 31)
+    get(cached(tmp_path), block_of("clustered"))
+    assert unused.exists(), "who only reads removes nothing"
+    get(cached(tmp_path), block_of("hub"))
+    assert not unused.exists()
+    assert used.exists(), "it was read"
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_a_reader_takes_what_is_kept_and_leaves_the_folder_as_it_is(tmp_path):
+    kept = get(cached(tmp_path / "plans"), block_of("random"))
+    reader = PlanCache(tmp_path / "plans", [].append, others=NoPlans())
+    check_same_plan(get(reader, block_of("random")), kept)
+    assert get(reader, block_of("hub")) is None
+    assert (reader.counts.num_read, reader.counts.num_made) == (1, 0)
+    assert get(PlanCache(tmp_path / "none", [].append, others=NoPlans()), block_of("hub")) is None
+    assert only_file(tmp_path / "plans").exists()
+    assert not (tmp_path / "none").exists()
 
 
 def test_ranks_that_write_the_same_plans_at_the_same_time_do_not_clash(tmp_path):
