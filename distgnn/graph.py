@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from distgnn import ops
+from distgnn.arrays import computed
 from distgnn.draws import Draws
 from distgnn.exchange.aggregate import SumAcrossCut, pass_sum
 from distgnn.exchange.attend import AttendAcrossCut
-from distgnn.exchange.blocks import isolated_part, plan_blocks
+from distgnn.exchange.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.exchange.exchange import Exchange, Synchronous
 from distgnn.exchange.loops import with_loops
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
@@ -84,7 +85,7 @@ class LocalGraph:
         self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
         self.draws = draws or Draws()
         self._memo = _Memo()
-        self._part = _without_edges(part)
+        self._part = without_edges(part)
 
     @classmethod
     def exact(cls, part: Part, group: Group) -> LocalGraph:
@@ -166,21 +167,22 @@ class LocalGraph:
         """Reduce the rows of each vertex's in-neighbours, across the cut.
 
         Args:
-            rows: (num_rows, width), float32 or float64.
+            rows: (num_rows, width), float32, float64 or bfloat16, which is summed in float32.
             reduce: `sum` adds weight x row over in-edges (weight 1 without edge weights); `mean`
                 divides that by the number of in-edges; `max` takes the maximum of each column over
                 in-edges, whatever their weights. A vertex without in-edges gets 0.
 
         Returns:
-            (num_rows, width), differentiable.
+            (num_rows, width), differentiable, of the type of rows; of `max`, of the one that is
+            computed with.
         """
         assert not self.blocks.forward.has_loops, "sums take the edges of the graph alone"
+        dtype = computed(rows.dtype)
         if reduce == "max":
-            result: Tensor = MaxAcrossCut.apply(rows, self._max_blocks, self.exchange)  # type: ignore[no-untyped-call]
+            result: Tensor = MaxAcrossCut.apply(rows.to(dtype), self._max_blocks, self.exchange)  # type: ignore[no-untyped-call]
             return result
-        total: Tensor = SumAcrossCut.apply(rows, self.blocks, self.exchange)  # type: ignore[no-untyped-call]
-        if reduce == "mean":
-            return total * self.once(_inverse_in_degree, rows.dtype)
+        factor = self.once(inverse_in_degree, dtype) if reduce == "mean" else None
+        total: Tensor = SumAcrossCut.apply(rows, self.blocks, self.exchange, factor)  # type: ignore[no-untyped-call]
         return total
 
     def attend(
@@ -219,17 +221,25 @@ class LocalGraph:
         """(num_rows,) int64. Where each vertex stands among the rows that a layer reads."""
         return torch.arange(self.num_rows)
 
-    def sum_forward(self, rows: Tensor, *, row_factor: Tensor | None = None) -> Tensor:
+    def sum_forward(
+        self,
+        rows: Tensor,
+        *,
+        row_factor: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """Sum the rows of in-neighbours, unseen by autograd.
 
         Args:
             rows: (num_sources, width), contiguous.
             row_factor: (num_rows,) What the sums are multiplied with, or None.
+            dtype: Of the sums: that of rows if None, or float32 for bfloat16.
 
         Returns:
             (num_rows, width), in a buffer of this graph.
         """
-        return pass_sum(self.blocks.forward, self.exchange, rows, row_factor=row_factor)
+        forward = self.blocks.forward
+        return pass_sum(forward, self.exchange, rows, row_factor=row_factor, dtype=dtype)
 
     def sum_backward(self, grad: Tensor) -> Tensor:
         """Turn the gradient of sums into that of the rows they were made of.
@@ -287,7 +297,9 @@ class LocalGraph:
         if not self.is_static(rows):
             return function(self, rows)
         if function not in self._memo.static_results:
-            self._memo.static_results[function] = self._at_setup(function, rows)
+            # Kept as the rows are.
+            result = self._at_setup(function, rows).to(rows.dtype)
+            self._memo.static_results[function] = result
         return self._memo.static_results[function]
 
     def static_result(self, function: Propagation, rows: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -349,10 +361,13 @@ class LocalGraph:
             return rows.dropout(self.row_id, seed=seed, probability=probability)
         return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
 
-    def relu_dropout(self, rows: Tensor, probability: float) -> Tensor:
-        """Return dropout(relu(rows)), with the mask that `dropout` would draw."""
-        seed = self.draws.next_seed()
-        return ops.relu_dropout(rows, self.row_id, seed=seed, probability=probability)
+    def relu_dropout(
+        self, rows: Tensor, probability: float, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """Return dropout(relu(rows)), with the mask that `dropout` would draw, as a type."""
+        seed = self.draws.next_seed() if probability else 0
+        ids = self.row_id
+        return ops.relu_dropout(rows, ids, seed=seed, probability=probability, dtype=dtype)
 
     def end_epoch(self) -> None:
         """Start the next epoch: other masks, and delays rotate their bins."""
@@ -372,24 +387,10 @@ class LocalGraph:
         return self.row_id
 
 
-def _without_edges(part: Part) -> Part:
-    """Let go what the blocks hold now, and what only the trainer reads."""
-    no_ids, no_offsets = np.zeros(0, np.int32), np.zeros(1, np.int64)
-    return replace(
-        part,
-        indptr=no_offsets,
-        indices=no_ids,
-        t_indptr=no_offsets,
-        t_indices=no_ids,
-        t_edge=None,
-        features=None,
-        labels=None,
-    )
-
-
 def _column(values: NDArray[np.generic]) -> Tensor:
     return torch.from_numpy(np.array(values, dtype=np.float32)[:, None])
 
 
-def _inverse_in_degree(graph: LocalGraph) -> Tensor:
-    return 1 / graph.in_degree.double().clamp(min=1)
+def inverse_in_degree(graph: LocalGraph) -> Tensor:
+    """Return (num_rows,) What a sum over in-edges is multiplied with to be their mean."""
+    return 1 / graph.in_degree[:, 0].double().clamp(min=1)

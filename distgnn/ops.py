@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
+from distgnn.arrays import computed
 from distgnn.products import (
     Factor,
     Finish,
@@ -52,7 +53,7 @@ def dropout(rows: Tensor, row_key: Tensor, *, seed: int, probability: float) -> 
     vertex gets the same mask on any rank of any partition.
 
     Args:
-        rows: (num_rows, width), float32 or float64.
+        rows: (num_rows, width), float32, float64 or bfloat16.
         row_key: (num_rows,) int64. Global vertex ids.
         seed: Differs from call to call and from epoch to epoch.
         probability: In [0, 1).
@@ -72,20 +73,38 @@ class _ReluDropout(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, row_key: Tensor, seed: int, probability: float) -> Tensor:
-        out = _masked(rows, row_key, seed, probability).clamp_(min=0)
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        row_key: Tensor,
+        seed: int,
+        probability: float,
+        dtype: torch.dtype | None,
+    ) -> Tensor:
+        rows = rows.contiguous()
+        out = torch.empty_like(rows, dtype=dtype)
+        kernels.dropout(rows, row_key, out, seed=seed, probability=probability)
+        out.clamp_(min=0)
         ctx.save_for_backward(out)
-        ctx.scale = 1 / (1 - probability)
+        ctx.scale, ctx.dtype = 1 / (1 - probability), rows.dtype
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         (out,) = ctx.saved_tensors
-        return torch.where(out > 0, grads[0], 0).mul_(ctx.scale), None, None, None
+        grad = torch.where(out > 0, grads[0].to(ctx.dtype), 0).mul_(ctx.scale)
+        return grad, None, None, None, None
 
 
-def relu_dropout(rows: Tensor, row_key: Tensor, *, seed: int, probability: float) -> Tensor:
+def relu_dropout(
+    rows: Tensor,
+    row_key: Tensor,
+    *,
+    seed: int,
+    probability: float,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
     """Return dropout(relu(rows)) in one operation; see `dropout`.
 
     Args:
@@ -93,11 +112,12 @@ def relu_dropout(rows: Tensor, row_key: Tensor, *, seed: int, probability: float
         row_key: (num_rows,) int64. Global vertex ids.
         seed: Differs from call to call and from epoch to epoch.
         probability: In [0, 1).
+        dtype: Of the result: that of rows if None, or bfloat16 for float32.
 
     Returns:
         (num_rows, width).
     """
-    result: Tensor = _ReluDropout.apply(rows, row_key, seed, probability)  # type: ignore[no-untyped-call]
+    result: Tensor = _ReluDropout.apply(rows, row_key, seed, probability, dtype)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -112,16 +132,17 @@ class _PickRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        grad = torch.zeros(ctx.shape, dtype=grads[0].dtype)
+        dtype = grads[0].dtype
+        grad = torch.zeros(ctx.shape, dtype=computed(dtype))
         kernels.scatter_add_rows(grads[0].contiguous(), ctx.picked, grad)
-        return grad, None
+        return grad.to(dtype), None
 
 
 def pick_rows(rows: Tensor, picked: Tensor) -> Tensor:
     """Pick rows by number; unlike torch's indexing, backward runs on all threads.
 
     Args:
-        rows: (num_rows, width), float32 or float64.
+        rows: (num_rows, width), float32, float64 or bfloat16.
         picked: (num_picked,) int32.
 
     Returns:
@@ -136,7 +157,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         rows = rows.contiguous()
         ctx.save_for_backward(rows, weight)
-        out = torch.empty((rows.shape[0], weight.shape[0]), dtype=rows.dtype)
+        out = torch.empty((rows.shape[0], weight.shape[0]), dtype=weight.dtype)
         multiply([Factor(rows, weight.t())], out, finish=Finish(bias=bias))
         return out
 
@@ -159,12 +180,12 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return rows W^T + b, with the same bits for any number of threads.
 
     Args:
-        rows: (num_rows, in_width), float32 or float64.
+        rows: (num_rows, in_width), float32 or float64; or bfloat16, for a weight in float32.
         weight: (out_width, in_width), contiguous.
         bias: (out_width,), or None.
 
     Returns:
-        (num_rows, out_width).
+        (num_rows, out_width), of the type of the weight.
     """
     result: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return result

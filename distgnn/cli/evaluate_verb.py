@@ -55,7 +55,13 @@ def _evaluate(
     from distgnn.train.objective import Scores
 
     index = trained.config.split_index if split_index is None else split_index
-    inputs = load_inputs(part, group, split_index=index, feature_norm=trained.config.feature_norm)
+    inputs = load_inputs(
+        part,
+        group,
+        split_index=index,
+        feature_norm=trained.config.feature_norm,
+        features_dtype=trained.config.features_dtype,
+    )
     result = Scores(trained.scores(part, group, features=inputs.features), inputs, group)
     metrics = {f"{split}_metric": value for split, value in result.metric.items()}
     return {

@@ -81,6 +81,13 @@ def add_model_arguments(
     add("--norm", default="none", help="none, batch or layer (default: %(default)s)")
     add("--residual", action="store_true", help="add a hidden layer's input to its output")
     add("--jumping", default="none", help="none, cat or max over all layers (default: %(default)s)")
+    add(
+        "--activations-dtype",
+        default="fp32",
+        metavar="fp32|bf16",
+        help="how rows between layers, and their gradients, are stored and sent; weights and sums "
+        "stay fp32 (default: %(default)s)",
+    )
 
 
 def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
@@ -90,6 +97,12 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
     add("--lr", type=number, default=0.01, metavar="R", help="default: %(default)s")
     add("--weight-decay", type=number, default=5e-4, metavar="W", help="default: %(default)s")
     add("--feature-norm", default="none", help="none, row or standard (default: %(default)s)")
+    add(
+        "--features-dtype",
+        default="fp32",
+        metavar="fp32|bf16",
+        help="how dense features are stored; bf16 takes half the memory (default: %(default)s)",
+    )
     add("--seed", type=whole(0, MAX_SEED), default=0, metavar="S", help="default: %(default)s")
     add("--eval-every", type=whole(1), default=1, metavar="N", help="epochs (default: %(default)s)")
     add(

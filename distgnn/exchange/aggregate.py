@@ -8,6 +8,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
+from distgnn.arrays import computed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,27 +62,35 @@ def add_to_roots(half: Half, exchange: Exchange, received: Tensor, total: Tensor
 
 
 def pass_sum(
-    direction: Direction, exchange: Exchange, rows: Tensor, *, row_factor: Tensor | None = None
+    direction: Direction,
+    exchange: Exchange,
+    rows: Tensor,
+    *,
+    row_factor: Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Run one direction of a (weighted) sum, unseen by autograd.
 
     The order hides the wire: rows leave, the leaves' partials are made and leave, the roots' own
     edges are summed, and only then does anything wait.
 
+    Rows of bfloat16 are summed in float32. They, and the leaves' partials, travel as bfloat16.
+
     Args:
         direction: Edges and routes.
         exchange: Decides when rows travel.
         rows: (num_sources, width), contiguous.
         row_factor: (num_roots,) What the totals are multiplied with, or None.
+        dtype: Of the totals; that of rows if None, or float32 for bfloat16.
 
     Returns:
         (num_roots, width).
     """
-    clock = exchange.clock
+    clock, buffers, width = exchange.clock, exchange.buffers, rows.shape[1]
     is_alone = direction.root_from_leaf.num_edges == 0 and direction.reduce.route.num_out == 0
-    width = rows.shape[1]
+    dtype = dtype or rows.dtype
     arriving = send_to_leaves(direction.send, exchange, rows)
-    partial = exchange.buffers.empty(direction.leaf_from_root.num_rows, width, rows.dtype)
+    partial = buffers.empty(direction.leaf_from_root.num_rows, width, rows.dtype)
     with clock.timed("aggregate"):
         _spmm(direction.leaf_from_root, rows, partial, accumulate=False)
     needs_leaves = direction.leaf_from_leaf.num_edges > 0
@@ -89,7 +98,8 @@ def pass_sum(
     route = direction.reduce.route.reversed()
     if not needs_leaves:
         returning = exchange.begin(route, partial, reduce_channel)
-    total = exchange.buffers.empty(direction.root_from_root.num_rows, width, rows.dtype)
+    summed = dtype if is_alone else computed(rows.dtype)
+    total = buffers.empty(direction.root_from_root.num_rows, width, summed)
     with clock.timed("aggregate"):
         factor = row_factor if is_alone else None
         _spmm(direction.root_from_root, rows, total, accumulate=False, row_factor=factor)
@@ -100,11 +110,17 @@ def pass_sum(
         returning = exchange.begin(route, partial, reduce_channel)
     with clock.timed("aggregate"):
         _spmm(direction.root_from_leaf, leaf_rows, total, accumulate=True)
-    add_to_roots(direction.reduce, exchange, returning.wait(), total)
-    if row_factor is not None and not is_alone:
-        with clock.timed("aggregate"):
-            total *= row_factor[:, None]
-    return total
+    received = returning.wait()
+    if is_alone:
+        return total
+    add_to_roots(direction.reduce, exchange, received, total)
+    with clock.timed("aggregate"):
+        result = total if dtype == summed else buffers.empty(total.shape[0], width, dtype)
+        if row_factor is not None:
+            kernels.scale_rows(total, row_factor, result)
+        elif result is not total:
+            result.copy_(total)
+    return result
 
 
 def _spmm(
@@ -117,7 +133,7 @@ def _spmm(
 ) -> None:
     if accumulate and block.num_edges == 0:
         return
-    weight = block.weight if block.weight is None else block.weight.to(rows.dtype)
+    weight = block.weight if block.weight is None else block.weight.to(computed(rows.dtype))
     kernels.spmm_sum(
         block.indptr,
         block.indices,
@@ -134,14 +150,20 @@ class SumAcrossCut(torch.autograd.Function):
     """Sum over in-edges of a graph that is cut into parts; see `LocalGraph.aggregate`."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, blocks: Blocks, exchange: Exchange) -> Tensor:
-        """Return (num_roots, width) totals of the rows of in-neighbours."""
-        ctx.blocks, ctx.exchange = blocks, exchange
-        return pass_sum(blocks.forward, exchange, rows.contiguous())
+    def forward(
+        ctx: Any, rows: Tensor, blocks: Blocks, exchange: Exchange, row_factor: Tensor | None
+    ) -> Tensor:
+        """Return (num_roots, width) totals of the rows of in-neighbours, times their factors."""
+        ctx.blocks, ctx.exchange, ctx.row_factor = blocks, exchange, row_factor
+        return pass_sum(blocks.forward, exchange, rows.contiguous(), row_factor=row_factor)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         """Run the transposed blocks with the two halves swapped."""
-        grad = pass_sum(ctx.blocks.backward, ctx.exchange, grads[0].contiguous())
-        return grad, None, None
+        grad = grads[0].contiguous()
+        if ctx.row_factor is not None:
+            scaled = ctx.exchange.buffers.empty(grad.shape[0], grad.shape[1], grad.dtype)
+            kernels.scale_rows(grad, ctx.row_factor, scaled)
+            grad = scaled
+        return pass_sum(ctx.blocks.backward, ctx.exchange, grad), None, None, None

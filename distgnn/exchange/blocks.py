@@ -184,6 +184,25 @@ def isolated_part(part: Part) -> Part:
     )
 
 
+def without_edges(part: Part) -> Part:
+    """Let go what blocks hold, and what only a trainer reads.
+
+    Args:
+        part: Any part.
+    """
+    no_ids, no_offsets = np.zeros(0, np.int32), np.zeros(1, np.int64)
+    return replace(
+        part,
+        indptr=no_offsets,
+        indices=no_ids,
+        t_indptr=no_offsets,
+        t_indices=no_ids,
+        t_edge=None,
+        features=None,
+        labels=None,
+    )
+
+
 def plan_half(
     group: Group, counts: NDArray[np.int64], rows: NDArray[np.int32], owner: NDArray[np.int64]
 ) -> Half:

@@ -88,15 +88,21 @@ def rows_of_bin(num_rows: int, bin_id: int, num_bins: int) -> int:
     return len(range(bin_id, num_rows, num_bins))
 
 
-def sum_traffic(width: int) -> LayerTraffic:
+def sum_traffic(
+    width: int, item_bytes: int = ITEM_BYTES, gradient_bytes: int = ITEM_BYTES
+) -> LayerTraffic:
     """Describe a sum or mean; see `SumAcrossCut`.
 
     Args:
         width: Of the rows.
+        item_bytes: Of a value of them.
+        gradient_bytes: Of a value of their gradient.
     """
-    row_bytes = width * ITEM_BYTES
-    forward = Leg("read", False, row_bytes), Leg("write", True, row_bytes)
-    return LayerTraffic(width, forward, tuple(leg.reversed() for leg in forward))
+    forward, backward = (
+        (Leg("read", is_back, width * size), Leg("write", not is_back, width * size))
+        for is_back, size in ((False, item_bytes), (True, gradient_bytes))
+    )
+    return LayerTraffic(width, forward, backward)
 
 
 def maximum_traffic(width: int) -> LayerTraffic:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from distgnn.arrays import computed
 from distgnn.nn.linear import Linear, dense, maps_first
 
 if TYPE_CHECKING:
@@ -65,10 +66,11 @@ def symmetric(graph: LocalGraph, rows: Tensor) -> Tensor:
     Returns:
         (num_rows, width).
     """
-    scaled = rows * graph.once_at_sources(_scale, rows.dtype)
-    loops = graph.own(scaled) * graph.once(_added_loops, rows.dtype)
+    dtype = computed(rows.dtype)
+    scaled = rows * graph.once_at_sources(_scale, dtype)
+    loops = graph.own(scaled) * graph.once(_added_loops, dtype)
     total = graph.aggregate(scaled) + loops
-    return total * graph.once(_scale, rows.dtype)
+    return total * graph.once(_scale, dtype)
 
 
 def _added_loops(graph: LocalGraph) -> Tensor:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 import torch
 from torch import nn
 
-from distgnn.arrays import FLOATS
-from distgnn.exchange.traffic import NO_TRAFFIC, LayerTraffic, sum_traffic
+from distgnn.arrays import STORED, computed
+from distgnn.exchange.traffic import ITEM_BYTES, NO_TRAFFIC, LayerTraffic, sum_traffic
 from distgnn.ops import SparseRows, linear
 from distgnn.products import is_fast
 
@@ -26,11 +26,15 @@ class Given(NamedTuple):
         is_sparse: Whether its rows are sparse.
         is_static: Whether it never changes, so that its aggregate is there already.
         has_gradient: Whether backward needs its gradient.
+        item_bytes: Of a value of dense input.
+        out_bytes: Of a value of what the layer makes, if it stores that itself.
     """
 
     is_sparse: bool
     is_static: bool
     has_gradient: bool
+    item_bytes: int = ITEM_BYTES
+    out_bytes: int = ITEM_BYTES
 
 
 class Linear(nn.Module):
@@ -76,17 +80,27 @@ class Linear(nn.Module):
         """
         return is_sparse or (not is_static and self.in_width > self.out_width)
 
-    def traffic(self, given: Given) -> LayerTraffic:
+    def traffic(
+        self,
+        given: Given,
+        *,
+        item_bytes: int = ITEM_BYTES,
+        gradient_bytes: int = ITEM_BYTES,
+        mapped_bytes: int = ITEM_BYTES,
+    ) -> LayerTraffic:
         """Say what a linear aggregation moves that takes the cheaper order with this map.
 
         Args:
             given: The layer's input.
+            item_bytes: Of a value that is aggregated before it is mapped.
+            gradient_bytes: Of a value of its gradient.
+            mapped_bytes: Of a value that is aggregated after it was mapped, and of its gradient.
         """
         if given.is_static:
             return NO_TRAFFIC
         if self.precedes(is_sparse=given.is_sparse, is_static=False):
-            return sum_traffic(self.out_width)
-        traffic = sum_traffic(self.in_width)
+            return sum_traffic(self.out_width, mapped_bytes, mapped_bytes)
+        traffic = sum_traffic(self.in_width, item_bytes, gradient_bytes)
         return traffic if given.has_gradient else traffic.without_gradient()
 
     def multiply(self, rows: Rows) -> Tensor:
@@ -95,7 +109,7 @@ class Linear(nn.Module):
             return rows.matmul(self.weight.t())
         if is_multiplied_here(rows, self.weight):
             return linear(rows, self.weight, None)
-        return rows @ self.weight.t()
+        return rows.to(self.weight.dtype) @ self.weight.t()
 
     def forward(self, rows: Rows) -> Tensor:
         """Map (num_rows, in_width) rows to (num_rows, out_width)."""
@@ -104,19 +118,20 @@ class Linear(nn.Module):
             return product if self.bias is None else product + self.bias
         if is_multiplied_here(rows, self.weight):
             return linear(rows, self.weight, self.bias)
-        return nn.functional.linear(rows, self.weight, self.bias)
+        return nn.functional.linear(rows.to(self.weight.dtype), self.weight, self.bias)
 
 
 def is_multiplied_here(rows: Rows, weight: Tensor) -> TypeGuard[Tensor]:
-    """Whether kernels of our own multiply these rows: dense ones of the weight's type on a CPU.
+    """Whether kernels of our own multiply these rows: dense ones on a CPU, of the weight's type.
 
-    A processor without fused multiply-adds is left to torch.
+    Or stored as bfloat16 and computed with as the weight's. A processor without fused
+    multiply-adds is left to torch.
     """
     return (
         not isinstance(rows, SparseRows)
         and rows.device.type == "cpu"
-        and rows.dtype == weight.dtype
-        and rows.dtype in FLOATS
+        and rows.dtype in STORED
+        and computed(rows.dtype) == weight.dtype
         and is_fast()
     )
 

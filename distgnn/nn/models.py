@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 from torch import nn
 
+from distgnn.arrays import DTYPES, DtypeName
+from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.nn.gat import GATConv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.linear import Given, Linear, map_own
@@ -54,6 +56,8 @@ class ModelConfig:
     """Whether a hidden layer's input is added to its output (linearly mapped if widths differ)."""
     jumping: JumpingName = "none"
     """Jumping knowledge: a linear layer reads the concatenation or maximum of all layers."""
+    activations_dtype: DtypeName = "fp32"
+    """Type that rows between layers, and their gradients, are stored as; computed is in fp32."""
 
     def build(self, num_features: int, num_classes: int) -> GNN:
         """Build the model with freshly drawn weights.
@@ -177,10 +181,13 @@ class GNN(nn.Module):
                 # In a layer of separate operations the whole layer is computed again.
                 module.recomputes = recomputes and (self.is_chain or module is self.last)
 
-    def traffic(self, *, is_sparse: bool, is_static: bool) -> list[LayerTraffic]:
+    def traffic(
+        self, *, is_sparse: bool, is_static: bool, feature_bytes: int = ITEM_BYTES
+    ) -> list[LayerTraffic]:
         """Say what each convolution moves between ranks in a training pass.
 
         Args:
+            feature_bytes: Of a value of dense input.
             is_sparse: Whether the input is.
             is_static: Whether its aggregate is there already; never of sparse or dropped-out input.
 
@@ -193,7 +200,15 @@ class GNN(nn.Module):
             if not isinstance(conv, Convolution):
                 continue
             is_first, is_last = number == 0, number == len(self.hidden)
-            given = Given(is_first and is_sparse, is_first and is_static, not is_first)
+            hidden_bytes = DTYPES[self.config.activations_dtype].itemsize
+            takes_activation = self.is_chain and not is_last
+            given = Given(
+                is_first and is_sparse,
+                is_first and is_static,
+                not is_first,
+                feature_bytes if is_first else hidden_bytes,
+                hidden_bytes if takes_activation else ITEM_BYTES,
+            )
             traffic = conv.traffic(given)
             found.append(traffic.again() if self._runs_again(conv, given, is_last) else traffic)
         return found
@@ -216,7 +231,9 @@ class GNN(nn.Module):
 
     def _activation(self) -> Activation:
         probability = self.config.dropout if self.training else 0.0
-        return Activation(probability, has_one_reader=self.is_chain)
+        name = self.config.activations_dtype
+        dtype = None if name == "fp32" else DTYPES[name]
+        return Activation(probability, has_one_reader=self.is_chain, dtype=dtype)
 
 
 class _Parts(NamedTuple):

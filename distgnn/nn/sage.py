@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from torch import nn
 
+from distgnn.arrays import computed
 from distgnn.exchange.traffic import NO_TRAFFIC, maximum_traffic
+from distgnn.graph import inverse_in_degree
 from distgnn.nn.linear import Linear, dense, is_multiplied_here, map_own, maps_first
 from distgnn.nn.update import Activation, Layer, sage
 
@@ -71,7 +73,7 @@ class SAGEConv(nn.Module):
         """
         weight, bias = self.neighbour.weight, self.neighbour.bias
         if self.root is not None and bias is not None and self.is_one_operation(rows):
-            factor = graph.once(_inverse_in_degree, weight.dtype).view(-1)
+            factor = graph.once(inverse_in_degree, weight.dtype)
             order = maps_first(graph, rows, self.neighbour)
             layer = Layer(graph, _mean, factor, order, activation, self.recomputes)
             return sage(rows, self.root.weight, weight, bias, layer=layer)
@@ -88,8 +90,15 @@ class SAGEConv(nn.Module):
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks."""
+        item_bytes = given.item_bytes
+        if not given.is_sparse and self.is_one_operation(self.neighbour.weight):
+            # See Layer.inner_dtype.
+            inner = min(item_bytes, given.out_bytes)
+            return self.neighbour.traffic(
+                given, item_bytes=item_bytes, gradient_bytes=inner, mapped_bytes=inner
+            )
         if self.aggregator != "max":
-            return self.neighbour.traffic(given)
+            return self.neighbour.traffic(given, item_bytes=item_bytes, gradient_bytes=item_bytes)
         traffic = NO_TRAFFIC if given.is_static else maximum_traffic(self.neighbour.in_width)
         return traffic if given.has_gradient else traffic.without_gradient()
 
@@ -129,14 +138,9 @@ def _mean(graph: LocalGraph, rows: Tensor) -> Tensor:
     return graph.aggregate(rows, "mean")
 
 
-def _inverse_in_degree(graph: LocalGraph) -> Tensor:
-    return 1 / graph.in_degree.double().clamp(min=1)
-
-
 def _mean_with_self(graph: LocalGraph, rows: Tensor) -> Tensor:
-    return (graph.aggregate(rows) + graph.own(rows)) * graph.once(
-        _inverse_closed_degree, rows.dtype
-    )
+    factor = graph.once(_inverse_closed_degree, computed(rows.dtype))
+    return (graph.aggregate(rows) + graph.own(rows)) * factor
 
 
 def _inverse_closed_degree(graph: LocalGraph) -> Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from distgnn.kernels import scale_rows
 from distgnn.products import Factor, Finish, GradientFactor, multiply, multiply_transposed
 
 if TYPE_CHECKING:
@@ -22,16 +23,18 @@ class Activation(NamedTuple):
         probability: Of dropout; 0 for relu alone.
         has_one_reader: Whether one layer alone reads the result, and nothing adds to that layer's
             gradient of it: then the gradient may be overwritten.
+        dtype: That the result is stored as; None for the one that is computed with.
     """
 
     probability: float
     has_one_reader: bool = False
+    dtype: torch.dtype | None = None
 
     def apply(self, graph: LocalGraph, rows: Tensor) -> Tensor:
         """Apply it as an operation of its own."""
-        if self.probability == 0:
+        if self.probability == 0 and self.dtype is None:
             return torch.relu(rows)
-        return graph.relu_dropout(rows, self.probability)
+        return graph.relu_dropout(rows, self.probability, self.dtype)
 
 
 class Layer(NamedTuple):
@@ -68,9 +71,20 @@ class Layer(NamedTuple):
             probability=probability,
         )
 
-    def empty(self, num_rows: int, like: Tensor) -> Tensor:
-        """Return a buffer of so many rows of the width and type of others."""
-        return self.graph.exchange.buffers.empty(num_rows, like.shape[1], like.dtype)
+    def empty(self, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        """Return a buffer of rows."""
+        return self.graph.exchange.buffers.empty(num_rows, width, dtype)
+
+    def out_dtype(self, weight: Tensor) -> torch.dtype:
+        """Return what the result is stored as."""
+        return (self.activation and self.activation.dtype) or weight.dtype
+
+    def inner_dtype(self, rows: Tensor, weight: Tensor) -> torch.dtype:
+        """Return what is aggregated, in either direction, is stored as.
+
+        The narrower of what the layer reads and makes.
+        """
+        return min(rows.dtype, self.out_dtype(weight), key=lambda dtype: dtype.itemsize)
 
     @property
     def gradient_scale(self) -> float:
@@ -94,19 +108,19 @@ class _Sage(torch.autograd.Function):
         is_static = graph.is_static(rows)
         rows = rows.contiguous()
         own = Factor(rows, root.t(), graph.own_index)
+        width, dtype = root.shape[0], layer.out_dtype(root)
         means = None
         if layer.maps_first and not is_static:
-            buffers = graph.exchange.buffers
-            mapped = buffers.empty(rows.shape[0], neighbour.shape[0], rows.dtype)
+            mapped = layer.empty(rows.shape[0], width, layer.inner_dtype(rows, root))
             multiply([Factor(rows, neighbour.t())], mapped)
-            out = graph.sum_forward(mapped, row_factor=layer.row_factor)
+            out = graph.sum_forward(mapped, row_factor=layer.row_factor, dtype=dtype)
             multiply([own], out, accumulate=True, finish=layer.finish(bias))
         else:
             if is_static:
                 means, ctx.picked = graph.static_result(layer.mean, rows)
             else:
                 means = graph.sum_forward(rows, row_factor=layer.row_factor)
-            out = graph.exchange.buffers.empty(graph.num_rows, root.shape[0], rows.dtype)
+            out = layer.empty(graph.num_rows, width, dtype)
             factors = [own, Factor(means, neighbour.t(), ctx.picked)]
             multiply(factors, out, finish=layer.finish(bias))
         ctx.is_mapped = means is None
@@ -145,16 +159,17 @@ class _Sage(torch.autograd.Function):
         scale = layer.gradient_scale
         multiply_transposed(factors, grad, activation=kept, scale=scale, bias_gradient=bias_grad)
         del means, kept, factors
-        rows_grad = None
+        rows_grad, inner = None, layer.inner_dtype(rows, root)
         if ctx.is_mapped:
-            scaled = grad * layer.row_factor[:, None]
+            scaled = layer.empty(grad.shape[0], grad.shape[1], inner)
+            scale_rows(grad, layer.row_factor, scaled)
             mapped_grad = layer.graph.sum_backward(scaled)
             multiply_transposed([GradientFactor(rows, neighbour_grad)], mapped_grad)
             if ctx.needs_input_grad[0]:
-                rows_grad = layer.empty(rows.shape[0], rows)
+                rows_grad = layer.empty(rows.shape[0], rows.shape[1], rows.dtype)
                 multiply([Factor(mapped_grad, neighbour)], rows_grad)
         elif ctx.needs_input_grad[0]:
-            means_grad = layer.empty(grad.shape[0], rows)
+            means_grad = layer.empty(grad.shape[0], rows.shape[1], inner)
             finish = Finish(row_factor=layer.row_factor)
             multiply([Factor(grad, neighbour)], means_grad, finish=finish)
             rows_grad = layer.graph.sum_backward(means_grad)
@@ -168,14 +183,14 @@ def sage(rows: Tensor, root: Tensor, neighbour: Tensor, bias: Tensor, *, layer: 
     """Apply a GraphSAGE layer with the mean.
 
     Args:
-        rows: (num_sources, in_width), float32 or float64.
+        rows: (num_sources, in_width), float32, float64, or bfloat16 for weights in float32.
         root: (out_width, in_width) weight of a vertex's own row.
         neighbour: (out_width, in_width) weight of the mean of its in-neighbours' rows.
         bias: (out_width,).
         layer: The rest.
 
     Returns:
-        (num_rows, out_width).
+        (num_rows, out_width), of the type of the weights or of the activation.
     """
     result: Tensor = _Sage.apply(rows, root, neighbour, bias, layer)  # type: ignore[no-untyped-call]
     return result

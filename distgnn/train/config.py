@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from distgnn.arrays import DTYPES, DtypeName
 from distgnn.datasets.errors import InputError
 from distgnn.nn.models import JumpingName, ModelConfig, ModelName, NormName
 from distgnn.nn.sage import Aggregator
@@ -36,6 +37,8 @@ class TrainConfig:
     """L2 penalty on all weights (adamw: decoupled)."""
     feature_norm: FeatureNorm = "none"
     """row: each vertex's features sum to 1; standard: each column has mean 0 and variance 1."""
+    features_dtype: DtypeName = "fp32"
+    """Type that dense features, and what is made of them once, are stored as."""
     seed: int = 0
     """Of initial weights and dropout."""
     eval_every: int = 1
@@ -68,6 +71,8 @@ class TrainConfig:
         _choice("--jumping", model.jumping, get_args(JumpingName))
         _choice("--optimizer", self.optimizer, get_args(OptimizerName))
         _choice("--feature-norm", self.feature_norm, get_args(FeatureNorm))
+        _choice("--features-dtype", self.features_dtype, get_args(DtypeName))
+        _choice("--activations-dtype", model.activations_dtype, get_args(DtypeName))
         _at_least("--heads", model.heads, 1)
         _at_least("--hidden", model.hidden, 1)
         _at_least("--layers", model.layers, 1)
@@ -122,6 +127,11 @@ class TrainConfig:
     def is_isolated(self) -> bool:
         """Whether nothing travels (0c)."""
         return self.algorithm == "0c"
+
+    @property
+    def feature_bytes(self) -> int:
+        """Of a value of dense features."""
+        return DTYPES[self.features_dtype].itemsize
 
     @property
     def delay(self) -> int:

@@ -65,6 +65,7 @@ class Forecast:
         edge_fractions: Share of the graph's edges that each layer runs over in an epoch.
         savings: A line for each exact saving, as training notes them; none for 0c, whose ranks
             have graphs of their own.
+        feature_bytes: Of a value of dense features.
     """
 
     model: GNN | None
@@ -75,6 +76,7 @@ class Forecast:
     num_bins: int
     edge_fractions: tuple[float, ...]
     savings: tuple[str, ...]
+    feature_bytes: int = ITEM_BYTES
 
     def bytes_in_epoch(self, epoch: int) -> int:
         """Return what all ranks send in an epoch: `halo_bytes_sent` of metrics.jsonl, exactly.
@@ -159,7 +161,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     is_static = found.edge_fractions[0] == 0.0
     memory = list(manifest.estimate([]).memory_bytes)
     for number, part in enumerate(manifest.parts):
-        input_bytes = part.num_roots * num_features * ITEM_BYTES
+        input_bytes = part.num_roots * num_features * found.feature_bytes
         layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
         has_kept_input = not (is_static or manifest.has_sparse_features)
         memory[number] += is_static * input_bytes
@@ -168,7 +170,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
             model,
             layer_rows,
             part.num_roots,
-            kept_input=has_kept_input * part.num_roots * num_features,
+            kept_input_bytes=has_kept_input * input_bytes,
         )
     return memory
 
@@ -215,7 +217,10 @@ def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
     is_sparse = isinstance(graphs.features, SparseRows)
     is_static = not why_not_static(config, is_sparse=is_sparse)
     total = 0
-    for number, layer in enumerate(model.traffic(is_sparse=is_sparse, is_static=is_static)):
+    layers = model.traffic(
+        is_sparse=is_sparse, is_static=is_static, feature_bytes=config.feature_bytes
+    )
+    for number, layer in enumerate(layers):
         halves = graphs.training.level(number).blocks.forward
         routes = {"read": halves.send.route, "write": halves.reduce.route}
         total += sum(leg.row_bytes * leg.sent_rows(routes[leg.role]) for leg in layer.legs)
@@ -244,9 +249,13 @@ def forecast(
     is_static = not why_not_static(config, is_sparse=is_sparse)
     is_eval_static = config.static_input and not is_sparse
     model = config.model.build(manifest.num_features, manifest.num_classes)
-    evaluation = model.traffic(is_sparse=is_sparse, is_static=is_eval_static)
+    evaluation = model.traffic(
+        is_sparse=is_sparse, is_static=is_eval_static, feature_bytes=config.feature_bytes
+    )
     model.set_recompute(config.recompute)
-    layers = model.traffic(is_sparse=is_sparse, is_static=is_static)
+    layers = model.traffic(
+        is_sparse=is_sparse, is_static=is_static, feature_bytes=config.feature_bytes
+    )
     whole = _whole_rows(manifest)
     rows, fractions = [whole] * len(layers), [1.0] * len(layers)
     if is_static:
@@ -274,6 +283,7 @@ def forecast(
         ()
         if config.is_isolated
         else describe_savings(config, is_sparse=is_sparse, edge_fractions=fractions),
+        config.feature_bytes,
     )
 
 

@@ -200,9 +200,26 @@ def describe_savings(
     if config.delay:
         effect += "; bins are dealt among the rows that still travel"
     lines.append(_saving("receptive field", why_not_restricted(config), effect))
+    lines += _stored(config)
     if config.recompute:
         lines.append("recompute: backward computes hidden layers again")
     return tuple(lines)
+
+
+def _stored(config: TrainConfig) -> list[str]:
+    """Return a line for each kind of rows that is stored in fewer bytes than fp32 takes."""
+    lines = []
+    if config.features_dtype != "fp32":
+        lines.append(
+            f"features: {config.features_dtype}, they and what is made of them once take half the "
+            "memory"
+        )
+    if config.model.activations_dtype != "fp32":
+        lines.append(
+            f"activations: {config.model.activations_dtype}, rows between layers take half the "
+            "memory and half the traffic"
+        )
+    return lines
 
 
 def _saving(name: str, why_not: str, effect: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from distgnn.datasets.errors import InputError
 from distgnn.graph import LocalGraph
 from distgnn.train.config import TrainConfig
-from distgnn.train.inputs import load_features, normalised
+from distgnn.train.inputs import input_rows
 from distgnn.train.run_dir import CONFIG, RunDirectory
 from distgnn.train.tensors import read_tensors
 from distgnn.train.trainer import Task, build_model
@@ -87,7 +87,9 @@ class TrainedRun:
             (num_roots, num_classes) scores before softmax or sigmoid.
         """
         if features is None:
-            features = normalised(load_features(part), self.config.feature_norm, group)
+            config = self.config
+            norm, dtype = config.feature_norm, config.features_dtype
+            features = input_rows(part, group, norm=norm, dtype=dtype)
         graph = LocalGraph.exact(part, group)
         with torch.no_grad():
             scores: Tensor = self.load_model()(graph, features)

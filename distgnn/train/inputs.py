@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse
 
-from distgnn.arrays import own
+from distgnn.arrays import DTYPES, own
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.setup import leaf_inputs, place_leaves
@@ -17,6 +17,7 @@ from distgnn.graph import SETUP_TAG
 from distgnn.ops import SparseRows
 
 if TYPE_CHECKING:
+    from distgnn.arrays import DtypeName
     from distgnn.comm.group import Group
     from distgnn.exchange.blocks import Blocks
     from distgnn.ops import Rows
@@ -53,7 +54,14 @@ class Inputs:
         return "micro_f1" if self.is_multilabel else "accuracy"
 
 
-def load_inputs(part: Part, group: Group, *, split_index: int, feature_norm: FeatureNorm) -> Inputs:
+def load_inputs(
+    part: Part,
+    group: Group,
+    *,
+    split_index: int,
+    feature_norm: FeatureNorm,
+    features_dtype: DtypeName = "fp32",
+) -> Inputs:
     """Copy a part's features, labels and masks into memory.
 
     Collective.
@@ -63,12 +71,14 @@ def load_inputs(part: Part, group: Group, *, split_index: int, feature_norm: Fea
         group: One rank per part.
         split_index: Row of the masks.
         feature_norm: How to normalise features.
+        features_dtype: What dense features are stored as.
 
     Returns:
         This rank's share.
 
     Raises:
-        InputError: If the graph has no features, labels or masks, or no such split.
+        InputError: If the graph has no features, labels or masks, or no such split, or features of
+            another kind than is asked for.
     """
     rows = split_rows(part, split_index)
     labels = np.asarray(part.labels)
@@ -77,12 +87,46 @@ def load_inputs(part: Part, group: Group, *, split_index: int, feature_norm: Fea
     counts = torch.tensor([len(rows[name]) for name in SPLITS], dtype=torch.int64)
     group.all_reduce(counts)
     return Inputs(
-        features=normalised(load_features(part), feature_norm, group),
+        features=input_rows(part, group, norm=feature_norm, dtype=features_dtype),
         labels=tensor,
         rows=rows,
         counts=dict(zip(SPLITS, counts.tolist(), strict=True)),
         is_multilabel=is_multilabel,
     )
+
+
+def input_rows(part: Part, group: Group, *, norm: FeatureNorm, dtype: DtypeName) -> Rows:
+    """Load a part's features as a model reads them; collective.
+
+    Args:
+        part: This rank's part.
+        group: All ranks.
+        norm: How to normalise them.
+        dtype: What dense ones are stored as, after they were normalised.
+
+    Returns:
+        (num_roots, num_features), not to be changed.
+
+    Raises:
+        InputError: If the graph has no features, or sparse ones where that does not do.
+    """
+    if dtype == "fp32":
+        return normalised(load_features(part), norm, group)
+    if issparse(part.features):
+        raise InputError(
+            f"--features-dtype {dtype} is for dense features, but the graph has sparse ones; "
+            "use --features-dtype fp32"
+        )
+    if norm == "none" and part.features is not None:
+        # Block by block: the features may lie in a file, and need not fit into memory twice.
+        rows = torch.empty(part.features.shape, dtype=DTYPES[dtype])
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            block = part.features[start : start + _BLOCK_ROWS]
+            rows[start : start + _BLOCK_ROWS] = own(block, np.float32)
+        return rows
+    wide = normalised(load_features(part), norm, group)
+    assert isinstance(wide, torch.Tensor), "they are dense"
+    return wide.to(DTYPES[dtype])
 
 
 def load_features(part: Part) -> Rows:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distgnn.arrays import DTYPES
+from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.ops import SparseRows
 from distgnn.train.metrics import peak_rss_bytes
 
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from distgnn.nn.models import GNN
     from distgnn.train.graphs import RunGraphs
 
-_ITEM_BYTES = 4
 # Gradients and scratch of the size of hidden rows where a layer is made of separate operations.
 _SEPARATE_GRADIENTS = 4
 
@@ -34,51 +35,76 @@ def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
     Returns:
         Bytes.
     """
-    static_bytes = 0
-    is_static = graphs.training.is_static(graphs.features)
-    if is_static and not isinstance(graphs.features, SparseRows):
-        static_bytes = graphs.exact.num_rows * graphs.features.shape[1] * _ITEM_BYTES
+    features = graphs.features
+    is_static = graphs.training.is_static(features)
+    static_bytes = kept_input_bytes = 0
+    if not isinstance(features, SparseRows):
+        row_bytes = features.shape[1] * features.dtype.itemsize
+        static_bytes = is_static * graphs.exact.num_rows * row_bytes
+        kept_input_bytes = (not is_static) * graphs.training.num_rows * row_bytes
     layers = range(len(model.hidden))
     layer_rows = [graphs.training.level(number).num_rows for number in layers]
-    has_kept_input = not isinstance(graphs.features, SparseRows) and not is_static
-    kept_input = graphs.training.num_rows * graphs.features.shape[1] if has_kept_input else 0
-    values = working_bytes(model, layer_rows, graphs.exact.num_rows, kept_input=kept_input)
+    values = working_bytes(
+        model, layer_rows, graphs.exact.num_rows, kept_input_bytes=kept_input_bytes
+    )
     return max(resident_bytes() + static_bytes + values, peak_rss_bytes())
 
 
-def working_bytes(model: GNN, layer_rows: Sequence[int], num_roots: int, *, kept_input: int) -> int:
+def working_bytes(
+    model: GNN, layer_rows: Sequence[int], num_roots: int, *, kept_input_bytes: int
+) -> int:
     """Say what the hidden rows take that live at once, in training or evaluation.
 
     Args:
         model: As it will be trained.
         layer_rows: (num_hidden,) rows that each hidden layer makes in training.
         num_roots: Rows of a layer in evaluation.
-        kept_input: Values of the input that training keeps for backward.
+        kept_input_bytes: Of the input that training keeps for backward.
 
     Returns:
         Bytes.
     """
-    training = kept_input + _kept_values(model, layer_rows)
-    evaluating = 3 * num_roots * model.config.hidden_width
-    return max(training, evaluating) * _ITEM_BYTES
+    training = kept_input_bytes + _kept_bytes(model, layer_rows)
+    evaluating = num_roots * model.config.hidden_width * _evaluated_bytes(model)
+    return max(training, evaluating)
 
 
-def _kept_values(model: GNN, layer_rows: Sequence[int]) -> int:
+def _is_one_operation(model: GNN) -> bool:
+    config = model.config
+    return model.is_chain and (config.model, config.aggregator) == ("sage", "mean")
+
+
+def _hidden_bytes(model: GNN) -> int:
+    """Of a value between layers."""
+    return DTYPES[model.config.activations_dtype].itemsize
+
+
+def _inner_bytes(model: GNN) -> int:
+    """Of a value inside a layer: separate operations hand each other what they compute with."""
+    return _hidden_bytes(model) if _is_one_operation(model) else ITEM_BYTES
+
+
+def _evaluated_bytes(model: GNN) -> int:
+    """Of a hidden column of a vertex in evaluation: input, aggregate and output of a layer."""
+    return 2 * _hidden_bytes(model) + _inner_bytes(model)
+
+
+def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
     """Hidden values that are kept for backward, and those that it works on in the widest layer."""
     config = model.config
     width = config.hidden_width
+    hidden, inner = _hidden_bytes(model), _inner_bytes(model)
     kept = widest = 0
     for number, num_rows in enumerate(layer_rows):
-        kept += num_rows * width
+        kept += num_rows * width * hidden
         widest = max(widest, num_rows * width)
         # A first layer keeps its input, which is there anyway, or the aggregate of it.
         if number > 0 and not model.recomputes:
-            kept += num_rows * width
+            kept += num_rows * width * inner
     if config.jumping != "none":
-        kept += sum(layer_rows) * width
-    is_one_operation = model.is_chain and (config.model, config.aggregator) == ("sage", "mean")
-    gradients = _SEPARATE_GRADIENTS if not is_one_operation else 1 + model.recomputes
-    return kept + gradients * widest
+        kept += sum(layer_rows) * width * hidden
+    gradients = _SEPARATE_GRADIENTS if not _is_one_operation(model) else 1 + model.recomputes
+    return kept + gradients * widest * inner
 
 
 def resident_bytes() -> int:

@@ -83,7 +83,11 @@ class Trainer:
         self.group = group
         self.planner = planner or Planner()
         self.inputs = load_inputs(
-            part, group, split_index=config.split_index, feature_norm=config.feature_norm
+            part,
+            group,
+            split_index=config.split_index,
+            feature_norm=config.feature_norm,
+            features_dtype=config.features_dtype,
         )
         self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
         self.graph, self.features = self.graphs.training, self.graphs.features

@@ -38,7 +38,7 @@ def test_every_flag_reaches_the_configuration():
         "--norm layer --residual --jumping cat --epochs 9 --optimizer adamw --lr 0.5 --seed 4 "
         "--weight-decay 0.25 --feature-norm row --eval-every 2 --patience 3 --split-index 1 "
         "--algorithm cd-5 --delay-cache off --checkpoint-every 7 --static-input off "
-        "--receptive-field off"
+        "--receptive-field off --features-dtype bf16 --activations-dtype bf16"
     )
     assert config(*words.split()) == TrainConfig(
         model=ModelConfig(
@@ -51,12 +51,14 @@ def test_every_flag_reaches_the_configuration():
             norm="layer",
             residual=True,
             jumping="cat",
+            activations_dtype="bf16",
         ),
         epochs=9,
         optimizer="adamw",
         lr=0.5,
         weight_decay=0.25,
         feature_norm="row",
+        features_dtype="bf16",
         seed=4,
         eval_every=2,
         patience=3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from graphs import cut, make_graph
+from graphs import adjacency, cut, make_graph
 
 from distgnn import ops
 from distgnn.comm.single import SingleGroup
@@ -137,3 +137,37 @@ def test_no_buffer_is_added_after_the_first_epochs():
     assert sizes[0] > 0
     assert set(sizes[1:]) == {sizes[1]}
     assert sizes[1] <= sizes[0]
+
+
+def rounded(values):
+    return values.bfloat16().double()
+
+
+@pytest.mark.parametrize("out_width", [4, 9])
+def test_a_layer_of_bfloat16_rounds_what_it_reads_aggregates_and_makes(out_width):
+    """Against the same steps in double precision, each of which is rounded once."""
+    source = make_graph("random")
+    part = cut(source, 1)[0]
+    graph = LocalGraph.exact(part, SingleGroup())
+    conv, rows = SAGEConv(6, out_width), load_features(part).bfloat16().requires_grad_()
+    out = conv(graph, rows, Activation(0.0, dtype=torch.bfloat16))
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(3)).bfloat16()
+    out.backward(grad)
+
+    h, matrix = rows.detach().double(), torch.from_numpy(adjacency(source))
+    matrix /= matrix.sum(dim=1, keepdim=True).clamp(min=1)
+    root, neighbour = conv.root.weight.detach().double(), conv.neighbour.weight.detach().double()
+    if out_width < 6:
+        means = rounded(matrix @ rounded(h @ neighbour.t()))
+    else:
+        means = rounded(matrix @ h) @ neighbour.t()
+    expected = rounded((means + h @ root.t()).clamp(min=0))
+    torch.testing.assert_close(out.double(), expected, rtol=2**-7, atol=1e-3)
+    assert out.dtype == rows.grad.dtype == torch.bfloat16
+    masked = torch.where(out > 0, grad.double(), 0)
+    torch.testing.assert_close(conv.root.weight.grad.double(), masked.t() @ h, rtol=1e-4, atol=1e-4)
+    close = {"rtol": 2**-6, "atol": 0.02}
+    back = matrix.t() @ masked
+    torch.testing.assert_close(conv.neighbour.weight.grad.double(), back.t() @ h, **close)
+    torch.testing.assert_close(rows.grad.double(), back @ neighbour + masked @ root, **close)
+    assert conv.root.weight.grad.dtype == conv.neighbour.bias.grad.dtype == torch.float32

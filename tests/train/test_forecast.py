@@ -111,6 +111,24 @@ def test_any_model_with_each_saving_on_and_off(
     check(directories(kind, "libra", 3), config)
 
 
+@pytest.mark.parametrize(
+    ("kind", "features", "activations"),
+    [
+        ("random", "bf16", "fp32"),
+        ("random", "fp32", "bf16"),
+        ("random", "bf16", "bf16"),
+        ("sparse-features", "fp32", "bf16"),
+    ],
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_that_are_stored_in_fewer_bytes_travel_so(
+    model, kind, features, activations, directories
+):
+    fields = {"epochs": 2, "static_input": False, **MODELS[model]}
+    config = make_config(**fields, features_dtype=features, activations_dtype=activations)
+    check(directories(kind, "libra", 3), config)
+
+
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "gcn-batch"])
 @pytest.mark.parametrize("kind", ["random", "sparse-features"])
 def test_layers_that_are_computed_again_send_again(kind, model, directories):
@@ -208,4 +226,4 @@ def test_the_savings_are_those_that_training_notes(directories):
 
 def test_every_field_of_a_model_is_covered():
     covered = {name for options in MODELS.values() for name in options}
-    assert covered | {"hidden"} == MODEL_FIELDS
+    assert covered | {"hidden", "activations_dtype"} == MODEL_FIELDS

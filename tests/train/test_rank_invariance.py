@@ -6,59 +6,11 @@ import numpy as np
 import pytest
 import torch
 from graphs import CUTS, KINDS, cut, make_graph
+from training import MODELS, first_step
 
-from distgnn.comm.threads import run_ranks
-from distgnn.nn.models import ModelConfig
 from distgnn.partition import METHODS, assign
 from distgnn.partition.build import build_parts
 from distgnn.partition.orders import ORDERS, arrange
-from distgnn.train.config import TrainConfig
-from distgnn.train.trainer import Task, Trainer
-
-MODELS = {
-    "gcn": {"model": "gcn"},
-    "sage-mean": {"aggregator": "mean"},
-    "sage-gcn": {"aggregator": "gcn"},
-    "sage-max": {"aggregator": "max"},
-    "gcn-batch-residual": {"model": "gcn", "norm": "batch", "residual": True},
-    "sage-layer-jumping": {"norm": "layer", "jumping": "cat", "layers": 3},
-    "sage-jumping-max": {"jumping": "max", "residual": True},
-    "gcn-dropout": {"model": "gcn", "dropout": 0.4, "input_dropout": 0.3},
-    "sage-dropout": {"dropout": 0.4, "input_dropout": 0.3},
-    "gat": {"model": "gat", "heads": 2},
-    "gat-dropout": {"model": "gat", "heads": 3, "dropout": 0.4, "input_dropout": 0.3},
-    "gat-batch-residual": {"model": "gat", "norm": "batch", "residual": True, "layers": 3},
-    "gat-jumping": {"model": "gat", "norm": "layer", "jumping": "cat"},
-}
-
-
-def first_step(parts, graph, model, *, num_epochs=1, **options):
-    """Loss, gradients and metrics of the first epochs, on ranks as threads."""
-    settings = {"dropout": 0.0, "hidden": 5, **MODELS[model]}
-    config = TrainConfig(model=ModelConfig(**settings), epochs=num_epochs, **options)
-    task = Task(graph.name, graph.num_features, graph.num_classes)
-
-    def on_rank(group):
-        trainer = Trainer(config, task, parts[group.rank], group)
-        grads = []
-        step = trainer.optimizer.step
-
-        def record_and_step():
-            named = trainer.model.named_parameters()
-            grads.append({name: p.grad.clone() for name, p in named if p.grad is not None})
-            return step()
-
-        trainer.optimizer.step = record_and_step
-        records = list(trainer.epochs())
-        return records, grads
-
-    results = run_ranks(len(parts), on_rank)
-    for records, grads in results[1:]:
-        strip = [{k: v for k, v in r.items() if k != "eval_s"} for r in records]
-        assert strip == [{k: v for k, v in r.items() if k != "eval_s"} for r in results[0][0]]
-        for name, grad in grads[0].items():
-            assert torch.equal(grad, results[0][1][0][name]), "ranks step with the same gradient"
-    return results[0]
 
 
 def check_equal(got, expected):

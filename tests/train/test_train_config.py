@@ -21,6 +21,8 @@ REFUSED = [
     ({"jumping": "lstm"}, "--jumping must be one of none, cat, max, got 'lstm'"),
     ({"optimizer": "lion"}, "--optimizer must be one of adam, adamw, sgd, got 'lion'"),
     ({"feature_norm": "l2"}, "--feature-norm must be one of none, row, standard, got 'l2'"),
+    ({"features_dtype": "fp16"}, "--features-dtype must be one of fp32, bf16, got 'fp16'"),
+    ({"activations_dtype": "half"}, "--activations-dtype must be one of fp32, bf16, got 'half'"),
     ({"heads": 0}, "--heads must be at least 1, got 0"),
     ({"hidden": 0}, "--hidden must be at least 1, got 0"),
     ({"layers": 0}, "--layers must be at least 1, got 0"),
