@@ -11,8 +11,7 @@ from distgnn.cli.runs import add_run_arguments, run_on_parts
 if TYPE_CHECKING:
     import argparse
 
-    from distgnn.comm.group import Group
-    from distgnn.partition.store import Part
+    from distgnn.cli.runs import Share
     from distgnn.train.inference import TrainedRun
 
 HELP = "score a trained run on its graph"
@@ -30,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score all splits and report."""
 
-    def work(trained: TrainedRun, part: Part, group: Group) -> dict[str, Any]:
-        return _evaluate(trained, part, group, arguments.split_index)
+    def work(trained: TrainedRun, share: Share) -> dict[str, Any]:
+        return _evaluate(trained, share, arguments.split_index)
 
     def report(results: list[dict[str, Any]]) -> None:
         if arguments.json:
@@ -48,12 +47,11 @@ def _text(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def _evaluate(
-    trained: TrainedRun, part: Part, group: Group, split_index: int | None
-) -> dict[str, Any]:
+def _evaluate(trained: TrainedRun, share: Share, split_index: int | None) -> dict[str, Any]:
     from distgnn.train.inputs import load_inputs
     from distgnn.train.objective import Scores
 
+    part, group, planner = share
     index = trained.config.split_index if split_index is None else split_index
     inputs = load_inputs(
         part,
@@ -62,7 +60,8 @@ def _evaluate(
         feature_norm=trained.config.feature_norm,
         features_dtype=trained.config.features_dtype,
     )
-    result = Scores(trained.scores(part, group, features=inputs.features), inputs, group)
+    scores = trained.scores(part, group, features=inputs.features, planner=planner)
+    result = Scores(scores, inputs, group)
     metrics = {f"{split}_metric": value for split, value in result.metric.items()}
     return {
         **metrics,

@@ -10,10 +10,11 @@ from distgnn.cli.output import note
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
-    from distgnn.exchange.planner import Planner
+    from distgnn.exchange.planner import Planner, PlanSource
     from distgnn.train.config import TrainConfig
 
 
@@ -23,19 +24,29 @@ def add_plan_arguments(group: argparse._ArgumentGroup) -> None:
     Args:
         group: Of the verb.
     """
-    group.add_argument(
-        "--plan-cache",
-        type=path,
-        default="on",
-        metavar="on|off|DIR",
-        help="keep the plans of kernels in DIR for the next start (on: in PARTS.plans beside a "
-        "partition directory PARTS, nowhere for other sources; default: %(default)s)",
-    )
+    add_plan_cache_argument(group, "keep the plans of kernels in DIR for the next start")
     group.add_argument(
         "--tune-kernels",
         action="store_true",
         help="try how sums walk each block of the graph fastest (2 s a block), and keep the choice "
         "with the plans",
+    )
+
+
+def add_plan_cache_argument(group: argparse._ActionsContainer, effect: str) -> None:
+    """Add where plans are kept.
+
+    Args:
+        group: Of the verb.
+        effect: What the verb does with them.
+    """
+    group.add_argument(
+        "--plan-cache",
+        type=path,
+        default="on",
+        metavar="on|off|DIR",
+        help=f"{effect} (on: in PARTS.plans beside a partition directory PARTS, nowhere for other "
+        "sources; default: %(default)s)",
     )
 
 
@@ -53,11 +64,8 @@ def build_planner(
     Returns:
         The planner of this rank.
     """
-    from distgnn.cli.machine import processor
-    from distgnn.exchange.planner import Planner, PlanSource
-    from distgnn.kernels import instruction_set, num_threads
+    from distgnn.exchange.planner import PlanSource
     from distgnn.train.plan_cache import PlanCache
-    from distgnn.train.tuning import Tuner, aggregated_widths
 
     def say(line: str) -> None:
         note(line if group.size == 1 else f"rank {group.rank}: {line}")
@@ -65,13 +73,56 @@ def build_planner(
     folder = plan_folder(arguments.plan_cache, source)
     plans = PlanSource() if folder is None else PlanCache(folder, say)
     is_silent = arguments.quiet or group.rank != 0
+    return _planner(
+        config,
+        source,
+        plans,
+        folder=folder,
+        is_trying=arguments.tune_kernels,
+        say=(lambda line: None) if is_silent else note,
+    )
+
+
+def build_reader(arguments: argparse.Namespace, config: TrainConfig, source: Source) -> Planner:
+    """Build what finds the plans that a run left, for a pass too short to make any.
+
+    Args:
+        arguments: With those of `add_plan_cache_argument`.
+        config: The run.
+        source: What it was trained on.
+
+    Returns:
+        The planner of a rank.
+    """
+    from distgnn.exchange.planner import NoPlans
+    from distgnn.train.plan_cache import PlanCache
+
+    folder = plan_folder(arguments.plan_cache, source)
+    plans = NoPlans() if folder is None else PlanCache(folder, note, others=NoPlans())
+    return _planner(config, source, plans, folder=folder, is_trying=False, say=note)
+
+
+def _planner(
+    config: TrainConfig,
+    source: Source,
+    plans: PlanSource,
+    *,
+    folder: Path | None,
+    is_trying: bool,
+    say: Callable[[str], None],
+) -> Planner:
+    from distgnn.cli.machine import processor
+    from distgnn.exchange.planner import Planner
+    from distgnn.kernels import instruction_set, num_threads
+    from distgnn.train.tuning import Tuner, aggregated_widths
+
     tuner = Tuner(
         aggregated_widths(config, source.task.num_features, source.task.num_classes),
         source=plans,
         machine=f"{processor()}, {instruction_set()}, {num_threads()} threads",
         folder=folder,
-        is_trying=arguments.tune_kernels,
-        say=(lambda line: None) if is_silent else note,
+        is_trying=is_trying,
+        say=say,
     )
     return Planner(plans, tuner)
 

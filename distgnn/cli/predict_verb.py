@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from distgnn.comm.group import Group
-    from distgnn.partition.store import Part
+    from distgnn.cli.runs import Share
     from distgnn.train.inference import TrainedRun
 
 HELP = "write a trained run's prediction for every vertex, under its original id"
@@ -77,11 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     return run_on_parts(arguments, _predict, report)
 
 
-def _predict(
-    trained: TrainedRun, part: Part, group: Group
-) -> tuple[list[_Predictions], tuple[str, ...]]:
+def _predict(trained: TrainedRun, share: Share) -> tuple[list[_Predictions], tuple[str, ...]]:
     """Predictions of all parts, and the names of the classes."""
-    scores = trained.scores(part, group)
+    part, group, planner = share
+    scores = trained.scores(part, group, planner=planner)
     is_multilabel = part.labels is not None and part.labels.ndim == 2
     probability = scores.sigmoid() if is_multilabel else scores.softmax(dim=1)
     global_id = np.array(part.global_id[: part.num_roots])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from distgnn.cli.flags import MAX_THREADS, path, whole
 from distgnn.cli.job import collectively, run_job
+from distgnn.cli.plans import add_plan_cache_argument, build_reader
 from distgnn.cli.source import check_ranks, check_source_values, open_source
 from distgnn.datasets.errors import InputError
 
@@ -16,10 +17,25 @@ if TYPE_CHECKING:
 
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
+    from distgnn.exchange.planner import Planner
     from distgnn.partition.store import Part
     from distgnn.train.inference import TrainedRun
 
 T = TypeVar("T")
+
+
+class Share(NamedTuple):
+    """What a rank works on.
+
+    Attributes:
+        part: Its part.
+        group: All ranks.
+        planner: Has the plans that training left, and makes none.
+    """
+
+    part: Part
+    group: Group
+    planner: Planner
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +44,12 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", default="auto", help="as for train")
     parser.add_argument("--interface", metavar="NAME", help="as for train")
     parser.add_argument("--threads", type=whole(1, MAX_THREADS), metavar="T", help="as for train")
+    add_plan_cache_argument(parser, "read the plans of kernels that training kept in DIR")
 
 
 def run_on_parts(
     arguments: argparse.Namespace,
-    work: Callable[[TrainedRun, Part, Group], T],
+    work: Callable[[TrainedRun, Share], T],
     report: Callable[[list[T]], None],
 ) -> int:
     """Load a run and its parts, and work on each.
@@ -57,7 +74,8 @@ def run_on_parts(
 
         def on_one(member: Group) -> T:
             part = collectively(member, lambda: source.part(member.rank))
-            return work(trained, part, member)
+            planner = build_reader(arguments, trained.config, source)
+            return work(trained, Share(part, member, planner))
 
         if group.size == 1 and source.num_parts > 1:
             report(run_ranks(source.num_parts, on_one, timeout_s=24 * 3600))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.datasets.errors import InputError
+from distgnn.exchange.blocks import plan_blocks
+from distgnn.exchange.exchange import Synchronous
 from distgnn.graph import LocalGraph
 from distgnn.train.config import TrainConfig
 from distgnn.train.inputs import input_rows
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group
+    from distgnn.exchange.planner import Planner
     from distgnn.nn.models import GNN
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
@@ -75,13 +78,21 @@ class TrainedRun:
             ) from error
         return model.eval()
 
-    def scores(self, part: Part, group: Group, *, features: Rows | None = None) -> Tensor:
+    def scores(
+        self,
+        part: Part,
+        group: Group,
+        *,
+        features: Rows | None = None,
+        planner: Planner | None = None,
+    ) -> Tensor:
         """Score a part's roots, exactly; collective.
 
         Args:
             part: This rank's part.
             group: One rank per part.
             features: The part's features, normalised as in training; read from it if None.
+            planner: Decides how sums walk the graph; None for one that makes its plans.
 
         Returns:
             (num_roots, num_classes) scores before softmax or sigmoid.
@@ -90,7 +101,8 @@ class TrainedRun:
             config = self.config
             norm, dtype = config.feature_norm, config.features_dtype
             features = input_rows(part, group, norm=norm, dtype=dtype)
-        graph = LocalGraph.exact(part, group)
+        blocks = plan_blocks(part, group, has_positions=False, planner=planner)
+        graph = LocalGraph(part, blocks, Synchronous(group))
         with torch.no_grad():
             scores: Tensor = self.load_model()(graph, features)
         return scores

@@ -9,6 +9,7 @@ import pytest
 
 from distgnn.cli.plans import plan_folder
 from distgnn.cli.source import open_source
+from distgnn.train.plan_cache import PlanCache
 
 
 def values(source):
@@ -115,3 +116,26 @@ def test_what_was_tried_is_kept_and_changes_no_loss(train, here):
     assert len(list((here / "kept").glob("*.choice.json"))) == len(records)
     assert by_size["final_loss"] == tuned.json["final_loss"] == again.json["final_loss"]
     assert json.loads((here / "run" / "summary.json").read_text())["kernels"] == [records]
+
+
+@pytest.mark.usefixtures("_plans_for_all")
+@pytest.mark.parametrize("verb", [("evaluate",), ("predict", "--out", "scores.npy")])
+def test_a_run_is_scored_with_the_plans_that_training_left(verb, distgnn, train, here, monkeypatch):
+    train("--plan-cache", "kept")
+    num_kept = len(list((here / "kept").iterdir()))
+    counts = []
+    read = PlanCache.get
+
+    def get(cache, key, block, way):
+        plan = read(cache, key, block, way)
+        counts.append((cache.counts.num_read, cache.counts.num_made, plan is None))
+        return plan
+
+    monkeypatch.setattr(PlanCache, "get", get)
+    for folder, is_found in (("kept", True), ("empty", False)):
+        counts.clear()
+        words = (*verb, "--plan-cache", folder, "--threads", 1, "--json")
+        assert distgnn(words[0], here / "run", *words[1:]).status == 0
+        assert counts[0] == (int(is_found), 0, not is_found)
+    assert len(list((here / "kept").iterdir())) == num_kept
+    assert not (here / "empty").exists()
