@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from distgnn.arrays import DtypeName
     from distgnn.bench.shapes import Shape
     from distgnn.nn.models import GNN, ModelName
     from distgnn.train.config import TrainConfig
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 OURS = "distgnn"
 PEERS = ("dgl", "pyg")
+# Ours with other settings, raced on demand: what rows are stored as.
+VARIANTS: dict[str, DtypeName] = {"distgnn-bf16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class EpochPlan:
         heads: Of gat.
         dropout: Between layers; losses are compared without it only.
         threads: Of every contestant.
-        peers: Of `PEERS`.
+        peers: Of `PEERS` and `VARIANTS`.
         rounds: Timed epochs of each contestant.
         seed: Of the graph and the weights.
     """
@@ -87,8 +90,9 @@ class EpochPlan:
     def __post_init__(self) -> None:
         """Check the peers."""
         for peer in self.peers:
-            if peer not in PEERS:
-                raise InputError(f"a peer must be one of {', '.join(PEERS)}, got '{peer}'")
+            if peer not in (*PEERS, *VARIANTS):
+                allowed = ", ".join((*PEERS, *VARIANTS))
+                raise InputError(f"a peer must be one of {allowed}, got '{peer}'")
 
 
 class PeerModule(Protocol):
@@ -141,7 +145,7 @@ def _with_data(shape: Shape, data: _Data, seed: int) -> Graph:
     )
 
 
-def _our_config(plan: EpochPlan) -> TrainConfig:
+def _our_config(plan: EpochPlan, dtype: DtypeName = "fp32") -> TrainConfig:
     from distgnn.nn.models import ModelConfig
     from distgnn.train.config import TrainConfig
 
@@ -151,16 +155,17 @@ def _our_config(plan: EpochPlan) -> TrainConfig:
         hidden=plan.hidden,
         heads=plan.heads,
         dropout=plan.dropout,
+        activations_dtype=dtype,
     )
-    return TrainConfig(model=model, seed=plan.seed)
+    return TrainConfig(model=model, seed=plan.seed, features_dtype=dtype)
 
 
-def _our_trainer(graph: Graph, plan: EpochPlan) -> Trainer:
+def _our_trainer(graph: Graph, plan: EpochPlan, dtype: DtypeName = "fp32") -> Trainer:
     from distgnn.comm.single import SingleGroup
     from distgnn.partition.store import whole_part
     from distgnn.train.trainer import Task, Trainer
 
-    config = _our_config(plan)
+    config = _our_config(plan, dtype)
     task = Task(graph.name, graph.num_features, graph.num_classes)
     return Trainer(config, task, whole_part(graph), SingleGroup())
 
@@ -169,7 +174,7 @@ def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
     """Prepare one contestant alone.
 
     Args:
-        name: distgnn, or a peer.
+        name: distgnn, a variant of it, or a peer.
         graph: From `twin_graph`.
         plan: What to train.
 
@@ -185,10 +190,14 @@ def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
 
     config = _our_config(plan)
     model = build_model(config, Task(graph.name, graph.num_features, graph.num_classes))
-    return _peer_step(name, graph, model, config)
+    return _step(name, graph, plan, model)
 
 
-def _peer_step(name: str, graph: Graph, model: GNN, config: TrainConfig) -> Callable[[], float]:
+def _step(name: str, graph: Graph, plan: EpochPlan, model: GNN) -> Callable[[], float]:
+    """Prepare an epoch of a variant or a peer, that starts from the weights of a model."""
+    if name in VARIANTS:
+        return _our_trainer(graph, plan, VARIANTS[name]).train_epoch
+    config = _our_config(plan)
     if name not in peers.installed():
         raise InputError(f"peer '{name}' is not installed; leave it out of --peers")
     adapter: PeerModule = importlib.import_module(f"distgnn.bench.peers.{name}_model")
@@ -272,7 +281,7 @@ def measure_epochs(plan: EpochPlan, *, has_memory: bool = False) -> EpochResult:
     trainer = _our_trainer(graph, plan)
     names = [OURS, *plan.peers]
     steps: list[Callable[[], float]] = [trainer.train_epoch]
-    steps += [_peer_step(name, graph, trainer.model, trainer.config) for name in plan.peers]
+    steps += [_step(name, graph, plan, trainer.model) for name in plan.peers]
     # The first epoch builds plans, formats and buffers and is not timed.
     losses = [[step()] for step in steps]
     seconds: list[list[float]] = [[] for _ in steps]

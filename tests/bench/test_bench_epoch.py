@@ -38,6 +38,12 @@ def test_a_peer_has_our_losses(model, name):
     assert result.loss_difference(1) < 1e-4
 
 
+def test_rows_stored_as_bfloat16_are_a_contestant_of_their_own():
+    result = measure_epochs(EpochPlan(model="sage", peers=["distgnn-bf16"], **TINY))
+    assert result.names == ["distgnn", "distgnn-bf16"]
+    assert 0 < result.loss_difference(1) < 1e-2
+
+
 def test_a_twin_has_the_widths_of_its_original():
     graph = twin_graph(EpochPlan(model="sage", peers=[], **TINY))
     assert (graph.num_features, graph.num_classes, graph.num_splits) == (128, 40, 1)
@@ -74,7 +80,7 @@ def test_a_contestant_that_fails_in_its_process_is_named():
 
 
 def test_unknown_peers_are_refused():
-    with pytest.raises(InputError, match="a peer must be one of dgl, pyg, got 'sar'"):
+    with pytest.raises(InputError, match="a peer must be one of dgl, pyg, distgnn-bf16, got 'sar'"):
         EpochPlan(model="sage", peers=["sar"], **TINY)
 
 
