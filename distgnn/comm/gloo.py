@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import stat
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +14,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, BarrierOptions
 from torch.distributed.distributed_c10d import PrefixStore
 
-from distgnn.comm import process
 from distgnn.comm.failure import PeerError
-from distgnn.comm.group import Group, ReduceOp, Work, check_tensor
-from distgnn.comm.watchdog import Peer, Watchdog
+from distgnn.comm.group import ReduceOp, Work, check_tensor
+from distgnn.comm.watched import MESSAGE_TIMEOUT_S, WatchedGroup, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,13 +31,7 @@ _OPS = {
 }
 
 
-# A dead rank is the watchdog's to name, within seconds. This bounds only the wait for a rank that
-# lives and cannot be reached by one other, or never sends; a rank may well work alone for minutes,
-# as rank 0 does when it writes the predictions of all.
-MESSAGE_TIMEOUT_S = 6 * 3600.0
-
-
-class GlooGroup(Group):
+class GlooGroup(WatchedGroup):
     """A group over torch.distributed's gloo, with a watchdog that names the rank that fails."""
 
     backend = "gloo"
@@ -66,13 +57,15 @@ class GlooGroup(Group):
         Raises:
             PeerError: If the ranks cannot connect to each other.
         """
-        super().__init__(launch, interface=meeting.interface)
+        super().__init__(
+            launch,
+            meeting,
+            interface=meeting.interface,
+            timeout_s=timeout_s,
+            message_timeout_s=message_timeout_s,
+        )
         assert not dist.is_initialized(), "torch.distributed already has a process group"
-        self._store = meeting.store
-        self._timeout_s = timeout_s
-        self._patience_s = message_timeout_s
         self._patience = timedelta(seconds=message_timeout_s)
-        self._is_closed = False
         if meeting.interface:
             os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
         before = _sockets()
@@ -88,15 +81,13 @@ class GlooGroup(Group):
             raise PeerError(
                 f"rank {launch.rank} ({self.host}) could not connect to the other "
                 f"{launch.size - 1} ranks over interface {meeting.interface!r} "
-                f"({_first_line(error)}); see their output or name another interface"
+                f"({first_line(error)}); see their output or name another interface"
             ) from error
         self._sockets = _sockets() - before
         world = dist.group.WORLD
         assert world is not None
         self._world: dist.ProcessGroup = world
-        self._watchdog: Watchdog | None = None
-        self._store_port = meeting.port
-        self._watchdog = self._watch(meeting, stale_s)
+        self._watch(meeting, stale_s=stale_s, endpoints=_endpoints(self._sockets))
 
     def isend(self, tensor: Tensor, peer: int, tag: int) -> Work:
         """Start sending a tensor; see Group."""
@@ -163,82 +154,10 @@ class GlooGroup(Group):
         options.timeout = self._patience
         self._finish(self._world.barrier(options))
 
-    def note(self, epoch: int, phase: str) -> None:
-        """Say what this rank is doing; see Group."""
-        if self._watchdog is not None:
-            self._watchdog.note(epoch, phase)
-
-    def set_checkpoint(self, epoch: int) -> None:
-        """Say which epoch was checkpointed last; see Group."""
-        if self._watchdog is not None:
-            self._watchdog.set_checkpoint(epoch)
-
-    def publish_failure(self, error: BaseException) -> None:
-        """Tell the other ranks why this one ends; see Group."""
-        if self._watchdog is not None and not self._is_closed:
-            self._watchdog.publish(error)
-
-    def close(self) -> None:
-        """Leave the group once every rank is done with it.
-
-        Raises:
-            PeerError: If a rank died before it was done.
-        """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        assert self._watchdog is not None
-        if not self._watchdog.is_over:
-            try:
-                self._wait_for_all()
-            except RuntimeError as error:
-                raise self._diagnose(error) from error
-        self._watchdog.stop()
-        if not self._watchdog.is_over:
-            self._let_rank_0_go_last()
+    def _leave(self) -> None:
         dist.destroy_process_group()
 
-    def _wait_for_all(self) -> None:
-        """A barrier through the store: no rank closes its sockets before all have said so."""
-        assert self._watchdog is not None
-        self._watchdog.set_closing()
-        self._store.add("closing", 1)
-        deadline_s = time.monotonic() + self._patience_s
-        while self._store.add("closing", 0) < self.size:
-            self._watchdog.check()
-            if time.monotonic() > deadline_s:
-                raise RuntimeError(f"not all ranks closed within {self._patience_s:g} s")
-            time.sleep(0.005)
-
-    def _let_rank_0_go_last(self) -> None:
-        if self.rank != 0:
-            self._store.add("gone", 1)
-            return
-        deadline_s = time.monotonic() + 5
-        while self._store.add("gone", 0) < self.size - 1 and time.monotonic() < deadline_s:
-            time.sleep(0.005)
-
-    def _watch(self, meeting: Meeting, stale_s: float) -> Watchdog:
-        me = process.this_process()
-        row = json.dumps([self.host, me.machine, me.pid, me.start, _endpoints(self._sockets)])
-        rows = [json.loads(text) for text in self.all_gather_bytes(row.encode())]
-        peers = [
-            Peer(rank, host, process.ProcessId(machine, pid, start), frozenset(endpoints))
-            for rank, (host, machine, pid, start, endpoints) in enumerate(rows)
-        ]
-        watchdog = Watchdog(
-            meeting.client(self._timeout_s),
-            peers,
-            rank=self.rank,
-            stale_s=stale_s,
-            unblock=self._shut_sockets,
-        )
-        watchdog.start()
-        self.barrier()
-        watchdog.run()
-        return watchdog
-
-    def _shut_sockets(self) -> None:
+    def _unblock(self) -> None:
         """Make gloo see the end of its connections, so that a verb that waits raises at once.
 
         Unlike ProcessGroupGloo.abort(), which returns without waking the waiting thread.
@@ -253,25 +172,11 @@ class GlooGroup(Group):
             except OSError:
                 continue
 
-    def _check_alive(self) -> None:
-        if self._watchdog is not None:
-            self._watchdog.check()
-
     def _finish(self, work: dist.Work) -> None:
         try:
             work.wait(self._patience)
         except RuntimeError as error:
             raise self._diagnose(error) from error
-
-    def _diagnose(self, error: RuntimeError) -> PeerError:
-        if isinstance(error, PeerError):
-            return error
-        if self._watchdog is None:
-            return PeerError(
-                f"rank {self.rank} ({self.host}) lost the other ranks in start-up "
-                f"({_first_line(error)}); see their output"
-            )
-        return self._watchdog.diagnose(error)
 
 
 class _GlooWork:
@@ -316,7 +221,3 @@ def _endpoints(numbers: set[int]) -> list[str]:
             # gloo prints the port in network byte order; socket.htons gives it as gloo does.
             found += [f"[{name[0]}]:{port}" for port in (name[1], socket.htons(name[1]))]
     return found
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

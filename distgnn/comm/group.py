@@ -13,6 +13,8 @@ from distgnn.comm.failure import PeerError
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from distgnn.comm.launch import Launch
@@ -48,9 +50,11 @@ class Group(ABC):
         launcher: Kind of the launcher, as in Launch.
         backend: Name of the transport.
         interface: Network interface of the transport; empty where there is none.
+        reason: Why this transport was taken; empty where there was no choice.
     """
 
     backend: str = ""
+    reason: str = ""
 
     def __init__(self, launch: Launch, *, interface: str = "") -> None:
         """Describe the group.
@@ -205,6 +209,24 @@ def check_tensor(tensor: Tensor, *, is_reduced: bool = False) -> None:
     assert tensor.device.type == "cpu", f"tensor must be on the CPU, got {tensor.device}"
     assert tensor.is_contiguous(), "tensor must be contiguous"
     assert not is_reduced or tensor.dtype in REDUCIBLE, f"cannot reduce {tensor.dtype}"
+
+
+def combine(rows: Sequence[Tensor], op: ReduceOp) -> Tensor:
+    """Return the reduction of tensors of one shape and dtype, in their order.
+
+    Args:
+        rows: At least one.
+        op: How two elements become one.
+    """
+    total = rows[0].clone()
+    for row in rows[1:]:
+        if op == "sum":
+            total += row
+        elif op == "max":
+            torch.maximum(total, row, out=total)
+        else:
+            torch.minimum(total, row, out=total)
+    return total
 
 
 def _sentence(error: Exception) -> str:

@@ -28,6 +28,7 @@ else:
     from torch.distributed import TCPStore
 
 _POLL_S = 0.02
+_LAST_WAIT_S = 5.0
 
 
 @dataclass
@@ -119,6 +120,22 @@ def connect_store(address: str, port: int, timeout_s: float) -> TCPStore:
     return TCPStore(
         address, port, None, False, timedelta(seconds=timeout_s), wait_for_workers=False
     )
+
+
+def leave_store(store: TCPStore, rank: int, size: int) -> None:
+    """Say that this rank needs the store no more; rank 0, which serves it, waits for all others.
+
+    Args:
+        store: Of the job.
+        rank: This rank.
+        size: Number of ranks.
+    """
+    if rank != 0:
+        store.add("gone", 1)
+        return
+    deadline_s = time.monotonic() + _LAST_WAIT_S
+    while store.add("gone", 0) < size - 1 and time.monotonic() < deadline_s:
+        time.sleep(0.005)
 
 
 def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) -> Meeting:

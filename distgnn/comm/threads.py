@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from distgnn.comm.failure import PeerError
-from distgnn.comm.group import Group, ReduceOp, Work, check_tensor
+from distgnn.comm.group import Group, ReduceOp, Work, check_tensor, combine
 from distgnn.comm.launch import Launch
 
 if TYPE_CHECKING:
@@ -159,16 +159,7 @@ class ThreadGroup(Group):
     def all_reduce(self, tensor: Tensor, op: ReduceOp = "sum") -> None:
         """Reduce element by element over all ranks, in rank order; see Group."""
         check_tensor(tensor, is_reduced=True)
-        rows = self._collect(f"all_reduce {op}", tensor)
-        total = rows[0].clone()
-        for row in rows[1:]:
-            if op == "sum":
-                total += row
-            elif op == "max":
-                torch.maximum(total, row, out=total)
-            else:
-                torch.minimum(total, row, out=total)
-        tensor.detach().copy_(total)
+        tensor.detach().copy_(combine(self._collect(f"all_reduce {op}", tensor), op))
 
     def broadcast(self, tensor: Tensor, root: int = 0) -> None:
         """Overwrite the tensor with that of one rank; see Group."""

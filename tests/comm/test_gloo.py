@@ -4,65 +4,15 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
-
-SCRIPT = Path(__file__).with_name("rank_script.py")
-BIN = Path(sys.executable).parent
-ENVIRON = {
-    **{k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "SLURM_"))},
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMP_NUM_THREADS": "1",
-}
-MPIRUN = [str(BIN / "mpirun"), "--oversubscribe", "--bind-to", "none"]
+from comm.jobs import MPIRUN, mpirun, run, srun
 
 pytestmark = [
     pytest.mark.mpi,
     pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no mpirun beside this Python"),
 ]
-
-
-def run(command: list[str], mode: str, fault: str = "") -> tuple[int, str, str, float]:
-    begin = time.monotonic()
-    result = subprocess.run(
-        [*command, str(SCRIPT), mode],
-        env={**ENVIRON, "FAULT": fault},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return result.returncode, result.stdout, result.stderr, time.monotonic() - begin
-
-
-def mpirun(size: int, mode: str, fault: str = "") -> tuple[int, str, str, float]:
-    return run([*MPIRUN, "-n", str(size), "-x", "FAULT", sys.executable], mode, fault)
-
-
-def srun(mode: str, fault: str = "", **variables: str) -> list[subprocess.Popen[str]]:
-    """Two processes with the variables that srun would give them; nothing kills the other."""
-    step = {
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_JOB_ID": str(os.getpid()),
-        "SLURM_STEP_ID": str(time.monotonic_ns()),
-        "FAULT": fault,
-        **variables,
-    }
-    return [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), mode],
-            env={**ENVIRON, **step, "SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
 
 
 def test_mpirun_ranks_keep_the_contract_and_listen_on_loopback_only() -> None:

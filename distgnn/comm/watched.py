@@ -1,0 +1,162 @@
+"""What groups of processes have in common: a store, a watchdog, an orderly end."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from distgnn.comm import process
+from distgnn.comm.failure import PeerError
+from distgnn.comm.group import Group
+from distgnn.comm.rendezvous import leave_store
+from distgnn.comm.watchdog import Peer, Watchdog
+
+if TYPE_CHECKING:
+    from distgnn.comm.launch import Launch
+    from distgnn.comm.rendezvous import Meeting
+
+# A dead rank is the watchdog's to name, within seconds. This bounds only the wait for a rank that
+# lives and cannot be reached by one other, or never sends; a rank may well work alone for minutes,
+# as rank 0 does when it writes the predictions of all.
+MESSAGE_TIMEOUT_S = 6 * 3600.0
+
+
+class WatchedGroup(Group):
+    """A group of processes with a watchdog that names the rank that fails.
+
+    A transport calls `_watch` once its verbs work, `_check_alive` before each of them, and raises
+    what `_diagnose` makes of its errors.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        meeting: Meeting,
+        *,
+        interface: str,
+        timeout_s: float,
+        message_timeout_s: float,
+    ) -> None:
+        """Describe the group; nothing is watched yet.
+
+        Args:
+            launch: Who this rank is.
+            meeting: The store of the job.
+            interface: Network interface of the transport; empty where there is none.
+            timeout_s: Longest wait for the connections.
+            message_timeout_s: Longest wait for a message of a rank whose heart beats.
+        """
+        super().__init__(launch, interface=interface)
+        self._store = meeting.store
+        self._store_port = meeting.port
+        self._timeout_s = timeout_s
+        self._patience_s = message_timeout_s
+        self._is_closed = False
+        self._watchdog: Watchdog | None = None
+
+    @abstractmethod
+    def _unblock(self) -> None:
+        """Make a verb that waits in another thread raise; called by the watchdog."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Free the transport; the watchdog has stopped."""
+
+    def note(self, epoch: int, phase: str) -> None:
+        """Say what this rank is doing; see Group."""
+        if self._watchdog is not None:
+            self._watchdog.note(epoch, phase)
+
+    def set_checkpoint(self, epoch: int) -> None:
+        """Say which epoch was checkpointed last; see Group."""
+        if self._watchdog is not None:
+            self._watchdog.set_checkpoint(epoch)
+
+    def publish_failure(self, error: BaseException) -> None:
+        """Tell the other ranks why this one ends; see Group."""
+        if self._watchdog is not None and not self._is_closed:
+            self._watchdog.publish(error)
+
+    def close(self) -> None:
+        """Leave the group once every rank is done with it.
+
+        Raises:
+            PeerError: If a rank died before it was done.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        assert self._watchdog is not None
+        if not self._watchdog.is_over:
+            try:
+                self._wait_for_all()
+            except RuntimeError as error:
+                raise self._diagnose(error) from error
+        self._watchdog.stop()
+        if not self._watchdog.is_over:
+            leave_store(self._store, self.rank, self.size)
+        self._leave()
+
+    def _wait_for_all(self) -> None:
+        """A barrier through the store: no rank closes its sockets before all have said so."""
+        assert self._watchdog is not None
+        self._watchdog.set_closing()
+        self._store.add("closing", 1)
+        deadline_s = time.monotonic() + self._patience_s
+        while self._store.add("closing", 0) < self.size:
+            self._watchdog.check()
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"not all ranks closed within {self._patience_s:g} s")
+            time.sleep(0.005)
+
+    def _watch(self, meeting: Meeting, *, stale_s: float, endpoints: list[str]) -> None:
+        """Start the watchdog; collective.
+
+        Args:
+            meeting: The store of the job.
+            stale_s: Time without a heartbeat after which a rank counts as dead.
+            endpoints: Own addresses, as the transport writes them in its errors.
+        """
+        me = process.this_process()
+        row = json.dumps([self.host, me.machine, me.pid, me.start, endpoints])
+        rows = [json.loads(text) for text in self.all_gather_bytes(row.encode())]
+        peers = [
+            Peer(rank, host, process.ProcessId(machine, pid, start), frozenset(endpoints))
+            for rank, (host, machine, pid, start, endpoints) in enumerate(rows)
+        ]
+        watchdog = Watchdog(
+            meeting.client(self._timeout_s),
+            peers,
+            rank=self.rank,
+            stale_s=stale_s,
+            unblock=self._unblock,
+        )
+        watchdog.start()
+        self.barrier()
+        watchdog.run()
+        self._watchdog = watchdog
+
+    def _check_alive(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.check()
+
+    def _diagnose(self, error: RuntimeError) -> PeerError:
+        if isinstance(error, PeerError):
+            return error
+        if self._watchdog is None:
+            return PeerError(
+                f"rank {self.rank} ({self.host}) lost the other ranks in start-up "
+                f"({first_line(error)}); see their output"
+            )
+        return self._watchdog.diagnose(error)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says.
+
+    Args:
+        error: Any.
+    """
+    return str(error).strip().split("\n")[0]
