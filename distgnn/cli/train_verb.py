@@ -162,8 +162,17 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
     from distgnn.comm.launch import BACKENDS
 
     add = group.add_argument
-    add("--backend", default="auto", help=f"one of {', '.join(BACKENDS)}")
-    add("--interface", metavar="NAME", help="network interface (default: the one towards rank 0)")
+    add(
+        "--backend",
+        default="auto",
+        help=f"one of {', '.join(BACKENDS)}; auto takes mpi if mpirun started all ranks on one "
+        "host and mpi4py uses its library, else gloo, which suits Ethernet (default: %(default)s)",
+    )
+    add(
+        "--interface",
+        metavar="NAME",
+        help="network interface of gloo (default: the one towards rank 0)",
+    )
     add(
         "--threads",
         type=whole(1, MAX_THREADS),
@@ -239,6 +248,8 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
     group.all_reduce(sent)
     if group.rank == 0 and not arguments.quiet:
+        if group.reason:
+            note(f"backend: {group.backend}, because {group.reason}")
         for saving in trainer.graphs.savings:
             note(saving)
         if group.size > 1:

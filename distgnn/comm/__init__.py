@@ -15,6 +15,7 @@ from distgnn.comm.launch import Launch, detect, open_group
 if TYPE_CHECKING:
     from distgnn.comm.gloo import GlooGroup
     from distgnn.comm.group import Group, ReduceOp, Work
+    from distgnn.comm.mpi import MpiGroup
     from distgnn.comm.single import SingleGroup
     from distgnn.comm.threads import ThreadGroup, run_ranks
 
@@ -22,6 +23,7 @@ __all__ = [
     "GlooGroup",
     "Group",
     "Launch",
+    "MpiGroup",
     "PeerError",
     "ReduceOp",
     "SingleGroup",
@@ -39,6 +41,7 @@ __all__ = [
 _MODULES = {
     "GlooGroup": "gloo",
     "Group": "group",
+    "MpiGroup": "mpi",
     "ReduceOp": "group",
     "SingleGroup": "single",
     "ThreadGroup": "threads",

@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from distgnn.comm.choice import choose_backend
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
 
 Kind = Literal["torchrun", "openmpi", "mpich", "intelmpi", "srun", "single"]
-BACKENDS = ("auto", "gloo")
+BACKENDS = ("auto", "gloo", "mpi")
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def open_group(
     node list of srun gives, or at MASTER_ADDR, or at one that mpi4py passes around.
 
     Args:
-        backend: The transport, or "auto".
+        backend: The transport, or "auto"; see distgnn.comm.choice.
         interface: Network interface to use; None takes the one that leads to rank 0.
         timeout_s: Longest wait for the other ranks to appear.
         stale_s: Time without a heartbeat after which a rank counts as dead.
@@ -202,7 +203,8 @@ def open_group(
         A group of the launcher's size.
 
     Raises:
-        InputError: If the backend or interface does not exist or rank 0 has no known address.
+        InputError: If the backend or interface does not exist, the backend cannot be used, or
+            rank 0 has no known address.
         PeerError: If the other ranks do not appear in time.
     """
     if backend not in BACKENDS:
@@ -224,13 +226,23 @@ def open_group(
     if "torch" not in sys.modules:
         # Its warnings about a lost store are pages of stack; the watchdog says it in a sentence.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from distgnn.comm.gloo import GlooGroup
     from distgnn.comm.process import die_with_parent
     from distgnn.comm.rendezvous import meet
 
     die_with_parent()
     place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
     try:
-        return GlooGroup(launch, place, timeout_s=timeout_s, stale_s=stale_s)
+        choice = choose_backend(backend, launch, place.store, interface=interface)
+        group: Group
+        if choice.mpi is not None:
+            from distgnn.comm.mpi import MpiGroup
+
+            group = MpiGroup(launch, place, choice.mpi, timeout_s=timeout_s, stale_s=stale_s)
+        else:
+            from distgnn.comm.gloo import GlooGroup
+
+            group = GlooGroup(launch, place, timeout_s=timeout_s, stale_s=stale_s)
     finally:
         place.remove_file()
+    group.reason = choice.reason
+    return group

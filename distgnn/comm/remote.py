@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.comm import network
+from distgnn.comm.choice import import_mpi, start_mpi
 from distgnn.comm.failure import PeerError
 from distgnn.comm.launch import expand_nodes
 from distgnn.comm.rendezvous import Meeting, TCPStore, connect_store, serve_store
@@ -236,21 +237,15 @@ def _broadcast_json(mpi: ModuleType, content: dict[str, Any]) -> dict[str, Any]:
 
 def _load_mpi(launch: Launch) -> ModuleType:
     try:
-        from mpi4py import MPI as mpi  # noqa: N811
+        mpi = import_mpi()
     except (ImportError, RuntimeError) as error:
         raise InputError(
             f"{launch.size} ranks on several hosts do not know where rank 0 is ({error}); install "
             "distgnn[mpi], or set MASTER_ADDR to the host of rank 0 (Open MPI passes it on with "
             "mpirun -x MASTER_ADDR)"
         ) from error
-    found = int(mpi.COMM_WORLD.size)
-    if found != launch.size:
-        raise InputError(
-            f"the launcher started {launch.size} ranks, but the MPI library of mpi4py sees "
-            f"{found}; use the mpirun of that library, beside this Python's executable"
-        )
-    module: ModuleType = mpi
-    return module
+    start_mpi(mpi, launch)
+    return mpi
 
 
 def _answers(address: str, port: int) -> bool:

@@ -141,6 +141,11 @@ class Watchdog:
         """Whether a failure was found or told already."""
         return self._verdict is not None
 
+    @property
+    def has_dead_neighbour(self) -> bool:
+        """Whether the process of a rank of this machine has ended before its work was done."""
+        return bool(self._dead())
+
     def diagnose(self, error: Exception) -> PeerError:
         """Find out which rank made a verb fail.
 

@@ -225,5 +225,5 @@ def test_torchrun_starts_the_same_job(folder, straight):
     done = launch(torchrun, "train", folder / "parts", "--run", run, *MODEL, *LENGTH)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["num_ranks"] == 4
-    model = (run / "model.safetensors").read_bytes()
-    assert model == (folder / "straight/model.safetensors").read_bytes()
+    # There gloo adds up gradients, here MPI: in another order.
+    assert losses(run) == pytest.approx(losses(folder / "straight"), rel=1e-4)

@@ -12,6 +12,7 @@ from distgnn.datasets import InputError
 def run_contract(group: Group) -> None:
     for check in (
         check_messages_keep_their_order,
+        check_every_type_travels,
         check_reductions,
         check_broadcast_and_gathers,
         check_empty_tensors,
@@ -41,6 +42,22 @@ def check_messages_keep_their_order(group: Group) -> None:
         work.wait()
     for (peer, tag, turn), tensor in received.items():
         assert tensor.tolist() == [100.0 * peer + 10 * turn + tag] * 5
+
+
+def check_every_type_travels(group: Group) -> None:
+    peers = [peer for peer in range(group.size) if peer != group.rank]
+    for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8):
+        received = {peer: torch.zeros(3, 2, dtype=dtype) for peer in peers}
+        works = [group.irecv(tensor, peer, 3) for peer, tensor in received.items()]
+        works += [group.isend(_typed(group.rank, dtype), peer, 3) for peer in peers]
+        for work in works:
+            work.wait()
+        for peer, tensor in received.items():
+            assert torch.equal(tensor, _typed(peer, dtype))
+
+
+def _typed(rank: int, dtype: torch.dtype) -> torch.Tensor:
+    return (torch.arange(6).reshape(3, 2) + 10 * rank).to(dtype)
 
 
 def check_reductions(group: Group) -> None:

