@@ -21,12 +21,12 @@ MPIRUN = [str(BIN / "mpirun"), "--oversubscribe", "--bind-to", "none"]
 
 
 def run(
-    command: list[str], mode: str, fault: str = "", **variables: str
+    command: list[str], *words: str, fault: str = "", **variables: str
 ) -> tuple[int, str, str, float]:
     """Status, output, errors and seconds of a job."""
     begin = time.monotonic()
     result = subprocess.run(
-        [*command, str(SCRIPT), mode],
+        [*command, *words],
         env={**ENVIRON, "FAULT": fault, **variables},
         capture_output=True,
         text=True,
@@ -38,7 +38,8 @@ def run(
 
 def mpirun(size: int, mode: str, fault: str = "", **variables: str) -> tuple[int, str, str, float]:
     """A job of the mpirun beside this Python."""
-    return run([*MPIRUN, "-n", str(size), sys.executable], mode, fault, **variables)
+    command = [*MPIRUN, "-n", str(size), sys.executable]
+    return run(command, str(SCRIPT), mode, fault=fault, **variables)
 
 
 def srun(mode: str, fault: str = "", **variables: str) -> list[subprocess.Popen[str]]:

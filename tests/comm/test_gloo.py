@@ -7,7 +7,7 @@ import socket
 import sys
 
 import pytest
-from comm.jobs import MPIRUN, mpirun, run, srun
+from comm.jobs import MPIRUN, SCRIPT, mpirun, run, srun
 
 pytestmark = [
     pytest.mark.mpi,
@@ -23,7 +23,7 @@ def test_mpirun_ranks_keep_the_contract_and_listen_on_loopback_only() -> None:
 
 def test_torchrun_ranks_keep_the_contract() -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    status, out, err, _ = run(command, "contract")
+    status, out, err, _ = run(command, str(SCRIPT), "contract")
     assert status == 0, err
     assert sorted(out.splitlines()) == [f"{rank}/2 torchrun gloo lo ok []" for rank in range(2)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from comm.jobs import ENVIRON, MPIRUN, mpirun, run
+from comm.jobs import ENVIRON, MPIRUN, SCRIPT, mpirun, run
 
 OTHER = os.environ.get("DISTGNN_MPIRUN")
 # Else Hydra kills the survivors before they can say which rank died.
@@ -47,8 +47,9 @@ def job(request: pytest.FixtureRequest) -> Job:
     library = max(libraries, key=lambda file: file.stat().st_size)
     return lambda size, mode, fault="", **variables: run(
         [OTHER, *SPEAKING, "-n", str(size), sys.executable],
+        str(SCRIPT),
         mode,
-        fault,
+        fault=fault,
         **{"BACKEND": "mpi", "MPI4PY_LIBMPI": str(library), **variables},
     )
 
@@ -141,10 +142,10 @@ def test_an_mpirun_of_another_library_is_an_error_or_a_reason() -> None:
         pytest.skip("DISTGNN_MPIRUN names no mpirun of another MPI")
     command = [OTHER, "-n", "2", sys.executable]
     sentence = "the launcher is mpich, but mpi4py loads Open MPI"
-    status, _, err, _ = run(command, "choice", BACKEND="mpi")
+    status, _, err, _ = run(command, str(SCRIPT), "choice", BACKEND="mpi")
     assert status == 2
     assert f"backend 'mpi' cannot be used: {sentence}; use the mpirun of that library" in err
-    status, out, err, _ = run(command, "choice", BACKEND="auto")
+    status, out, err, _ = run(command, str(SCRIPT), "choice", BACKEND="auto")
     assert (status, out.splitlines()) == (0, [f"gloo: {sentence}"] * 2), err
 
 
