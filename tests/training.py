@@ -9,7 +9,6 @@ import torch
 
 from distgnn.comm.threads import run_ranks
 from distgnn.nn.models import ModelConfig
-from distgnn.train.checkpoint import Checkpoints
 from distgnn.train.config import TrainConfig
 from distgnn.train.progress import Silent
 from distgnn.train.run_dir import CONFIG, RunDirectory
@@ -81,7 +80,7 @@ def run(
             values = {"source": {}, "task": about, "train": config.to_json()}
             run_dir.write_json(CONFIG, values)
         group.barrier()
-        checkpoints = Checkpoints(run_dir.checkpoints, group)
+        checkpoints = trainer.checkpoints(run_dir.checkpoints)
         records: list[dict[str, Any]] = []
         if resume:
             trainer.resume(checkpoints)

@@ -10,13 +10,11 @@ from distgnn.cli.flags import MAX_SEED, MAX_THREADS, number, path, switch, whole
 from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments, build_planner
 from distgnn.cli.source import add_source_arguments, check_ranks, open_source, source_values
-from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from distgnn.cli.source import Source
     from distgnn.comm.group import Group
     from distgnn.exchange.planner import Planner
     from distgnn.partition.store import Part
@@ -237,6 +235,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
     import torch
 
+    from distgnn.cli.beginning import resume
     from distgnn.train.forecast import planned_bytes
     from distgnn.train.memory import predict_peak_bytes
     from distgnn.train.progress import choose_progress
@@ -257,7 +256,7 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
             note(f"rows: {per_epoch} will be sent per epoch by all ranks")
         predicted = predict_peak_bytes(trainer.model, trainer.graphs)
         note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
-    records = _resume(trainer, run_dir) if arguments.resume else []
+    records = resume(trainer, run_dir) if arguments.resume else []
     progress = choose_progress(
         rank=group.rank, num_epochs=config.epochs, done=len(records), is_quiet=arguments.quiet
     )
@@ -270,12 +269,13 @@ def _load(
     arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
 ) -> Trainer:
     """Build the trainer; the part is let go, of which it holds what it needs."""
+    from distgnn.cli.beginning import prepare
     from distgnn.cli.job import on_rank_0
     from distgnn.train.trainer import Trainer
 
     opened = _open(arguments, config, run_dir, group)
     trainer = Trainer(config, opened.task, opened.part, group, planner=opened.planner)
-    on_rank_0(group, lambda: _prepare(run_dir, arguments.resume, opened.begin))
+    on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
     return trainer
 
 
@@ -291,81 +291,24 @@ class _Opened(NamedTuple):
 def _open(
     arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
 ) -> _Opened:
+    from distgnn.cli.beginning import check_graph, check_settings
     from distgnn.cli.job import collectively, on_rank_0
+    from distgnn.train.identity import identify_graph
 
     source = collectively(group, lambda: open_source(source_values(arguments)))
     check_ranks(source, group, f"distgnn train {arguments.source} ...")
-    on_rank_0(group, lambda: _check_existing(run_dir, arguments, config, source))
-    begin = {**source.to_json(), "num_ranks": group.size, "train": config.to_json()}
+    if not arguments.overwrite:
+        on_rank_0(group, lambda: check_settings(run_dir, config, arguments.resume))
     part = collectively(group, lambda: source.part(group.rank))
+    begin = {
+        **source.to_json(),
+        "graph": identify_graph(part, group),
+        "num_ranks": group.size,
+        "train": config.to_json(),
+    }
+    if arguments.resume:
+        on_rank_0(group, lambda: check_graph(run_dir, begin))
     return _Opened(source.task, part, build_planner(arguments, config, source, group), begin)
-
-
-def _check_existing(
-    run_dir: RunDirectory, arguments: argparse.Namespace, config: TrainConfig, source: Source
-) -> None:
-    """Check that the run directory is new, or holds the run that is to go on."""
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.run_dir import CONFIG
-
-    if arguments.overwrite or not run_dir.has_run():
-        return
-    if not arguments.resume:
-        raise InputError(
-            f"'{run_dir.path}' already holds a run; continue it with --resume, replace it with "
-            "--overwrite, or choose another --run"
-        )
-    begun = run_dir.read_json(CONFIG)
-    changed = TrainConfig.from_json(begun.get("train", {})).differences(config)
-    for name, now in source.to_json().items():
-        then = begun.get(name)
-        if isinstance(then, dict) and isinstance(now, dict):
-            changed += [
-                f"{key} (begun with {then.get(key)}, now {value})"
-                for key, value in now.items()
-                if then.get(key) != value
-            ]
-        elif then != now:
-            changed.append(f"{name} (begun with {then}, now {now})")
-    if changed:
-        raise InputError(
-            f"cannot resume '{run_dir.path}' with other settings: {', '.join(changed)}; "
-            "use the same or another --run"
-        )
-
-
-def _prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> None:
-    """Create the run directory, or empty it if it is to begin anew."""
-    from distgnn.train.run_dir import CONFIG
-
-    run_dir.create()
-    if run_dir.has_run() and not is_resuming:
-        run_dir.clear()
-    run_dir.write_json(CONFIG, begin)
-
-
-def _resume(trainer: Any, run_dir: RunDirectory) -> list[dict[str, Any]]:
-    from distgnn.train.checkpoint import Checkpoints
-
-    group = trainer.group
-    checkpoints = Checkpoints(run_dir.checkpoints, group)
-    found = trainer.resume(checkpoints)
-    records: list[dict[str, Any]] = []
-    if group.rank == 0:
-        for skipped in checkpoints.damaged:
-            note(f"{skipped}; an older checkpoint is used")
-        where = f"from epoch {trainer.num_epochs}" if found else "from the start: no checkpoint yet"
-        note(f"resuming {where}")
-        records = run_dir.keep_metrics(trainer.num_epochs)
-    return collect_records(group, records)
-
-
-def collect_records(group: Group, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give every rank rank 0's records; collective."""
-    import json
-
-    first = group.all_gather_bytes(json.dumps(records).encode())[0]
-    return list(json.loads(first))
 
 
 def _report(arguments: argparse.Namespace, run_dir: RunDirectory, summary: dict[str, Any]) -> None:

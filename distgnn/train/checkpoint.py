@@ -38,31 +38,36 @@ class Checkpoint:
         progress: The trainer's own JSON values (best epoch and the like).
         state: Weights, optimizer and best weights, by name.
         rows: This rank's rows under way between epochs.
+        is_cold: Whether it holds such rows, but those of another partition.
     """
 
     num_epochs: int
     progress: dict[str, Any]
     state: dict[str, Tensor]
     rows: dict[str, Tensor]
+    is_cold: bool = False
 
 
 class Checkpoints:
     """The checkpoints of a run; the last two are kept.
 
     Weights and optimizer are the same on all ranks and written by rank 0; rows that are under way
-    in a delayed exchange are each rank's own.
+    in a delayed exchange are each rank's own, and of use only to ranks whose parts have the same
+    layout.
 
     Args:
         folder: Where they lie.
         group: All ranks.
+        layout: Of this rank's part.
 
     Attributes:
         damaged: What was wrong with newer checkpoints that reading passed over.
     """
 
-    def __init__(self, folder: Path, group: Group) -> None:
+    def __init__(self, folder: Path, group: Group, *, layout: str = "") -> None:
         self._folder = folder
         self._group = group
+        self._layout = layout
         self.damaged: list[str] = []
 
     def write(
@@ -87,7 +92,7 @@ class Checkpoints:
         own = {_rows_name(self._group.rank): rows} if rows else {}
         if self._group.rank == 0:
             own[_STATE] = state
-        values = {"num_epochs": num_epochs, "num_ranks": self._group.size, "progress": progress}
+        values = {"num_epochs": num_epochs, "layouts": self._layouts(), "progress": progress}
         try:
             self._on_first_rank(lambda: self._make(temporary))
             values["files"] = self._write_files(temporary, own)
@@ -97,6 +102,10 @@ class Checkpoints:
                 shutil.rmtree(temporary, ignore_errors=True)
             raise
         self._group.set_checkpoint(num_epochs)
+
+    def _layouts(self) -> list[str]:
+        """Layouts of the parts of all ranks; collective."""
+        return [text.decode() for text in self._group.all_gather_bytes(self._layout.encode())]
 
     def _on_first_rank(self, action: Callable[[], None]) -> None:
         self._group.agree(_attempt(action) if self._group.rank == 0 else None)
@@ -150,20 +159,16 @@ class Checkpoints:
         All ranks read the same one: what is damaged for one rank is passed over by all.
 
         Raises:
-            InputError: If it holds rows under way and the number of ranks changed, or if there are
-                checkpoints but none of them is whole.
+            InputError: If there are checkpoints but none of them is whole.
         """
+        layouts = self._layouts()
         for name in self._agreed_names():
             found: Checkpoint | None = None
-            error: InputError | None = None
             damage = ""
             try:
-                found = self._read(self._folder / name)
-            except _DamagedError as caught:
+                found = self._read(self._folder / name, layouts)
+            except (_DamagedError, InputError) as caught:
                 damage = str(caught)
-            except InputError as caught:
-                error = caught
-            self._group.agree(error)
             reports = self._group.all_gather_bytes(damage.encode())
             first = next((report.decode() for report in reports if report), None)
             if first is None:
@@ -189,20 +194,16 @@ class Checkpoints:
         self._group.agree(error)
         return list(json.loads(self._group.all_gather_bytes(json.dumps(names).encode())[0]))
 
-    def _read(self, folder: Path) -> Checkpoint:
+    def _read(self, folder: Path, layouts: list[str]) -> Checkpoint:
         values = _read_manifest(folder)
-        num_ranks, files = values["num_ranks"], values["files"]
-        has_rows = any(name != _STATE for name in files)
-        if has_rows and num_ranks != self._group.size:
-            raise InputError(
-                f"checkpoint '{folder}' holds delayed rows of {num_ranks} ranks, but "
-                f"{self._group.size} were started; run mpirun -n {num_ranks}"
-            )
+        files = values["files"]
+        is_cold = values["layouts"] != layouts and any(name != _STATE for name in files)
         # Each rank checks what it uses; together they check everything once.
         state = _read_one(folder / _STATE, files[_STATE])
-        own = _rows_name(self._group.rank)
-        rows = _read_one(folder / own, files[own]) if own in files else {}
-        return Checkpoint(values["num_epochs"], values["progress"], state, rows)
+        name = _rows_name(self._group.rank)
+        has_own = name in files and not is_cold
+        rows = _read_one(folder / name, files[name]) if has_own else {}
+        return Checkpoint(values["num_epochs"], values["progress"], state, rows, is_cold)
 
 
 class _DamagedError(Exception):
@@ -239,6 +240,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         values = json.loads((folder / _MANIFEST).read_bytes())
         is_whole = values.pop("digest") == _digest_of(values)
         is_whole = is_whole and _folder_name(values["num_epochs"]) == folder.name
+        values.setdefault("layouts", [])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as caught:
         raise _DamagedError(
             f"checkpoint '{folder}' has no readable {_MANIFEST}; remove the folder"

@@ -13,6 +13,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.exchange.planner import Planner
 from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
 from distgnn.train.graphs import build_graphs
+from distgnn.train.identity import layout_of
 from distgnn.train.inputs import load_inputs
 from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
 from distgnn.train.objective import Scores, build_loss
@@ -21,10 +22,12 @@ from distgnn.train.weights import WeightSync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from distgnn.comm.group import Group
     from distgnn.nn.models import GNN
     from distgnn.partition.store import Part
+    from distgnn.train.checkpoint import Checkpoint
     from distgnn.train.config import TrainConfig
     from distgnn.train.progress import Progress
     from distgnn.train.run_dir import RunDirectory
@@ -91,6 +94,7 @@ class Trainer:
         )
         self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
         self.graph, self.features = self.graphs.training, self.graphs.features
+        self._layout = layout_of(part) if config.delay else ""
         degrees = None
         if config.reweight_loss:
             degrees = (self.graphs.part_degree, self.graphs.exact.in_degree)
@@ -195,6 +199,14 @@ class Trainer:
             return False
         return self.num_epochs - 1 - self.best.epoch >= self.config.patience
 
+    def checkpoints(self, folder: Path) -> Checkpoints:
+        """Return the checkpoints of this run.
+
+        Args:
+            folder: Where they lie.
+        """
+        return Checkpoints(folder, self.group, layout=self._layout)
+
     def save(self, checkpoints: Checkpoints) -> None:
         """Write all that the next epoch depends on, unless that was just done; collective."""
         if self._saved_at == self.num_epochs:
@@ -209,22 +221,25 @@ class Trainer:
         checkpoints.write(self.num_epochs, progress, state, self.graph.exchange.state())
         self._saved_at = self.num_epochs
 
-    def resume(self, checkpoints: Checkpoints) -> bool:
+    def resume(self, checkpoints: Checkpoints) -> Checkpoint | None:
         """Go on from the newest checkpoint; collective.
 
+        Weights and optimizer go on exactly, whatever the partition. Delayed rows do so on the
+        partition that they belong to; on another one the delays start cold, as in epoch 0.
+
         Returns:
-            Whether there was one.
+            The checkpoint; None if there was none.
         """
         found = checkpoints.read_newest()
         if found is None:
-            return False
+            return None
         self.best_state = unpack_state(found.state, self.model, self.optimizer)
         progress = found.progress
         self.best = _Best(progress["best_epoch"], progress["metric"], progress["loss"])
         self.num_epochs = self.graph.draws.epoch = self._saved_at = found.num_epochs
         if found.rows:
             self.graph.exchange.load_state(found.rows)
-        return True
+        return found
 
 
 def build_model(config: TrainConfig, task: Task) -> GNN:
@@ -282,7 +297,7 @@ def train(
             a file cannot be written.
     """
     is_writer = trainer.group.rank == 0
-    checkpoints = Checkpoints(run.checkpoints, trainer.group)
+    checkpoints = trainer.checkpoints(run.checkpoints)
     every = trainer.config.checkpoint_every
     first, counts = trainer.num_epochs + 1, trainer.planner.counts
     try:

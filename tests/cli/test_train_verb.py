@@ -7,6 +7,7 @@ import shutil
 import weakref
 
 import numpy as np
+import pytest
 
 from distgnn.cli import build_parser
 from distgnn.cli.source import open_source
@@ -210,14 +211,47 @@ def test_a_run_does_not_resume_on_a_graph_that_has_changed(distgnn, ring, here):
     assert distgnn(*command, "--overwrite").status == 0
 
 
-def test_a_run_does_not_resume_on_another_partition_of_its_graph(distgnn, ring, here):
+def test_a_run_resumes_on_another_partition_or_copy_of_its_graph(distgnn, ring, here):
     cut = ("partition", ring, "--parts", 1, "--out", "parts", "--overwrite")
-    command = ("train", "parts", "--run", "r", "--quiet", "--epochs", 2)
+    length = ("--quiet", "--epochs")
     assert distgnn(*cut, "--order", "source").status == 0
-    assert distgnn(*command).status == 0
+    for run in ("straight", "r"):
+        assert distgnn("train", "parts", "--run", run, *length, 3).status == 0
+    assert distgnn("train", "parts", "--run", "straight", *length, 9, "--resume").status == 0
     assert distgnn(*cut, "--order", "rcm").status == 0
-    assert "partition (begun with " in distgnn(*command, "--resume").sentence
-    assert distgnn(*cut, "--order", "source").status == 0
+    shutil.copy(ring, here / "copy.npz")
+    for epochs, source in ((5, "parts"), (7, ring), (9, "copy.npz")):
+        outcome = distgnn("train", source, "--run", "r", *length, epochs, "--resume")
+        assert (outcome.status, outcome.err) == (0, f"resuming from epoch {epochs - 2}\n")
+    assert losses(here / "r") == pytest.approx(losses(here / "straight"), rel=1e-5)
+    assert distgnn("evaluate", "r").status == 0
+
+
+def test_delays_that_start_cold_are_announced(distgnn, ring, here):
+    cut = ("partition", ring, "--parts", 1, "--out", "parts", "--overwrite", "--order")
+    command = ("train", "parts", "--run", "r", "--quiet", "--algorithm", "cd-2", "--epochs")
+    for order, epochs in (("source", 3), ("rcm", 4)):
+        assert distgnn(*cut, order).status == 0
+        outcome = distgnn(*command, epochs, "--resume")
+    assert outcome.err.splitlines() == [
+        "resuming from epoch 3",
+        "delays start cold: the checkpoint's delayed rows are of another partition",
+    ]
+
+
+def test_a_run_that_did_not_write_what_its_graph_is_goes_on_with_the_same_cut_only(
+    distgnn, ring, here
+):
+    command = ("train", ring, "--run", "r", "--quiet", "--epochs", 2)
+    assert distgnn(*command).status == 0
+    path = here / "r/config.json"
+    begun = json.loads(path.read_text())
+    del begun["graph"]
+    path.write_text(json.dumps(begun))
+    assert distgnn("partition", ring, "--parts", 1, "--out", "parts").status == 0
+    sentence = distgnn("train", "parts", *command[2:], "--resume").sentence
+    assert "source (begun with " in sentence
+    assert "partition (begun with , now " in sentence
     assert distgnn(*command, "--resume").status == 0
 
 

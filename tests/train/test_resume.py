@@ -9,7 +9,7 @@ from training import check_same_values, make_config, run, task_of
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
-from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
+from distgnn.train.checkpoint import pack_state, unpack_state
 from distgnn.train.run_dir import RunDirectory
 from distgnn.train.trainer import Trainer, build_model, build_optimizer
 
@@ -104,33 +104,46 @@ def test_a_run_resumed_before_its_first_checkpoint_starts_anew(tmp_path):
     check_same_run(run(tmp_path / "killed", graph, parts, make_config(), resume=True), straight)
 
 
-def test_a_synchronous_run_goes_on_with_another_number_of_ranks(tmp_path):
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_a_synchronous_run_goes_on_with_another_number_of_ranks(num_ranks, tmp_path):
     graph = make_graph("random")
     config = make_config(epochs=NUM_EPOCHS, norm="batch", dropout=0.3)
     straight = run(tmp_path / "straight", graph, cut(graph, 3), config)
     run(tmp_path / "resumed", graph, cut(graph, 3), config, stop_at=9)
-    resumed = run(tmp_path / "resumed", graph, cut(graph, 2), config, resume=True)
+    resumed = run(tmp_path / "resumed", graph, cut(graph, num_ranks), config, resume=True)
     for one, other in zip(resumed[0].records, straight[0].records, strict=True):
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 4])
-def test_delayed_rows_need_the_ranks_that_they_belong_to(num_ranks, tmp_path):
-    graph = make_graph("random")
-    config = make_config(algorithm="cd-2")
-    run(tmp_path, graph, cut(graph, 3), config)
-    parts = cut(graph, num_ranks)
-    expected = (
-        rf"checkpoint '.*epoch-000003' holds delayed rows of 3 ranks, but {num_ranks} were "
-        "started; run mpirun -n 3"
-    )
+def resumed_on(folder, parts, config):
+    """What each rank finds in the newest checkpoint, and the exchange that goes on from it."""
 
     def on_rank(group):
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
-        with pytest.raises(InputError, match=expected):
-            trainer.resume(Checkpoints(tmp_path / "checkpoints", group))
+        trainer = Trainer(config, task_of(make_graph()), parts[group.rank], group)
+        found = trainer.resume(trainer.checkpoints(folder / "checkpoints"))
+        return found, trainer
 
-    run_ranks(num_ranks, on_rank)
+    return run_ranks(len(parts), on_rank)
+
+
+@pytest.mark.parametrize(("num_ranks", "seed"), [(1, 0), (2, 0), (3, 1), (4, 0)])
+def test_on_another_partition_weights_go_on_and_delays_start_cold(num_ranks, seed, tmp_path):
+    graph = make_graph()
+    config = make_config(algorithm="cd-2", epochs=6)
+    before = run(tmp_path, graph, cut(graph, 3), config)
+    same = resumed_on(tmp_path, cut(graph, 3), config)
+    other = resumed_on(tmp_path, cut(graph, num_ranks, seed=seed), config)
+    assert [found.is_cold for found, _ in same] == [False] * 3
+    assert [found.is_cold for found, _ in other] == [True] * num_ranks
+    assert same[2][0].rows
+    for found, trainer in other:
+        assert not found.rows
+        assert trainer.num_epochs == 6
+        assert trainer.graph.exchange.state()["epoch"].tolist() == [0, 0]
+        check_same_values(trainer.model.state_dict(), before[0].trainer.model.state_dict())
+    longer = make_config(algorithm="cd-2", epochs=9)
+    records = run(tmp_path, graph, cut(graph, num_ranks, seed=seed), longer, resume=True)[0].records
+    assert [record["epoch"] for record in records] == list(range(9))
 
 
 def test_another_model_is_refused():

@@ -1,0 +1,142 @@
+"""How a run begins and goes on: what is checked, written and read back before its epochs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.output import note
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from distgnn.comm.group import Group
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.run_dir import RunDirectory
+    from distgnn.train.trainer import Trainer
+
+_OF_THE_CUT = ("source", "checksum", "partition")
+
+
+def check_settings(run_dir: RunDirectory, config: TrainConfig, is_resuming: bool) -> None:
+    """Check that a run that is there already is to go on, with the settings it was begun with.
+
+    Args:
+        run_dir: Of the run.
+        config: Of the command.
+        is_resuming: Whether the command says so.
+
+    Raises:
+        InputError: If not.
+    """
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.run_dir import CONFIG
+
+    if not run_dir.has_run():
+        return
+    if not is_resuming:
+        raise InputError(
+            f"'{run_dir.path}' already holds a run; continue it with --resume, replace it with "
+            "--overwrite, or choose another --run"
+        )
+    begun = run_dir.read_json(CONFIG)
+    _refuse(run_dir, TrainConfig.from_json(begun.get("train", {})).differences(config))
+
+
+def check_graph(run_dir: RunDirectory, begin: dict[str, Any]) -> None:
+    """Check that a run that is there goes on with its graph, wherever that lies and how it is cut.
+
+    Args:
+        run_dir: Of the run.
+        begin: What the configuration of the run would be if it began now.
+
+    Raises:
+        InputError: If it is another graph.
+    """
+    from distgnn.train.run_dir import CONFIG
+
+    if not run_dir.has_run():
+        return
+    begun = run_dir.read_json(CONFIG)
+    changed = _differences(begun, begin, ("task", "graph"))
+    # Where the file lies and how it is cut matters only for a graph that is not the same.
+    if changed or "graph" not in begun:
+        changed += _differences(begun, begin, _OF_THE_CUT)
+    _refuse(run_dir, changed)
+
+
+def _differences(begun: dict[str, Any], begin: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+    changed: list[str] = []
+    for name in names:
+        then, now = begun.get(name), begin[name]
+        if name == "graph" and then is None:  # begun by a version that did not write it
+            continue
+        if isinstance(then, dict):
+            changed += [
+                f"{key} (begun with {then.get(key)}, now {value})"
+                for key, value in now.items()
+                if then.get(key) != value and (name, key) != ("task", "name")
+            ]
+        elif then != now:
+            changed.append(f"{name} (begun with {then}, now {now})")
+    return changed
+
+
+def _refuse(run_dir: RunDirectory, changed: list[str]) -> None:
+    if changed:
+        raise InputError(
+            f"cannot resume '{run_dir.path}' with other settings: {', '.join(changed)}; "
+            "use the same or another --run"
+        )
+
+
+def prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> None:
+    """Create the run directory, or empty it if it is to begin anew.
+
+    Args:
+        run_dir: Of the run.
+        is_resuming: Whether what is there stays.
+        begin: Its configuration, which is written.
+
+    Raises:
+        InputError: If it cannot be written.
+    """
+    from distgnn.train.run_dir import CONFIG
+
+    run_dir.create()
+    if run_dir.has_run() and not is_resuming:
+        run_dir.clear()
+    run_dir.write_json(CONFIG, begin)
+
+
+def resume(trainer: Trainer, run_dir: RunDirectory) -> list[dict[str, Any]]:
+    """Put the trainer where the run's newest checkpoint is, and say so; collective.
+
+    Args:
+        trainer: Fresh.
+        run_dir: Of the run.
+
+    Returns:
+        The records of the epochs before, on every rank.
+
+    Raises:
+        InputError: If no checkpoint is whole.
+    """
+    group = trainer.group
+    checkpoints = trainer.checkpoints(run_dir.checkpoints)
+    found = trainer.resume(checkpoints)
+    records: list[dict[str, Any]] = []
+    if group.rank == 0:
+        for skipped in checkpoints.damaged:
+            note(f"{skipped}; an older checkpoint is used")
+        where = f"from epoch {trainer.num_epochs}" if found else "from the start: no checkpoint yet"
+        note(f"resuming {where}")
+        if found is not None and found.is_cold:
+            note("delays start cold: the checkpoint's delayed rows are of another partition")
+        records = run_dir.keep_metrics(trainer.num_epochs)
+    return _of_rank_0(group, records)
+
+
+def _of_rank_0(group: Group, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give every rank rank 0's records; collective."""
+    first = group.all_gather_bytes(json.dumps(records).encode())[0]
+    return list(json.loads(first))
