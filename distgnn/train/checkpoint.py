@@ -8,14 +8,16 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
+from distgnn.train.run_dir import unwritable
 from distgnn.train.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from torch import Tensor, nn, optim
 
@@ -94,9 +96,9 @@ class Checkpoints:
             own[_STATE] = state
         values = {"num_epochs": num_epochs, "layouts": self._layouts(), "progress": progress}
         try:
-            self._on_first_rank(lambda: self._make(temporary))
+            self._on_first_rank(temporary, lambda: self._make(temporary))
             values["files"] = self._write_files(temporary, own)
-            self._on_first_rank(lambda: self._publish(temporary, values))
+            self._on_first_rank(temporary / _MANIFEST, lambda: self._publish(temporary, values))
         except InputError:
             if self._group.rank == 0:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -107,8 +109,8 @@ class Checkpoints:
         """Layouts of the parts of all ranks; collective."""
         return [text.decode() for text in self._group.all_gather_bytes(self._layout.encode())]
 
-    def _on_first_rank(self, action: Callable[[], None]) -> None:
-        self._group.agree(_attempt(action) if self._group.rank == 0 else None)
+    def _on_first_rank(self, path: Path, action: Callable[[], None]) -> None:
+        self._group.agree(_attempt(path, action) if self._group.rank == 0 else None)
 
     def _make(self, temporary: Path) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -121,12 +123,17 @@ class Checkpoints:
         """Write this rank's files; return the digests of all ranks' files by name."""
         digests: dict[str, str] = {}
 
-        def write_own() -> None:
-            for name, tensors in own.items():
-                write_tensors(temporary / name, tensors)
-                digests[name] = _digest(temporary / name)
+        def write_one(name: str) -> None:
+            write_tensors(temporary / name, own[name])
+            digests[name] = _digest(temporary / name)
 
-        self._group.agree(_attempt(write_own))
+        errors = (
+            _attempt(
+                temporary / name, partial(write_one, name), sum(map(_num_bytes, rows.values()))
+            )
+            for name, rows in own.items()
+        )
+        self._group.agree(next(filter(None, errors), None))
         gathered = self._group.all_gather_bytes(json.dumps(digests).encode())
         return {name: digest for text in gathered for name, digest in json.loads(text).items()}
 
@@ -260,15 +267,20 @@ def _read_one(path: Path, digest: str) -> dict[str, Tensor]:
     return read_tensors(path)
 
 
-def _attempt(action: Callable[[], None]) -> InputError | None:
+def _attempt(path: Path, action: Callable[[], None], num_bytes: int = 4096) -> InputError | None:
+    """Do what writes a file; a small one takes a block of the disk."""
     try:
         action()
     except OSError as caught:
-        return InputError(
-            f"cannot write checkpoint '{caught.filename or 'file'}': "
-            f"{caught.strerror or caught}; free some space or choose another --run"
-        )
+        # A failed write names no file, a failed rename two, of which the target is in the way.
+        name = caught.filename2 or caught.filename or path
+        shown = unwritable(Path(name), caught, num_bytes)
+        return InputError(f"{shown}; the older checkpoints are as they were")
     return None
+
+
+def _num_bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def pack_state(

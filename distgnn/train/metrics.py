@@ -16,8 +16,21 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
 
 SUMMED = ("loss", "halo_bytes_sent", "weight_bytes_sent", "eval_halo_bytes_sent")
-SLOWEST = ("epoch_s", "update_s", "eval_s", "max_staleness", *(f"{phase}_s" for phase in PHASES))
-_COUNTS = ("halo_bytes_sent", "weight_bytes_sent", "eval_halo_bytes_sent", "max_staleness")
+SLOWEST = (
+    "epoch_s",
+    "update_s",
+    "eval_s",
+    "max_staleness",
+    "stop_number",
+    *(f"{phase}_s" for phase in PHASES),
+)
+_COUNTS = (
+    "halo_bytes_sent",
+    "weight_bytes_sent",
+    "eval_halo_bytes_sent",
+    "max_staleness",
+    "stop_number",
+)
 
 
 def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:

@@ -19,6 +19,9 @@ class Progress(Protocol):
     def note(self, line: str) -> None:
         """Show a line about the work under way."""
 
+    def warn(self, line: str) -> None:
+        """Show a line that even a quiet run shows."""
+
     def close(self) -> None:
         """Leave the terminal as it was."""
 
@@ -48,6 +51,10 @@ class Lines:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
+    def warn(self, line: str) -> None:
+        """Write the line."""
+        self.note(f"warning: {line}")
+
     def close(self) -> None:
         """Nothing to restore."""
 
@@ -61,8 +68,19 @@ class Silent:
     def note(self, line: str) -> None:
         """Ignore the line."""
 
+    def warn(self, line: str) -> None:
+        """Ignore the line."""
+
     def close(self) -> None:
         """Nothing to restore."""
+
+
+class Quiet(Silent):
+    """Shows warnings alone."""
+
+    def warn(self, line: str) -> None:
+        """Write the line."""
+        Lines().warn(line)
 
 
 class Bar:
@@ -96,6 +114,10 @@ class Bar:
         """Write the line above the bar."""
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    def warn(self, line: str) -> None:
+        """Write the line above the bar."""
+        self.note(f"warning: {line}")
+
     def close(self) -> None:
         """Leave the last line standing."""
         self._bar.stop()
@@ -110,13 +132,15 @@ def choose_progress(
         rank: Only rank 0 shows anything.
         num_epochs: Epochs of the run.
         done: Epochs done before it was resumed.
-        is_quiet: Whether to show nothing.
+        is_quiet: Whether to show nothing but warnings.
 
     Returns:
         The display.
     """
-    if rank != 0 or is_quiet:
+    if rank != 0:
         return Silent()
+    if is_quiet:
+        return Quiet()
     if sys.stderr.isatty() and importlib.util.find_spec("rich") is not None:
         return Bar(num_epochs, done)
     return Lines()

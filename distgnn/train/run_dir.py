@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.train.tensors import write_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -111,7 +113,8 @@ class RunDirectory:
         try:
             write_tensors(self.model_path, state)
         except OSError as error:
-            raise self._unwritable(MODEL, error) from error
+            needed = sum(tensor.nbytes for tensor in state.values())
+            raise self._unwritable(MODEL, error, needed) from error
 
     def _write_text(self, name: str, text: str) -> None:
         temporary = self.path / f".{name}.{os.getpid()}.tmp"
@@ -122,13 +125,13 @@ class RunDirectory:
                 os.fsync(file.fileno())
             temporary.replace(self.path / name)
         except OSError as error:
-            raise self._unwritable(name, error) from error
+            raise self._unwritable(name, error, len(text)) from error
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _unwritable(self, name: str, error: OSError) -> InputError:
+    def _unwritable(self, name: str, error: OSError, num_bytes: int) -> InputError:
         return InputError(
-            f"cannot write '{self.path / name}': {error.strerror}; "
+            f"{unwritable(self.path / name, error, num_bytes)}; "
             "put that right and go on with --resume"
         )
 
@@ -154,17 +157,25 @@ class RunDirectory:
             raise InputError(f"'{path}' is not a JSON object; train again or restore the file")
         return values
 
-    def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Add one epoch to metrics.jsonl.
+    def append_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Add epochs to metrics.jsonl, all or none.
 
         Raises:
-            InputError: If it cannot be written.
+            InputError: If they cannot be written; the file is then as it was.
         """
+        text = "".join(json.dumps(record) + "\n" for record in records).encode()
         try:
-            with (self.path / METRICS).open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            with (self.path / METRICS).open("ab", buffering=0) as file:
+                end = file.tell()
+                try:
+                    if file.write(text) != len(text):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                except OSError:
+                    with suppress(OSError):
+                        file.truncate(end)
+                    raise
         except OSError as error:
-            raise self._unwritable(METRICS, error) from error
+            raise self._unwritable(METRICS, error, len(text)) from error
 
     def keep_metrics(self, num_epochs: int) -> list[dict[str, Any]]:
         """Drop the records of epochs that are trained again, and return the others.
@@ -194,6 +205,20 @@ class RunDirectory:
         except OSError as error:
             raise InputError(f"cannot read '{path}': {error.strerror}") from error
         return [record for line in lines if (record := _parsed(line)) is not None]
+
+
+def unwritable(path: Path, error: OSError, num_bytes: int) -> str:
+    """Say which file could not be written, and, if that was for want of space, how much it needs.
+
+    Args:
+        path: The file.
+        error: What the system said.
+        num_bytes: Length of the file, or of what is added to it.
+    """
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason += f" ({num_bytes} bytes are needed)"
+    return f"cannot write '{path}': {reason}"
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

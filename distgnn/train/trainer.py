@@ -15,9 +15,11 @@ from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
 from distgnn.train.graphs import build_graphs
 from distgnn.train.identity import layout_of
 from distgnn.train.inputs import load_inputs
+from distgnn.train.keeper import Keeper
 from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
 from distgnn.train.objective import Scores, build_loss
 from distgnn.train.run_dir import SUMMARY
+from distgnn.train.stop import NeverAsked, encode
 from distgnn.train.weights import WeightSync
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from distgnn.train.config import TrainConfig
     from distgnn.train.progress import Progress
     from distgnn.train.run_dir import RunDirectory
+    from distgnn.train.stop import StopRequest
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,10 @@ class Trainer:
         part: This rank's part.
         group: One rank per part.
         planner: Decides how sums walk the graph; None for one that keeps nothing.
+
+    Attributes:
+        stop: May ask for an early end.
+        stop_number: Which rank was asked, and how, as `stop.encode` puts it; 0 for none.
     """
 
     def __init__(
@@ -108,6 +115,9 @@ class Trainer:
         self.best_state: dict[str, torch.Tensor] = {}
         self.num_epochs = 0
         self._saved_at: int | None = None
+        self.stop: StopRequest = NeverAsked()
+        self.stop_number = 0
+        self._last_loss = ""
 
     def train_epoch(self) -> float:
         """Take one full-batch step.
@@ -134,12 +144,12 @@ class Trainer:
         return Scores(scores, self.inputs, self.group)
 
     def epochs(self) -> Iterator[dict[str, Any]]:
-        """Train until the last epoch or until patience ends.
+        """Train until the last epoch, until patience ends, or until a rank is asked to stop.
 
         Yields:
             One record of metrics.jsonl per epoch, the same on every rank.
         """
-        while self.num_epochs < self.config.epochs and not self._is_out_of_patience():
+        while not (self.is_done or self.stop_number):
             self.group.note(self.num_epochs, "train")
             start = time.perf_counter()
             loss = self.train_epoch()
@@ -148,18 +158,42 @@ class Trainer:
             own |= {
                 "eval_s": eval_s,
                 "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes(),
+                "stop_number": encode(self.stop, self.group.rank),
             }
-            record = {"epoch": self.num_epochs, **over_ranks(self.group, own), **metrics}
+            values = over_ranks(self.group, own)
+            self.stop_number = values.pop("stop_number")
+            record = {"epoch": self.num_epochs, **values, **metrics}
             self._check_finite("loss", record["loss"])
+            self._last_loss = f", after a loss of {record['loss']:.6g} in epoch {self.num_epochs}"
             self.num_epochs += 1
             yield record
 
+    @property
+    def is_done(self) -> bool:
+        """Whether no epoch is left to train."""
+        return self.num_epochs >= self.config.epochs or self._is_out_of_patience()
+
+    def check_weights(self) -> None:
+        """Check that the weights can be gone on with; a finite loss may have an infinite gradient.
+
+        Raises:
+            InputError: If one is not finite.
+        """
+        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+            raise self._diverged(f"the weights are not finite after epoch {self.num_epochs - 1}")
+
     def _check_finite(self, name: str, value: float) -> None:
         if not value < float("inf"):
-            raise InputError(
-                f"the {name} is {value} in epoch {self.num_epochs}; "
-                "lower --lr or use --feature-norm"
-            )
+            raise self._diverged(f"the {name} is {value} in epoch {self.num_epochs}")
+
+    def _diverged(self, what: str) -> InputError:
+        kept = "no checkpoint was written yet"
+        if self._saved_at is not None:
+            kept = f"the checkpoint of epoch {self._saved_at} is kept"
+        return InputError(
+            f"{what}{self._last_loss}, and {kept}; lower --lr, scale the input with "
+            "--feature-norm, or use --norm"
+        )
 
     def _measure(self, loss: float, epoch_s: float) -> dict[str, float]:
         exchange = self.graph.exchange
@@ -294,22 +328,20 @@ def train(
 
     Raises:
         InputError: If the loss is not finite, no epoch is left to train and none was evaluated, or
-            a file cannot be written.
+            the results cannot be written.
+        StoppedError: If a rank was asked to stop; a checkpoint is written.
     """
-    is_writer = trainer.group.rank == 0
-    checkpoints = trainer.checkpoints(run.checkpoints)
-    every = trainer.config.checkpoint_every
+    keeper = Keeper(trainer, run, progress)
     first, counts = trainer.num_epochs + 1, trainer.planner.counts
     try:
         for record in trainer.epochs():
             records.append(record)
-            if is_writer:
-                run.append_metrics(record)
+            keeper.epoch(record)
             progress.epoch(record)
             if trainer.num_epochs == first and counts.num_plans:
                 progress.note(counts.describe())
-            if every and trainer.num_epochs % every == 0:
-                trainer.save(checkpoints)
+            keeper.save_if_due()
+        keeper.stop_if_asked()
     finally:
         progress.close()
     if not trainer.best_state:
@@ -317,10 +349,10 @@ def train(
             f"none of the run's {trainer.num_epochs} epochs was evaluated, so there is no model "
             f"to keep; use --epochs above {trainer.num_epochs}"
         )
-    trainer.save(checkpoints)
+    keeper.finish()
     summary = {**summarise(records, trainer.best.epoch), **_of_all_ranks(trainer)}
     error = None
-    if is_writer:
+    if trainer.group.rank == 0:
         try:
             run.write_model(trainer.best_state)
             run.write_json(SUMMARY, summary)

@@ -259,7 +259,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_remedy(distgnn, ring):
     command = ("train", ring, "--run", "r", "--epochs", 5, "--lr", "1e30", "--quiet", "--json")
     sentence = distgnn(*command).sentence
     assert "loss is nan" in sentence or "loss is inf" in sentence
-    assert sentence.endswith("lower --lr or use --feature-norm")
+    assert sentence.endswith("lower --lr, scale the input with --feature-norm, or use --norm")
 
 
 def test_options_that_a_partition_ignores_are_refused(distgnn, ring_parts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import pytest
 import torch
@@ -67,7 +68,7 @@ def test_a_place_that_cannot_be_written_is_named_before_training(name, tmp_path)
 
 def test_clearing_removes_what_a_run_left_and_nothing_else(tmp_path):
     run = begun(tmp_path)
-    run.append_metrics({"epoch": 0})
+    run.append_metrics([{"epoch": 0}])
     run.write_json(SUMMARY, {})
     run.write_model({"w": torch.ones(1)})
     (run.checkpoints / "epoch-000001").mkdir(parents=True)
@@ -126,7 +127,7 @@ def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing_behind(tmp_pa
     with pytest.raises(InputError, match=rf"cannot write '.*{SUMMARY}': {hint}"):
         run.write_json(SUMMARY, {})
     with pytest.raises(InputError, match=rf"cannot write '.*{METRICS}': {hint}"):
-        run.append_metrics({"epoch": 0})
+        run.append_metrics([{"epoch": 0}])
     with pytest.raises(InputError, match=rf"cannot write '.*model.safetensors': {hint}"):
         run.write_model({"w": torch.ones(1)})
     with pytest.raises(InputError, match=rf"cannot read '.*{METRICS}': Is a directory"):
@@ -134,6 +135,29 @@ def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing_behind(tmp_pa
     with pytest.raises(InputError, match=rf"cannot read '.*{METRICS}': Is a directory"):
         run.keep_metrics(1)
     assert names_in(tmp_path) == [METRICS, "model.safetensors", SUMMARY]
+
+
+def test_a_full_disk_is_named_with_the_bytes_that_are_missing(tmp_path):
+    run = begun(tmp_path)
+    (tmp_path / METRICS).symlink_to("/dev/full")
+    expected = rf"cannot write '.*{METRICS}': No space left on device \(26 bytes are needed\); put"
+    with pytest.raises(InputError, match=expected):
+        run.append_metrics([{"epoch": 0}, {"epoch": 1}])
+
+
+def test_lines_that_do_not_fit_leave_the_file_as_it_was(tmp_path):
+    run = begun(tmp_path)
+    run.append_metrics([{"epoch": 0}])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(
+            InputError, match=r"cannot write '.*metrics.jsonl': (File too|No space)"
+        ):
+            run.append_metrics([{"epoch": 1}, {"epoch": 2}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / METRICS).read_text() == '{"epoch": 0}\n'
 
 
 def test_the_model_is_a_safetensors_file(tmp_path):
@@ -146,7 +170,7 @@ def test_metrics_are_one_line_an_epoch(tmp_path):
     run = begun(tmp_path)
     records = [{"epoch": epoch, "loss": 1 / 3 + epoch} for epoch in range(4)]
     for record in records:
-        run.append_metrics(record)
+        run.append_metrics([record])
     lines = (tmp_path / METRICS).read_text().splitlines()
     assert [json.loads(line) for line in lines] == records
     assert run.read_metrics() == records
@@ -155,9 +179,9 @@ def test_metrics_are_one_line_an_epoch(tmp_path):
 def test_epochs_that_are_trained_again_are_dropped(tmp_path):
     run = begun(tmp_path)
     for epoch in range(5):
-        run.append_metrics({"epoch": epoch})
+        run.append_metrics([{"epoch": epoch}])
     assert run.keep_metrics(3) == [{"epoch": 0}, {"epoch": 1}, {"epoch": 2}]
-    run.append_metrics({"epoch": 3})
+    run.append_metrics([{"epoch": 3}])
     assert [record["epoch"] for record in run.read_metrics()] == [0, 1, 2, 3]
 
 

@@ -90,7 +90,10 @@ def test_evaluation_happens_every_so_often_and_after_the_last_epoch():
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_weights_that_are_not_finite_are_never_the_best(loss):
     trainer = Scripted([(0.5, 1.0), (0.9, loss)], make_config(epochs=2))
-    expected = f"the validation loss is {loss} in epoch 1; lower --lr or use --feature-norm"
+    expected = (
+        f"the validation loss is {loss} in epoch 1, after a loss of .* in epoch 0, and no "
+        "checkpoint was written yet; lower --lr, scale the input with --feature-norm, or use --norm"
+    )
     with pytest.raises(InputError, match=expected):
         list(trainer.epochs())
     assert trainer.best.epoch == 0
@@ -104,7 +107,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_on_all_ranks(num_ranks):
 
     def on_rank(group):
         trainer = Trainer(config, task_of(graph), parts[group.rank], group)
-        expected = r"the loss is (nan|inf) in epoch \d; lower --lr or use --feature-norm"
+        expected = r"the loss is (nan|inf) in epoch \d, after a loss of \d.* in epoch 0, and no ch"
         with pytest.raises(InputError, match=expected):
             list(trainer.epochs())
 
