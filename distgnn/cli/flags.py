@@ -17,6 +17,7 @@ _BANDWIDTH = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)(b|bit|B)(?:/s|ps)")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s)")
 _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_MAX_SECONDS = 86400.0
 _MAX_NUMBER = 1e30
 """Fits into float32 with room for arithmetic."""
 
@@ -151,3 +152,23 @@ def duration(text: str) -> float:
     if found is None:
         raise argparse.ArgumentTypeError(f"must be a time such as 20us or 1.5ms, got '{text}'")
     return float(found[1]) * _SECONDS[found[2]]
+
+
+def seconds(text: str) -> float:
+    """Convert the text of a flag that takes a time: at least one second, at most a day.
+
+    Args:
+        text: As given on the command line.
+
+    Returns:
+        Seconds.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value <= _MAX_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"must be from 1 to {_MAX_SECONDS:g} seconds, got '{text}'"
+        )
+    return value

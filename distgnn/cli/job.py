@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from distgnn.cli.flags import MAX_THREADS, seconds, whole
 from distgnn.cli.output import note
 from distgnn.datasets.errors import InputError
 
@@ -16,15 +17,51 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
+    """Add how the ranks find each other and what they use of their machines.
+
+    Args:
+        parser: Of a verb that runs a job, or a group of its arguments.
+    """
+    from distgnn.comm.launch import BACKENDS
+
+    add = parser.add_argument
+    add(
+        "--backend",
+        default="auto",
+        help=f"one of {', '.join(BACKENDS)}; auto takes mpi if mpirun started all ranks on one "
+        "host and mpi4py uses its library, else gloo, which suits Ethernet (default: %(default)s)",
+    )
+    add(
+        "--interface",
+        metavar="NAME",
+        help="network interface of gloo (default: the one towards rank 0)",
+    )
+    add(
+        "--heartbeat-timeout",
+        type=seconds,
+        default=25.0,
+        metavar="S",
+        help="a rank that is silent for so long counts as dead (default: %(default)g s)",
+    )
+    add(
+        "--threads",
+        type=whole(1, MAX_THREADS),
+        metavar="T",
+        help="per rank (default: this rank's share of the cores)",
+    )
+
+
 def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int:
     """Open the group that the launcher started, work, and close it.
 
     Args:
         work: Called once on every rank.
-        arguments: backend, interface and threads of the verb.
+        arguments: With those of `add_machine_arguments`.
 
     Returns:
-        Exit status 0; a failure ends the process here.
+        Exit status 0, or that of a signal that stopped the work in order; a failure ends the
+        process here.
     """
     from distgnn.cli import end_job
     from distgnn.comm.binding import apply_threads, choose_threads
@@ -32,18 +69,34 @@ def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int
 
     choice = choose_threads(arguments.threads, detect())
     apply_threads(choice.threads)
-    group = open_group(backend=arguments.backend, interface=arguments.interface)
+    group = open_group(
+        backend=arguments.backend,
+        interface=arguments.interface,
+        stale_s=arguments.heartbeat_timeout,
+    )
     if choice.warning and group.rank == 0:
         note(f"warning: {choice.warning}")
     if group.size == 1:
-        work(group)
-        return 0
+        return _status_of(work, group)
+    status = 0
     try:
-        work(group)
+        status = _status_of(work, group)
         group.barrier()
     except BaseException as error:  # noqa: BLE001 - whatever it is, no peer may be left waiting
         end_job(group, error)
     group.close()
+    return status
+
+
+def _status_of(work: Callable[[Group], None], group: Group) -> int:
+    from distgnn.train.stop import StoppedError
+
+    try:
+        work(group)
+    except StoppedError as stopped:
+        if group.rank == 0:
+            note(f"distgnn: {stopped}")
+        return stopped.exit_status
     return 0
 
 

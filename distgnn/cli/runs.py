@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from distgnn.cli.flags import MAX_THREADS, path, whole
-from distgnn.cli.job import collectively, run_job
+from distgnn.cli.flags import path
+from distgnn.cli.job import add_machine_arguments, collectively, run_job
 from distgnn.cli.plans import add_plan_cache_argument, build_reader
 from distgnn.cli.source import check_ranks, check_source_values, open_source
 from distgnn.datasets.errors import InputError
@@ -41,9 +41,7 @@ class Share(NamedTuple):
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the run and the machine."""
     parser.add_argument("run_dir", metavar="RUN", type=path, help="directory of a training run")
-    parser.add_argument("--backend", default="auto", help="as for train")
-    parser.add_argument("--interface", metavar="NAME", help="as for train")
-    parser.add_argument("--threads", type=whole(1, MAX_THREADS), metavar="T", help="as for train")
+    add_machine_arguments(parser)
     add_plan_cache_argument(parser, "read the plans of kernels that training kept in DIR")
 
 

@@ -6,7 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distgnn.cli.flags import MAX_SEED, MAX_THREADS, number, path, switch, whole
+from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
+from distgnn.cli.job import add_machine_arguments
 from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments, build_planner
 from distgnn.cli.source import add_source_arguments, check_ranks, open_source, source_values
@@ -157,26 +158,8 @@ def add_epoch_arguments(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
-    from distgnn.comm.launch import BACKENDS
-
+    add_machine_arguments(group)
     add = group.add_argument
-    add(
-        "--backend",
-        default="auto",
-        help=f"one of {', '.join(BACKENDS)}; auto takes mpi if mpirun started all ranks on one "
-        "host and mpi4py uses its library, else gloo, which suits Ethernet (default: %(default)s)",
-    )
-    add(
-        "--interface",
-        metavar="NAME",
-        help="network interface of gloo (default: the one towards rank 0)",
-    )
-    add(
-        "--threads",
-        type=whole(1, MAX_THREADS),
-        metavar="T",
-        help="per rank (default: this rank's share of the cores)",
-    )
     add_plan_arguments(group)
     add(
         "--checkpoint-every",
@@ -236,6 +219,7 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     import torch
 
     from distgnn.cli.beginning import resume
+    from distgnn.cli.signals import StopSignals
     from distgnn.train.forecast import planned_bytes
     from distgnn.train.memory import predict_peak_bytes
     from distgnn.train.progress import choose_progress
@@ -260,7 +244,8 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     progress = choose_progress(
         rank=group.rank, num_epochs=config.epochs, done=len(records), is_quiet=arguments.quiet
     )
-    summary = train(trainer, run_dir, progress, records=records)
+    with StopSignals().heard() as trainer.stop:
+        summary = train(trainer, run_dir, progress, records=records)
     if group.rank == 0:
         _report(arguments, run_dir, summary)
 

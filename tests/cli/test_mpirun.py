@@ -190,6 +190,30 @@ def test_a_killed_rank_ends_the_job_and_resume_ends_with_the_same_bits(folder, s
     assert model == (folder / "straight/model.safetensors").read_bytes()
 
 
+def test_a_signal_to_mpirun_ends_the_job_with_a_checkpoint(folder, mpirun_on):
+    run = folder / "told"
+    words = ["train", str(folder / "parts"), "--run", str(run), *MODEL, "--epochs", "100000"]
+    with subprocess.Popen(
+        [*mpirun_on(4), *words],
+        env=environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as job:
+        deadline_s = time.monotonic() + LIMIT_S
+        while not (run / "metrics.jsonl").exists():
+            assert job.poll() is None
+            assert time.monotonic() < deadline_s
+            time.sleep(0.005)
+        job.send_signal(signal.SIGUSR1)  # which mpirun hands on to all ranks
+        out, err = job.communicate(timeout=LIMIT_S)
+    assert (job.returncode, out) == (128 + signal.SIGUSR1, "")
+    (sentence,) = [line for line in err.splitlines() if line.startswith("distgnn: ")]
+    num_epochs = len(metrics(run))
+    assert f") was asked to stop by SIGUSR1: the checkpoint of epoch {num_epochs}" in sentence
+    assert (run / f"checkpoints/epoch-{num_epochs:06d}").exists()
+
+
 def test_the_wrong_number_of_ranks_is_one_sentence(folder, mpirun_on):
     done = launch(mpirun_on(3), "train", folder / "parts", "--run", folder / "refused")
     assert done.returncode == 2

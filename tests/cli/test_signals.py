@@ -1,0 +1,100 @@
+"""Signals that a scheduler sends: the run ends in order, or at once if it is asked twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from distgnn.cli import signals
+
+LIMIT_S = 100
+
+
+@contextmanager
+def started(ring, run, *words):
+    """A run that goes on for longer than any test."""
+    command = [sys.executable, "-m", "distgnn", "train", str(ring), "--run", str(run), *words]
+    with subprocess.Popen(
+        [*command, "--quiet", "--checkpoint-every", "0", "--threads", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as job:
+        wait_for(lambda: (run / "metrics.jsonl").exists() or job.poll() is not None)
+        try:
+            yield job
+        finally:
+            job.kill()
+
+
+def wait_for(condition):
+    deadline_s = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_run_that_is_told_to_end_writes_a_checkpoint_and_says_so(number, distgnn, ring, here):
+    run = here / "r"
+    with started(ring, run, "--epochs", "1000000") as job:
+        job.send_signal(number)
+        out, err = job.communicate(timeout=LIMIT_S)
+    assert (job.returncode, out) == (128 + number, "")
+    num_epochs = len((run / "metrics.jsonl").read_text().splitlines())
+    assert err.startswith("distgnn: rank 0 (")
+    assert err.endswith(
+        f") was asked to stop by {number.name}: the checkpoint of epoch {num_epochs} is written; "
+        "go on with --resume\n"
+    )
+    assert not (run / "summary.json").exists()
+    more = num_epochs + 2
+    outcome = distgnn("train", ring, "--run", run, "--epochs", more, "--resume", "--json")
+    assert outcome.json["num_epochs"] == more
+    assert f"resuming from epoch {num_epochs}\n" in outcome.err
+
+
+def test_a_second_signal_ends_the_run_at_once(ring, here):
+    with started(ring, here / "r", "--epochs", "1000000") as job:
+        # While it is stopped, the signals of both kinds wait, so that no epoch ends between them.
+        job.send_signal(signal.SIGSTOP)
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            job.send_signal(number)
+        job.send_signal(signal.SIGCONT)
+        out, err = job.communicate(timeout=LIMIT_S)
+    assert out == ""
+    assert job.returncode in (128 + signal.SIGTERM, 128 + signal.SIGUSR1)
+    name = signal.Signals(job.returncode - 128).name
+    assert err == f"distgnn: ended at once by a second {name}\n"
+    assert not (here / "r/checkpoints").exists()
+
+
+def test_the_first_signal_is_remembered_and_the_handlers_come_back():
+    before = [signal.getsignal(kind) for kind in signals.KINDS]
+    with signals.StopSignals().heard() as stop:
+        assert stop.signal_number == 0
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_for(lambda: stop.signal_number)
+        assert stop.signal_number == signal.SIGTERM
+    assert [signal.getsignal(kind) for kind in signals.KINDS] == before
+
+
+def test_other_threads_than_the_main_one_leave_signals_alone():
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def listen():
+        with signals.StopSignals().heard():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert seen == [before]
