@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from distgnn import __version__
+from distgnn.cli.limits import num_killed
 from distgnn.comm.failure import PeerError, fail
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
@@ -176,20 +178,21 @@ def as_input_error(error: BaseException) -> InputError | None:
         isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
     ):
         return InputError(
-            f"there is not enough memory ({_first_line(error)}); use more parts, a smaller model, "
-            "or a machine with more memory"
+            f"there is not enough memory on {socket.gethostname()} ({_first_line(error)}); use "
+            "more parts, a smaller model, or a machine with more memory"
         )
     if isinstance(error, OSError) and error.filename is not None:
         return InputError(f"cannot use '{error.filename}': {error.strerror}; check the path")
     return None
 
 
-def end_job(group: Group, error: BaseException) -> None:
+def end_job(group: Group, error: BaseException, *, killed_before: int) -> None:
     """End this rank after a failure, so that no peer waits for it.
 
     Args:
         group: The ranks of the job.
         error: What happened here.
+        killed_before: Processes that the kernel had ended for want of memory when the job began.
     """
     shown = as_input_error(error)
     if shown is not None or isinstance(error, KeyboardInterrupt):
@@ -197,12 +200,25 @@ def end_job(group: Group, error: BaseException) -> None:
             _say(shown or "interrupted")
         code = EXIT_INTERRUPTED if shown is None else EXIT_BAD_INPUT
     elif isinstance(error, PeerError):
-        _say(error)
+        _say(f"{error}{hint_of_kernel(num_killed() - killed_before, group.host)}")
         code = EXIT_RETRY
     else:
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     fail(group, shown or error, exit_code=code)
+
+
+def hint_of_kernel(killed: int, host: str) -> str:
+    """Return why a rank may have died, if the kernel of this host has ended processes meanwhile.
+
+    Args:
+        killed: How many.
+        host: This host.
+    """
+    if killed <= 0:
+        return ""
+    what = "a process" if killed == 1 else f"{killed} processes"
+    return f" (meanwhile the kernel of {host} ended {what} for want of memory)"
 
 
 def _say(sentence: object) -> None:

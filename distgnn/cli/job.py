@@ -64,6 +64,7 @@ def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int
         process here.
     """
     from distgnn.cli import end_job
+    from distgnn.cli.limits import num_killed
     from distgnn.comm.binding import apply_threads, choose_threads
     from distgnn.comm.launch import detect, open_group
 
@@ -78,12 +79,12 @@ def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int
         note(f"warning: {choice.warning}")
     if group.size == 1:
         return _status_of(work, group)
-    status = 0
+    status, killed_before = 0, num_killed()
     try:
         status = _status_of(work, group)
         group.barrier()
     except BaseException as error:  # noqa: BLE001 - whatever it is, no peer may be left waiting
-        end_job(group, error)
+        end_job(group, error, killed_before=killed_before)
     group.close()
     return status
 

@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from distgnn.cli.limits import available_memory, memory_limit, total_memory
+
 _PACKAGES = ("distgnn", "torch", "numpy", "scipy", "numba", "pymetis", "mpi4py", "rich", "pyarrow")
 _MIN_MEMORY_FRACTION = 0.1
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def look() -> dict[str, Any]:
@@ -46,9 +47,9 @@ def look() -> dict[str, Any]:
         "mpirun": _mpirun(),
         "mpirun_version": _mpirun_version(),
         "is_root": os.geteuid() == 0,
-        "memory_bytes": _meminfo("MemTotal"),
-        "memory_available_bytes": _meminfo("MemAvailable"),
-        "memory_limit_bytes": _cgroup_limit(),
+        "memory_bytes": total_memory(),
+        "memory_available_bytes": available_memory(),
+        "memory_limit_bytes": memory_limit(),
         "openmp_runtimes": _openmp_runtimes(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
@@ -113,42 +114,6 @@ def _mpirun_version() -> str | None:
         return None
     lines = (printed.stdout or printed.stderr).splitlines()
     return lines[0].strip() if lines else None
-
-
-def available_memory() -> int:
-    """Return the bytes of memory that a program could still take, by the system's estimate."""
-    limit = _cgroup_limit()
-    free = _meminfo("MemAvailable")
-    return free if limit is None else min(free, max(limit - _cgroup_usage(), 0))
-
-
-def _meminfo(field: str) -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-def _cgroup_limit() -> int | None:
-    """Memory limit of this process's control group (v2, then v1), None without one."""
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            text = (_CGROUP / name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit() and int(text) < _meminfo("MemTotal"):
-            return int(text)
-    return None
-
-
-def _cgroup_usage() -> int:
-    """Memory that this process's control group takes, 0 where the system does not tell."""
-    for name in ("memory.current", "memory/memory.usage_in_bytes"):
-        try:
-            return int((_CGROUP / name).read_text())
-        except (OSError, ValueError):
-            continue
-    return 0
 
 
 def _openmp_runtimes() -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import number, path, switch
-from distgnn.cli.machine import available_memory
+from distgnn.cli.limits import available_memory
 from distgnn.cli.output import note
 from distgnn.datasets.errors import InputError
 from distgnn.partition import METHODS

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path
 from distgnn.datasets.errors import InputError
+from distgnn.partition.layout import part_folder
 from distgnn.partition.store import MANIFEST_NAME, read_manifest, read_part, whole_part
 
 if TYPE_CHECKING:
@@ -157,6 +158,12 @@ class Source:
             partition = self.manifest.fingerprint
         task = {**asdict(self.task), "class_names": list(self.task.class_names)}
         return {"source": self.values, "task": task, "checksum": checksum, "partition": partition}
+
+    def feature_bytes(self, rank: int) -> int:
+        """Return the size of a part's features, still to be read; 0 of a graph that is there."""
+        files = {} if self.manifest is None else self.manifest.files
+        prefix = f"{part_folder(rank)}/features"
+        return sum(record.bytes for name, record in files.items() if name.startswith(prefix))
 
     def part(self, rank: int) -> Part:
         """Load the part of a rank."""

@@ -173,6 +173,7 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         "--resume", action="store_true", help="go on from the run's newest checkpoint, if any"
     )
     again.add_argument("--overwrite", action="store_true", help="replace an earlier run")
+    add("--force", action="store_true", help="train even if too little memory is free")
     add("--quiet", action="store_true", help="show no progress")
     add_json_flag(group)  # type: ignore[arg-type]
 
@@ -221,13 +222,12 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     from distgnn.cli.beginning import resume
     from distgnn.cli.signals import StopSignals
     from distgnn.train.forecast import planned_bytes
-    from distgnn.train.memory import predict_peak_bytes
     from distgnn.train.progress import choose_progress
     from distgnn.train.run_dir import RunDirectory
     from distgnn.train.trainer import train
 
     run_dir = RunDirectory(Path(arguments.run_dir))
-    trainer = _load(arguments, config, run_dir, group)
+    trainer, predicted = _load(arguments, config, run_dir, group)
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
     group.all_reduce(sent)
     if group.rank == 0 and not arguments.quiet:
@@ -238,7 +238,6 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
         if group.size > 1:
             per_epoch = human_bytes(int(sent) / max(config.delay, 1))
             note(f"rows: {per_epoch} will be sent per epoch by all ranks")
-        predicted = predict_peak_bytes(trainer.model, trainer.graphs)
         note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
     records = resume(trainer, run_dir) if arguments.resume else []
     progress = choose_progress(
@@ -252,16 +251,21 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
 
 def _load(
     arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
-) -> Trainer:
-    """Build the trainer; the part is let go, of which it holds what it needs."""
+) -> tuple[Trainer, int]:
+    """Build the trainer and predict its memory; the part, of which it has what it needs, goes."""
     from distgnn.cli.beginning import prepare
     from distgnn.cli.job import on_rank_0
+    from distgnn.cli.memory_check import check_memory
+    from distgnn.train.memory import predict_peak_bytes, resident_bytes
     from distgnn.train.trainer import Trainer
 
     opened = _open(arguments, config, run_dir, group)
     trainer = Trainer(config, opened.task, opened.part, group, planner=opened.planner)
+    predicted = predict_peak_bytes(trainer.model, trainer.graphs)
+    missing = max(predicted - resident_bytes(), 0)
+    check_memory(group, missing, what="training", is_forced=arguments.force)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
-    return trainer
+    return trainer, predicted
 
 
 class _Opened(NamedTuple):
@@ -278,12 +282,16 @@ def _open(
 ) -> _Opened:
     from distgnn.cli.beginning import check_graph, check_settings
     from distgnn.cli.job import collectively, on_rank_0
+    from distgnn.cli.memory_check import check_memory
     from distgnn.train.identity import identify_graph
 
     source = collectively(group, lambda: open_source(source_values(arguments)))
     check_ranks(source, group, f"distgnn train {arguments.source} ...")
     if not arguments.overwrite:
         on_rank_0(group, lambda: check_settings(run_dir, config, arguments.resume))
+    check_memory(
+        group, source.feature_bytes(group.rank), what="reading features", is_forced=arguments.force
+    )
     part = collectively(group, lambda: source.part(group.rank))
     begin = {
         **source.to_json(),

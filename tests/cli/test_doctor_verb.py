@@ -5,7 +5,6 @@ import os
 import pytest
 
 from distgnn import __version__, kernels
-from distgnn.cli import machine
 from distgnn.cli.machine import advice, look
 
 
@@ -71,21 +70,3 @@ def test_it_speaks_on_rank_0_only(distgnn, monkeypatch):
     for name, value in {"RANK": 1, "SIZE": 2, "LOCAL_RANK": 1, "LOCAL_SIZE": 2}.items():
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
     assert distgnn("doctor") == (0, "", "")
-
-
-@pytest.mark.parametrize(
-    ("limit", "usage"),
-    [
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ],
-)
-def test_memory_that_the_control_group_takes_is_not_free(limit, usage, tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
-    (tmp_path / "memory").mkdir()
-    (tmp_path / limit).write_text("4096\n")
-    assert machine.available_memory() == 4096
-    (tmp_path / usage).write_text("4000\n")
-    assert machine.available_memory() == 96
-    (tmp_path / usage).write_text("5000\n")
-    assert machine.available_memory() == 0

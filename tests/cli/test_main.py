@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distgnn import __version__
-from distgnn.cli import VERBS, as_input_error, main
+from distgnn.cli import VERBS, as_input_error, hint_of_kernel, main
 from distgnn.comm.failure import PeerError
 from distgnn.datasets import InputError
 
@@ -127,6 +128,13 @@ def test_the_death_of_another_rank_asks_for_a_relaunch(distgnn, monkeypatch):
     assert distgnn("datasets") == (75, "", "distgnn: rank 2 (host, pid 7) died\n")
 
 
+def test_a_rank_that_died_may_have_been_ended_by_the_kernel():
+    assert hint_of_kernel(0, "node1") == ""
+    want = "for want of memory)"
+    assert hint_of_kernel(1, "node1") == f" (meanwhile the kernel of node1 ended a process {want}"
+    assert "node1 ended 2 processes for" in hint_of_kernel(2, "node1")
+
+
 def test_an_interrupted_command_says_so(distgnn, monkeypatch):
     fails_with(KeyboardInterrupt(), monkeypatch)
     assert distgnn("datasets") == (130, "", "distgnn: interrupted\n")
@@ -152,7 +160,7 @@ def test_the_system_s_refusals_are_sentences(distgnn, monkeypatch):
 def test_too_little_memory_is_a_sentence(error, distgnn, monkeypatch):
     fails_with(error, monkeypatch)
     sentence = distgnn("datasets").sentence
-    assert sentence.startswith("there is not enough memory (")
+    assert sentence.startswith(f"there is not enough memory on {socket.gethostname()} (")
     assert sentence.endswith("use more parts, a smaller model, or a machine with more memory")
 
 

@@ -1,0 +1,71 @@
+"""A run that does not fit into memory is refused before its first epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from distgnn.cli import memory_check
+from distgnn.cli.memory_check import check_memory
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets import InputError
+
+GIB = 2**30
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Let the machine have 10 GiB free."""
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 10 * GIB)
+
+
+def check(group, gib, *, is_forced=False):
+    check_memory(group, int(gib * GIB), what="training", is_forced=is_forced)
+
+
+@pytest.mark.usefixtures("free")
+def test_ranks_of_one_machine_share_its_memory(capsys):
+    run_ranks(3, lambda group: check(group, 3.3))
+
+    def on_rank(group):
+        with pytest.raises(
+            InputError,
+            match=r"training needs about 10\.2 GiB more memory on .+ for ranks 0, 1, 2 together, "
+            r"but 10\.0 GiB are free; use more parts on more machines, --recompute, a smaller "
+            r"--hidden, fewer --layers, or --force to try nevertheless",
+        ):
+            check(group, 3.4)
+
+    run_ranks(3, on_rank)
+    assert capsys.readouterr().err == ""
+
+
+def test_each_machine_is_asked_for_itself():
+    needs = [
+        memory_check.Need(0, "a", "one", 9 * GIB, 10 * GIB),
+        memory_check.Need(1, "b", "two", 6 * GIB, 10 * GIB),
+        memory_check.Need(2, "b", "two", 5 * GIB, 10 * GIB),
+        memory_check.Need(3, "c", "three", 5 * GIB, 4 * GIB),
+    ]
+    found = list(memory_check._problems(needs, "training"))
+    assert [line.split(", but")[0] for line in found] == [
+        "training needs about 11.0 GiB more memory on b for ranks 1, 2 together",
+        "training needs about 5.0 GiB more memory on c for rank 3",
+    ]
+
+
+@pytest.mark.usefixtures("free")
+def test_force_turns_the_refusal_into_one_warning(capsys):
+    run_ranks(2, lambda group: check(group, 6, is_forced=True))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: training needs about 12.0 GiB more memory on ")
+    assert line.endswith("but 10.0 GiB are free; trying nevertheless")
+
+
+def test_train_asks_before_it_writes_anything(distgnn, ring, here, monkeypatch):
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 0)
+    command = ("train", ring, "--run", "r", "--epochs", 2, "--quiet")
+    sentence = distgnn(*command).sentence
+    assert sentence.startswith("training needs about ")
+    assert not (here / "r").exists()
+    outcome = distgnn(*command, "--force")
+    assert (outcome.status, outcome.err.count("trying nevertheless")) == (0, 1)
