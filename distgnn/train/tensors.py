@@ -2,11 +2,13 @@
 
 Format: 8 bytes little-endian length of the header; the header, JSON, {name: {dtype, shape,
 data_offsets}}; the data. Written here with the standard library alone, because it is small and the
-core install is to stay small; the `safetensors` package reads these files.
+core install is to stay small; the `safetensors` package reads these files. The header's metadata
+holds a SHA-256 of all the rest: a flipped bit of a weight is otherwise as good as any other.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -37,6 +39,8 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_METADATA = "__metadata__"
+_DIGEST = "sha256"
 _MAX_HEADER_BYTES = 100_000_000
 _MAX_DIMS = 64
 
@@ -76,7 +80,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             "data_offsets": [start, stop],
         }
         start = stop
-    text = json.dumps(header).encode()
+    digest = hashlib.sha256(json.dumps(header).encode())
+    for tensor in ordered.values():
+        digest.update(_bytes_of(tensor.detach().contiguous()))
+    text = json.dumps({_METADATA: {_DIGEST: digest.hexdigest()}, **header}).encode()
     text += b" " * (-len(text) % 8)
     # Ranks, on this machine or another, may write the same file at the same time.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
@@ -112,15 +119,24 @@ def read_tensors(
     """
     try:
         with path.open("rb") as file:
-            return {entry.name: _read_data(file, entry) for entry in _entries(file)}
+            header = _read_header(file)
+            expected = header.pop(_METADATA, None)
+            digest = hashlib.sha256(json.dumps(header).encode())
+            tensors = {}
+            for entry in _entries(file, header):
+                tensors[entry.name] = _read_data(file, entry)
+                digest.update(_bytes_of(tensors[entry.name]))
     except _DamagedError as error:
         raise InputError(f"'{path}' is damaged: {error}; {remedy}") from error
     except OSError as error:
         raise InputError(f"cannot read '{path}': {error.strerror}") from error
+    is_ours = isinstance(expected, dict) and _DIGEST in expected
+    if is_ours and expected[_DIGEST] != digest.hexdigest():
+        raise InputError(f"'{path}' is damaged: its checksum is not that of its data; {remedy}")
+    return tensors
 
 
-def _entries(file: BufferedReader) -> list[_Entry]:
-    """Read the header; the entries come in the order of their data."""
+def _read_header(file: BufferedReader) -> dict[str, Any]:
     num_bytes = os.fstat(file.fileno()).st_size - 8
     size = int.from_bytes(file.read(8), "little")
     if num_bytes < 0 or size > min(num_bytes, _MAX_HEADER_BYTES):
@@ -131,7 +147,12 @@ def _entries(file: BufferedReader) -> list[_Entry]:
         raise _DamagedError("its header is not JSON") from error
     if not isinstance(header, dict):
         raise _DamagedError("its header is not a JSON object")
-    header.pop("__metadata__", None)
+    return header
+
+
+def _entries(file: BufferedReader, header: dict[str, Any]) -> list[_Entry]:
+    """Check the header; the entries come in the order of their data, which begins here."""
+    num_bytes = os.fstat(file.fileno()).st_size - file.tell()
     entries = [_parse(name, values) for name, values in header.items()]
     entries.sort(key=lambda entry: (entry.start, entry.stop))
     position = 0
@@ -139,10 +160,8 @@ def _entries(file: BufferedReader) -> list[_Entry]:
         if entry.start != position:
             raise _DamagedError(f"the data of '{entry.name}' overlaps others or leaves a gap")
         position = entry.stop
-    if position != num_bytes - size:
-        raise _DamagedError(
-            f"it should hold {position} bytes of data, but holds {num_bytes - size}"
-        )
+    if position != num_bytes:
+        raise _DamagedError(f"it should hold {position} bytes of data, but holds {num_bytes}")
     return entries
 
 

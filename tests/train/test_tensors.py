@@ -73,7 +73,9 @@ def test_tensors_of_all_types_in_one_file_are_aligned_and_come_back(tmp_path):
     data = (tmp_path / "t").read_bytes()
     size = int.from_bytes(data[:8], "little")
     assert size % 8 == 0
-    for name, values in json.loads(data[8 : 8 + size]).items():
+    header = json.loads(data[8 : 8 + size])
+    assert list(header.pop("__metadata__")) == ["sha256"]
+    for name, values in header.items():
         assert values["data_offsets"][0] % tensors[name].element_size() == 0
 
 
@@ -229,6 +231,19 @@ def test_a_file_with_bytes_changed_or_cut_off_is_read_or_refused(data, tmp_path)
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     (tmp_path / "t").write_bytes(content[: data.draw(st.integers(0, len(content)))])
     read_damaged(tmp_path / "t")
+
+
+def test_no_byte_of_the_data_can_change_unnoticed(tmp_path):
+    tensors = {"a": torch.arange(5), "b": torch.ones(3)}
+    write_tensors(tmp_path / "t", tensors)
+    content = (tmp_path / "t").read_bytes()
+    for place in range(len(content) - 5 * 8 - 3 * 4, len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        (tmp_path / "t").write_bytes(changed)
+        expected = r"t' is damaged: its checksum is not that of its data; train again or restore th"
+        with pytest.raises(InputError, match=expected):
+            read_tensors(tmp_path / "t")
 
 
 @pytest.mark.parametrize("length", range(0, 250, 7))
