@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distgnn.cli.flags import path, size
-from distgnn.cli.machine import available_memory
+from distgnn.cli.limits import available_memory
 from distgnn.cli.output import note
 from distgnn.cli.source import is_path
 from distgnn.datasets.errors import InputError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distgnn.cli.flags import MAX_SEED, path, switch, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.inspect_verb import manifest_json
-from distgnn.cli.machine import available_memory
+from distgnn.cli.limits import available_memory
 from distgnn.cli.method import balance
 from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines
 from distgnn.cli.partition_verb import add_order_argument, check_out
