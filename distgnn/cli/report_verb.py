@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path, whole
 from distgnn.cli.inspect_verb import foretell, manifest_json
@@ -79,7 +79,26 @@ def _page_of_run(run_dir: RunDirectory) -> str:
 
     has_ended = (run_dir.path / SUMMARY).exists()
     summary = run_dir.read_json(SUMMARY) if has_ended else None
-    return run_page(run_dir.read_json(CONFIG), run_dir.read_metrics(), summary)
+    config = run_dir.read_json(CONFIG)
+    foretold = None
+    # A run outlives the partition that it was trained on, and its page does not need it.
+    with contextlib.suppress(InputError, KeyError, TypeError):
+        foretold = _foretold(config)
+    return run_page(config, run_dir.read_metrics(), summary, foretold=foretold)
+
+
+def _foretold(config: dict[str, Any]) -> float | None:
+    """What inspect says of the run, if its partition is still there."""
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.forecast import forecast
+
+    directory = Path(config["source"]["source"])
+    if not (directory / MANIFEST_NAME).is_file():
+        return None
+    manifest = read_manifest(directory)
+    if manifest.fingerprint != config["partition"]:
+        return None
+    return forecast(directory, manifest, TrainConfig.from_json(config["train"])).bytes_per_epoch
 
 
 def _write(out: Path, text: str) -> int:

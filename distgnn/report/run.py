@@ -27,13 +27,20 @@ _BYTES = {
 }
 
 
-def run_page(config: Mapping[str, Any], records: Records, summary: Mapping[str, Any] | None) -> str:
+def run_page(
+    config: Mapping[str, Any],
+    records: Records,
+    summary: Mapping[str, Any] | None,
+    *,
+    foretold: float | None = None,
+) -> str:
     """Describe a run.
 
     Args:
         config: Of config.json.
         records: Of metrics.jsonl, in order.
         summary: Of summary.json; None for a run that has not ended.
+        foretold: Bytes of rows that an epoch was to send; None if that is not known any more.
 
     Returns:
         An HTML document.
@@ -45,7 +52,7 @@ def run_page(config: Mapping[str, Any], records: Records, summary: Mapping[str, 
     if records:
         content.append(section("Learning", *_learning(records)))
         content.append(section("Time", *_time(records)))
-        content.append(section("Traffic", *_traffic(records)))
+        content.append(section("Traffic", *_foretold(records, foretold), *_traffic(records)))
     flat = {**{k: v for k, v in train.items() if k != "model"}, **model}
     content.append(section("Configuration", _configuration(config, flat)))
     return page(f"{model.get('model', 'a model')} on {name}", *content)
@@ -165,6 +172,15 @@ def _time(records: Records) -> list[Html]:
         figure("Where an epoch's time goes", drawn, note=note),
         *_curves("Epochs and evaluations", evaluation, "time", write=human_seconds, from_zero=True),
     ]
+
+
+def _foretold(records: Records, foretold: float | None) -> list[Html]:
+    counted = [value for _, value in _series(records, "halo_bytes_sent")]
+    if foretold is None or not counted:
+        return []
+    mean = sum(counted) / len(counted)
+    text = f"Rows sent per epoch: {human_bytes(foretold)} foretold from the partition, "
+    return [tag("p", f"{text}{human_bytes(mean)} counted on average.")]
 
 
 def _traffic(records: Records) -> list[Html]:
