@@ -16,7 +16,7 @@ MAX_THREADS = 1024
 _BANDWIDTH = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)(b|bit|B)(?:/s|ps)")
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s)")
 _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 _MAX_SECONDS = 86400.0
 _MAX_NUMBER = 1e30
 """Fits into float32 with room for arithmetic."""
@@ -151,7 +151,7 @@ def duration(text: str) -> float:
     found = _DURATION.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"must be a time such as 20us or 1.5ms, got '{text}'")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(found[1]) / _PER_SECOND[found[2]]
 
 
 def seconds(text: str) -> float:

@@ -95,7 +95,7 @@ def test_the_share_on_the_wire_grows_as_the_link_slows(distgnn, ring_parts):
     fast, slow = (distgnn(*words, "--bandwidth", speed).json for speed in ("100GB/s", "8kb/s"))
     assert slow["pace"]["bandwidth_bytes_per_s"] == 1000
     assert 0 < fast["pace"]["wire_fraction"] < slow["pace"]["wire_fraction"] < 1
-    assert fast["pace"]["latency_s"] == pytest.approx(20e-6)
+    assert fast["pace"]["latency_s"] == 20e-6
     sent = np.maximum(slow["halo_bytes_sent_per_rank"], slow["halo_bytes_received_per_rank"])
     assert slow["pace"]["wire_s"] == pytest.approx(max(sent) / 1000, rel=0.1)
     printed = distgnn("inspect", ring_parts, "--bandwidth", "1GB/s", "--threads", 1).out
