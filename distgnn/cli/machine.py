@@ -11,12 +11,19 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.limits import available_memory, memory_limit, total_memory
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _PACKAGES = ("distgnn", "torch", "numpy", "scipy", "numba", "pymetis", "mpi4py", "rich", "pyarrow")
 _MIN_MEMORY_FRACTION = 0.1
+_MIN_DISK_BYTES_PER_S = 50e6
+_MIN_LINK_FRACTION = 0.5
+_MAX_SLOWNESS = 2.0
+_NETWORK = Path("/sys/class/net")
 
 
 def look() -> dict[str, Any]:
@@ -50,6 +57,7 @@ def look() -> dict[str, Any]:
         "memory_bytes": total_memory(),
         "memory_available_bytes": available_memory(),
         "memory_limit_bytes": memory_limit(),
+        "numa_nodes": _numa_nodes(),
         "openmp_runtimes": _openmp_runtimes(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
@@ -60,7 +68,7 @@ def advice(found: dict[str, Any]) -> list[str]:
     """Say what would make training work or work faster.
 
     Args:
-        found: From `look`.
+        found: From `look`, and what `trials` measured.
 
     Returns:
         One sentence per remedy.
@@ -85,7 +93,47 @@ def advice(found: dict[str, Any]) -> list[str]:
     limit = found["memory_limit_bytes"] or found["memory_bytes"]
     if found["memory_available_bytes"] < _MIN_MEMORY_FRACTION * limit:
         remedies.append("less than a tenth of the memory is free: end other programs first")
-    return remedies
+    if found["numa_nodes"] > 1 and found["ranks"] == 1:
+        remedies.append(
+            f"this machine has {found['numa_nodes']} memory nodes: one rank on each is faster than "
+            "one over all, as by mpirun --map-by numa --bind-to numa"
+        )
+    return [*remedies, *_advice_on_speeds(found)]
+
+
+def _advice_on_speeds(found: dict[str, Any]) -> Iterator[str]:
+    memory, links = found["memory_bytes_per_s"], found["links"]
+    if len(memory) > 1 and max(memory) > _MAX_SLOWNESS * min(memory):
+        yield (
+            f"rank {memory.index(min(memory))} reads memory at less than half the speed of the "
+            "fastest, and all wait for it: see what else runs there and how ranks are bound"
+        )
+    if found["disk_bytes_per_s"] is not None and found["disk_bytes_per_s"] < _MIN_DISK_BYTES_PER_S:
+        yield (
+            f"checkpoints would be written at {found['disk_bytes_per_s'] / 1e6:.0f} MB/s: use a "
+            "faster --run, or --checkpoint-every with a larger number"
+        )
+    nominal = _interface_speed(found["interface"])
+    if links is not None and nominal and min(links["bytes_per_s"]) < _MIN_LINK_FRACTION * nominal:
+        yield (
+            f"rank {links['bytes_per_s'].index(min(links['bytes_per_s']))} sends "
+            f"{8e-9 * min(links['bytes_per_s']):.1f} Gb/s over {found['interface']}, which is made "
+            f"for {8e-9 * nominal:.0f} Gb/s: see what else uses it, or name another --interface"
+        )
+
+
+def _interface_speed(name: str) -> float | None:
+    """Bytes per second that a network interface is made for, where the system tells."""
+    try:
+        megabits = int((_NETWORK / name / "speed").read_text())
+    except (OSError, ValueError):
+        return None
+    return megabits * 1e6 / 8 if name and megabits > 0 else None
+
+
+def _numa_nodes() -> int:
+    """Memory nodes of this machine, at least 1."""
+    return max(len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))), 1)
 
 
 def processor() -> str:

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from distgnn import __version__, kernels
+from distgnn.cli import machine, trials
 from distgnn.cli.machine import advice, look
+from distgnn.comm.threads import run_ranks
 
 
 @pytest.fixture
@@ -22,7 +28,21 @@ def found():
         "memory_bytes": 100,
         "memory_limit_bytes": None,
         "memory_available_bytes": 50,
+        "numa_nodes": 1,
+        "memory_bytes_per_s": [9e9, 8e9],
+        "disk_bytes_per_s": 2e8,
+        "links": {"latency_s": [0.0, 2e-5], "bytes_per_s": [1e9, 1e9]},
+        "interface": "eth9",
     }
+
+
+@pytest.fixture(autouse=True)
+def _ten_gigabits(tmp_path, monkeypatch):
+    """An interface of 10 Gb/s, and one that does not tell."""
+    for name, text in (("eth9", "10000\n"), ("wifi", "-1\n")):
+        (tmp_path / "net" / name).mkdir(parents=True)
+        (tmp_path / "net" / name / "speed").write_text(text)
+    monkeypatch.setattr(machine, "_NETWORK", tmp_path / "net")
 
 
 def test_json_tells_what_it_found_and_what_it_would_change(distgnn):
@@ -33,6 +53,9 @@ def test_json_tells_what_it_found_and_what_it_would_change(distgnn):
     assert found["launcher"] == "single"
     assert "lo" in found["interfaces"]
     assert found["memory_bytes"] > 2**30
+    assert found["memory_bytes_per_s"][0] > 1e8
+    assert found["disk_bytes_per_s"] > 1e5
+    assert found["links"] is None
     assert found["versions"]["distgnn"] == __version__
     assert isinstance(found["advice"], list)
 
@@ -43,10 +66,15 @@ def test_people_see_a_line_for_each_fact(distgnn):
     assert facts["versions"].startswith(f"distgnn {__version__}, torch ")
     assert facts["memory_bytes"].endswith(("GiB", "TiB"))
     assert facts["launcher"] == "single"
+    assert facts["memory_bytes_per_s"].endswith("iB/s")
+    assert "links" not in facts
 
 
 def test_there_is_nothing_to_change_where_all_is_well(found):
     assert advice(found) == []
+    for interface in ("wifi", "", "nosuch"):
+        assert advice({**found, "interface": interface, "links": {"bytes_per_s": [1.0]}}) == []
+    assert advice({**found, "disk_bytes_per_s": None, "links": None}) == []
 
 
 @pytest.mark.parametrize(
@@ -59,6 +87,13 @@ def test_there_is_nothing_to_change_where_all_is_well(found):
         ({"openmp_runtimes": ["/lib/libgomp.so.1", "/lib/libomp.so"]}, "2 OpenMP runtimes"),
         ({"memory_available_bytes": 9}, "less than a tenth of the memory is free"),
         ({"memory_limit_bytes": 1000}, "less than a tenth of the memory is free"),
+        ({"numa_nodes": 2}, "2 memory nodes: one rank on each"),
+        ({"memory_bytes_per_s": [9e9, 9e9, 4e9]}, "rank 2 reads memory at less than half"),
+        ({"disk_bytes_per_s": 1.2e7}, "checkpoints would be written at 12 MB/s"),
+        (
+            {"links": {"bytes_per_s": [1e9, 5e8]}},
+            "rank 1 sends 4.0 Gb/s over eth9, which is made for 10 Gb/s",
+        ),
     ],
 )
 def test_each_thing_that_is_wrong_has_a_remedy(changes, remedy, found):
@@ -66,7 +101,48 @@ def test_each_thing_that_is_wrong_has_a_remedy(changes, remedy, found):
     assert remedy in sentence
 
 
-def test_it_speaks_on_rank_0_only(distgnn, monkeypatch):
-    for name, value in {"RANK": 1, "SIZE": 2, "LOCAL_RANK": 1, "LOCAL_SIZE": 2}.items():
-        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
-    assert distgnn("doctor") == (0, "", "")
+def test_a_folder_that_cannot_be_written_is_named(distgnn, here):
+    sentence = distgnn("doctor", "--folder", here / "nosuch").sentence
+    assert sentence == (
+        f"cannot write to folder '{here / 'nosuch'}': No such file or directory; give another "
+        "--folder"
+    )
+
+
+def test_links_are_measured_between_all_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr(trials, "_MEMORY_BYTES", 1 << 16)
+    monkeypatch.setattr(trials, "_MESSAGE_BYTES", 1 << 16)
+
+    def on_rank(group):
+        return trials.link_speed(group), trials.memory_speed(group)
+
+    for links, memory in run_ranks(3, on_rank):
+        assert links["latency_s"][0] == 0 < min(links["latency_s"][1:]) < 1
+        assert len(links["bytes_per_s"]) == len(memory) == 3
+        assert min(*links["bytes_per_s"], *memory) > 0
+    assert run_ranks(1, trials.link_speed) == [None]
+
+
+def test_the_file_that_was_written_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(trials, "_DISK_BYTES", 1 << 22)
+    assert trials.disk_speed(tmp_path / "net") > 0
+    assert sorted(item.name for item in (tmp_path / "net").iterdir()) == ["eth9", "wifi"]
+
+
+@pytest.mark.mpi
+def test_several_ranks_measure_together_and_rank_0_speaks(mpirun, tmp_path):
+    program = str(Path(sys.executable).with_name("distgnn"))
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(
+        [mpirun, "--oversubscribe", "-n", "2", program, "doctor", "--threads", "1", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, **allowed},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert (found["ranks"], len(found["memory_bytes_per_s"])) == (2, 2)
+    assert found["links"]["bytes_per_s"][1] > 1e6
+    assert 0 < found["links"]["latency_s"][1] < 1
