@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distgnn.cli.flags import path, size
 from distgnn.cli.limits import available_memory
 from distgnn.cli.output import note
-from distgnn.cli.source import is_path
+from distgnn.cli.source import is_path, source_values
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 AUTO, ON, OFF = "auto", "on", "off"
 # Both ends of an edge of a Graph.
 _GRAPH_EDGE_BYTES = 16
+# Of a line of an edge list of millions of vertices; Parquet takes half of it.
+_TABLE_EDGE_BYTES = 16
 
 
 def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +28,8 @@ def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
         "--out-of-core",
         choices=(AUTO, ON, OFF),
         default=AUTO,
-        help="leave the edges of a folder of arrays on disk; auto does so where the methods in "
-        "memory would not fit (default: %(default)s)",
+        help="leave the edges on disk; auto does so for folders of arrays and edge lists for which "
+        "the default method would not fit into memory (default: %(default)s)",
     )
     parser.add_argument(
         "--memory",
@@ -55,31 +56,24 @@ def stays_on_disk(arguments: argparse.Namespace) -> bool:
         Whether it is.
 
     Raises:
-        InputError: If flags exclude each other, or the source cannot be read in slices.
+        InputError: If flags exclude each other.
     """
-    from distgnn.datasets.array_folder import is_array_folder
-
     wish = arguments.out_of_core
-    is_folder = is_path(arguments.source) and is_array_folder(Path(arguments.source))
-    methods = {"--method", "--option", "--assignment", "--undirected"}
     given = [
-        flag for flag in sorted(methods) if getattr(arguments, flag.removeprefix("--")) or False
+        flag
+        for flag in ("--method", "--option", "--assignment")
+        if getattr(arguments, flag.removeprefix("--"))
     ]
     if wish == ON and given:
         raise InputError(
             f"--out-of-core on and {given[0]} exclude each other; leave one of them out"
-        )
-    if wish == ON and not is_folder:
-        raise InputError(
-            f"--out-of-core on reads a folder of arrays (edge_index.npy, or src.npy and dst.npy), "
-            f"which '{arguments.source}' is not; write one with numpy.save, or leave it out"
         )
     for flag in ("memory", "work"):
         if wish == OFF and getattr(arguments, flag):
             raise InputError(
                 f"--{flag} takes no effect with --out-of-core off; leave one of them out"
             )
-    if wish != AUTO or given or not is_folder:
+    if wish != AUTO or given:
         return bool(wish == ON)
     return _work(arguments).exists() or not _fits(arguments)
 
@@ -91,12 +85,12 @@ def _work(arguments: argparse.Namespace) -> Path:
 
 def _fits(arguments: argparse.Namespace) -> bool:
     """Say whether the default method would fit into memory; and say so, if not."""
-    from distgnn.datasets.array_folder import ends_of, num_vertices_of
     from distgnn.partition.auto import NEEDS, USABLE_FRACTION
 
-    folder = Path(arguments.source)
-    num_edges = ends_of(folder)[0].size
-    needed = NEEDS[0].bytes(num_vertices_of(folder) or 0, num_edges) + _GRAPH_EDGE_BYTES * num_edges
+    if not is_path(arguments.source):
+        return True
+    num_vertices, num_edges = _numbers(Path(arguments.source))
+    needed = NEEDS[0].bytes(num_vertices, num_edges) + _GRAPH_EDGE_BYTES * num_edges
     available = arguments.memory or USABLE_FRACTION * available_memory()
     if needed > available:
         note(
@@ -106,8 +100,20 @@ def _fits(arguments: argparse.Namespace) -> bool:
     return bool(needed <= available)
 
 
+def _numbers(source: Path) -> tuple[int, int]:
+    """Vertices and edges of an array folder or an edge list, without reading it; else zeros."""
+    from distgnn.datasets.array_folder import ends_of, is_array_folder, num_vertices_of
+    from distgnn.datasets.tables import TABLE_SUFFIXES
+
+    if is_array_folder(source):
+        return num_vertices_of(source) or 0, ends_of(source)[0].size
+    if source.name.endswith(TABLE_SUFFIXES):
+        return 0, source.stat().st_size // _TABLE_EDGE_BYTES
+    return 0, 0
+
+
 def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
-    """Partition a folder of arrays.
+    """Partition out of core.
 
     Args:
         arguments: As for `stays_on_disk`, which said so.
@@ -115,20 +121,13 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     Returns:
         The manifest as written.
     """
-    from distgnn.datasets.splits import parse_fractions, random_split
     from distgnn.partition.auto import USABLE_FRACTION
     from distgnn.partition.compilation import noting_compilation
+    from distgnn.partition.large.input import Input
     from distgnn.partition.large.pipeline import Places, Settings, partition
     from distgnn.partition.large.roots import roots
-    from distgnn.partition.large.source import open_folder
     from distgnn.partition.refine import EDGE_BALANCE
 
-    source = open_folder(Path(arguments.source).resolve())
-    if arguments.split is not None:
-        fractions = parse_fractions(arguments.split)
-        source = replace(
-            source, vertices=random_split(source.vertices, fractions, seed=arguments.seed)
-        )
     settings = Settings(
         num_parts=arguments.parts,
         seed=arguments.seed,
@@ -137,10 +136,10 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
         edge_balance=EDGE_BALANCE if arguments.imbalance is None else arguments.imbalance,
         is_refining=arguments.refine is not False,
         order=arguments.order,
-        more={"split": arguments.split},
     )
     places = Places(
         directory=Path(arguments.out), work=_work(arguments), overwrite=arguments.overwrite
     )
+    given = Input(**source_values(arguments))
     with noting_compilation(note):
-        return partition(source, places, settings, choose_roots=roots, progress=note)
+        return partition(given, places, settings, choose_roots=roots, progress=note)

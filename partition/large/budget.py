@@ -94,8 +94,8 @@ def budget_of(source: Source, num_parts: int, memory_bytes: int) -> Budget:
     free = memory_bytes - _tables_bytes(source)
     return Budget(
         roots_bytes=free,
-        chunk_edges=min(free // CHUNK_BYTES, MOST_CHUNK_EDGES),
-        pile_edges=min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES),
+        chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
+        pile_edges=max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1),
         window_edges=free // windows.BYTES_PER_EDGE,
     )
 

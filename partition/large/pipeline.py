@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_by
 from distgnn.partition.large.clock import Clock, Progress
 from distgnn.partition.large.counts import count, save_counts
 from distgnn.partition.large.covers import cover
+from distgnn.partition.large.input import Input
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.refining import Cut, Goal, begin, refine
@@ -52,8 +53,6 @@ class Settings:
     is_refining: bool = True
     order: str = "auto"
     """One of `orders.ORDERS`."""
-    more: Mapping[str, Any]
-    """JSON values for the record that the source depends on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,7 @@ class Places:
 
 
 def partition(
-    source: Source,
+    given: Input,
     places: Places,
     settings: Settings,
     *,
@@ -82,7 +81,7 @@ def partition(
     windows of parts; those inside a part stay there. Nothing depends on the number of threads.
 
     Args:
-        source: The graph.
+        given: The graph.
         places: Where to. If the work folder is that of an interrupted run, it goes on from there.
         settings: What is wanted.
         choose_roots: Which part each vertex's root is on.
@@ -96,19 +95,21 @@ def partition(
             partitioning, or the directory exists and may not be replaced.
     """
     check_target(places.directory, overwrite=places.overwrite)
-    if settings.num_parts > source.edges.num_vertices:
-        raise InputError(
-            f"more parts than vertices: num_parts is {settings.num_parts}, but "
-            f"{source.vertices.name!r} has {source.edges.num_vertices}; ask for fewer parts"
-        )
-    run = _Run(source, places, settings, progress)
+    work = Work(places.work, _about(given, settings))
     try:
+        source = given.open(work, progress)
+        run = _Run(source, places, settings, work, progress)
         run.roots(choose_roots)
         run.count()
         run.place()
         run.refine()
         run.arrange()
-        return run.write()
+        return run.write(given)
+    except InputError:
+        # What was wrong with the input or the options will be corrected, and then be another one.
+        if not work.has("root-part"):
+            work.remove()
+        raise
     except OSError as error:
         raise InputError(
             f"partitioning cannot go on: {error.strerror or error}; make room and run the same "
@@ -120,11 +121,20 @@ class _Run:
     """One partitioning; each stage leaves a record, and does nothing where there is one."""
 
     def __init__(
-        self, source: Source, places: Places, settings: Settings, progress: Progress | None
+        self,
+        source: Source,
+        places: Places,
+        settings: Settings,
+        work: Work,
+        progress: Progress | None,
     ) -> None:
-        self.source, self.places, self.settings = source, places, settings
+        if settings.num_parts > source.edges.num_vertices:
+            raise InputError(
+                f"more parts than vertices: num_parts is {settings.num_parts}, but "
+                f"{source.vertices.name!r} has {source.edges.num_vertices}; ask for fewer parts"
+            )
+        self.source, self.places, self.settings, self.work = source, places, settings, work
         self.progress = progress
-        self.work = Work(places.work, _about(source, settings))
         if self.work["memory_bytes"] is None:
             self.work.record(memory_bytes=settings.memory_bytes)
         self.memory_bytes = int(self.work["memory_bytes"])
@@ -263,7 +273,7 @@ class _Run:
         )
         self.work.save("order", order)
 
-    def write(self) -> Manifest:
+    def write(self, given: Input) -> Manifest:
         """Write the parts, then the manifest, and give the directory its name."""
         folder = self.work.path("parts")
         folder.mkdir(exist_ok=True)
@@ -279,11 +289,11 @@ class _Run:
             num_edges=self.source.edges.num_edges,
             num_features=self.source.num_features,
             method=METHOD,
-            options=self._options(),
+            options={"undirected": given.undirected, "split": given.split, **self._options()},
             seed=self.settings.seed,
             order=self.settings.order,
             quality=self._quality([one.counts for one in written]).to_json(),
-            source_checksum=self.source.checksum(),
+            source_checksum=given.checksum(),
         )
         write_manifest(folder, manifest)
         sync_directory(folder)
@@ -296,7 +306,6 @@ class _Run:
             "memory_bytes": self.memory_bytes,
             "imbalance": self.settings.edge_balance,
             "refine": self.settings.is_refining,
-            **self.settings.more,
         }
 
     def _quality(self, counts: Sequence[PartCounts]) -> Quality:
@@ -315,17 +324,15 @@ class _Run:
         )
 
 
-def _about(source: Source, settings: Settings) -> dict[str, Any]:
+def _about(given: Input, settings: Settings) -> dict[str, Any]:
     """List what makes a partitioning another one."""
     about = {
-        "source": source.vertices.source,
-        "files": source.stamp(),
+        **given.about(),
         "parts": settings.num_parts,
         "seed": settings.seed,
         "imbalance": settings.edge_balance,
         "refine": settings.is_refining,
         "order": settings.order,
-        **settings.more,
     }
     if settings.is_memory_given:
         about["memory"] = settings.memory_bytes

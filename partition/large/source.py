@@ -14,7 +14,7 @@ from distgnn.datasets.array_folder import open_array
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import open_flat, read_header
-from distgnn.datasets.npz import graph_of_arrays, log_unused, sha256
+from distgnn.datasets.npz import graph_of_arrays, log_unused
 
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
@@ -80,23 +80,11 @@ class Source:
     """On disk, where there are dense ones."""
     edge_weight: Table | None
     """(num_edges, 1) on disk."""
-    files: tuple[Path, ...]
-    """All that it was read from."""
 
     @property
     def num_features(self) -> int:
         """Number of feature columns; 0 without features."""
         return self.vertices.num_features if self.features is None else self.features.num_columns
-
-    def stamp(self) -> list[list[Any]]:
-        """List name, size and time of every file: another list is another source."""
-        return [
-            [file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(self.files)
-        ]
-
-    def checksum(self) -> str:
-        """Compute the SHA-256 that a `Graph` of the same source has; reads everything."""
-        return sha256(self.files)
 
 
 def open_folder(folder: str | Path) -> Source:
@@ -113,8 +101,8 @@ def open_folder(folder: str | Path) -> Source:
             other.
     """
     folder = Path(folder)
-    files = tuple(sorted(folder.glob("*.npy")))
     edges = from_array_folder(folder)
+    files = sorted(folder.glob("*.npy"))
     arrays = {file.stem: open_array(file) for file in files if file.stem not in _SLICED}
     arrays["num_vertices"] = np.asarray(edges.num_vertices)
     no_edges = np.zeros(0, np.int64)
@@ -139,7 +127,6 @@ def open_folder(folder: str | Path) -> Source:
         vertices=vertices,
         features=_features(folder / "features.npy", edges.num_vertices),
         edge_weight=_weight(folder / "edge_weight.npy", edges.num_edges),
-        files=files,
     )
 
 

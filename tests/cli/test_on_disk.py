@@ -6,7 +6,7 @@ from large_graphs import write_folder
 
 from distgnn.cli.flags import size
 from distgnn.datasets.planted import planted
-from distgnn.partition.store import read_manifest
+from distgnn.partition.store import read_manifest, read_part
 
 COMMAND = ("partition", "graph", "--parts", 3, "--out", "p")
 
@@ -70,12 +70,28 @@ def test_flags_that_exclude_each_other_are_refused(flags, sentence, distgnn, fol
     assert distgnn(*COMMAND, *flags).sentence == sentence
 
 
-def test_other_sources_cannot_stay_on_disk(distgnn, ring):
-    command = ("partition", ring, "--parts", 2, "--out", "p", "--out-of-core", "on")
-    assert distgnn(*command).sentence == (
-        "--out-of-core on reads a folder of arrays (edge_index.npy, or src.npy and dst.npy), which "
-        f"'{ring}' is not; write one with numpy.save, or leave it out"
-    )
+def test_an_edge_list_is_cut_on_disk_as_it_is_in_memory(distgnn, here):
+    lines = [f"{10 * k},{10 * ((k + 1) % 40)}" for k in range(40)]
+    (here / "edges.csv").write_text("\n".join(["source,target", *lines]))
+    command = ("partition", "edges.csv", "--undirected", "--parts", 3, "--out")
+    assert distgnn(*command, "a", "--out-of-core", "on").status == 0
+    assert distgnn(*command, "b").status == 0
+    on_disk, in_memory = read_manifest("a"), read_manifest("b")
+    assert on_disk.num_edges == in_memory.num_edges == 80
+    assert on_disk.source_checksum == in_memory.source_checksum
+    assert (on_disk.name, on_disk.source) == (in_memory.name, in_memory.source)
+    ids = [
+        np.concatenate([read_part(out, part).vertex_id for part in range(3)]) for out in ("a", "b")
+    ]
+    assert sorted(ids[0]) == sorted(ids[1]) == list(range(0, 400, 10))
+
+
+def test_a_graph_with_a_name_is_cut_on_disk(distgnn):
+    command = ("partition", "cora", "--parts", 4, "--out", "p", "--out-of-core", "on")
+    assert distgnn(*command).status == 0
+    manifest = read_manifest("p")
+    assert (manifest.name, manifest.num_features, manifest.num_classes) == ("cora", 1433, 7)
+    assert manifest.has_sparse_features
 
 
 @pytest.mark.parametrize("text", ["8", "1.5GiB", "512MiB"])

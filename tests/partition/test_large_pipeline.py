@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,11 @@ from large_graphs import assignment_in, numbered, open_folder, roots_by_metis, w
 from distgnn.datasets import Graph, InputError, load
 from distgnn.datasets.planted import planted
 from distgnn.partition import assign
-from distgnn.partition.large import clock
+from distgnn.partition.large import budget, clock
 from distgnn.partition.large.budget import least_bytes
 from distgnn.partition.large.clock import Progress
+from distgnn.partition.large.input import Input
+from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.pipeline import Places, Settings, partition
 from distgnn.partition.large.windows import BYTES_PER_EDGE
 from distgnn.partition.manifest import Manifest
@@ -31,9 +36,10 @@ def run(
     """Partition; the least memory makes piles and windows small."""
     source = open_folder(folder)
     memory = least_bytes(source, num_parts)
-    settings = replace(Settings(num_parts=num_parts, memory_bytes=memory, more={}), **changes)
+    settings = replace(Settings(num_parts=num_parts, memory_bytes=memory), **changes)
     places = Places(directory=out, work=out.with_suffix(".work"))
-    return partition(source, places, settings, choose_roots=roots_by_metis, progress=progress)
+    given = Input(source=str(folder))
+    return partition(given, places, settings, choose_roots=roots_by_metis, progress=progress)
 
 
 def communities(num_vertices: int = 600, seed: int = 3) -> Graph:
@@ -45,11 +51,14 @@ def content(manifest: Manifest) -> dict[str, Any]:
     return {**manifest.to_json(), "source": "", "name": "", "source_checksum": "", "options": {}}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_parts_made_from_disk_are_the_graph(kind: str, tmp_path: Path) -> None:
-    graph = numbered(make_graph(kind))
+@pytest.mark.parametrize("num_parts", [1, 3, 40])
+@pytest.mark.parametrize("kind", [*KINDS, "no-edges"])
+def test_parts_made_from_disk_are_the_graph(kind: str, num_parts: int, tmp_path: Path) -> None:
+    none = np.zeros(0, np.int64)
+    empty = Graph(name=kind, num_vertices=40, src=none, dst=none)
+    graph = numbered(empty if kind == "no-edges" else make_graph(kind))
     folder = write_folder(tmp_path / "graph", graph)
-    manifest = run(folder, tmp_path / "out", 3)
+    manifest = run(folder, tmp_path / "out", num_parts, order="rabbit")
     assignment = assignment_in(tmp_path / "out")
     assert not (tmp_path / "out.work").exists()
     assert manifest.num_edges == graph.num_edges
@@ -137,8 +146,9 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from large_graphs import open_folder, roots_by_metis
-from distgnn.partition.large import clock
+from distgnn.partition.large import budget, clock
 from distgnn.partition.large.budget import least_bytes
+from distgnn.partition.large.input import Input
 from distgnn.partition.large.pipeline import Places, Settings, partition
 
 clock.INTERVAL_S = 0.0
@@ -151,9 +161,10 @@ def note(line):
 
 out = Path(sys.argv[1])
 source = open_folder(out.parent / "graph")
-settings = Settings(num_parts=4, memory_bytes=least_bytes(source, 4), more={})
+settings = Settings(num_parts=4, memory_bytes=least_bytes(source, 4))
 places = Places(directory=out, work=out.with_suffix(".work"))
-partition(source, places, settings, choose_roots=roots_by_metis, progress=note)
+given = Input(source=str(out.parent / "graph"))
+partition(given, places, settings, choose_roots=roots_by_metis, progress=note)
 """
 
 
@@ -202,9 +213,59 @@ def test_too_little_memory_is_an_input_error(tmp_path: Path) -> None:
     least = least_bytes(open_folder(folder), 4)
     with pytest.raises(InputError, match=r"not enough for 4 parts of 100 vertices and \d+ edges"):
         run(folder, tmp_path / "out", memory_bytes=least - 1)
+    # Nothing is left that another bound would contradict.
+    run(folder, tmp_path / "out", memory_bytes=least)
 
 
 def test_more_parts_than_vertices_are_an_input_error(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "graph", communities(100))
     with pytest.raises(InputError, match="num_parts is 101, but 'graph' has 100; ask for fewer"):
         run(folder, tmp_path / "out", 101)
+
+
+def test_too_little_disk_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path / "graph", communities(100))
+    monkeypatch.setattr(budget, "STORED_EDGE_BYTES", 1 << 50)
+    with pytest.raises(InputError, match=r"takes about \d+\.\d GiB of disk for .* are free; make"):
+        run(folder, tmp_path / "out")
+
+
+def test_a_full_disk_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path / "graph", communities(100))
+
+    def append(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Piles, "append", append)
+        with pytest.raises(InputError, match=r"No space left on device; make room and run the sam"):
+            run(folder, tmp_path / "out")
+    run(folder, tmp_path / "out")
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second file system")
+def test_a_work_folder_on_another_disk_is_an_input_error(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "graph", communities(100))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        places = Places(directory=tmp_path / "out", work=Path(elsewhere) / "work")
+        with pytest.raises(InputError, match=r"is on another file system than .*; choose one bes"):
+            partition(
+                Input(source=str(folder)),
+                places,
+                Settings(num_parts=2),
+                choose_roots=roots_by_metis,
+            )
+
+
+def test_a_bound_of_memory_that_was_not_given_is_kept(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "graph", communities(200))
+
+    def stop(line: str) -> None:
+        if line.startswith("placing"):
+            raise StoppedError
+
+    out = tmp_path / "out"
+    with pytest.raises(StoppedError):
+        run(folder, out, progress=stop, is_memory_given=False, memory_bytes=1 << 30)
+    manifest = run(folder, out, is_memory_given=False, memory_bytes=2 << 30)
+    assert manifest.options["memory_bytes"] == 1 << 30
