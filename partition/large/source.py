@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 # What is read in slices.
 _SLICED = ("edge_index", "src", "dst", "features", "edge_weight")
+# The system maps what it has of so many bytes around a page that is read, and all that is mapped
+# counts as memory of the process.
+_AROUND_BYTES = 1 << 16
+_AROUNDS = 1 << 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +53,26 @@ class Table:
         if not row.size:
             return rows
         order = np.argsort(row)
+        around = row[order] * (self.num_columns * self.dtype.itemsize) // _AROUND_BYTES
+        num_arounds = np.cumsum(np.diff(around, prepend=around[0]) > 0)
+        bounds = np.searchsorted(num_arounds, np.arange(0, num_arounds[-1] + 1, _AROUNDS))
         with (
             self.path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         ):
-            size = self.num_rows * self.num_columns
-            table = np.frombuffer(mapped, self.dtype, size, self.offset_bytes)
+            if num_arounds[-1] * 2 > row.size:
+                # Neighbours of a row that is read are not: do not read them ahead.
+                mapped.madvise(mmap.MADV_RANDOM)
+            flat = np.frombuffer(
+                mapped, self.dtype, self.num_rows * self.num_columns, self.offset_bytes
+            )
+            table = flat.reshape(self.num_rows, -1)
             with np.errstate(over="ignore"):  # what overflows float32 is reported as not finite
-                rows[order] = table.reshape(self.num_rows, -1)[row[order]]
+                for chosen in np.split(order, bounds[1:]):
+                    rows[chosen] = table[row[chosen]]
+                    mapped.madvise(mmap.MADV_DONTNEED)
             # The map can be closed only when nobody looks into it.
-            del table
+            del table, flat
         is_bad = ~np.isfinite(rows).all(axis=1)
         if is_bad.any():
             raise InputError(
