@@ -19,9 +19,10 @@ from distgnn.train.tensors import read_tensors, write_tensors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor, nn, optim
+    from torch import Tensor, nn
 
     from distgnn.comm.group import Group
+    from distgnn.train.optimizers import Optimizer
 
 _KEPT = 2
 _PREFIX = "epoch-"
@@ -284,7 +285,7 @@ def _num_bytes(tensor: Tensor) -> int:
 
 
 def pack_state(
-    model: nn.Module, optimizer: optim.Optimizer, best: dict[str, Tensor]
+    model: nn.Module, optimizer: Optimizer, best: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """Flatten what a run needs to go on into named tensors.
 
@@ -297,16 +298,14 @@ def pack_state(
         Tensors by name.
     """
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    for number, moments in optimizer.state_dict()["state"].items():
-        for name, value in moments.items():
-            if value is not None:
-                tensors[f"optimizer.{number}.{name}"] = value
+    for number, moments in optimizer.state_dict().items():
+        tensors.update({f"optimizer.{number}.{name}": value for name, value in moments.items()})
     tensors.update({f"best.{name}": tensor for name, tensor in best.items()})
     return tensors
 
 
 def unpack_state(
-    state: dict[str, Tensor], model: nn.Module, optimizer: optim.Optimizer
+    state: dict[str, Tensor], model: nn.Module, optimizer: Optimizer
 ) -> dict[str, Tensor]:
     """Put back what `pack_state` took.
 
@@ -331,7 +330,7 @@ def unpack_state(
     for name, tensor in _under("optimizer.", state).items():
         number, moment = name.split(".", 1)
         moments.setdefault(int(number), {})[moment] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    optimizer.load_state_dict(moments)
     return _under("best.", state)
 
 

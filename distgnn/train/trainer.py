@@ -18,6 +18,7 @@ from distgnn.train.inputs import load_inputs
 from distgnn.train.keeper import Keeper
 from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
 from distgnn.train.objective import Scores, build_loss
+from distgnn.train.optimizers import Adam, Sgd
 from distgnn.train.run_dir import SUMMARY
 from distgnn.train.stop import NeverAsked, encode
 from distgnn.train.weights import WeightSync
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from distgnn.partition.store import Part
     from distgnn.train.checkpoint import Checkpoint
     from distgnn.train.config import TrainConfig
+    from distgnn.train.optimizers import Optimizer
     from distgnn.train.progress import Progress
     from distgnn.train.run_dir import RunDirectory
     from distgnn.train.stop import StopRequest
@@ -291,7 +293,7 @@ def build_model(config: TrainConfig, task: Task) -> GNN:
     return model
 
 
-def build_optimizer(config: TrainConfig, model: GNN) -> torch.optim.Optimizer:
+def build_optimizer(config: TrainConfig, model: GNN) -> Optimizer:
     """Build the optimizer of a run.
 
     Args:
@@ -303,11 +305,10 @@ def build_optimizer(config: TrainConfig, model: GNN) -> torch.optim.Optimizer:
     """
     parameters = model.parameters()
     if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay, fused=True
-        )
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+        return Sgd(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    is_decoupled = config.optimizer == "adamw"
+    decay = config.weight_decay
+    return Adam(parameters, lr=config.lr, weight_decay=decay, is_decoupled=is_decoupled)
 
 
 def train(

@@ -26,7 +26,7 @@ from distgnn.train.graphs import build_exchange
 from distgnn.train.progress import Silent
 from distgnn.train.run_dir import SUMMARY, RunDirectory
 from distgnn.train.tensors import read_tensors
-from distgnn.train.trainer import Trainer, build_model, build_optimizer, train
+from distgnn.train.trainer import Trainer, build_model, train
 
 TIMES = {"epoch_s", "eval_s", "update_s", "aggregate_s", "pack_s", "exchange_wait_s"}
 
@@ -142,19 +142,6 @@ def test_an_algorithm_chooses_its_exchange():
     exchange = build_exchange(make_config(algorithm="cd-4", delay_cache=False), group)
     assert isinstance(exchange, Delayed)
     assert (exchange.num_bins, exchange.delay, exchange.is_cached) == (4, 4, False)
-
-
-def test_an_optimizer_has_the_settings_of_the_run():
-    for name, kind in (
-        ("adam", torch.optim.Adam),
-        ("adamw", torch.optim.AdamW),
-        ("sgd", torch.optim.SGD),
-    ):
-        config = make_config(optimizer=name, lr=0.25, weight_decay=0.125)
-        optimizer = build_optimizer(config, build_model(config, task_of(make_graph("random"))))
-        assert type(optimizer) is kind
-        assert (optimizer.defaults["lr"], optimizer.defaults["weight_decay"]) == (0.25, 0.125)
-    assert optimizer.defaults["momentum"] == 0.9
 
 
 def test_a_seed_draws_the_same_weights_whatever_else_draws_numbers():
