@@ -52,6 +52,22 @@ void bind_scale(nb::module_& m) {
       "x"_a.noconvert(), "factor"_a.noconvert(), "out"_a.noconvert());
 }
 
+template <typename X, typename T>
+void bind_blend(nb::module_& m) {
+  m.def(
+      "blend_rows",
+      [](Rows<X> x, Vector<const int32_t> rows, OutRows<X> out, double weight) {
+        check_has_rows("the rows blended go to no rows", rows.shape(0), out.shape(0));
+        check_equal("rows has the wrong length", rows.shape(0), x.shape(0));
+        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        const nb::gil_scoped_release unlocked;
+        blend_rows(rows_of<X>(x), static_cast<int64_t>(x.shape(1)), rows.data(),
+                   static_cast<int64_t>(rows.shape(0)), static_cast<T>(weight),
+                   out_rows_of<X>(out));
+      },
+      "x"_a.noconvert(), "rows"_a.noconvert(), "out"_a.noconvert(), "weight"_a);
+}
+
 }  // namespace
 
 void bind_rows(nb::module_& m) {
@@ -65,6 +81,9 @@ void bind_rows(nb::module_& m) {
   bind_scale<double, double, double>(m);
   bind_scale<Bf16, Bf16, float>(m);
   bind_scale<float, Bf16, float>(m);
+  bind_blend<float, float>(m);
+  bind_blend<double, double>(m);
+  bind_blend<Bf16, float>(m);
 }
 
 }  // namespace distgnn

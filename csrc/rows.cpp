@@ -56,6 +56,26 @@ DISTGNN_PER_ISA void scale_some(const X* x, int64_t width, const T* factor, int6
   }
 }
 
+template <typename X, typename T>
+DISTGNN_PER_ISA void blend_block(const X* x, int64_t width, const int32_t* rows, int64_t begin,
+                                 int64_t end, T weight, X* out) {
+  for (int64_t k = begin; k < end; ++k) {
+    const X* from = x + k * width;
+    X* to = out + rows[k] * width;
+#pragma omp simd
+    for (int64_t j = 0; j < width; ++j) {
+      const T old = widen(to[j]);
+      store(old + weight * (widen(from[j]) - old), to + j);
+    }
+  }
+}
+
+template <typename T>
+void put_rows(const T* x, int64_t width, const int32_t* rows, int64_t begin, int64_t end, T* out) {
+  const size_t row_bytes = static_cast<size_t>(width) * sizeof(T);
+  for (int64_t k = begin; k < end; ++k) std::memcpy(out + rows[k] * width, x + k * width, row_bytes);
+}
+
 }  // namespace
 
 template <typename T>
@@ -82,11 +102,27 @@ template void scale_rows(const float*, int64_t, int64_t, const float*, float*);
 template void scale_rows(const double*, int64_t, int64_t, const double*, double*);
 template void scale_rows(const Bf16*, int64_t, int64_t, const float*, Bf16*);
 template void scale_rows(const float*, int64_t, int64_t, const float*, Bf16*);
+template <typename X, typename T>
+void blend_rows(const X* x, int64_t width, const int32_t* rows, int64_t num_rows, T weight,
+                X* out) {
+  for_row_blocks(num_rows, [&](int64_t begin, int64_t end) {
+    if (weight == T(1)) {
+      put_rows(x, width, rows, begin, end, out);
+    } else {
+      blend_block(x, width, rows, begin, end, weight, out);
+    }
+  });
+}
+
 template void gather_rows(const float*, int64_t, const int32_t*, int64_t, float*);
 template void gather_rows(const double*, int64_t, const int32_t*, int64_t, double*);
 template void gather_rows(const Bf16*, int64_t, const int32_t*, int64_t, Bf16*);
 template void scatter_add_rows(const float*, int64_t, const int32_t*, int64_t, float*);
 template void scatter_add_rows(const double*, int64_t, const int32_t*, int64_t, double*);
 template void scatter_add_rows(const Bf16*, int64_t, const int32_t*, int64_t, float*);
+template void blend_rows(const float*, int64_t, const int32_t*, int64_t, float, float*);
+template void blend_rows(const Bf16*, int64_t, const int32_t*, int64_t, float, Bf16*);
+template void blend_rows(const double*, int64_t, const int32_t*, int64_t, double, double*);
+template void blend_rows(const Bf16*, int64_t, const int32_t*, int64_t, float, Bf16*);
 
 }  // namespace distgnn

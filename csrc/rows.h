@@ -4,7 +4,7 @@
 // Matrices are row-major and contiguous, width values a row; rows is (num_rows,) with values that
 // are rows of the larger matrix. out may not overlap an input. Nothing is allocated.
 //
-// Threads: gather_rows gives every output row one owner. scatter_add_rows gives every row of out
+// Threads: gather_rows and blend_rows give every row of the buffer one owner. scatter_add_rows gives every row of out
 // one owner, which walks the whole index list and adds its own rows in the order of the list; so
 // rows may repeat, without atomics, and the bits do not depend on the number of threads.
 #pragma once
@@ -28,5 +28,11 @@ void scatter_add_rows(const X* x, std::int64_t width, const std::int32_t* rows,
 // float, double or Bf16; or float and Bf16, which rounds. T is float unless X is double.
 template <typename X, typename Y, typename T>
 void scale_rows(const X* x, std::int64_t num_rows, std::int64_t width, const T* factor, Y* out);
+
+// out[rows[k]] += weight * (x[k] - out[rows[k]]); a weight of 1 copies bits. No row repeats. T is
+// float unless X is double.
+template <typename X, typename T>
+void blend_rows(const X* x, std::int64_t width, const std::int32_t* rows, std::int64_t num_rows,
+                T weight, X* out);
 
 }  // namespace distgnn

@@ -176,6 +176,28 @@ def scale_rows(x: Tensor, factor: Tensor, out: Tensor) -> None:
     )
 
 
+def blend_rows(x: Tensor, rows: Tensor, out: Tensor, *, weight: float) -> None:
+    """Move rows towards those of a buffer: out[rows[k]] += weight * (x[k] - out[rows[k]]).
+
+    Args:
+        x: (num_rows, width). May be bfloat16, which is blended in float32.
+        rows: (num_rows,) int32. No row may repeat.
+        out: (num_out, width). Changed.
+        weight: 1 copies bit by bit.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+    """
+    dtype = _float_type("x", x, _STORED)
+    _kernels.blend_rows(
+        _array("x", x, dtype, 2),
+        _array("rows", rows, torch.int32, 1),
+        _array("out", out, dtype, 2),
+        weight=weight,
+    )
+
+
 def dropout(x: Tensor, row_key: Tensor, out: Tensor, *, seed: int, probability: float) -> None:
     """Zero values at random, scale the others by 1 / (1 - probability).
 

@@ -122,6 +122,10 @@ void run(int64_t width) {
   print("scatter", width, out);
   distgnn::gather_rows(x.data(), width, indices.data(), kRows, out.data());
   print("gather", width, out);
+  std::vector<int32_t> falling(kRows);
+  for (int64_t k = 0; k < kRows; ++k) falling[k] = static_cast<int32_t>(kRows - 1 - k);
+  distgnn::blend_rows(x.data(), width, falling.data(), kRows, T(0.3), out.data());
+  print("blend", width, out);
   distgnn::dropout(x.data(), key.data(), kRows, width, 5, 0.3, out.data());
   print("dropout", width, out);
   distgnn::dropout_values(weight.data(), edge.data(), indices.data(), kEdges, 5, 0.3,

@@ -119,6 +119,20 @@ def test_scatter_refuses_arrays_that_do_not_fit(x, out, message):
         kernels.scatter_add_rows(torch.zeros(x), rows, torch.zeros(out))
 
 
+@pytest.mark.parametrize(
+    ("x", "out", "message"),
+    [
+        ((3, 2), (0, 2), "the rows blended go to no rows"),
+        ((4, 2), (5, 2), "rows has the wrong length, got 3, expected 4"),
+        ((3, 2), (5, 1), "out has the wrong width, got 1, expected 2"),
+    ],
+)
+def test_blending_refuses_arrays_that_do_not_fit(x, out, message):
+    rows = torch.zeros(3, dtype=torch.int32)
+    with pytest.raises(ValueError, match=message):
+        kernels.blend_rows(torch.zeros(x), rows, torch.zeros(out), weight=1)
+
+
 @pytest.mark.parametrize("probability", [-0.1, 1.0, float("nan")])
 def test_dropout_refuses_a_probability_outside_its_range(probability):
     x, row_key = torch.zeros(2, 2), torch.arange(2)

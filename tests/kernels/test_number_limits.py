@@ -35,8 +35,9 @@ def too_many(what):
         ),
         lambda: kernels.gather_rows(MANY_ROWS, EDGES["indices"], torch.empty(1, 0)),
         lambda: kernels.scatter_add_rows(torch.empty(1, 0), EDGES["indices"], MANY_ROWS),
+        lambda: kernels.blend_rows(torch.empty(1, 0), EDGES["indices"], MANY_ROWS, weight=1),
     ],
-    ids=["sum", "maximum", "gather", "scatter"],
+    ids=["sum", "maximum", "gather", "scatter", "blend"],
 )
 def test_more_rows_than_there_are_numbers_for_are_refused(call):
     with pytest.raises(ValueError, match=too_many("rows")):
