@@ -123,6 +123,5 @@ template void scatter_add_rows(const Bf16*, int64_t, const int32_t*, int64_t, fl
 template void blend_rows(const float*, int64_t, const int32_t*, int64_t, float, float*);
 template void blend_rows(const Bf16*, int64_t, const int32_t*, int64_t, float, Bf16*);
 template void blend_rows(const double*, int64_t, const int32_t*, int64_t, double, double*);
-template void blend_rows(const Bf16*, int64_t, const int32_t*, int64_t, float, Bf16*);
 
 }  // namespace distgnn

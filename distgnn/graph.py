@@ -238,8 +238,7 @@ class LocalGraph:
         Returns:
             (num_rows, width), in a buffer of this graph.
         """
-        forward = self.blocks.forward
-        return pass_sum(forward, self.exchange, rows, row_factor=row_factor, dtype=dtype)
+        return pass_sum(self.blocks, self.exchange, rows, row_factor=row_factor, dtype=dtype)
 
     def sum_backward(self, grad: Tensor) -> Tensor:
         """Turn the gradient of sums into that of the rows they were made of.
@@ -250,7 +249,7 @@ class LocalGraph:
         Returns:
             (num_sources, width), in a buffer of this graph.
         """
-        return pass_sum(self.blocks.backward, self.exchange, grad)
+        return pass_sum(self.blocks, self.exchange, grad, is_backward=True)
 
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return function(graph), computed at the first call; for what the graph alone decides.

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distgnn.cli.delays import add_delay_arguments
 from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
 from distgnn.cli.job import add_machine_arguments
 from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
@@ -124,18 +125,8 @@ def add_epoch_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="K",
         help="row of the masks (default: %(default)s)",
     )
-    add(
-        "--algorithm",
-        default="cd-0",
-        help="cd-0: synchronous; cd-R: R bins, delay R; 0c: nothing travels (default: %(default)s)",
-    )
-    add(
-        "--delay-cache",
-        type=switch,
-        default=True,
-        metavar="on|off",
-        help="cd-R: keep a row's last value between its turns (off: the paper's rule; default: on)",
-    )
+    add_delay_arguments(group)
+    add("--reweight-loss", action="store_true", help="0c: weigh vertices by local/global in-degree")
     add(
         "--static-input",
         type=switch,
@@ -205,7 +196,8 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
 
 def _picked(arguments: argparse.Namespace, owner: type, *, but: tuple[str, ...]) -> dict[str, Any]:
     names = [item.name for item in dataclasses.fields(owner) if item.name not in but]
-    return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+    values = {name: getattr(arguments, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -236,7 +228,7 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
         for saving in trainer.graphs.savings:
             note(saving)
         if group.size > 1:
-            per_epoch = human_bytes(int(sent) / max(config.delay, 1))
+            per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
             note(f"rows: {per_epoch} will be sent per epoch by all ranks")
         note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
     records = resume(trainer, run_dir) if arguments.resume else []

@@ -13,7 +13,7 @@ from distgnn.arrays import computed
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.exchange.blocks import Blocks, Csr, Direction, Half
+    from distgnn.exchange.blocks import Blocks, Csr, Half
     from distgnn.exchange.exchange import Arrival, Exchange
 
 
@@ -28,10 +28,7 @@ def send_to_leaves(half: Half, exchange: Exchange, rows: Tensor) -> Arrival:
     Returns:
         The arrival of (num_leaves, width): this part's leaves, by owner.
     """
-    with exchange.clock.timed("pack"):
-        packed = exchange.buffers.empty(half.route.num_out, rows.shape[1], rows.dtype)
-        kernels.gather_rows(rows, half.root_rows, packed)
-    return exchange.begin(half.route, packed, exchange.new_channel())
+    return exchange.begin(half.route, rows, exchange.new_channel(), half.root_rows)
 
 
 def reduce_to_roots(half: Half, exchange: Exchange, partial: Tensor) -> Arrival:
@@ -62,10 +59,11 @@ def add_to_roots(half: Half, exchange: Exchange, received: Tensor, total: Tensor
 
 
 def pass_sum(
-    direction: Direction,
+    blocks: Blocks,
     exchange: Exchange,
     rows: Tensor,
     *,
+    is_backward: bool = False,
     row_factor: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
@@ -77,15 +75,18 @@ def pass_sum(
     Rows of bfloat16 are summed in float32. They, and the leaves' partials, travel as bfloat16.
 
     Args:
-        direction: Edges and routes.
+        blocks: Edges and routes of both directions.
         exchange: Decides when rows travel.
         rows: (num_sources, width), contiguous.
+        is_backward: Which direction to run: the transposed one takes gradients.
         row_factor: (num_roots,) What the totals are multiplied with, or None.
         dtype: Of the totals; that of rows if None, or float32 for bfloat16.
 
     Returns:
         (num_roots, width).
     """
+    direction = blocks.backward if is_backward else blocks.forward
+    exchange.start_pass(is_backward=is_backward)
     clock, buffers, width = exchange.clock, exchange.buffers, rows.shape[1]
     is_alone = direction.root_from_leaf.num_edges == 0 and direction.reduce.route.num_out == 0
     dtype = dtype or rows.dtype
@@ -155,7 +156,7 @@ class SumAcrossCut(torch.autograd.Function):
     ) -> Tensor:
         """Return (num_roots, width) totals of the rows of in-neighbours, times their factors."""
         ctx.blocks, ctx.exchange, ctx.row_factor = blocks, exchange, row_factor
-        return pass_sum(blocks.forward, exchange, rows.contiguous(), row_factor=row_factor)
+        return pass_sum(blocks, exchange, rows.contiguous(), row_factor=row_factor)
 
     @staticmethod
     @once_differentiable
@@ -166,4 +167,4 @@ class SumAcrossCut(torch.autograd.Function):
             scaled = ctx.exchange.buffers.empty(grad.shape[0], grad.shape[1], grad.dtype)
             kernels.scale_rows(grad, ctx.row_factor, scaled)
             grad = scaled
-        return pass_sum(ctx.blocks.backward, ctx.exchange, grad), None, None, None
+        return pass_sum(ctx.blocks, ctx.exchange, grad, is_backward=True), None, None, None

@@ -141,6 +141,7 @@ class _Pass(NamedTuple):
         of the whole sums in place of maxima.
         """
         direction, exchange = self.blocks.forward, self.exchange
+        exchange.start_pass(is_backward=False)
         arriving_scores = send_to_leaves(direction.reduce, exchange, target_score)
         arriving = self._send(direction.send, *roots)
         channel = exchange.new_channel()
@@ -170,6 +171,7 @@ class _Pass(NamedTuple):
     ) -> _Sources:
         """Return the gradients of the roots' rows and scores; the targets collect theirs."""
         forward, exchange = self.blocks.forward, self.exchange
+        exchange.start_pass(is_backward=True)
         widths = [part.shape[1] for part in roots]
         arriving = self._send(forward.reduce, targets.grad, targets.delta, targets.log_sum)
         channels = exchange.new_channel(), exchange.new_channel()

@@ -1,149 +1,256 @@
-"""cd-R: rows travel a bin at a time and are used epochs later, so that nobody waits for them."""
+"""cd-R and its relatives: rows that are used epochs after they were made, so that nobody waits."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from distgnn import kernels
 from distgnn.exchange.exchange import Arrival, Exchange
-from distgnn.exchange.route import binned_rows, num_rows
+from distgnn.exchange.turns import Turns
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group, Work
     from distgnn.exchange.route import Route
+    from distgnn.exchange.rule import DelayRule, Memory
+    from distgnn.exchange.turns import Lane, Turn
+
+
+class _Buffers(NamedTuple):
+    """Memory of one message, long enough for every bin."""
+
+    outgoing: Tensor
+    incoming: Tensor
 
 
 @dataclass
 class _Message:
-    """One bin of one channel, from the epoch it was sent in until the epoch it is used in."""
+    """Rows of one channel, from the epoch they were sent in until the epoch they are used in."""
 
     epoch: int
     incoming: Tensor
+    is_whole: bool = False
     works: list[Work] = field(default_factory=list)
-    outgoing: list[Tensor] = field(default_factory=list)
+    buffers: _Buffers | None = None
 
     def finish(self) -> Tensor:
         for work in self.works:
             work.wait()
         self.works.clear()
-        self.outgoing.clear()
         return self.incoming
 
 
+class _Heard(NamedTuple):
+    """The newest rows of a bin: when they were sent, and how many values went into them."""
+
+    epoch: int
+    num_values: int
+
+
 @dataclass
-class _Channel:
-    """What one half of one aggregation remembers between epochs."""
+class _Loaded:
+    """A channel as a checkpoint has it, until the first rows show its route."""
 
     received: Tensor
-    under_way: deque[_Message] = field(default_factory=deque)
-    bin_epoch: dict[int, int] = field(default_factory=dict)
+    heard: dict[int, _Heard]
+    under_way: deque[_Message]
+
+
+class _Channel:
+    """What one half of one aggregation remembers between epochs.
+
+    Args:
+        turns: Its index lists.
+        memory: What is made of rows that arrive.
+        like: (any, width). Rows of its width and type.
+        loaded: From a checkpoint, or None for one that heard nothing yet.
+    """
+
+    def __init__(self, turns: Turns, memory: Memory, like: Tensor, loaded: _Loaded | None) -> None:
+        self.turns = turns
+        self.memory = memory
+        self._spare: list[_Buffers] = []
+        if loaded is None:
+            empty = like.new_zeros((turns.whole.num_received, like.shape[1]))
+            loaded = _Loaded(empty, {}, deque())
+        self.received = loaded.received
+        self.heard = loaded.heard
+        self.under_way = loaded.under_way
+
+    def spare(self) -> _Buffers:
+        """Return memory for a message; that of one that has been used, if there is."""
+        if self._spare:
+            return self._spare.pop()
+        width = self.received.shape[1]
+        return _Buffers(
+            self.received.new_empty((self.turns.most_sent, width)),
+            self.received.new_empty((self.turns.most_received, width)),
+        )
+
+    def take_in(self, message: _Message, sent_at: int) -> None:
+        """Put what arrived where it belongs."""
+        if message.is_whole:
+            for bin_id, turn in enumerate(self.turns.bins):
+                if turn.num_received:
+                    self.heard[bin_id] = _Heard(sent_at, 1)
+            return
+        bin_id = message.epoch % len(self.turns.bins)
+        turn = self.turns.bins[bin_id]
+        if turn.num_received:
+            count = self.heard[bin_id].num_values + 1 if bin_id in self.heard else 1
+            self.heard[bin_id] = _Heard(sent_at, count)
+            assert turn.places is not None, "the rows of a bin have places"
+            smoothing = self.memory.smoothing
+            # The average, divided by the sum of its weights, moves by this share.
+            weight = (1 - smoothing) / (1 - smoothing**count)
+            kernels.blend_rows(
+                _movable(message.incoming), turn.places, _movable(self.received), weight=weight
+            )
+        if message.buffers is not None:
+            self._spare.append(message.buffers)
+
+    def forget(self) -> None:
+        """Drop what arrived in earlier epochs."""
+        self.received.zero_()
+        self.heard.clear()
+
+    def repeat(self, epochs: range) -> None:
+        """Let rows that were received just now arrive again, as if sent in these epochs."""
+        for epoch in epochs:
+            turn = self.turns.bins[epoch % len(self.turns.bins)]
+            assert turn.places is not None, "the rows of a bin have places"
+            incoming = self.received.new_empty((turn.num_received, self.received.shape[1]))
+            kernels.gather_rows(_movable(self.received), turn.places, _movable(incoming))
+            self.under_way.append(_Message(epoch, incoming))
 
 
 class Delayed(Exchange):
-    """DistGNN's delayed remote partial aggregates, cd-R.
+    """DistGNN's delayed remote partial aggregates, cd-R, and PipeGCN, which is one bin and delay 1.
 
     In epoch e the rows of bin e mod num_bins are sent; they are used from epoch e + delay on. With
     the cache, a row between its turns keeps the value received last, so that its age is at most
     delay + num_bins - 1 epochs; a row that never arrived counts as zeros. Without it, as in the
     paper, a row contributes only in the epoch in which it arrives. Gradients travel back so too.
+    The epochs of a warm-up are synchronous. What they received last is what later epochs find
+    until newer rows arrive: with the cache all of it, without it the bins whose turn it is.
 
     Unlike DistGNN, which delays the sum of partials only and passes no gradient across the cut,
     both halves and both directions are delayed here, because the update runs at roots alone.
+    Unlike PipeGCN, smoothed averages are corrected for their start instead of starting at zeros.
 
     Args:
         group: The ranks.
-        num_bins: Parts into which the rows of each channel are divided; at least 1.
-        delay: Epochs between sending and first use; at least 1.
-        is_cached: Whether a row keeps its last value between its turns.
+        rule: Bins, delay, warm-up, and what is made of rows that arrive.
         first_tag: See `Exchange`.
 
     References:
         Md et al., "DistGNN: Scalable Distributed Training for Large-Scale Graph Neural Networks",
         SC 2021, section 5.3, algorithm 4.
+        Wan et al., "PipeGCN: Efficient Full-Graph Training of Graph Convolutional Networks with
+        Pipelined Feature Communication", ICLR 2022.
     """
 
-    def __init__(
-        self,
-        group: Group,
-        *,
-        num_bins: int,
-        delay: int,
-        is_cached: bool = True,
-        first_tag: int = 0,
-    ) -> None:
+    def __init__(self, group: Group, rule: DelayRule, *, first_tag: int = 0) -> None:
         super().__init__(group, first_tag=first_tag)
-        assert num_bins >= 1, "a delayed exchange has at least one bin"
-        assert delay >= 1, "a delay of 0 is the synchronous exchange"
-        self.num_bins = num_bins
-        self.delay = delay
-        self.is_cached = is_cached
+        assert rule.num_bins >= 1, "a delayed exchange has at least one bin"
+        assert rule.delay >= 0, "rows cannot be used before they were sent"
+        for memory in (rule.forward, rule.backward):
+            assert memory.is_cached or memory.smoothing == 0, "an average needs the last value"
+        self.rule = rule
         self.epoch = 0
         self._channels: dict[int, _Channel] = {}
+        self._loaded: dict[int, _Loaded] = {}
 
-    def begin(self, route: Route, rows: Tensor, channel: int) -> Arrival:
+    def begin(
+        self, route: Route, rows: Tensor, channel: int, picked: Tensor | None = None
+    ) -> Arrival:
         """Send the rows whose turn it is; see `Exchange.begin`."""
-        if channel not in self._channels:
-            received = torch.zeros((route.num_in, rows.shape[1]), dtype=rows.dtype)
-            self._channels[channel] = _Channel(received)
-        state = self._channels[channel]
-        state.under_way.append(self._send_bin(route, rows, self.first_tag + channel))
-        return _Delivery(self, state, route)
+        state = self._channels.get(channel)
+        if state is None:
+            turns = Turns(route, picked, self.rule.num_bins)
+            memory = self.rule.backward if self.is_backward else self.rule.forward
+            state = _Channel(turns, memory, rows, self._loaded.pop(channel, None))
+            self._channels[channel] = state
+        send = self._send_whole if self._is_warming_up else self._send_bin
+        state.under_way.append(send(state, rows, self.first_tag + channel))
+        return _Delivery(self, state)
 
     def end_epoch(self) -> None:
         """Rotate the bins."""
         super().end_epoch()
         self.epoch += 1
 
-    def _send_bin(self, route: Route, rows: Tensor, tag: int) -> _Message:
-        bin_id = self.epoch % self.num_bins
-        arriving = binned_rows(route.incoming, bin_id, self.num_bins)
-        counts = [num_rows(picked) for _, picked in arriving]
-        message = _Message(self.epoch, torch.empty((sum(counts), rows.shape[1]), dtype=rows.dtype))
-        for (peer, _), buffer in zip(arriving, torch.split(message.incoming, counts), strict=True):
-            message.works.append(self.group.irecv(buffer, peer, tag))
-        with self.clock.timed("pack"):
-            for peer, picked in binned_rows(route.outgoing, bin_id, self.num_bins):
-                # A copy: the caller's buffer is reused long before this message is delivered.
-                outgoing = rows[picked].clone(memory_format=torch.contiguous_format)
-                message.outgoing.append(outgoing)
-                message.works.append(self.group.isend(outgoing, peer, tag))
-                self.bytes_sent += outgoing.numel() * outgoing.element_size()
-        return message
+    @property
+    def _is_warming_up(self) -> bool:
+        return self.epoch < self.rule.warm_up_epochs
 
-    def deliver(self, channel: _Channel, route: Route) -> Tensor:
-        """Take in the message whose delay is over and return the rows that this epoch uses."""
-        if not self.is_cached:
-            channel.received.zero_()
-            channel.bin_epoch.clear()
-        if channel.under_way and channel.under_way[0].epoch == self.epoch - self.delay:
-            message = channel.under_way.popleft()
-            with self.clock.timed("exchange_wait"):
-                incoming = message.finish()
+    def _send_whole(self, state: _Channel, rows: Tensor, tag: int) -> _Message:
+        """Send all rows, to be used at once; the rows of others go where they belong."""
+        turn, outgoing = state.turns.whole, rows
+        if turn.picked is not None:
+            outgoing = self.buffers.empty(turn.num_sent, rows.shape[1], rows.dtype)
+        buffers = _Buffers(outgoing, state.received)
+        works = self._send(turn, rows, tag, buffers)
+        return _Message(self.epoch, state.received, is_whole=True, works=works, buffers=buffers)
+
+    def _send_bin(self, state: _Channel, rows: Tensor, tag: int) -> _Message:
+        turn, buffers = state.turns.bins[self.epoch % self.rule.num_bins], state.spare()
+        works = self._send(turn, rows, tag, buffers)
+        incoming = buffers.incoming[: turn.num_received]
+        return _Message(self.epoch, incoming, works=works, buffers=buffers)
+
+    def _send(self, turn: Turn, rows: Tensor, tag: int, buffers: _Buffers) -> list[Work]:
+        """Post receives, then pack, then send."""
+        works: list[Work] = [
+            self.group.irecv(_lane(buffers.incoming, lane), lane.peer, tag)
+            for lane in turn.incoming
+        ]
+        if turn.picked is not None:
             with self.clock.timed("pack"):
-                bin_id = message.epoch % self.num_bins
-                start = 0
-                for _, picked in binned_rows(route.incoming, bin_id, self.num_bins):
-                    stop = start + num_rows(picked)
-                    channel.received[picked] = incoming[start:stop]
-                    start = stop
-                if len(incoming):
-                    channel.bin_epoch[bin_id] = message.epoch
-        for sent in channel.bin_epoch.values():
-            self.max_staleness = max(self.max_staleness, self.epoch - sent)
-        return channel.received
+                packed = buffers.outgoing[: turn.num_sent]
+                kernels.gather_rows(_movable(rows), turn.picked, _movable(packed))
+        works += [
+            self.group.isend(_lane(buffers.outgoing, lane), lane.peer, tag)
+            for lane in turn.outgoing
+        ]
+        self.bytes_sent += turn.num_sent * rows.shape[1] * rows.element_size()
+        return works
+
+    def deliver(self, state: _Channel) -> Tensor:
+        """Take in what is due and return the rows that this epoch uses."""
+        last_warm = self.rule.warm_up_epochs - 1
+        if not state.memory.is_cached and not self._is_warming_up:
+            with self.clock.timed("pack"):
+                state.forget()
+        while state.under_way and self._is_due(state.under_way[0]):
+            message = state.under_way.popleft()
+            with self.clock.timed("exchange_wait"):
+                message.finish()
+            with self.clock.timed("pack"):
+                # What a warm-up leaves is as old as its last epoch.
+                state.take_in(message, max(message.epoch, last_warm))
+        if not state.memory.is_cached and self.epoch == last_warm:
+            with self.clock.timed("pack"):
+                state.repeat(range(self.epoch + 1 - self.rule.delay, self.epoch + 1))
+        for heard in state.heard.values():
+            self.max_staleness = max(self.max_staleness, self.epoch - heard.epoch)
+        return state.received
+
+    def _is_due(self, message: _Message) -> bool:
+        return message.is_whole or message.epoch + self.rule.delay <= self.epoch
 
     def state(self) -> dict[str, Tensor]:
         """Return received rows and messages under way; waits until all of them arrived."""
         tensors = {"epoch": torch.tensor([self.epoch, self.max_staleness])}
-        for number, channel in self._channels.items():
+        for number, channel in (self._loaded | self._channels).items():
             tensors[f"{number}.received"] = channel.received
-            bins = sorted(channel.bin_epoch.items())
-            tensors[f"{number}.bin_epoch"] = torch.tensor(bins, dtype=torch.int64).reshape(-1, 2)
+            heard = [(bin_id, *channel.heard[bin_id]) for bin_id in sorted(channel.heard)]
+            tensors[f"{number}.bin_epoch"] = torch.tensor(heard, dtype=torch.int64).reshape(-1, 3)
             for message in channel.under_way:
                 tensors[f"{number}.message.{message.epoch}"] = message.finish()
         return tensors
@@ -151,25 +258,35 @@ class Delayed(Exchange):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore what `state` returned."""
         self.epoch, self.max_staleness = state["epoch"].tolist()
-        self._channels = {}
+        self._channels, self._loaded = {}, {}
         for name in [name for name in state if name.endswith(".received")]:
             number = name.split(".")[0]
-            channel = _Channel(state[name].clone())
-            channel.bin_epoch = dict(state[f"{number}.bin_epoch"].tolist())
+            # Earlier versions, which did not smooth, did not count.
+            heard = {
+                bin_id: _Heard(epoch, *(count or [1]))
+                for bin_id, epoch, *count in state[f"{number}.bin_epoch"].tolist()
+            }
             prefix = f"{number}.message."
             epochs = sorted(int(key[len(prefix) :]) for key in state if key.startswith(prefix))
-            for epoch in epochs:
-                channel.under_way.append(_Message(epoch, state[f"{prefix}{epoch}"].clone()))
-            self._channels[int(number)] = channel
+            under_way = deque(_Message(e, state[f"{prefix}{e}"].clone()) for e in epochs)
+            self._loaded[int(number)] = _Loaded(state[name].clone(), heard, under_way)
+
+
+def _lane(buffer: Tensor, lane: Lane) -> Tensor:
+    return buffer[lane.start : lane.stop]
+
+
+def _movable(rows: Tensor) -> Tensor:
+    """Let kernels for floats move whole numbers of 64 bits, which they copy bit by bit."""
+    return rows if rows.is_floating_point() else rows.view(torch.float64)
 
 
 class _Delivery:
     """The rows of one delayed channel, taken in when they are needed."""
 
-    def __init__(self, exchange: Delayed, channel: _Channel, route: Route) -> None:
+    def __init__(self, exchange: Delayed, channel: _Channel) -> None:
         self._exchange = exchange
         self._channel = channel
-        self._route = route
 
     def wait(self) -> Tensor:
-        return self._exchange.deliver(self._channel, self._route)
+        return self._exchange.deliver(self._channel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
+from distgnn import kernels
 from distgnn.buffers import Buffers
 from distgnn.exchange.clock import Clock
 from distgnn.exchange.route import buffer_like
@@ -42,6 +43,7 @@ class Exchange(ABC):
     Attributes:
         clock: Gets the time of each phase.
         buffers: Memory for rows and sums, used again in the next epoch.
+        is_backward: Whether the channels that begin now carry gradients.
     """
 
     def __init__(self, group: Group, *, first_tag: int = 0) -> None:
@@ -52,21 +54,34 @@ class Exchange(ABC):
         self.bytes_sent = 0
         self.reduced_bytes_sent = 0
         self.max_staleness = 0
+        self.is_backward = False
         self._num_channels = 0
 
     @abstractmethod
-    def begin(self, route: Route, rows: Tensor, channel: int) -> Arrival:
+    def begin(
+        self, route: Route, rows: Tensor, channel: int, picked: Tensor | None = None
+    ) -> Arrival:
         """Start one half of an exchange.
 
         Args:
             route: Who gets how many rows.
             rows: (num_out, width), packed by peer; must stay unchanged until the arrival was
-                waited for.
+                waited for. With `picked`, a table of any number of rows, read here and now.
             channel: From `new_channel`.
+            picked: (num_out,) int32. Row of the table that stands in each row of the packed
+                buffer; the same in every epoch. None if the rows are packed.
 
         Returns:
             What arrives; `wait` for it.
         """
+
+    def start_pass(self, *, is_backward: bool) -> None:
+        """Say that the channels of one aggregation come next.
+
+        Args:
+            is_backward: Whether they carry gradients.
+        """
+        self.is_backward = is_backward
 
     def new_channel(self) -> int:
         """Number the next channel of this epoch."""
@@ -110,8 +125,15 @@ class Exchange(ABC):
 class Synchronous(Exchange):
     """cd-0: every row travels in every epoch and is used in the same one."""
 
-    def begin(self, route: Route, rows: Tensor, channel: int) -> Arrival:
+    def begin(
+        self, route: Route, rows: Tensor, channel: int, picked: Tensor | None = None
+    ) -> Arrival:
         """Start one half of an exchange; see `Exchange.begin`."""
+        if picked is not None:
+            with self.clock.timed("pack"):
+                packed = self.buffers.empty(route.num_out, rows.shape[1], rows.dtype)
+                kernels.gather_rows(rows, picked, packed)
+            rows = packed
         tag = self.first_tag + channel
         incoming = buffer_like(rows, route.num_in)
         # Receives before sends: gloo announces a receive behind queued payload, so that sending

@@ -141,6 +141,7 @@ class _Maximum(NamedTuple):
 def _forward(given: MaxBlocks, exchange: Exchange, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return maxima, the winners of the roots' and those of the writing leaves' partials."""
     direction, clock = given.blocks.forward, exchange.clock
+    exchange.start_pass(is_backward=False)
     arriving = send_to_leaves(direction.send, exchange, rows)
     channels = exchange.new_channel(), exchange.new_channel()
     with clock.timed("aggregate"):
@@ -190,6 +191,7 @@ def _backward(
     forward, backward = given.blocks
     total_source, partial_source = winners
     half = forward.reduce
+    exchange.start_pass(is_backward=True)
     buffers, width = exchange.buffers, grad.shape[1]
     with exchange.clock.timed("pack"):
         packed = buffers.empty(half.route.num_out, width, grad.dtype)

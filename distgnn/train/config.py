@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from distgnn.arrays import DTYPES, DtypeName
 from distgnn.datasets.errors import InputError
+from distgnn.exchange.rule import DelayRule, Memory
 from distgnn.nn.models import JumpingName, ModelConfig, ModelName, NormName
 from distgnn.nn.sage import Aggregator
+from distgnn.train.delays import check_delays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +21,10 @@ FeatureNorm = Literal["none", "row", "standard"]
 
 _ALGORITHM = re.compile(r"0c|cd-[0-9]{1,9}")
 _SEED_LIMIT = 2**63
+# Runs of earlier versions lack these; they ran with the defaults.
+_ADDED = frozenset(
+    ("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +55,20 @@ class TrainConfig:
     """Row of the masks."""
     algorithm: str = "cd-0"
     """cd-0: synchronous; cd-R: R bins, delay R; 0c: nothing travels."""
+    bins: int | None = None
+    """Share of the rows that travels in an epoch is 1 / bins; None: as the algorithm says."""
+    delay: int | None = None
+    """Epochs between sending a row and using it; None: as the algorithm says."""
     delay_cache: bool = True
     """Whether a delayed row keeps its last value between its turns (the paper's rule: no)."""
+    gradient_cache: bool | None = None
+    """The same for gradients that travel back; None: as delay_cache."""
+    smoothing: float = 0.0
+    """Share of the average of a delayed row's values that stays when a new one arrives."""
+    gradient_smoothing: float | None = None
+    """The same for gradients that travel back; None: as smoothing where there is a cache."""
+    warm_up_epochs: int = 0
+    """Synchronous epochs before delays begin."""
     reweight_loss: bool = False
     """Weigh each vertex's loss by its local over its global in-degree (0c)."""
     checkpoint_every: int = 10
@@ -96,6 +114,8 @@ class TrainConfig:
         _has_effect(model, "aggregator", "sage")
         _has_effect(model, "heads", "gat")
         self._check_algorithm()
+        self._resolve_delays()
+        check_delays(self)
 
     def _check_algorithm(self) -> None:
         if _ALGORITHM.fullmatch(self.algorithm) is None:
@@ -108,20 +128,23 @@ class TrainConfig:
                 "--recompute would count the statistics of --norm batch twice; "
                 "use --norm layer or none"
             )
-        if self.recompute and self.delay > 0:
-            raise InputError(
-                f"--recompute would read other delayed rows than --algorithm {self.algorithm} "
-                "did before; use cd-0 or 0c"
-            )
         if self.reweight_loss and not self.is_isolated:
             raise InputError(
                 "--reweight-loss has an effect with --algorithm 0c only; drop one of the two"
             )
-        if not self.delay_cache and self.delay == 0:
-            raise InputError(
-                f"--delay-cache off has no effect with --algorithm {self.algorithm}; "
-                "use cd-R with R at least 1"
-            )
+
+    def _resolve_delays(self) -> None:
+        """Replace what the algorithm decides by its value, so that a run remembers it."""
+        r = 0 if self.is_isolated else int(self.algorithm.removeprefix("cd-"))
+        gradient_cache = self.delay_cache if self.gradient_cache is None else self.gradient_cache
+        for name, value in (
+            ("bins", max(r, 1)),
+            ("delay", r),
+            ("gradient_cache", gradient_cache),
+            ("gradient_smoothing", self.smoothing if gradient_cache else 0.0),
+        ):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
 
     @property
     def is_isolated(self) -> bool:
@@ -134,9 +157,17 @@ class TrainConfig:
         return DTYPES[self.features_dtype].itemsize
 
     @property
-    def delay(self) -> int:
-        """Bins and delay of cd-R in epochs; 0 where rows do not wait."""
-        return 0 if self.is_isolated else int(self.algorithm.removeprefix("cd-"))
+    def delays(self) -> DelayRule:
+        """When rows travel and when they are used."""
+        assert self.bins is not None, "every configuration is resolved"
+        assert self.delay is not None, "every configuration is resolved"
+        return DelayRule(
+            num_bins=self.bins,
+            delay=self.delay,
+            warm_up_epochs=self.warm_up_epochs,
+            forward=Memory(self.delay_cache, self.smoothing),
+            backward=Memory(bool(self.gradient_cache), self.gradient_smoothing or 0.0),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Turn into plain JSON values."""
@@ -173,13 +204,12 @@ class TrainConfig:
         Returns:
             One phrase per setting.
         """
-        names = ("epochs", "patience", "checkpoint_every", "recompute")
-        free = {name: getattr(self, name) for name in names}
-        mine, theirs = _flat(self.to_json()), _flat(replace(other, **free).to_json())
+        free = ("epochs", "patience", "checkpoint_every", "recompute")
+        mine, theirs = _flat(self.to_json()), _flat(other.to_json())
         return [
             f"{name} (begun with {mine[name]}, now {theirs[name]})"
             for name in mine
-            if mine[name] != theirs[name]
+            if name not in free and mine[name] != theirs[name]
         ]
 
 
@@ -190,7 +220,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 def _same_fields(owner: type, values: Any) -> None:
     expected = {item.name for item in fields(owner)}
-    if not isinstance(values, dict) or set(values) != expected:
+    if not isinstance(values, dict) or not expected - _ADDED <= set(values) <= expected:
         got = sorted(values) if isinstance(values, dict) else values
         raise InputError(
             f"the run's configuration must have the fields {sorted(expected)}, got {got}; "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distgnn.exchange.restrict import edges_into
+from distgnn.exchange.rule import DelayRule
 from distgnn.exchange.traffic import ITEM_BYTES, rows_of_bin, sum_traffic
 from distgnn.ops import SparseRows
 from distgnn.partition.store import read_part
@@ -61,7 +62,7 @@ class Forecast:
         rows: What it works on, layer by layer.
         evaluation: What each convolution moves in an evaluation, which runs on all rows.
         evaluation_rows: Those rows.
-        num_bins: Bins of cd-R; 1 where all rows travel in every epoch.
+        delays: When rows travel.
         edge_fractions: Share of the graph's edges that each layer runs over in an epoch.
         savings: A line for each exact saving, as training notes them; none for 0c, whose ranks
             have graphs of their own.
@@ -73,7 +74,7 @@ class Forecast:
     rows: tuple[LayerRows, ...]
     evaluation: tuple[LayerTraffic, ...]
     evaluation_rows: LayerRows
-    num_bins: int
+    delays: DelayRule
     edge_fractions: tuple[float, ...]
     savings: tuple[str, ...]
     feature_bytes: int = ITEM_BYTES
@@ -84,12 +85,18 @@ class Forecast:
         Args:
             epoch: From 0.
         """
-        bin_id = epoch % self.num_bins
+        num_bins = 1 if epoch < self.delays.warm_up_epochs else self.num_bins
+        bin_id = epoch % num_bins
         return sum(
-            leg.row_bytes * rows_of_bin(int(rows.sent_rows(leg).sum()), bin_id, self.num_bins)
+            leg.row_bytes * rows_of_bin(int(rows.sent_rows(leg).sum()), bin_id, num_bins)
             for layer, rows in zip(self.layers, self.rows, strict=True)
             for leg in layer.legs
         )
+
+    @property
+    def num_bins(self) -> int:
+        """Bins of cd-R; 1 where all rows travel in every epoch."""
+        return self.delays.num_bins
 
     @property
     def bytes_per_epoch(self) -> float:
@@ -197,7 +204,7 @@ def forecast_of_widths(manifest: Manifest, widths: Sequence[int]) -> Forecast:
         (whole,) * len(layers),
         layers,
         whole,
-        1,
+        DelayRule(),
         (1.0,) * len(layers),
         (),
     )
@@ -278,7 +285,7 @@ def forecast(
         tuple(rows),
         tuple(evaluation),
         whole,
-        max(config.delay, 1),
+        config.delays,
         tuple(fractions),
         ()
         if config.is_isolated

@@ -68,12 +68,12 @@ def build_exchange(config: TrainConfig, group: Group) -> Exchange:
         group: All ranks.
 
     Returns:
-        cd-R where the delay is positive; otherwise the synchronous one, on which an isolated graph
-        sends nothing.
+        A delayed one where rows wait or take turns; otherwise the synchronous one, on which an
+        isolated graph sends nothing.
     """
-    if config.delay == 0:
+    if config.delays.is_synchronous:
         return Synchronous(group)
-    return Delayed(group, num_bins=config.delay, delay=config.delay, is_cached=config.delay_cache)
+    return Delayed(group, config.delays)
 
 
 def build_graphs(
@@ -197,7 +197,7 @@ def describe_savings(
     lines = [_saving("static input", reason, "the first layer aggregates it once")]
     shares = ", ".join(f"{100 * fraction:.0f} %" for fraction in edge_fractions)
     effect = f"the layers run over {shares} of the edges"
-    if config.delay:
+    if config.delays.num_bins > 1:
         effect += "; bins are dealt among the rows that still travel"
     lines.append(_saving("receptive field", why_not_restricted(config), effect))
     lines += _stored(config)

@@ -103,7 +103,7 @@ class Trainer:
         )
         self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
         self.graph, self.features = self.graphs.training, self.graphs.features
-        self._layout = layout_of(part) if config.delay else ""
+        self._layout = "" if config.delays.is_synchronous else layout_of(part)
         degrees = None
         if config.reweight_loss:
             degrees = (self.graphs.part_degree, self.graphs.exact.in_degree)

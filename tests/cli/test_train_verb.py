@@ -71,6 +71,17 @@ def test_every_flag_reaches_the_configuration():
         receptive_field=False,
     )
     assert config("--algorithm", "0c", "--reweight-loss").reweight_loss
+    delays = "--algorithm cd-5 --bins 2 --delay 3 --warm-up-epochs 4 --smoothing 0.5"
+    assert config(*delays.split(), "--gradient-smoothing", "0.25") == TrainConfig(
+        algorithm="cd-5",
+        bins=2,
+        delay=3,
+        warm_up_epochs=4,
+        smoothing=0.5,
+        gradient_smoothing=0.25,
+    )
+    paper = config("--algorithm", "cd-5", "--delay-cache", "on", "--gradient-cache", "off")
+    assert paper == TrainConfig(algorithm="cd-5", gradient_cache=False)
     assert config("--model", "gat", "--heads", "8").model.heads == 8
 
 

@@ -17,6 +17,8 @@ ALGORITHMS = {
     "cd-0": {"algorithm": "cd-0"},
     "cd-3": {"algorithm": "cd-3"},
     "cd-3-without-cache": {"algorithm": "cd-3", "delay_cache": False},
+    "cd-3-warmed-up": {"algorithm": "cd-3", "warm_up_epochs": 5, "gradient_cache": False},
+    "pipeline": {"algorithm": "cd-1", "smoothing": 0.5, "gradient_smoothing": 0.25},
     "0c": {"algorithm": "0c", "reweight_loss": True},
 }
 NUM_EPOCHS = 12
@@ -80,6 +82,21 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(num_ranks, tmp_path):
     check_same_run(resumed, straight)
     lines = RunDirectory(tmp_path / "killed").read_metrics()
     assert [record["epoch"] for record in lines] == list(range(NUM_EPOCHS))
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4, 6])
+def test_a_run_goes_on_inside_its_warm_up_and_just_after(stop, tmp_path):
+    graph = make_graph("random")
+    parts = cut(graph, 3)
+    config = make_config(
+        algorithm="cd-4", bins=2, warm_up_epochs=4, epochs=NUM_EPOCHS, checkpoint_every=1
+    )
+    straight = run(tmp_path / "straight", graph, parts, config)
+    run(tmp_path / "killed", graph, parts, config, stop_at=stop)
+    check_same_run(run(tmp_path / "killed", graph, parts, config, resume=True), straight)
+    ages = [record["max_staleness"] for record in straight[0].records]
+    assert ages[:4] == [0] * 4
+    assert ages[-1] == 5
 
 
 def test_patience_is_counted_across_a_resume(tmp_path):

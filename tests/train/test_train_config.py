@@ -9,6 +9,7 @@ import pytest
 from training import make_config
 
 from distgnn.datasets import InputError
+from distgnn.exchange.rule import DelayRule, Memory
 from distgnn.nn.models import ModelConfig
 from distgnn.train.config import TrainConfig
 
@@ -62,13 +63,65 @@ REFUSED = [
         {"reweight_loss": True},
         "--reweight-loss has an effect with --algorithm 0c only; drop one of the two",
     ),
-    (
-        {"delay_cache": False},
-        "--delay-cache off has no effect with --algorithm cd-0; use cd-R with R at least 1",
+    *(
+        (
+            {"algorithm": algorithm, **options},
+            f"{given} has no effect with --algorithm {algorithm}; use cd-R with R at least 1",
+        )
+        for algorithm in ("cd-0", "0c")
+        for options, given in (
+            ({"bins": 2}, "--bins 2"),
+            ({"delay": 3}, "--delay 3"),
+            ({"delay_cache": False}, "--delay-cache off"),
+            ({"gradient_cache": False}, "--gradient-cache off"),
+            ({"smoothing": 0.5}, "--smoothing 0.5"),
+            ({"gradient_smoothing": 0.5}, "--gradient-smoothing 0.5"),
+            ({"warm_up_epochs": 2}, "--warm-up-epochs 2"),
+        )
     ),
-    (
-        {"delay_cache": False, "algorithm": "0c"},
-        "--delay-cache off has no effect with --algorithm 0c; use cd-R with R at least 1",
+    *(
+        ({"algorithm": "cd-2", **options}, expected)
+        for options, expected in (
+            ({"bins": 0}, "--bins must be from 1 to 4096, got 0"),
+            ({"bins": 4097}, "--bins must be from 1 to 4096, got 4097"),
+            ({"delay": -1}, "--delay must be at least 0, got -1"),
+            ({"warm_up_epochs": -1}, "--warm-up-epochs must be at least 0, got -1"),
+            ({"smoothing": 1.0}, "--smoothing must be at least 0 and below 1, got 1.0"),
+            ({"smoothing": NAN}, "--smoothing must be at least 0 and below 1, got nan"),
+            (
+                {"gradient_smoothing": -0.5},
+                "--gradient-smoothing must be at least 0 and below 1, got -0.5",
+            ),
+            ({"bins": 1, "delay": 0}, "--bins 1 --delay 0 delays nothing; use --algorithm cd-0"),
+            (
+                {"warm_up_epochs": 3, "epochs": 3},
+                "--warm-up-epochs 3 leaves none of the 3 epochs to --algorithm cd-2; use fewer",
+            ),
+            (
+                {"bins": 1, "delay_cache": False},
+                "--delay-cache off has no effect with 1 bin, as all rows arrive in every epoch; ",
+            ),
+            (
+                {"bins": 1, "gradient_cache": False},
+                "--gradient-cache off has no effect with 1 bin, as all rows arrive in every ep",
+            ),
+            (
+                {"smoothing": 0.5, "delay_cache": False},
+                "--smoothing 0.5 averages the values of a row, but --delay-cache off drops them;",
+            ),
+            (
+                {"gradient_smoothing": 0.5, "gradient_cache": False},
+                "--gradient-smoothing 0.5 averages the values of a row, but --gradient-cache off ",
+            ),
+            (
+                {"smoothing": 0.5, "model": "gat"},
+                "--smoothing 0.5 averages sums, but --model gat sends others; use --smoothing 0 ",
+            ),
+            (
+                {"gradient_smoothing": 0.5, "aggregator": "max"},
+                "--gradient-smoothing 0.5 averages sums, but --aggregator max sends others; use -",
+            ),
+        )
     ),
 ]
 
@@ -81,16 +134,42 @@ def test_a_value_that_is_not_allowed_is_refused_with_its_flag(options, expected)
 
 def test_the_defaults_are_allowed_and_synchronous():
     config = TrainConfig()
-    assert (config.algorithm, config.delay, config.is_isolated) == ("cd-0", 0, False)
+    assert (config.algorithm, config.is_isolated) == ("cd-0", False)
+    assert config.delays.is_synchronous
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "delay", "is_isolated"),
-    [("0c", 0, True), ("cd-0", 0, False), ("cd-1", 1, False), ("cd-25", 25, False)],
+    ("algorithm", "bins", "delay", "is_isolated"),
+    [("0c", 1, 0, True), ("cd-0", 1, 0, False), ("cd-1", 1, 1, False), ("cd-25", 25, 25, False)],
 )
-def test_an_algorithm_says_its_delay(algorithm, delay, is_isolated):
+def test_an_algorithm_says_its_bins_and_its_delay(algorithm, bins, delay, is_isolated):
     config = make_config(algorithm=algorithm)
-    assert (config.delay, config.is_isolated) == (delay, is_isolated)
+    assert config.delays == DelayRule(num_bins=bins, delay=delay)
+    assert config.is_isolated == is_isolated
+
+
+def test_flags_override_what_the_algorithm_says():
+    plain = make_config(algorithm="cd-5", bins=1, smoothing=0.5, warm_up_epochs=2)
+    both = Memory(smoothing=0.5)
+    assert plain.delays == DelayRule(delay=5, warm_up_epochs=2, forward=both, backward=both)
+    paper = make_config(algorithm="cd-5", delay=0, delay_cache=False)
+    assert paper.delays == DelayRule(num_bins=5, forward=Memory(False), backward=Memory(False))
+    mixed = make_config(algorithm="cd-5", gradient_cache=False, smoothing=0.25)
+    assert (mixed.delays.forward, mixed.delays.backward) == (Memory(smoothing=0.25), Memory(False))
+    gradients = make_config(algorithm="cd-5", gradient_smoothing=0.25)
+    assert (gradients.delays.forward, gradients.delays.backward) == (
+        Memory(),
+        Memory(smoothing=0.25),
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["cd-0", "cd-5", "0c"])
+def test_a_run_of_an_earlier_version_is_read_with_the_defaults(algorithm):
+    values = make_config(algorithm=algorithm).to_json()
+    for name in ("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing"):
+        del values[name]
+    del values["warm_up_epochs"]
+    assert TrainConfig.from_json(values) == make_config(algorithm=algorithm)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +180,7 @@ def test_an_algorithm_says_its_delay(algorithm, delay, is_isolated):
         make_config(model="gcn", norm="batch", optimizer="sgd", lr=0.1, seed=2**63 - 1),
         make_config(algorithm="0c", reweight_loss=True, jumping="cat", patience=5),
         make_config(algorithm="cd-5", delay_cache=False, weight_decay=0),
+        make_config(algorithm="cd-5", delay=0, gradient_cache=False, smoothing=0.5),
     ],
 )
 def test_json_gives_the_same_configuration_back(config):
@@ -146,6 +226,7 @@ def test_json_with_other_fields_is_refused(values, expected):
         ({"epochs": "9"}, "holds '9' for epochs, which must be of type int; it was altered: train"),
         ({"epochs": 2.5}, "holds 2.5 for epochs, which must be of type int"),
         ({"hidden": True}, "holds True for hidden, which must be of type int"),
+        ({"bins": None}, "holds None for bins, which must be of type int"),
         ({"lr": None}, "holds None for lr, which must be of type float"),
         ({"delay_cache": 1}, "holds 1 for delay_cache, which must be of type bool"),
         ({"algorithm": 5}, "holds 5 for algorithm, which must be of type str"),
@@ -165,9 +246,12 @@ def test_a_resumed_run_may_change_how_long_it_runs_and_how_often_it_saves():
 
 def test_a_resumed_run_may_change_nothing_else():
     begun = TrainConfig()
-    now = replace(begun, lr=0.5, algorithm="cd-2", model=ModelConfig(hidden=7))
+    now = TrainConfig(lr=0.5, algorithm="cd-2", warm_up_epochs=9, model=ModelConfig(hidden=7))
     assert begun.differences(now) == [
         "lr (begun with 0.01, now 0.5)",
         "algorithm (begun with cd-0, now cd-2)",
+        "bins (begun with 1, now 2)",
+        "delay (begun with 0, now 2)",
+        "warm_up_epochs (begun with 0, now 9)",
         "hidden (begun with 64, now 7)",
     ]

@@ -139,9 +139,10 @@ def test_an_algorithm_chooses_its_exchange():
     group = SingleGroup()
     for algorithm in ("0c", "cd-0"):
         assert isinstance(build_exchange(make_config(algorithm=algorithm), group), Synchronous)
-    exchange = build_exchange(make_config(algorithm="cd-4", delay_cache=False), group)
+    config = make_config(algorithm="cd-4", delay_cache=False)
+    exchange = build_exchange(config, group)
     assert isinstance(exchange, Delayed)
-    assert (exchange.num_bins, exchange.delay, exchange.is_cached) == (4, 4, False)
+    assert exchange.rule == config.delays
 
 
 def test_a_seed_draws_the_same_weights_whatever_else_draws_numbers():
