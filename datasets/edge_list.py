@@ -52,9 +52,9 @@ def read_edge_list(
         InputError: If a file cannot be read, or an edge has an id that the vertex table lacks.
     """
     path = Path(path)
-    table = open_table(path, _is_header)
-    src_column, dst_column, weight_column, unused = _columns(table)
-    weight: Any = None if weight_column is None else _weights(table, weight_column)
+    table = open_table(path, is_header)
+    src_column, dst_column, weight_column, unused = columns_of(table)
+    weight: Any = None if weight_column is None else weights_of(table, weight_column)
     ends = read_ids(table, [src_column, dst_column])
     fields: dict[str, Any] = {}
     if vertices is None:
@@ -77,7 +77,7 @@ def read_edge_list(
             src=src,
             dst=dst,
             edge_weight=weight,
-            vertex_id=None if _is_range(ids) else ids,
+            vertex_id=None if is_range(ids) else ids,
             unused=tuple(unused),
             source=str(path),
             checksum=sha256(files),
@@ -98,13 +98,30 @@ def read_folder(path: str | Path, *, vertices: str | Path | None = None) -> Grap
         InputError: If there is no edge list or more than one, or a file cannot be read.
     """
     path = Path(path)
-    edges = _only(path, "edges")
+    edges, table = tables_of(path)
+    return read_edge_list(
+        edges, vertices=table if vertices is None else vertices, name=path.resolve().name
+    )
+
+
+def tables_of(folder: Path) -> tuple[Path, Path | None]:
+    """Find the edge list and the vertex table of a folder.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The edge list, and the vertex table or None.
+
+    Raises:
+        InputError: If there is no edge list, or more than one of either.
+    """
+    edges = _only(folder, "edges")
     if edges is None:
         raise InputError(
-            f"folder {path} has no edge list; it must have edges.csv, edges.tsv or edges.parquet"
+            f"folder {folder} has no edge list; it must have edges.csv, edges.tsv or edges.parquet"
         )
-    table = _only(path, "vertices") if vertices is None else vertices
-    return read_edge_list(edges, vertices=table, name=path.resolve().name)
+    return edges, _only(folder, "vertices")
 
 
 def _only(folder: Path, stem: str) -> Path | None:
@@ -117,7 +134,8 @@ def _only(folder: Path, stem: str) -> Path | None:
     return found[0] if found else None
 
 
-def _is_header(first: list[str], second: list[str] | None) -> bool:
+def is_header(first: list[str], second: list[str] | None) -> bool:
+    """Whether the first of two rows of an edge list names the columns."""
     names = [name.lower() for name in first]
     if any(src in names and dst in names for src, dst in _ENDS):
         return True
@@ -125,7 +143,7 @@ def _is_header(first: list[str], second: list[str] | None) -> bool:
     return has_numbers and not any(_INTEGER.fullmatch(text) for text in first[:2])
 
 
-def _columns(table: Table) -> tuple[int, int, int | None, list[str]]:
+def columns_of(table: Table) -> tuple[int, int, int | None, list[str]]:
     """Return the columns of source, destination and weight, and the names of the others."""
     names = [name.lower() for name in table.names or ()]
     for src, dst in _ENDS:
@@ -142,7 +160,8 @@ def _columns(table: Table) -> tuple[int, int, int | None, list[str]]:
     return 0, 1, 2 if table.num_columns == 3 else None, []
 
 
-def _weights(table: Table, column: int) -> NDArray[np.float64]:
+def weights_of(table: Table, column: int) -> NDArray[np.float64]:
+    """Return the weights of edges, (num_rows,); an InputError if they are not numbers."""
     weight = table.floats(column)
     if weight is None:
         raise InputError(
@@ -190,5 +209,6 @@ def _positions(wanted: Ids, ids: Ids, table: Table, vertices: Path) -> NDArray[n
     return order[position]
 
 
-def _is_range(ids: Ids) -> bool:
+def is_range(ids: Ids) -> bool:
+    """Whether ids are 0, 1, 2, ..."""
     return ids.dtype.kind == "i" and bool((ids == np.arange(ids.size)).all())

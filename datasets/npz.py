@@ -101,7 +101,7 @@ def write_npz(graph: Graph, path: str | Path) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.npz")
     try:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, **_to_arrays(graph))
+            np.savez_compressed(file, **arrays_of(graph))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -260,7 +260,8 @@ def _num_vertices(
     return max((int(ids.max()) for ids in ends if ids.size), default=-1) + 1
 
 
-def _to_arrays(graph: Graph) -> dict[str, Any]:
+def arrays_of(graph: Graph) -> dict[str, Any]:
+    """Return the arrays of a graph file, by name."""
     is_small = graph.num_vertices <= np.iinfo(np.int32).max
     edge_index = np.stack([graph.src, graph.dst]).astype(np.int32 if is_small else np.int64)
     arrays: dict[str, Any] = {

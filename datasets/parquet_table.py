@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -25,6 +27,8 @@ class ParquetTable:
     """One pyarrow ChunkedArray a column."""
     num_rows: int
     names: tuple[str, ...]
+    first_row: int = 0
+    """Rows of the file before these."""
 
     @property
     def num_columns(self) -> int:
@@ -33,7 +37,7 @@ class ParquetTable:
 
     def place(self, row: int) -> str:
         """Return where a row is, for messages."""
-        return f"row {row} of {self.path}"
+        return f"row {self.first_row + row} of {self.path}"
 
     def column_name(self, column: int) -> str:
         """Return the name of a column for messages."""
@@ -96,22 +100,59 @@ def read_parquet(path: Path) -> ParquetTable:
     Raises:
         InputError: If pyarrow is not installed, or the file is missing, damaged or not Parquet.
     """
+    parquet = _pyarrow_parquet(path)
+    with _reporting(path):
+        table = parquet.read_table(path)
+    return _table(path, table, 0)
+
+
+def parquet_slices(path: Path, *, num_rows: int = 1 << 20) -> Iterator[ParquetTable]:
+    """Read a Parquet file a slice at a time.
+
+    Args:
+        path: The file.
+        num_rows: Most rows of a slice.
+
+    Yields:
+        Rows of the table, at least one.
+
+    Raises:
+        InputError: If pyarrow is not installed, or the file is missing, damaged or not Parquet.
+    """
+    parquet = _pyarrow_parquet(path)
+    arrow = importlib.import_module("pyarrow")
+    first = 0
+    with _reporting(path), parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=num_rows):
+            yield _table(path, arrow.Table.from_batches([batch]), first)
+            first += batch.num_rows
+
+
+def _pyarrow_parquet(path: Path) -> Any:
     try:
-        parquet = importlib.import_module("pyarrow.parquet")
+        return importlib.import_module("pyarrow.parquet")
     except ImportError as error:
         raise InputError(
             f"{path} needs pyarrow, which is not installed; run pip install distgnn[parquet]"
         ) from error
+
+
+@contextmanager
+def _reporting(path: Path) -> Iterator[None]:
+    """Turn what pyarrow raises into an InputError."""
     arrow_error = importlib.import_module("pyarrow").ArrowException
     try:
-        table = parquet.read_table(path)
+        yield
     except (arrow_error, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"{path} is not a readable Parquet file ({reason}); write it again"
         ) from error
+
+
+def _table(path: Path, table: Any, first_row: int) -> ParquetTable:
     columns = tuple(_decoded(column) for column in table.columns)
-    return ParquetTable(path, columns, table.num_rows, tuple(table.column_names))
+    return ParquetTable(path, columns, table.num_rows, tuple(table.column_names), first_row)
 
 
 def _decoded(values: Any) -> Any:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.parquet_table import ParquetTable, read_parquet
-from distgnn.datasets.text_table import TextTable, read_text
+from distgnn.datasets.parquet_table import ParquetTable, parquet_slices, read_parquet
+from distgnn.datasets.text_table import TextTable, read_text, text_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 Table = TextTable | ParquetTable
 Ids = NDArray[np.int64] | NDArray[np.str_]
@@ -34,11 +34,34 @@ def open_table(path: Path, is_header: Callable[[list[str], list[str] | None], bo
     Raises:
         InputError: If the file is missing, of another kind or damaged.
     """
+    _check_name(path)
+    return read_parquet(path) if path.suffix == ".parquet" else read_text(path, is_header)
+
+
+def table_slices(
+    path: Path, is_header: Callable[[list[str], list[str] | None], bool]
+) -> Iterator[Table]:
+    """Open a text or Parquet table to be read a slice at a time.
+
+    Args:
+        path: The file.
+        is_header: Decides from the first two rows of a text whether the first one is a header.
+
+    Returns:
+        What yields rows of the table; it raises InputError where the file is damaged.
+
+    Raises:
+        InputError: If the file is missing or of another kind.
+    """
+    _check_name(path)
+    return parquet_slices(path) if path.suffix == ".parquet" else text_slices(path, is_header)
+
+
+def _check_name(path: Path) -> None:
     if not path.name.endswith(TABLE_SUFFIXES):
         raise InputError(f"{path} is not a table; its name must end in {', '.join(TABLE_SUFFIXES)}")
     if not path.is_file():
         raise InputError(f"there is no file {path}; check the path")
-    return read_parquet(path) if path.suffix == ".parquet" else read_text(path, is_header)
 
 
 def read_ids(table: Table, columns: list[int]) -> list[Ids]:

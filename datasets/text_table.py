@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -175,34 +175,108 @@ def read_text(path: Path, is_header: Callable[[list[str], list[str] | None], boo
     Raises:
         InputError: If the file is missing, not text, or its rows differ in their number of columns.
     """
-    text = _read_bytes(path)
+    text = _sound(_read_bytes(path), path)
     rows = _first_rows(text, 2)
     if not rows:
         raise InputError(f"{path} has no rows; give at least one line that is not a comment")
-    delimiter = _sniff(path, rows[0])
+    return _with_header(_parse(text, path, _sniff(path, rows[0]), 1), is_header)
+
+
+def text_slices(
+    path: Path,
+    is_header: Callable[[list[str], list[str] | None], bool],
+    *,
+    slice_bytes: int = 1 << 23,
+) -> Iterator[TextTable]:
+    """Read a delimited text file a slice at a time, as `read_text` reads it whole.
+
+    Args:
+        path: The file.
+        is_header: Decides from the fields of the first two rows (the second may be None) whether
+            the first row names the columns.
+        slice_bytes: Bytes of a slice; one that holds no whole line grows.
+
+    Yields:
+        Rows of the table, at least one unless the file has but a header.
+
+    Raises:
+        InputError: If the file is missing, not text, or its rows differ in their number of columns.
+    """
+    first: TextTable | None = None
+    delimiter, line = "", 1
+    for raw in _slices(path, slice_bytes):
+        text = _sound(raw, path)
+        rows = _first_rows(text, 1)
+        if rows:
+            delimiter = delimiter or _sniff(path, rows[0])
+            table = _parse(text, path, delimiter, line)
+            if first is None:
+                first = table = _with_header(table, is_header)
+            elif table.num_columns != first.num_columns:
+                raise InputError(
+                    f"line {table.line[0]} of {path} has {table.num_columns} columns, but the "
+                    f"lines before have {first.num_columns}; give every row the same columns"
+                )
+            yield replace(table, names=first.names)
+        line += text.count(b"\n")
+    if first is None:
+        raise InputError(f"{path} has no rows; give at least one line that is not a comment")
+
+
+def _slices(path: Path, slice_bytes: int) -> Iterator[bytes]:
+    """Whole lines of a file."""
+    rest = b""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while block := file.read(slice_bytes):
+                end = block.rfind(b"\n") + 1
+                if end:
+                    yield rest + block[:end]
+                    rest = block[end:]
+                else:
+                    rest += block
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be read ({error}); check the path and the file") from error
+    if rest:
+        yield rest
+
+
+def _parse(text: bytes, path: Path, delimiter: str, first_line: int) -> TextTable:
+    """Find the fields of a text, whose first line has a number."""
     if delimiter == " ":
         # Any run of blanks is one delimiter, and blanks around a line are none.
         text = re.sub(rb"[ \t]+", b" ", text)
         text = re.sub(rb"(?m)^ | $", b"", text)
     buffer = np.frombuffer(text, dtype=np.uint8)
-    start, length, line = _fields(buffer, delimiter, path)
-    table = TextTable(path, buffer, start, length, line, None)
+    start, length, line = _fields(buffer, delimiter, path, first_line)
+    return TextTable(path, buffer, start, length, line, None)
+
+
+def _with_header(
+    table: TextTable, is_header: Callable[[list[str], list[str] | None], bool]
+) -> TextTable:
+    """Take the first row for the names of the columns, if it is them."""
     heads = [_row_text(table, row) for row in range(min(2, table.num_rows))]
     if not is_header(heads[0], heads[1] if len(heads) > 1 else None):
         return table
     repeated = {name for name in heads[0] if heads[0].count(name) > 1}
     if repeated:
         raise InputError(
-            f"{path} has two columns named {min(repeated)!r}; give each column its own name"
+            f"{table.path} has two columns named {min(repeated)!r}; give each column its own name"
         )
-    return TextTable(path, buffer, start[:, 1:], length[:, 1:], line[1:], tuple(heads[0]))
+    start, length = table.start[:, 1:], table.length[:, 1:]
+    return replace(table, start=start, length=length, line=table.line[1:], names=tuple(heads[0]))
 
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read ({error}); check the path and the file") from error
+
+
+def _sound(text: bytes, path: Path) -> bytes:
+    """Return text whose lines all end in a newline."""
     if b"\0" in text:
         raise InputError(f"{path} is not a text file (it has NUL bytes); export it as CSV")
     text = text.removeprefix(b"\xef\xbb\xbf")
@@ -229,7 +303,7 @@ def _sniff(path: Path, row: str) -> str:
 
 
 def _fields(
-    buffer: NDArray[np.uint8], delimiter: str, path: Path
+    buffer: NDArray[np.uint8], delimiter: str, path: Path, first_line: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return start and length (num_columns, num_rows) of all fields, and the line of each row."""
     ends = np.flatnonzero(buffer == _NEWLINE)
@@ -243,26 +317,27 @@ def _fields(
     if quotes.size:
         per_line = np.bincount(np.searchsorted(ends, quotes), minlength=ends.size)
         if (per_line % 2).any():
+            wrong = int(np.argmax(per_line % 2)) + first_line
             raise InputError(
-                f"line {int(np.argmax(per_line % 2)) + 1} of {path} has an odd number of double "
-                "quotes; close the quoted field on its line, and double a quote inside it"
+                f"line {wrong} of {path} has an odd number of double quotes; close the quoted "
+                "field on its line, and double a quote inside it"
             )
         is_delimiter[_inside_quotes(buffer.size, quotes)] = False
     separators = np.flatnonzero(is_delimiter)
     line_of = np.searchsorted(ends, separators)
     separators = separators[kept[line_of]]
     per_line = np.bincount(line_of, minlength=ends.size)[kept]
-    lines = np.flatnonzero(kept)
+    lines = np.flatnonzero(kept) + first_line
     if (per_line != per_line[0]).any():
         wrong = int(np.argmax(per_line != per_line[0]))
         raise InputError(
-            f"line {lines[wrong] + 1} of {path} has {per_line[wrong] + 1} columns, but line "
-            f"{lines[0] + 1} has {per_line[0] + 1}; give every row the same columns"
+            f"line {lines[wrong]} of {path} has {per_line[wrong] + 1} columns, but line "
+            f"{lines[0]} has {per_line[0] + 1}; give every row the same columns"
         )
     inner = separators.reshape(lines.size, -1).T
     start = np.concatenate([starts[None, kept], inner + 1])
     stop = np.concatenate([inner, ends[None, kept]])
-    return *_trim(buffer, start, stop, has_quotes=bool(quotes.size)), lines + 1
+    return *_trim(buffer, start, stop, has_quotes=bool(quotes.size)), lines
 
 
 def _inside_quotes(size: int, quotes: NDArray[np.int64]) -> NDArray[np.bool_]:

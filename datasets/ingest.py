@@ -1,0 +1,213 @@
+"""Any source as an array folder, its edges slice by slice.
+
+Ids are written as they come and numbered in a second pass, as `read_edge_list` numbers them: in the
+order of the vertex table, or else sorted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.datasets.array_folder import is_array_folder
+from distgnn.datasets.edge_file import EdgeFile, from_array_folder
+from distgnn.datasets.edge_list import columns_of, is_header, is_range, tables_of, weights_of
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.flat_array import FlatWriter, open_flat
+from distgnn.datasets.npz import arrays_of
+from distgnn.datasets.numbering import Numbering, distinct_ids
+from distgnn.datasets.reverses import add_reverses
+from distgnn.datasets.tables import TABLE_SUFFIXES, read_ids, table_slices
+from distgnn.datasets.vertex_table import read_vertex_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Progress = Callable[[str], None] | None
+
+_EDGES = ("src.npy", "dst.npy", "edge_weight.npy")
+
+
+def ingest(
+    source: str | Path,
+    folder: str | Path,
+    *,
+    vertices: str | Path | None = None,
+    undirected: bool = False,
+    progress: Progress = None,
+) -> Path:
+    """Turn a source into an array folder.
+
+    An edge list is read slice by slice and needs the memory of its vertices alone; its ids must be
+    integers. A vertex table, an `.npz` file and a graph that has a name are read into memory.
+
+    Args:
+        source: An array folder, an edge list or a folder with one, or whatever else
+            `datasets.load` takes.
+        folder: An empty folder for the arrays. An array folder as source is taken as it is, unless
+            edges are to be added.
+        vertices: The vertex table of an edge list.
+        undirected: Add the reverse of every edge that has none, behind all others.
+        progress: Called with one line of text now and then.
+
+    Returns:
+        The array folder: `folder`, or the source itself.
+
+    Raises:
+        InputError: If the source is unknown, cannot be read, or contradicts itself.
+        OSError: If the disk is full.
+    """
+    path, folder = Path(source), Path(folder)
+    if path.is_dir() and is_array_folder(path):
+        if vertices is not None:
+            raise InputError(
+                f"{str(source)!r} takes no vertex table, only edge lists do; leave out {vertices}"
+            )
+        if not undirected:
+            return path
+        _link_others(path, folder)
+        weight = path / "edge_weight.npy"
+        add_reverses(from_array_folder(path), weight if weight.exists() else None, folder)
+        return folder
+    if path.is_dir() and not (path / "manifest.json").exists():
+        path, found = tables_of(path)
+        vertices = found if vertices is None else vertices
+    if path.name.endswith(TABLE_SUFFIXES):
+        _ingest_table(path, folder, vertices, undirected=undirected, progress=progress)
+    else:
+        from distgnn.datasets.sources import load
+
+        graph = load(source, vertices=vertices, undirected=undirected)
+        for name, array in arrays_of(graph).items():
+            np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+def _link_others(source: Path, folder: Path) -> None:
+    """Link all arrays but those of the edges."""
+    for file in sorted(source.glob("*.npy")):
+        if file.name not in (*_EDGES, "edge_index.npy"):
+            (folder / file.name).symlink_to(file.resolve())
+    if not (folder / "num_vertices.npy").exists():
+        np.save(folder / "num_vertices.npy", np.asarray(from_array_folder(source).num_vertices))
+
+
+def _ingest_table(
+    path: Path,
+    folder: Path,
+    vertices: str | Path | None,
+    *,
+    undirected: bool,
+    progress: Progress,
+) -> None:
+    raw = folder / "raw"
+    shutil.rmtree(raw, ignore_errors=True)
+    raw.mkdir()
+    has_weights = _write_raw(path, raw, progress)
+    ends = [open_flat(raw / name)[0] for name in _EDGES[:2]]
+    if vertices is None:
+        ids = distinct_ids(ends)
+        if ids.size == 0:
+            raise InputError(f"{path} has no edges; give at least one edge, or a vertex table")
+        if not is_range(ids):
+            np.save(folder / "vertex_id.npy", ids)
+    else:
+        ids = _write_vertices(Path(vertices), folder)
+    np.save(folder / "num_vertices.npy", np.asarray(ids.size))
+    numbering = Numbering(ids)
+    target = raw / "numbered" if undirected else folder
+    target.mkdir(exist_ok=True)
+    kind = np.dtype(np.int32 if ids.size <= np.iinfo(np.int32).max else np.int64)
+    for end, name in zip(ends, _EDGES, strict=False):
+        with FlatWriter(target / name, kind) as writer:
+            for start in range(0, end.size, 1 << 22):
+                wanted = end.read(start, min(start + (1 << 22), end.size))
+                writer.append(_numbered(numbering, wanted, start, (path, vertices)))
+        end.path.unlink()
+    weight = raw / _EDGES[2] if has_weights else None
+    if undirected:
+        src, dst = (open_flat(target / name)[0] for name in _EDGES[:2])
+        add_reverses(EdgeFile(src, dst, ids.size), weight, folder)
+    elif weight is not None:
+        weight.replace(folder / weight.name)
+    shutil.rmtree(raw)
+
+
+def _write_raw(path: Path, raw: Path, progress: Progress) -> bool:
+    """Write ids and weights as they come; return whether there are weights."""
+    has_weights = False
+    num_edges = 0
+    kinds = (np.int64, np.int64, np.float32)
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(FlatWriter(raw / name, np.dtype(kind)))
+            for name, kind in zip(_EDGES, kinds, strict=True)
+        ]
+        for table in table_slices(path, is_header):
+            *columns, weight_column, _ = columns_of(table)
+            for writer, ids in zip(writers, read_ids(table, columns), strict=False):
+                if ids.dtype.kind != "i":
+                    raise InputError(
+                        f"{path} has ids that are not integers, which are numbered in memory only; "
+                        "number the vertices 0, 1, 2, ... or use a machine with more memory"
+                    )
+                writer.append(ids)
+            if weight_column is not None:
+                has_weights = True
+                writers[2].append(_finite(weights_of(table, weight_column), table.path, num_edges))
+            num_edges += table.num_rows
+            if progress is not None:
+                progress(f"{num_edges} edges read")
+    return has_weights
+
+
+def _finite(weight: NDArray[np.float64], path: Path, start: int) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        found = weight.astype(np.float32)
+    is_bad = ~np.isfinite(found)
+    if is_bad.any():
+        edge = int(np.argmax(is_bad))
+        raise InputError(
+            f"{path}: edge {start + edge} has the weight {weight[edge]:g}, but every weight must "
+            "be finite in float32; correct it"
+        )
+    return found
+
+
+def _numbered(
+    numbering: Numbering,
+    wanted: NDArray[np.int64],
+    start: int,
+    paths: tuple[Path, str | Path | None],
+) -> NDArray[np.int64]:
+    number = numbering.numbers(wanted)
+    is_missing = number < 0
+    if is_missing.any():
+        edge = int(np.argmax(is_missing))
+        raise InputError(
+            f"edge {start + edge} of {paths[0]} is at vertex {wanted[edge]}, which {paths[1]} does "
+            "not list; add the vertex or remove the edge"
+        )
+    return number
+
+
+def _write_vertices(path: Path, folder: Path) -> NDArray[np.int64]:
+    """Write the arrays of a vertex table; return its ids."""
+    table = read_vertex_table(path)
+    ids: Any = table.ids
+    if ids.dtype.kind != "i":
+        raise InputError(
+            f"{path} has ids that are not integers, which are numbered in memory only; number the "
+            "vertices 0, 1, 2, ... or use a machine with more memory"
+        )
+    for name, values in table.fields.items():
+        np.save(folder / f"{name}.npy", np.asarray(values))
+    if not is_range(ids):
+        np.save(folder / "vertex_id.npy", ids)
+    return np.asarray(ids, np.int64)
