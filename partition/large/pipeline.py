@@ -95,6 +95,7 @@ def partition(
             partitioning, or the directory exists and may not be replaced.
     """
     check_target(places.directory, overwrite=places.overwrite)
+    _check_apart(places)
     work = Work(places.work, _about(given, settings))
     try:
         source = given.open(work, progress)
@@ -115,6 +116,15 @@ def partition(
             f"partitioning cannot go on: {error.strerror or error}; make room and run the same "
             f"command again, it goes on from {str(places.work)!r}"
         ) from error
+
+
+def _check_apart(places: Places) -> None:
+    work, directory = places.work.resolve(), places.directory.resolve()
+    if work.is_relative_to(directory) or directory.is_relative_to(work):
+        raise InputError(
+            f"one of work folder {str(places.work)!r} and {str(places.directory)!r} lies in the "
+            "other; choose two folders beside each other"
+        )
 
 
 class _Run:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.partition.files import sync_directory
 
 _STATE = "state.json"
+_LOCK = "lock"
 
 
 class Work:
@@ -50,13 +53,16 @@ class Work:
             self.folder.mkdir(parents=True)
         if not path.exists():
             # An empty folder may be left by a run that ended before its first record.
-            if any(item.name != f"{_STATE}.new" for item in self.folder.iterdir()):
+            own = (_LOCK, f"{_STATE}.new")
+            if any(item.name not in own for item in self.folder.iterdir()):
                 raise InputError(
                     f"work folder {str(self.folder)!r} holds files that are not of a "
                     "partitioning; choose another one"
                 )
+            self._lock()
             self.record()
             return
+        self._lock()
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             about = found["about"]
@@ -78,6 +84,18 @@ class Work:
                 "was begun with to go on, or remove it to start again"
             )
         self._state = found
+
+    def _lock(self) -> None:
+        """Keep other processes out; the system ends that with this one."""
+        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
+        weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"another process works in folder {str(self.folder)!r}; wait for its end, or "
+                "choose another folder"
+            ) from error
 
     def __getitem__(self, name: str) -> Any:
         """Get a recorded value; None before there is one."""

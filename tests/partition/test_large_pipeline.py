@@ -269,3 +269,16 @@ def test_a_bound_of_memory_that_was_not_given_is_kept(tmp_path: Path) -> None:
         run(folder, out, progress=stop, is_memory_given=False, memory_bytes=1 << 30)
     manifest = run(folder, out, is_memory_given=False, memory_bytes=2 << 30)
     assert manifest.options["memory_bytes"] == 1 << 30
+
+
+@pytest.mark.parametrize(("out", "work"), [("p", "p/work"), ("work/p", "work"), ("p", "p")])
+def test_a_work_folder_in_the_partition_is_an_input_error(
+    out: str, work: str, tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path / "graph", communities(100))
+    places = Places(directory=tmp_path / out, work=tmp_path / work)
+    with pytest.raises(InputError, match="lies in the other; choose two folders beside each othe"):
+        partition(
+            Input(source=str(folder)), places, Settings(num_parts=2), choose_roots=roots_by_metis
+        )
+    assert not (tmp_path / work).exists()

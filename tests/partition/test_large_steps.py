@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +169,24 @@ def test_a_work_folder_that_cannot_be_made_is_an_input_error(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot write work folder .*: Not a directory; choose"):
         Work(tmp_path / "file" / "work", {})
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from distgnn.partition.large.work import Work
+held = Work(Path(sys.argv[1]), {})
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_two_processes_do_not_share_a_work_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "work")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=r"another process works in folder .*; wait for its"):
+            Work(tmp_path / "work", {})
+        holder.kill()
+    Work(tmp_path / "work", {})
