@@ -12,6 +12,7 @@ from distgnn.cli.job import add_machine_arguments
 from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments, build_planner
 from distgnn.cli.source import add_source_arguments, check_ranks, open_source, source_values
+from distgnn.cli.trace import add_trace_arguments, check_trace, check_trace_file, open_trace
 
 if TYPE_CHECKING:
     import argparse
@@ -159,6 +160,7 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="epochs; 0: none before the end (default: %(default)s)",
     )
+    add_trace_arguments(group)
     again = group.add_mutually_exclusive_group()
     again.add_argument(
         "--resume", action="store_true", help="go on from the run's newest checkpoint, if any"
@@ -205,40 +207,61 @@ def run(arguments: argparse.Namespace) -> int:
     from distgnn.cli.job import run_job
 
     config = config_from(arguments)
+    check_trace(arguments)
     return run_job(lambda group: _train(arguments, config, group), arguments)
 
 
 def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
-    import torch
-
-    from distgnn.cli.beginning import resume
-    from distgnn.cli.signals import StopSignals
-    from distgnn.train.forecast import planned_bytes
-    from distgnn.train.progress import choose_progress
     from distgnn.train.run_dir import RunDirectory
-    from distgnn.train.trainer import train
 
     run_dir = RunDirectory(Path(arguments.run_dir))
     trainer, predicted = _load(arguments, config, run_dir, group)
-    sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
-    group.all_reduce(sent)
-    if group.rank == 0 and not arguments.quiet:
-        if group.reason:
-            note(f"backend: {group.backend}, because {group.reason}")
-        for saving in trainer.graphs.savings:
-            note(saving)
-        if group.size > 1:
-            per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
-            note(f"rows: {per_epoch} will be sent per epoch by all ranks")
-        note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
-    records = resume(trainer, run_dir) if arguments.resume else []
-    progress = choose_progress(
-        rank=group.rank, num_epochs=config.epochs, done=len(records), is_quiet=arguments.quiet
-    )
-    with StopSignals().heard() as trainer.stop:
-        summary = train(trainer, run_dir, progress, records=records)
+    with trainer.trace:
+        _announce(arguments, trainer, predicted)
+        summary = _run_epochs(arguments, trainer, run_dir)
     if group.rank == 0:
         _report(arguments, run_dir, summary)
+
+
+def _announce(arguments: argparse.Namespace, trainer: Trainer, predicted: int) -> None:
+    """Say what is about to happen."""
+    import torch
+
+    from distgnn.train.forecast import planned_bytes
+
+    config, group = trainer.config, trainer.group
+    sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
+    group.all_reduce(sent)
+    if group.rank > 0 or arguments.quiet:
+        return
+    if group.reason:
+        note(f"backend: {group.backend}, because {group.reason}")
+    for saving in trainer.graphs.savings:
+        note(saving)
+    if group.size > 1:
+        per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
+        note(f"rows: {per_epoch} will be sent per epoch by all ranks")
+    note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
+
+
+def _run_epochs(
+    arguments: argparse.Namespace, trainer: Trainer, run_dir: RunDirectory
+) -> dict[str, Any]:
+    """Train; the summary."""
+    from distgnn.cli.beginning import resume
+    from distgnn.cli.signals import StopSignals
+    from distgnn.train.progress import choose_progress
+    from distgnn.train.trainer import train
+
+    records = resume(trainer, run_dir) if arguments.resume else []
+    progress = choose_progress(
+        rank=trainer.group.rank,
+        num_epochs=trainer.config.epochs,
+        done=len(records),
+        is_quiet=arguments.quiet,
+    )
+    with StopSignals().heard() as trainer.stop:
+        return train(trainer, run_dir, progress, records=records)
 
 
 def _load(
@@ -257,6 +280,8 @@ def _load(
     missing = max(predicted - resident_bytes(), 0)
     check_memory(group, missing, what="training", is_forced=arguments.force)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
+    # The file may lie in the run's directory, which is there now.
+    trainer.begin_trace(open_trace(arguments, group))
     return trainer, predicted
 
 
@@ -281,6 +306,7 @@ def _open(
     check_ranks(source, group, f"distgnn train {arguments.source} ...")
     if not arguments.overwrite:
         on_rank_0(group, lambda: check_settings(run_dir, config, arguments.resume))
+    on_rank_0(group, lambda: check_trace_file(arguments))
     check_memory(
         group, source.feature_bytes(group.rank), what="reading features", is_forced=arguments.force
     )

@@ -82,6 +82,7 @@ class Exchange(ABC):
             is_backward: Whether they carry gradients.
         """
         self.is_backward = is_backward
+        self.clock.start_pass(is_backward=is_backward)
 
     def new_channel(self) -> int:
         """Number the next channel of this epoch."""

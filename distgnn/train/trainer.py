@@ -21,6 +21,7 @@ from distgnn.train.objective import Scores, build_loss
 from distgnn.train.optimizers import Adam, Sgd
 from distgnn.train.run_dir import SUMMARY
 from distgnn.train.stop import NeverAsked, encode
+from distgnn.train.trace import Untraced
 from distgnn.train.weights import WeightSync
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Trainer:
         self.config = config
         self.group = group
         self.planner = planner or Planner()
+        self.trace = Untraced()
         self.inputs = load_inputs(
             part,
             group,
@@ -120,6 +122,15 @@ class Trainer:
         self.stop: StopRequest = NeverAsked()
         self.stop_number = 0
         self._last_loss = ""
+
+    def begin_trace(self, trace: Untraced) -> None:
+        """Remember from now on what happens when.
+
+        Args:
+            trace: What to remember it with.
+        """
+        self.trace = trace
+        self.graph.exchange.clock = self.weights.clock = trace.clock
 
     def train_epoch(self) -> float:
         """Take one full-batch step.
@@ -155,7 +166,9 @@ class Trainer:
             self.group.note(self.num_epochs, "train")
             start = time.perf_counter()
             loss = self.train_epoch()
-            own = self._measure(loss, time.perf_counter() - start)
+            stop = time.perf_counter()
+            self.trace.add("epoch", start, stop)
+            own = self._measure(loss, stop - start)
             metrics, eval_s = self._evaluate_if_due()
             own |= {
                 "eval_s": eval_s,
@@ -167,6 +180,7 @@ class Trainer:
             record = {"epoch": self.num_epochs, **values, **metrics}
             self._check_finite("loss", record["loss"])
             self._last_loss = f", after a loss of {record['loss']:.6g} in epoch {self.num_epochs}"
+            self.trace.end_epoch(self.num_epochs)
             self.num_epochs += 1
             yield record
 
@@ -228,7 +242,9 @@ class Trainer:
             self.best = _Best(self.num_epochs, metric, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
         metrics = {f"{split}_metric": value for split, value in scores.metric.items()}
-        return metrics, time.perf_counter() - start
+        stop = time.perf_counter()
+        self.trace.add("evaluate", start, stop)
+        return metrics, stop - start
 
     def _is_out_of_patience(self) -> bool:
         if not self.config.patience or self.best.epoch is None:

@@ -23,11 +23,14 @@ class WeightSync:
     Args:
         group: All ranks.
         clock: Gets the time that the sum takes.
+
+    Attributes:
+        clock: The same.
     """
 
     def __init__(self, group: Group, clock: Clock) -> None:
         self._group = group
-        self._clock = clock
+        self.clock = clock
         self.bytes_sent = 0
 
     def broadcast(self, model: nn.Module) -> None:
@@ -46,7 +49,7 @@ class WeightSync:
                 parameter.grad = torch.zeros_like(parameter)
         if self._group.size == 1:
             return
-        with self._clock.timed("weight_sync"):
+        with self.clock.timed("weight_sync"):
             flat = torch.cat([p.grad.reshape(-1) for p in parameters if p.grad is not None])
             self._group.all_reduce(flat)
             pieces = torch.split(flat, [p.numel() for p in parameters])

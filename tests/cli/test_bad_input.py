@@ -238,6 +238,11 @@ NO_NUMBER = "must be a finite number of at most 1e[+]30, got '{}'; see distgnn t
         ("train", "--delay", "-1", "--delay must be a whole number from 0 to .*, got '{}'"),
         ("train", "--warm-up-epochs", "9", "--warm-up-epochs 9 has no effect with --algorithm"),
         ("train", "--smoothing", "1", "--smoothing must be at least 0 and below 1, got 1.0"),
+        ("train", "--trace", "no/file", "cannot write trace '{}': No such file or directory; "),
+        ("train", "--trace", "", "--trace must be a path, got ''"),
+        ("train", "--trace-epochs", "3", "--trace-epochs must be A:B for epochs A to B - 1, .* '3"),
+        ("train", "--trace-epochs", "3:3", "--trace-epochs must be A:B for epochs A to B - 1, "),
+        ("train", "--trace-epochs", "0:3", "--trace-epochs 0:3 has no effect without --trace"),
         ("train", "--static-input", "", "--static-input must be on or off, got '{}'; see distgn"),
         ("train", "--backend", "smoke", "backend must be one of auto, gloo.*, got '{}'"),
         ("train", "--interface", "eth99", "network interface must be one of .*, got '{}'"),
@@ -246,6 +251,11 @@ NO_NUMBER = "must be a finite number of at most 1e[+]30, got '{}'; see distgnn t
 def test_a_value_that_is_not_allowed(verb, flag, value, match, refuse, ring):
     words = [verb, ring, *SOURCE_VERBS[verb], f"{flag}={value}"]
     refuse(*words, match=match.format(re.escape(value)))
+
+
+def test_a_trace_of_epochs_that_the_run_does_not_have(refuse, ring):
+    words = ("--run", "r", "--epochs", 5, "--trace", "t", "--trace-epochs", "5:9")
+    refuse("train", ring, *words, match="--trace-epochs 5:9 picks none of the 5 epochs; begin be")
 
 
 @pytest.mark.parametrize("flag", ["--reweight-loss", "--model=gcn --aggregator=max", "--heads=2"])

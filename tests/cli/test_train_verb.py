@@ -112,6 +112,15 @@ def test_a_run_directory_holds_what_was_done(distgnn, ring, here):
     assert (run / "model.safetensors").stat().st_size > 0
 
 
+def test_a_trace_may_lie_in_the_run_directory(distgnn, ring, here):
+    words = ("--trace", "run/trace.json", "--trace-epochs", "1:3", "--quiet")
+    distgnn("train", ring, "--run", "run", "--epochs", 4, *words)
+    events = json.loads((here / "run/trace.json").read_text())["traceEvents"]
+    assert {e["args"]["epoch"] for e in events if e["ph"] == "X"} == {1, 2}
+    again = distgnn("train", ring, "--run", "run", "--epochs", 4, "--quiet", "--overwrite")
+    assert again.status == 0
+
+
 def test_progress_is_one_line_an_epoch_on_standard_error_or_nothing(distgnn, ring):
     outcome = distgnn("train", ring, "--run", "a", "--epochs", 3)
     lines = outcome.err.splitlines()
