@@ -153,6 +153,18 @@ def test_delayed_rows_are_dealt_among_bins(algorithm, model, directories):
     assert of_all_bins == found.bytes_per_epoch * found.num_bins
 
 
+@pytest.mark.parametrize("model", ["sage-wide", "gat"])
+@pytest.mark.parametrize(
+    "delays", [{"bins": 2, "delay": 4}, {"bins": 1, "delay": 1, "smoothing": 0.5}, {"delay": 0}]
+)
+@pytest.mark.parametrize("warm_up_epochs", [0, 3])
+def test_bins_delay_and_warm_up_are_counted_apart(warm_up_epochs, delays, model, directories):
+    if model == "gat":
+        delays = {**delays, "smoothing": 0.0}
+    fields = {"algorithm": "cd-3", "epochs": 7, "warm_up_epochs": warm_up_epochs, **delays}
+    check(directories("random", "libra", 4), make_config(**fields, **MODELS[model]))
+
+
 def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_foretold(tmp_path):
     graph = load("cora")
     config = make_config(epochs=4, hidden=16, dropout=0.5, feature_norm="row")
