@@ -98,12 +98,6 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
     add("--lr", type=number, default=0.01, metavar="R", help="default: %(default)s")
     add("--weight-decay", type=number, default=5e-4, metavar="W", help="default: %(default)s")
     add("--feature-norm", default="none", help="none, row or standard (default: %(default)s)")
-    add(
-        "--features-dtype",
-        default="fp32",
-        metavar="fp32|bf16",
-        help="how dense features are stored; bf16 takes half the memory (default: %(default)s)",
-    )
     add("--seed", type=whole(0, MAX_SEED), default=0, metavar="S", help="default: %(default)s")
     add("--eval-every", type=whole(1), default=1, metavar="N", help="epochs (default: %(default)s)")
     add(
@@ -119,6 +113,12 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
 def add_epoch_arguments(group: argparse._ArgumentGroup) -> None:
     """Add what decides, beside the model, what an epoch computes and sends."""
     add = group.add_argument
+    add(
+        "--features-dtype",
+        default="fp32",
+        metavar="fp32|bf16",
+        help="how dense features are stored; bf16 takes half the memory (default: %(default)s)",
+    )
     add(
         "--split-index",
         type=whole(0),

@@ -168,7 +168,10 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     is_static = found.edge_fractions[0] == 0.0
     memory = list(manifest.estimate([]).memory_bytes)
     for number, part in enumerate(manifest.parts):
-        input_bytes = part.num_roots * num_features * found.feature_bytes
+        num_inputs = part.num_roots * num_features
+        input_bytes = num_inputs * found.feature_bytes
+        if not manifest.has_sparse_features:
+            memory[number] -= num_inputs * ITEM_BYTES - input_bytes
         layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
         has_kept_input = not (is_static or manifest.has_sparse_features)
         memory[number] += is_static * input_bytes

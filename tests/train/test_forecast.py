@@ -189,6 +189,10 @@ def test_memory_is_foretold_for_each_rank(directories):
     assert memory().shape == (3,)
     assert (memory(hidden=64) > memory(hidden=16)).all()
     assert (memory(recompute=True) < memory(hidden=8)).all()
+    halved = memory(hidden=1) - memory(hidden=1, features_dtype="bf16")
+    # Of the input and of its aggregate.
+    parts = read_manifest(directories("random", "libra", 3)).parts
+    assert halved.tolist() == [2 * part.num_roots * 6 * 2 for part in parts]
     assert (memory(kind="sparse-features", receptive_field=False) > 0).all()
     whole, restricted = memory(receptive_field=False, hidden=64), memory(hidden=64)
     assert (restricted <= whole).all()
