@@ -117,7 +117,10 @@ def build_graphs(
         return RunGraphs(training, features, rows, exact, degree, fetched, savings)
     field = _restricted(config, training, inputs, part, is_input_static=is_input_static)
     savings = describe_savings(config, is_sparse=is_sparse, edge_fractions=field.edge_fractions)
-    return RunGraphs(field, field.inputs(features), None, exact, degree, fetched, savings)
+    # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
+    is_whole = field.level(config.model.layers - 1) is training
+    loss_rows = inputs.rows["train"] if is_whole else None
+    return RunGraphs(field, field.inputs(features), loss_rows, exact, degree, fetched, savings)
 
 
 def _plan(config: TrainConfig, part: Part, group: Group, planner: Planner | None) -> Blocks:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -122,3 +124,15 @@ def test_the_exact_savings_change_nothing_beyond_rounding(kind, model, num_parts
     for static_input, receptive_field in ((True, True), (True, False), (False, True)):
         switches = {"static_input": static_input, "receptive_field": receptive_field}
         check_equal(first_step(parts, graph, model, num_epochs=3, **switches), expected)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_training_vertices_with_all_edges_need_not_be_all_vertices(num_parts):
+    graph = make_graph("random", num_vertices=80)
+    has_edges = np.bincount(graph.dst, minlength=80) > 0
+    others = np.flatnonzero(~has_edges)
+    masks = [np.isin(np.arange(80), others[half::2])[None] for half in (0, 1)]
+    graph = replace(graph, train_mask=has_edges[None], val_mask=masks[0], test_mask=masks[1])
+    parts = cut(graph, num_parts)
+    expected = first_step(parts, graph, "gcn", num_epochs=3, receptive_field=False)
+    check_equal(first_step(parts, graph, "gcn", num_epochs=3), expected)
