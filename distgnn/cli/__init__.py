@@ -35,6 +35,7 @@ VERBS = (
     "report",
     "datasets",
     "doctor",
+    "plan",
     "bench",
 )
 

@@ -1,0 +1,136 @@
+"""An epoch of a cluster that is not at hand."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+
+import numpy as np
+import pytest
+from graphs import cut, make_graph
+
+from distgnn.cli import rehearsal
+from distgnn.cli.plan_verb import _compute, _Scales
+from distgnn.cli.rehearsal import Rehearsal, sample_of
+from distgnn.partition.store import read_manifest
+from distgnn.train.config import TrainConfig
+from distgnn.train.forecast import forecast
+from distgnn.train.pace import Pace
+
+
+@pytest.fixture(autouse=True)
+def _shortly(monkeypatch):
+    monkeypatch.setattr(rehearsal, "_LEAST_S", 0.0)
+
+
+@pytest.fixture
+def plan(distgnn, ring_parts):
+    def run(*words):
+        command = ("plan", ring_parts, "--bandwidth", "10Gb/s", "--threads", 1, "--hidden", 8)
+        return distgnn(*command, *words)
+
+    return run
+
+
+def test_an_epoch_is_computing_and_what_the_partition_sends(plan, distgnn, ring_parts):
+    values = plan("--json", "--latency", "10us").json
+    inspected = distgnn("inspect", ring_parts, "--hidden", 8, "--json").json
+    assert values["halo_bytes_per_epoch"] == inspected["halo_bytes_per_epoch"] > 0
+    assert values["memory_bytes_per_rank"] == inspected["memory_bytes_per_rank"]
+    assert (values["ranks"], len(values["compute_s_per_rank"])) == (3, 3)
+    assert values["compute_s"] == max(values["compute_s_per_rank"]) > 0
+    assert values["weights_s"] > 4 * 10e-6
+    least = max(values["compute_s"], values["rows_s"]) + values["weights_s"]
+    most = values["compute_s"] + values["rows_s"] + values["weights_s"]
+    assert least <= values["hidden_epoch_s"] * 1.001
+    assert values["hidden_epoch_s"] <= values["epoch_s"] <= most * 1.001
+
+
+def test_people_see_a_line_for_each_share(plan):
+    lines = dict(line.split(maxsplit=1) for line in plan("--ranks", 3).out.splitlines())
+    assert list(lines) == ["ranks", "computing", "rows", "gradients", "epoch", "memory"]
+    assert lines["computing"].endswith(", the slowest")
+    assert " ms if nothing is hidden, " in lines["epoch"]
+
+
+def test_one_rank_needs_no_link(distgnn, ring):
+    assert distgnn("partition", ring, "--parts", 1, "--out", "p").status == 0
+    values = distgnn("plan", "p", "--threads", 1, "--hidden", 8, "--json").json
+    assert values["rows_s"] == values["weights_s"] == 0
+    assert values["epoch_s"] == values["compute_s"] == pytest.approx(values["rehearsed_epoch_s"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--ranks", 4],
+            "has 3 parts, but --ranks is 4; distgnn repartition .* --parts 4 --out DI",
+        ),
+        (["--bandwidth", "fast"], "--bandwidth must be a speed such as 10Gb/s"),
+        (["--algorithm", "cd-x"], "--algorithm must be"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(words, sentence, plan):
+    with pytest.raises(AssertionError, match=sentence):
+        raise AssertionError(plan(*words).sentence)
+
+
+def test_several_ranks_need_a_link(distgnn, ring_parts):
+    sentence = distgnn("plan", ring_parts).sentence
+    assert sentence == "--bandwidth is needed for 3 ranks, such as --bandwidth 100Gb/s"
+
+
+def test_a_graph_that_nothing_can_be_trained_on_is_refused(distgnn, here):
+    np.savez(here / "bare.npz", edge_index=np.array([[0, 1], [1, 2]]))
+    assert distgnn("partition", "bare.npz", "--parts", 1, "--out", "p").status == 0
+    assert (
+        "has no features, labels or masks, so nothing can be trained"
+        in distgnn("plan", "p").sentence
+    )
+
+
+def scales(threads, **given):
+    arguments = Namespace(**{"cores": None, "memory_bandwidth": None, **given})
+    return _Scales(arguments, threads, Pace(edge_s=2.0, product_s=3.0))
+
+
+def test_cores_and_memory_scale_what_depends_on_them(ring_parts):
+    manifest = read_manifest(ring_parts)
+    found = forecast(ring_parts, manifest, TrainConfig())
+    done = Rehearsal(found, found.model, 1.0, epoch_s=7.0)
+    same = _compute(found, done, scales(2), manifest)
+    assert same.max() == pytest.approx(7.0)
+    assert _compute(found, done, scales(2, cores=8), manifest).max() == pytest.approx(7.0 / 4)
+    only_sums = scales(2)
+    only_sums.sums = 1e-9
+    products = _compute(found, done, only_sums, manifest).max()
+    only_products = scales(2)
+    only_products.products = 1e-9
+    sums = _compute(found, done, only_products, manifest).max()
+    assert products + sums == pytest.approx(7.0, rel=1e-3)
+    assert scales(2, memory_bandwidth=1e30).sums < 1e-15
+    assert scales(2, memory_bandwidth=1e30, cores=4).products == 0.5
+
+
+@pytest.mark.parametrize(
+    "kind", ["random", "sparse-features", "weighted", "multi-label", "few-edges"]
+)
+@pytest.mark.parametrize("max_edges", [3, 10**9])
+def test_a_sample_is_the_first_rows_of_a_part_with_their_sources(kind, max_edges):
+    for part in cut(make_graph(kind), 3):
+        graph = sample_of(part, 0, max_edges)
+        num_rows = max(int(np.searchsorted(part.indptr, max_edges, side="right")) - 1, 1)
+        assert graph.num_edges == part.indptr[num_rows]
+        assert graph.num_vertices <= part.num_clones + 2
+        assert graph.train_mask.any()
+        degrees = np.bincount(graph.dst, minlength=num_rows)[:num_rows]
+        assert degrees.tolist() == np.diff(part.indptr[: num_rows + 1]).tolist()
+
+
+def test_a_whole_part_is_planned_like_one_rank(distgnn, ring, here):
+    assert distgnn("partition", ring, "--parts", 1, "--out", "p").status == 0
+    for words in (["--algorithm", "cd-3", "--delay-cache", "off"], ["--model", "gat"]):
+        values = distgnn("plan", "p", "--threads", 1, "--hidden", 4, "--json", *words).json
+        assert 0 < values["epoch_s"] < 10
+    assert json.dumps(values)
