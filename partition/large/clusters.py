@@ -11,7 +11,8 @@ from distgnn.partition.jit import compiled
 from distgnn.partition.large.rows import Chunk, RowFile
 from distgnn.partition.stream import mix
 
-PASSES = 4
+# More passes make fewer clusters; what METIS and the moves make of them is no better.
+_PASSES = 2
 _FREE = -1
 # An odd number without structure (Knuth's multiplicative hashing, 64 bits).
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -50,7 +51,8 @@ def cluster(rows: RowFile, own: NDArray[np.int64], *, most: int, seed: int) -> N
 
     Vertices are visited in the order of their numbers, a few times; each joins the cluster that
     the largest weight of its edges leads to, among those with room for it. Ties go to the label
-    with the larger hash. Vertices without edges share clusters.
+    with the larger hash. In the end vertices that are alone, because their neighbours' clusters are
+    full or they have no neighbours, share clusters with others that would have joined the same one.
 
     Args:
         rows: The graph.
@@ -64,11 +66,12 @@ def cluster(rows: RowFile, own: NDArray[np.int64], *, most: int, seed: int) -> N
     References:
         Meyerhenke, Sanders and Schulz, "Partitioning complex networks via size-constrained
         clustering", SEA 2014; Akhremtsev, Sanders and Schulz, "(Semi-)external algorithms for graph
-        partitioning and clustering", ALENEX 2015.
+        partitioning and clustering", ALENEX 2015; Gottesbueren, Heuer, Sanders, Schulz and
+        Seemaier, "Deep multilevel graph partitioning", ESA 2021 (for vertices that are alone).
     """
     clusters = _Clusters(np.arange(own.size, dtype=np.int32), own.copy(), own)
     table = _table(1 << 10)
-    for _ in range(PASSES):
+    for _ in range(_PASSES):
         num_moves = 0
         for chunk in rows.chunks():
             widest = int(np.diff(chunk.indptr).max())
@@ -77,9 +80,9 @@ def cluster(rows: RowFile, own: NDArray[np.int64], *, most: int, seed: int) -> N
             num_moves += _visit(chunk, clusters, table, most, seed)
         if num_moves == 0:
             break
-    bin_label = np.int64(_FREE)
+    bins = np.full(own.size + 1, _FREE, np.int32)
     for chunk in rows.chunks():
-        bin_label = _gather_isolated(chunk, clusters, most, bin_label)
+        _gather(chunk, clusters, table, most, bins)
     return clusters.label
 
 
@@ -159,17 +162,30 @@ def _tally(chunk: Chunk, row: int, label: NDArray[np.int32], table: _Table) -> i
 
 
 @compiled
-def _gather_isolated(chunk: Chunk, clusters: _Clusters, most: int, bin_label: int) -> int:
-    """Fill clusters, beginning with `bin_label` if it is one, with the vertices without edges."""
+def _gather(
+    chunk: Chunk, clusters: _Clusters, table: _Table, most: int, bins: NDArray[np.int32]
+) -> None:
+    """Let vertices that are still alone share a cluster with others of the same favourite.
+
+    `bins` has the last such cluster of each favourite, behind all labels that of the vertices
+    without edges.
+    """
     for row in range(chunk.indptr.size - 1):
-        if chunk.indptr[row] < chunk.indptr[row + 1]:
-            continue
         vertex = chunk.first + row
         own = clusters.own[vertex]
-        if bin_label == _FREE or clusters.size[bin_label] + own > most:
-            bin_label = np.int64(vertex)
+        if clusters.label[vertex] != vertex or clusters.size[vertex] != own:
             continue
-        clusters.label[vertex] = bin_label
-        clusters.size[bin_label] += own
+        favourite, heaviest = np.int64(bins.size - 1), np.int64(0)
+        for k in range(_tally(chunk, row, clusters.label, table)):
+            slot = table.taken[k]
+            label, total = np.int64(table.label[slot]), table.total[slot]
+            table.label[slot] = _FREE
+            if total > heaviest or (total == heaviest and label < favourite):
+                favourite, heaviest = label, total
+        home = bins[favourite]
+        if home == _FREE or clusters.size[home] + own > most:
+            bins[favourite] = vertex
+            continue
+        clusters.label[vertex] = home
+        clusters.size[home] += own
         clusters.size[vertex] -= own
-    return bin_label

@@ -33,6 +33,8 @@ EDGE_BALANCE = 1.1
 VERTEX_BALANCE = 1.25
 # METIS moves clusters as a whole: they are at most this small a fraction of a part.
 _CLUSTERS_PER_PART = 20
+# Mean vertices of a cluster of one level: without a limit, meshes had a fifth more rows.
+_LARGEST_CLUSTER = 64
 # A graph of clusters that is hardly smaller is the last one.
 _LEAST_SHRINKING = 0.95
 _LABELS = "label.npy"
@@ -64,7 +66,7 @@ def roots(
             what the graphs of clusters take. If the call does not end, the next one with the same
             arguments goes on from what is complete; in the end they are removed.
         seed: At least 0.
-        memory_bytes: What sorting and METIS may take, beside 24 bytes a vertex.
+        memory_bytes: What sorting and METIS may take, beside 32 bytes a vertex.
         progress: Called with one line of text after each stage.
 
     Returns:
@@ -166,8 +168,8 @@ class _Levels:
         if (level.folder / _LABELS).exists():
             label: NDArray[np.int32] = np.load(level.folder / _LABELS)
         else:
-            most = measure.largest_cluster()
-            label = cluster(level.rows, measure.own(sizes), most=most, seed=self.seed)
+            own = measure.own(sizes)
+            label = cluster(level.rows, own, most=measure.largest_cluster(own), seed=self.seed)
             number_clusters(label)
             with FlatWriter(level.folder / _LABELS, label.dtype) as writer:
                 writer.append(label)
@@ -203,11 +205,11 @@ class _Measure:
         own += per_vertex * (sizes.vertices if sizes.vertices.size else np.int64(1))
         return own
 
-    def largest_cluster(self) -> int:
-        """Size up to which a cluster takes in vertices."""
-        per_vertex, per_end = self._weights()
-        total = per_vertex * self.num_vertices + per_end * self.num_ends
-        return max(total // (_CLUSTERS_PER_PART * self.num_parts), 1)
+    def largest_cluster(self, own: NDArray[np.int64]) -> int:
+        """Size up to which a cluster takes in vertices of these sizes."""
+        total = int(own.sum())
+        in_parts = total // (_CLUSTERS_PER_PART * self.num_parts)
+        return max(min(in_parts, _LARGEST_CLUSTER * total // own.size), 1)
 
     def limit(self) -> NDArray[np.int64]:
         """Vertices and ends of edges up to which a part takes in vertices, (2,) int64."""

@@ -156,6 +156,15 @@ def test_isolated_vertices_share_clusters(tmp_path: Path) -> None:
     assert label.tolist() == [0, 0, 0, label[3], label[3], 0, 6, 6, 6, 6, 10, 10]
 
 
+def test_vertices_that_found_no_room_share_clusters(tmp_path: Path) -> None:
+    # Two stars: their leaves have no other neighbours, and few of them fit beside the middle.
+    ends = np.array([[0] * 20 + [21] * 20, [*range(1, 21), *range(22, 42)]])
+    label = cluster(rows_of(tmp_path, ends, 42), np.ones(42, np.int64), most=5, seed=0)
+    stars = [set(label[:21].tolist()), set(label[21:].tolist())]
+    assert not stars[0] & stars[1]
+    assert [len(star) for star in stars] == [5, 5]
+
+
 def test_another_seed_decides_ties_in_another_way(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, random_ends(4), NUM_VERTICES)
     own = np.ones(NUM_VERTICES, np.int64)
