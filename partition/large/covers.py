@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from distgnn.partition.cover import cut_edges, minimum_cover, place_cut
 from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.local import local_graph
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.split import Plan
 from distgnn.partition.large.work import Work
@@ -78,11 +79,12 @@ def _place_step(
         records = piles.read(pile)
         if not records.size:
             continue
-        src, dst = records["src"].astype(np.int64), records["dst"].astype(np.int64)
-        edges = cut_edges(src, dst, root_part, num_parts)
+        graph, vertices = local_graph(records, root_part.size)
+        edges = cut_edges(graph.src, graph.dst, root_part[vertices], num_parts)
         part = place_cut(edges, minimum_cover(edges), load, is_paired=True)[edges.inverse]
         load += np.bincount(part, minlength=num_parts)
         placed.scatter(part, records, range(num_parts))
         # Pieces of a pair may have sources in common.
-        at_destination = np.union1d(at_destination, edges.left_key)
+        vertex, goal = np.divmod(edges.left_key, num_parts)
+        at_destination = np.union1d(at_destination, vertices[vertex] * num_parts + goal)
     return int(at_destination.size)

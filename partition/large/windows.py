@@ -12,14 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.large.local import local_graph
 from distgnn.partition.large.piles import Records
 from distgnn.partition.placement import Limits, Placement, placement_of
 from distgnn.partition.refine import CLONE_BALANCE, improve
 
 # A placement with its work arrays, a graph, and the records.
 BYTES_PER_EDGE = 170
+# The mean number of clones falls in later windows.
+CLONE_SHARE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,8 @@ def refine_window(
         clones: (num_in_window,) int64. Of the parts, after the moves.
         rows: By how many fewer rows travel.
     """
+    if not window.records.size:
+        return window.edge_part, clones[window.parts], 0
     placement, unit_of_edge = _placement(window, whole)
     placement.load[:-1] += whole.inner[window.parts]
     # No part outside has room, and none is too full.
@@ -96,7 +100,8 @@ def refine_window(
     placement.totals[1] = round(clones.mean() * placement.clones.size)
     before = int(placement.totals[0])
     # Roots stay: their edges inside a part are not here.
-    improve(placement, Limits(most_edges, CLONE_BALANCE, 0), before + more_rows)
+    limits = Limits(most_edges, CLONE_SHARE * CLONE_BALANCE, 0)
+    improve(placement, limits, before + more_rows)
     saved = before - int(placement.totals[0])
     return placement.part[unit_of_edge], placement.clones[:-1].copy(), saved
 
@@ -106,20 +111,6 @@ def _placement(window: Window, whole: Whole) -> tuple[Placement, NDArray[np.int3
     outside = window.parts.size
     number = np.full(whole.inner.size, outside, np.int32)
     number[window.parts] = np.arange(outside, dtype=np.int32)
-    is_there = np.zeros(whole.root_part.size, np.bool_)
-    for name in ("src", "dst"):
-        is_there[window.records[name]] = True
-    vertices = np.flatnonzero(is_there)
-    del is_there
-    local = np.empty(whole.root_part.size, np.int32)
-    local[vertices] = np.arange(vertices.size, dtype=np.int32)
-    graph = Graph(
-        name="window",
-        num_vertices=max(vertices.size, 1),
-        src=local[window.records["src"]],
-        dst=local[window.records["dst"]],
-    )
-    del local
-    root_part = number[whole.root_part[vertices]] if vertices.size else np.zeros(1, np.int32)
-    assignment = Assignment(outside + 1, window.edge_part, root_part)
+    graph, vertices = local_graph(window.records, whole.root_part.size)
+    assignment = Assignment(outside + 1, window.edge_part, number[whole.root_part[vertices]])
     return placement_of(graph, assignment)
