@@ -1,4 +1,4 @@
-"""Ranks as processes that talk over TCP with gloo."""
+"""Ranks as processes that talk over TCP with gloo, and on one machine through its memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torch._C._distributed_c10d import AllgatherOptions, BarrierOptions
 from torch.distributed.distributed_c10d import PrefixStore
 
 from distgnn.comm.failure import PeerError
-from distgnn.comm.group import ReduceOp, Work, check_tensor
+from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor
+from distgnn.comm.lane import Inbox, Lanes
 from distgnn.comm.watched import MESSAGE_TIMEOUT_S, WatchedGroup, first_line
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class GlooGroup(WatchedGroup):
         timeout_s: float = 300,
         stale_s: float = 30,
         message_timeout_s: float = MESSAGE_TIMEOUT_S,
+        has_lanes: bool = True,
     ) -> None:
         """Connect to all other ranks.
 
@@ -53,6 +55,7 @@ class GlooGroup(WatchedGroup):
             timeout_s: Longest wait for the connections.
             stale_s: Time without a heartbeat after which a rank counts as dead.
             message_timeout_s: Longest wait for a message of a rank whose heart beats.
+            has_lanes: Whether ranks of one machine exchange through shared memory.
 
         Raises:
             PeerError: If the ranks cannot connect to each other.
@@ -87,7 +90,10 @@ class GlooGroup(WatchedGroup):
         world = dist.group.WORLD
         assert world is not None
         self._world: dist.ProcessGroup = world
+        self._lanes: Lanes | None = None
         self._watch(meeting, stale_s=stale_s, endpoints=_endpoints(self._sockets))
+        if has_lanes:
+            self._lanes = Lanes(self)
 
     def isend(self, tensor: Tensor, peer: int, tag: int) -> Work:
         """Start sending a tensor; see Group."""
@@ -95,6 +101,12 @@ class GlooGroup(WatchedGroup):
         if tensor.numel() == 0:
             return _GlooWork(self, None, tensor)
         self._check_alive()
+        if self._lanes is not None and self._lanes.takes(peer, tensor):
+            try:
+                self._lanes.send(tensor, peer, tag, self._wait_until)
+            except RuntimeError as error:
+                raise self._diagnose(error) from error
+            return _GlooWork(self, None, tensor)
         try:
             work = self._world.send([tensor.detach()], peer, tag)
         except RuntimeError as error:
@@ -107,6 +119,8 @@ class GlooGroup(WatchedGroup):
         if tensor.numel() == 0:
             return _GlooWork(self, None, tensor)
         self._check_alive()
+        if self._lanes is not None and self._lanes.takes(peer, tensor):
+            return _LaneWork(self, self._lanes.inboxes[peer], tensor, peer, tag)
         try:
             work = self._world.recv([tensor.detach()], peer, tag)
         except RuntimeError as error:
@@ -191,6 +205,29 @@ class _GlooWork:
         if self._work is not None:
             self._group._finish(self._work)
             self._work = None
+
+
+class _LaneWork:
+    """A message of a rank of this machine that is copied when it is waited for."""
+
+    def __init__(self, group: GlooGroup, inbox: Inbox, tensor: Tensor, peer: int, tag: int) -> None:
+        self._group = group
+        self._inbox = inbox
+        self._tensor: Tensor | None = tensor
+        self._peer = peer
+        self._name = inbox.expect(tag)
+
+    def wait(self) -> None:
+        if self._tensor is None:
+            return
+        tensor, self._tensor = self._tensor, None
+        group, inbox, name = self._group, self._inbox, self._name
+        what = f"rank {self._peer} to send tag {name[0]}"
+        try:
+            group._wait_until(lambda: inbox.has(name), what)
+        except RuntimeError as error:
+            raise group._diagnose(error) from error
+        check_size(group, self._peer, what, tensor, inbox.take(name, tensor))
 
 
 def _sockets() -> set[int]:

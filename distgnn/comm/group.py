@@ -211,6 +211,27 @@ def check_tensor(tensor: Tensor, *, is_reduced: bool = False) -> None:
     assert not is_reduced or tensor.dtype in REDUCIBLE, f"cannot reduce {tensor.dtype}"
 
 
+def check_size(group: Group, source: int, what: str, tensor: Tensor, received: int) -> None:
+    """Refuse a message that is not as long as its receive.
+
+    Args:
+        group: The receiver.
+        source: The sender.
+        what: What the receiver waited for.
+        tensor: What it expected.
+        received: Bytes that came.
+
+    Raises:
+        RuntimeError: If they are not those of the tensor.
+    """
+    expected = tensor.numel() * tensor.element_size()
+    if received != expected:
+        raise RuntimeError(
+            f"rank {source} sent {received} bytes, but rank {group.rank} expected {expected} when "
+            f"it waited for {what}; both must agree"
+        )
+
+
 def combine(rows: Sequence[Tensor], op: ReduceOp) -> Tensor:
     """Return the reduction of tensors of one shape and dtype, in their order.
 

@@ -186,6 +186,7 @@ def open_group(
     interface: str | None = None,
     timeout_s: float = 300,
     stale_s: float = 30,
+    has_lanes: bool = True,
 ) -> Group:
     """Meet the other ranks of this job.
 
@@ -198,6 +199,7 @@ def open_group(
         interface: Network interface to use; None takes the one that leads to rank 0.
         timeout_s: Longest wait for the other ranks to appear.
         stale_s: Time without a heartbeat after which a rank counts as dead.
+        has_lanes: Whether gloo's ranks of one machine exchange through shared memory.
 
     Returns:
         A group of the launcher's size.
@@ -241,7 +243,9 @@ def open_group(
         else:
             from distgnn.comm.gloo import GlooGroup
 
-            group = GlooGroup(launch, place, timeout_s=timeout_s, stale_s=stale_s)
+            group = GlooGroup(
+                launch, place, timeout_s=timeout_s, stale_s=stale_s, has_lanes=has_lanes
+            )
     finally:
         place.remove_file()
     group.reason = choice.reason

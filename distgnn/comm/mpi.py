@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import os
 import sys
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.comm.failure import PeerError, end_process, fail
-from distgnn.comm.group import ReduceOp, Work, check_tensor, combine
+from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor, combine
 from distgnn.comm.watchdog import EXIT_RETRY
 from distgnn.comm.watched import MESSAGE_TIMEOUT_S, WatchedGroup
 
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 MAX_MESSAGE_BYTES = 1 << 30
 # Up to here all rows at once cost less than a message more.
 _SMALL_BYTES = 1 << 14
-_SPIN_S = 0.02
-_NAP_S = 1e-4
-_LOOK_S = 0.05
 _LEAVE_S = 10.0
 _POKE_S = 2e-4
 _IDLE_S = 2e-3
@@ -164,7 +160,7 @@ class MpiGroup(WatchedGroup):
         statuses = [self._mpi.Status() for _ in requests]
         self._progress.is_waited_for = True
         try:
-            self._poll(requests, statuses, what)
+            self._wait_until(lambda: self._mpi.Request.Testall(requests, statuses), what)
         except RuntimeError as error:
             if self._is_truncated(statuses):
                 raise RuntimeError(
@@ -175,27 +171,6 @@ class MpiGroup(WatchedGroup):
         finally:
             self._progress.is_waited_for = False
         return statuses
-
-    def _poll(self, requests: list[Any], statuses: list[Any], what: str) -> None:
-        is_done = self._mpi.Request.Testall
-        if is_done(requests, statuses):
-            return
-        patience_s = self._timeout_s if self._watchdog is None else self._patience_s
-        begin_s = look_s = time.monotonic()
-        while not is_done(requests, statuses):
-            self._check_alive()
-            now_s = time.monotonic()
-            if now_s > look_s + _LOOK_S:
-                look_s = now_s
-                # A launcher ends all ranks soon after one has died: say which before it does.
-                if self._watchdog is not None and self._watchdog.has_dead_neighbour:
-                    raise RuntimeError("a rank of this host has ended")
-                if now_s > begin_s + patience_s:
-                    raise RuntimeError(f"waited {patience_s:g} s for {what}")
-            if now_s < begin_s + _SPIN_S:
-                os.sched_yield()
-            else:
-                time.sleep(_NAP_S)
 
     def _is_truncated(self, statuses: list[Any]) -> bool:
         codes = [self._mpi.Get_error_class(status.Get_error()) for status in statuses]
@@ -305,12 +280,7 @@ class MpiWork:
         if self._source is None:
             return
         received = sum(status.Get_count(group._mpi.BYTE) for status in statuses)
-        expected = self._tensor.numel() * self._tensor.element_size()
-        if received != expected:
-            raise RuntimeError(
-                f"rank {self._source} sent {received} bytes, but rank {group.rank} expected "
-                f"{expected} when it waited for {self._what}; both must agree"
-            )
+        check_size(group, self._source, self._what, self._tensor, received)
 
 
 class Progress:

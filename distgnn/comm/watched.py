@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from distgnn.comm.rendezvous import leave_store
 from distgnn.comm.watchdog import Peer, Watchdog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distgnn.comm.launch import Launch
     from distgnn.comm.rendezvous import Meeting
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 # lives and cannot be reached by one other, or never sends; a rank may well work alone for minutes,
 # as rank 0 does when it writes the predictions of all.
 MESSAGE_TIMEOUT_S = 6 * 3600.0
+_SPIN_S = 0.02
+_NAP_S = 1e-4
+_LOOK_S = 0.05
 
 
 class WatchedGroup(Group):
@@ -137,6 +143,36 @@ class WatchedGroup(Group):
         self.barrier()
         watchdog.run()
         self._watchdog = watchdog
+
+    def _wait_until(self, is_done: Callable[[], bool], what: str) -> None:
+        """Look at a condition until it holds, at the failures of others, and at the clock.
+
+        Args:
+            is_done: Looked at often; it may move messages along.
+            what: What this rank waits for, for messages.
+
+        Raises:
+            PeerError: If a rank has failed.
+            RuntimeError: If one seems to have, or time is up; see `_diagnose`.
+        """
+        if is_done():
+            return
+        patience_s = self._timeout_s if self._watchdog is None else self._patience_s
+        begin_s = look_s = time.monotonic()
+        while not is_done():
+            self._check_alive()
+            now_s = time.monotonic()
+            if now_s > look_s + _LOOK_S:
+                look_s = now_s
+                # A launcher ends all ranks soon after one has died: say which before it does.
+                if self._watchdog is not None and self._watchdog.has_dead_neighbour:
+                    raise RuntimeError("a rank of this host has ended")
+                if now_s > begin_s + patience_s:
+                    raise RuntimeError(f"waited {patience_s:g} s for {what}")
+            if now_s < begin_s + _SPIN_S:
+                os.sched_yield()
+            else:
+                time.sleep(_NAP_S)
 
     def _check_alive(self) -> None:
         if self._watchdog is not None:

@@ -12,6 +12,7 @@ from distgnn.datasets import InputError
 def run_contract(group: Group) -> None:
     for check in (
         check_messages_keep_their_order,
+        check_waits_in_another_order,
         check_every_type_travels,
         check_reductions,
         check_broadcast_and_gathers,
@@ -44,13 +45,26 @@ def check_messages_keep_their_order(group: Group) -> None:
         assert tensor.tolist() == [100.0 * peer + 10 * turn + tag] * 5
 
 
+def check_waits_in_another_order(group: Group) -> None:
+    peers = [peer for peer in range(group.size) if peer != group.rank]
+    received = {(peer, turn): torch.zeros(2) for peer in peers for turn in range(3)}
+    works = [group.irecv(tensor, peer, 2) for (peer, _), tensor in received.items()]
+    for peer in peers:
+        works += [group.isend(torch.full((2,), float(turn)), peer, 2) for turn in range(3)]
+    for work in reversed(works):
+        work.wait()
+        work.wait()
+    for (_, turn), tensor in received.items():
+        assert tensor.tolist() == [turn, turn]
+
+
 def check_every_type_travels(group: Group) -> None:
     peers = [peer for peer in range(group.size) if peer != group.rank]
     for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8):
         received = {peer: torch.zeros(3, 2, dtype=dtype) for peer in peers}
         works = [group.irecv(tensor, peer, 3) for peer, tensor in received.items()]
         works += [group.isend(_typed(group.rank, dtype), peer, 3) for peer in peers]
-        for work in works:
+        for work in reversed(works):
             work.wait()
         for peer, tensor in received.items():
             assert torch.equal(tensor, _typed(peer, dtype))

@@ -7,13 +7,15 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from contract import run_contract
 
 import distgnn.comm.mpi
-from distgnn.comm import PeerError, fail, open_group, watchdog
+from distgnn.comm import PeerError, detect, fail, lane, open_group, watchdog
+from distgnn.comm.gloo import GlooGroup
 from distgnn.comm.group import Group, ReduceOp, combine
 from distgnn.datasets import InputError
 
@@ -24,7 +26,10 @@ def main(mode: str) -> int:
     backend = os.environ.get("BACKEND", "gloo")
     try:
         timeout_s = SLOW_S - 1 if mode == "slow" else 60
-        group = open_group(backend=backend, timeout_s=timeout_s, stale_s=4)
+        has_lanes = os.environ.get("LANES") != "off"
+        if os.environ.get("FAR") == str(detect().rank):  # as if on another machine
+            lane.process = SimpleNamespace(machine=lambda: "far")  # type: ignore[assignment]
+        group = open_group(backend=backend, timeout_s=timeout_s, stale_s=4, has_lanes=has_lanes)
     except InputError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -87,6 +92,8 @@ def sizes(group: Group) -> None:
         if group.rank == 1:
             group.isend(torch.zeros(length), 0, 5).wait()
             continue
+        if group.backend == "gloo":
+            sentence = f"rank 1 sent {4 * length} bytes, but rank 0 expected 40"
         with pytest.raises(RuntimeError, match=sentence):
             group.irecv(torch.zeros(10), 1, 5).wait()
     sys.stdout.write("ok\n")
@@ -103,6 +110,32 @@ def overlap(group: Group) -> None:
     assert received.min() == 1
     for work in works:
         work.wait()
+    sys.stdout.write("ok\n")
+
+
+def lanes(group: Group) -> None:
+    """The contract, over the lanes that are expected; a message that fits none goes round them."""
+    assert isinstance(group, GlooGroup)
+    near = {int(rank) for rank in os.environ["NEAR"].split(",")} if os.environ["NEAR"] else set()
+    found = set() if group._lanes is None else set(group._lanes.inboxes)
+    assert found == (near - {group.rank} if group.rank in near else set()), found
+    lane.MAX_LANE_BYTES = 19  # type: ignore[misc]
+    run_contract(group)
+    sys.stdout.write("ok\n")
+
+
+def flood(group: Group) -> None:
+    """More messages than there are slots wait for their reader, and none is lost."""
+    number = 3000
+    if group.rank == 0:
+        for value in range(number):
+            group.isend(torch.tensor([value]), 1, value % 2).wait()
+    else:
+        time.sleep(0.5)
+        for value in range(number):
+            received = torch.zeros(1, dtype=torch.int64)
+            group.irecv(received, 0, value % 2).wait()
+            assert received.item() == value
     sys.stdout.write("ok\n")
 
 
@@ -202,6 +235,8 @@ MODES = {
     "sums": sums,
     "sizes": sizes,
     "overlap": overlap,
+    "lanes": lanes,
+    "flood": flood,
     "leave": leave,
     "choice": choice,
 }

@@ -21,6 +21,24 @@ def test_mpirun_ranks_keep_the_contract_and_listen_on_loopback_only() -> None:
     assert sorted(out.splitlines()) == [f"{rank}/3 openmpi gloo lo ok []" for rank in range(3)]
 
 
+@pytest.mark.parametrize(
+    ("near", "variables"),
+    [("0,1,2", {}), ("", {"LANES": "off"}), ("0,1", {"FAR": "2"})],
+    ids=["all", "none", "some"],
+)
+def test_ranks_of_one_machine_keep_the_contract_with_and_without_lanes(
+    near: str, variables: dict[str, str]
+) -> None:
+    status, out, err, _ = mpirun(3, "lanes", NEAR=near, **variables)
+    assert (status, out.split()) == (0, ["ok"] * 3), err
+
+
+@pytest.mark.parametrize("mode", ["sizes", "flood"])
+def test_lanes_wait_for_their_reader_and_refuse_another_size(mode: str) -> None:
+    status, out, err, _ = mpirun(2, mode)
+    assert (status, out.split()) == (0, ["ok"] * 2), err
+
+
 def test_torchrun_ranks_keep_the_contract() -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     status, out, err, _ = run(command, str(SCRIPT), "contract")
