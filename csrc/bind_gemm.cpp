@@ -35,7 +35,23 @@ void add_factor(Product<T>& product, const SomeRows<T>& x, const Picked& rows,
   check_equal("panels has the wrong length", panels.shape(0),
               static_cast<std::size_t>(panels_size<T>(depth, product.width)));
   product.factors[product.num_factors++] = {stored_rows<const T>("rows", x),
-                                            rows ? rows->data() : nullptr, depth, panels.data()};
+                                            rows ? rows->data() : nullptr, depth, panels.data(),
+                                            false};
+}
+
+// Marks the factors whose rows are those of the product, and refuses those that would be read after
+// they were written.
+template <typename T>
+void mark_out(Product<T>& product, std::size_t width) {
+  for (int f = 0; f < product.num_factors && product.num_rows > 0; ++f) {
+    Factor<T>& factor = product.factors[f];
+    factor.is_out = factor.x.wide == product.out.wide && factor.x.narrow == product.out.narrow;
+    if (!factor.is_out) continue;
+    check_equal("out is a factor of another width", static_cast<std::size_t>(factor.depth), width);
+    if (factor.rows != nullptr || product.rows != nullptr || product.accumulate) {
+      throw nb::value_error("out is a factor, whose rows must neither be picked nor added to");
+    }
+  }
 }
 
 template <typename T>
@@ -85,6 +101,7 @@ void bind_multiply(nb::module_& m) {
                           make_mask_rule<T>(seed, probability)};
         product.rows = out_rows ? out_rows->data() : nullptr;
         product.out = stored_rows<T>("rows of out", out);
+        mark_out(product, extent(out, 1));
         const int64_t needed = multiply_workspace(product, omp_get_max_threads());
         if (!workspace && needed > 0) return needed;
         if (workspace) {

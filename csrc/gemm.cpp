@@ -46,6 +46,12 @@ DISTGNN_INLINE int64_t stride(int64_t width) {
   return padded<T>(width) + kVectorLanes<T>;
 }
 
+// Whether rows are computed with in the workspace.
+template <typename T>
+DISTGNN_INLINE bool is_taken(const Factor<T>& factor) {
+  return factor.x.is_narrow() || factor.is_out;
+}
+
 // Places the rows of a block where they are computed with.
 template <typename T>
 DISTGNN_INLINE void take_rows(const Product<T>& p, Block<T>& block, T* workspace) {
@@ -54,9 +60,12 @@ DISTGNN_INLINE void take_rows(const Product<T>& p, Block<T>& block, T* workspace
     for (int i = 0; i < block.num_rows; ++i) {
       T* own = workspace + i * stride<T>(factor.depth);
       block.x[f][i] = widened(factor.x, block.x_row[f][i], factor.depth, own);
+      if (!factor.is_out || factor.x.is_narrow()) continue;
+      std::copy_n(block.x[f][i], factor.depth, own);
+      block.x[f][i] = own;
     }
     for (int i = block.num_rows; i < kBlockRows; ++i) block.x[f][i] = block.x[f][block.num_rows - 1];
-    if (factor.x.is_narrow()) workspace += kBlockRows * stride<T>(factor.depth);
+    if (is_taken(factor)) workspace += kBlockRows * stride<T>(factor.depth);
   }
   for (int i = 0; i < block.num_rows; ++i) {
     if (!p.out.is_narrow()) {
@@ -229,7 +238,7 @@ template <typename T>
 int64_t thread_workspace(const Product<T>& p) {
   int64_t columns = p.out.is_narrow() ? stride<T>(p.width) : 0;
   for (int f = 0; f < p.num_factors; ++f) {
-    if (p.factors[f].x.is_narrow()) columns += stride<T>(p.factors[f].depth);
+    if (is_taken(p.factors[f])) columns += stride<T>(p.factors[f].depth);
   }
   return kBlockRows * columns;
 }

@@ -27,6 +27,7 @@ struct Factor {
   const std::int32_t* rows;  // (num_rows,) row of x of each row of the product, or null
   std::int64_t depth;
   const T* panels;  // the (depth, width) matrix, from pack_panels
+  bool is_out;      // whether x is out, all rows of both in order; x is then copied block by block
 };
 
 inline constexpr int kMaxFactors = 2;
@@ -64,7 +65,8 @@ template <typename T>
 void pack_panels(const T* matrix, std::int64_t depth, std::int64_t width, std::int64_t row_stride,
                  std::int64_t column_stride, T* panels);
 
-// Values of workspace for that many threads: 0 unless some rows are stored as bfloat16.
+// Values of workspace for that many threads: 0 unless some rows are stored as bfloat16, or written
+// where they were read.
 template <typename T>
 std::int64_t multiply_workspace(const Product<T>& product, int num_threads);
 

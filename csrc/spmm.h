@@ -20,15 +20,17 @@
 
 namespace distgnn {
 
-// Factors of a sum; null for ones.
+// Factors of a sum; null for ones. There are some of edges or some of sources, not both.
 template <typename T>
 struct SumFactors {
-  const T* edge;  // (num_edges,) of each source row, in the order of the graph
-  const T* row;   // (num_rows,) of each finished sum
+  const T* edge;    // (num_edges,) of each source row, in the order of the graph
+  const T* row;     // (num_rows,) of each finished sum
+  const T* source;  // (num_sources,) of each source row, wherever it goes
 };
 
-// out[v] = factors.row[v] * sum over k in row v of factors.edge[k] * x[indices[k]], the sum started
-// from out[v] instead of zero if accumulate is true. X is how x is stored, O how out is, T what is
+// out[v] = factors.row[v] * sum over k in row v of factor(k) * x[indices[k]], where factor(k) is
+// factors.edge[k] or factors.source[indices[k]], and the sum starts from out[v] instead of zero if
+// accumulate is true. X is how x is stored, O how out is, T what is
 // computed with: float, float, float; all double; or Bf16 rows, sums in float stored as either.
 // With a plan that cuts rows, sums stored as Bf16 would be rounded between the pieces: such a call
 // walks the graph without it.

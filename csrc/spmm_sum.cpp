@@ -25,6 +25,24 @@ struct SumArgs {
   O* out;
 };
 
+template <typename T>
+bool is_weighted(const SumFactors<T>& factors) {
+  return factors.edge != nullptr || factors.source != nullptr;
+}
+
+// What the source rows of a segment are multiplied with.
+template <typename T>
+struct Weights {
+  const T* values;
+  bool is_by_source;
+  DISTGNN_INLINE T of(int64_t k, int32_t source) const { return values[is_by_source ? source : k]; }
+};
+template <typename T>
+DISTGNN_INLINE Weights<T> weights_of(const SumFactors<T>& factors, const Segment& s) {
+  if (factors.source != nullptr) return {factors.source, true};
+  return {factors.edge + (s.edge - s.begin), false};
+}
+
 // The factors of a segment, up to where the processor's prefetcher has noticed the stream.
 template <typename T>
 DISTGNN_INLINE void prefetch_factors(const T* factors, const Segment& s) {
@@ -72,7 +90,7 @@ DISTGNN_PER_ISA void sum_narrow(const SumArgs<X, T, O>& a, int64_t begin, int64_
   for (int64_t i = begin; i < end; ++i) {
     const Segment s = a.schedule.segment(i);
     const int64_t distance = a.schedule.distance(s.end, wanted);
-    const T* weight = kWeighted ? a.factors.edge + (s.edge - s.begin) : nullptr;
+    const Weights<T> weights = kWeighted ? weights_of(a.factors, s) : Weights<T>{};
     const T row_factor = a.factors.row != nullptr && s.ends ? a.factors.row[s.row] : T(1);
     for_tiles<16>(a.width, [&](auto tile) DISTGNN_LAMBDA_INLINE {
       constexpr int kColumns = tile.kNumColumns;
@@ -85,7 +103,7 @@ DISTGNN_PER_ISA void sum_narrow(const SumArgs<X, T, O>& a, int64_t begin, int64_
       for (int64_t k = s.begin; k < s.end; ++k) {
         __builtin_prefetch(x + indices[k + distance] * a.width);
         const X* source = x + indices[k] * a.width;
-        const T factor = kWeighted ? weight[k] : T(1);
+        const T factor = kWeighted ? weights.of(k, indices[k]) : T(1);
 #pragma omp simd
         for (int j = 0; j < kColumns; ++j) {
           total[j] += kWeighted ? factor * widen(source[j]) : widen(source[j]);
@@ -110,7 +128,7 @@ void spmm_sum(const CsrView& graph, const PlanView& plan, const SumFactors<T>& f
   const SumArgs<X, T, O> a{schedule, factors, x, width, accumulate, out};
   if (width < kLanes) {
     for_tasks(a.schedule, 1, [&](int64_t begin, int64_t end, int, int) {
-      if (factors.edge == nullptr) {
+      if (!is_weighted(factors)) {
         sum_narrow<false>(a, begin, end);
       } else {
         sum_narrow<true>(a, begin, end);

@@ -240,16 +240,19 @@ class LocalGraph:
         """
         return pass_sum(self.blocks, self.exchange, rows, row_factor=row_factor, dtype=dtype)
 
-    def sum_backward(self, grad: Tensor) -> Tensor:
+    def sum_backward(self, grad: Tensor, *, row_factor: Tensor | None = None) -> Tensor:
         """Turn the gradient of sums into that of the rows they were made of.
 
         Args:
             grad: (num_rows, width), contiguous.
+            row_factor: (num_rows,) What the sums were multiplied with, or None.
 
         Returns:
             (num_sources, width), in a buffer of this graph.
         """
-        return pass_sum(self.blocks, self.exchange, grad, is_backward=True)
+        return pass_sum(
+            self.blocks, self.exchange, grad, is_backward=True, source_factor=row_factor
+        )
 
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return function(graph), computed at the first call; for what the graph alone decides.

@@ -56,11 +56,13 @@ def spmm_sum(
     *,
     accumulate: bool,
     row_factor: Tensor | None = None,
+    source_factor: Tensor | None = None,
     plan: Plan | None = None,
 ) -> None:
     """Sum the source rows of every destination row.
 
     out[v] = row_factor[v] * sum over k in row v of weight[k] * x[indices[k]], in the order of k.
+    With source_factor its entry indices[k] takes the place of weight[k].
 
     Args:
         indptr: (num_rows + 1,) int64. Where each row of the graph starts in `indices`.
@@ -70,6 +72,7 @@ def spmm_sum(
         out: (num_rows, width). Written. float32 or bfloat16 if x is bfloat16.
         accumulate: Start the sums from the values in `out` instead of zero.
         row_factor: (num_rows,), or None for ones. A mean has 1 / degree here.
+        source_factor: (num_sources,), or None for ones; None where there is a weight.
         plan: Of this graph.
 
     Raises:
@@ -79,6 +82,11 @@ def spmm_sum(
     stored = _float_type("x", x, _STORED)
     dtype = _computed(stored)
     out_dtype = torch.bfloat16 if stored == out.dtype == torch.bfloat16 else dtype
+    named = {"row_factor": row_factor, "source_factor": source_factor}
+    factors = {
+        name: None if values is None else _array(name, values, dtype, 1)
+        for name, values in named.items()
+    }
     _kernels.spmm_sum(
         _array("indptr", indptr, torch.int64, 1),
         _array("indices", indices, torch.int32, 1),
@@ -86,7 +94,7 @@ def spmm_sum(
         _array("x", x, stored, 2),
         _array("out", out, out_dtype, 2),
         accumulate=accumulate,
-        row_factor=None if row_factor is None else _array("row_factor", row_factor, dtype, 1),
+        **factors,
         plan=_handle(plan),
     )
 

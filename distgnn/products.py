@@ -95,7 +95,8 @@ def multiply(
 
     Args:
         factors: One or two, of matrices in float32 or float64.
-        out: (num_rows, width), or more rows if `out_rows` says which. Written. May be bfloat16.
+        out: (num_rows, width), or more rows if `out_rows` says which. Written. May be bfloat16,
+            and the rows of a factor where none are picked and nothing is accumulated.
         out_rows: (num_rows,) int32, distinct. Rows of out that are written; None for all in order.
         accumulate: Whether the product is added to what is in `out`.
         finish: What is done to each row.

@@ -65,6 +65,7 @@ def pass_sum(
     *,
     is_backward: bool = False,
     row_factor: Tensor | None = None,
+    source_factor: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Run one direction of a (weighted) sum, unseen by autograd.
@@ -80,6 +81,7 @@ def pass_sum(
         rows: (num_sources, width), contiguous.
         is_backward: Which direction to run: the transposed one takes gradients.
         row_factor: (num_roots,) What the totals are multiplied with, or None.
+        source_factor: (num_sources,) What the rows are multiplied with before, or None.
         dtype: Of the totals; that of rows if None, or float32 for bfloat16.
 
     Returns:
@@ -90,6 +92,10 @@ def pass_sum(
     clock, buffers, width = exchange.clock, exchange.buffers, rows.shape[1]
     is_alone = direction.root_from_leaf.num_edges == 0 and direction.reduce.route.num_out == 0
     dtype = dtype or rows.dtype
+    if source_factor is not None and (not is_alone or direction.root_from_root.weight is not None):
+        scaled = buffers.empty(rows.shape[0], width, rows.dtype)
+        kernels.scale_rows(rows, source_factor, scaled)
+        rows, source_factor = scaled, None
     arriving = send_to_leaves(direction.send, exchange, rows)
     partial = buffers.empty(direction.leaf_from_root.num_rows, width, rows.dtype)
     with clock.timed("aggregate"):
@@ -102,8 +108,8 @@ def pass_sum(
     summed = dtype if is_alone else computed(rows.dtype)
     total = buffers.empty(direction.root_from_root.num_rows, width, summed)
     with clock.timed("aggregate"):
-        factor = row_factor if is_alone else None
-        _spmm(direction.root_from_root, rows, total, accumulate=False, row_factor=factor)
+        factors = (row_factor if is_alone else None, source_factor)
+        _spmm(direction.root_from_root, rows, total, accumulate=False, factors=factors)
     leaf_rows = arriving.wait()
     if needs_leaves:
         with clock.timed("aggregate"):
@@ -130,7 +136,7 @@ def _spmm(
     out: Tensor,
     *,
     accumulate: bool,
-    row_factor: Tensor | None = None,
+    factors: tuple[Tensor | None, Tensor | None] = (None, None),
 ) -> None:
     if accumulate and block.num_edges == 0:
         return
@@ -142,7 +148,8 @@ def _spmm(
         rows,
         out,
         accumulate=accumulate,
-        row_factor=row_factor,
+        row_factor=factors[0],
+        source_factor=factors[1],
         plan=block.plan,
     )
 
@@ -163,8 +170,7 @@ class SumAcrossCut(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         """Run the transposed blocks with the two halves swapped."""
         grad = grads[0].contiguous()
-        if ctx.row_factor is not None:
-            scaled = ctx.exchange.buffers.empty(grad.shape[0], grad.shape[1], grad.dtype)
-            kernels.scale_rows(grad, ctx.row_factor, scaled)
-            grad = scaled
-        return pass_sum(ctx.blocks, ctx.exchange, grad, is_backward=True), None, None, None
+        total = pass_sum(
+            ctx.blocks, ctx.exchange, grad, is_backward=True, source_factor=ctx.row_factor
+        )
+        return total, None, None, None

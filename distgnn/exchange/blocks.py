@@ -286,7 +286,10 @@ def _divide(
                 weight = own(block_weight, np.float32)
                 t_weight = own(block_weight[t_position], np.float32)
         ends = own(indptr, np.int64), own(indices, np.int32)
-        t_ends = own(t_indptr, np.int64), own(t_indices, np.int32)
+        t_ends = ends
+        # An undirected graph is its own transpose, and is held once.
+        if not (np.array_equal(t_indptr, indptr) and np.array_equal(t_indices, indices)):
+            t_ends = own(t_indptr, np.int64), own(t_indices, np.int32)
         forward = Csr(*ends, len(t_indptr) - 1, None, weight, columns.global_id, planner)
         t_block = Csr(*t_ends, len(indptr) - 1, position, t_weight, t_columns.global_id, planner)
         return forward, t_block

@@ -94,8 +94,12 @@ class SAGEConv(nn.Module):
         if not given.is_sparse and self.is_one_operation(self.neighbour.weight):
             # See Layer.inner_dtype.
             inner = min(item_bytes, given.out_bytes)
+            goes_back = given.has_gradient or self._passes_gradient_back(given)
             return self.neighbour.traffic(
-                given, item_bytes=item_bytes, gradient_bytes=inner, mapped_bytes=inner
+                given._replace(has_gradient=goes_back),
+                item_bytes=item_bytes,
+                gradient_bytes=inner,
+                mapped_bytes=inner,
             )
         if self.aggregator != "max":
             return self.neighbour.traffic(given, item_bytes=item_bytes, gradient_bytes=item_bytes)
@@ -113,7 +117,11 @@ class SAGEConv(nn.Module):
         """
         if given.is_sparse or not self.is_one_operation(self.neighbour.weight):
             return None
-        return not self.neighbour.precedes(is_sparse=False, is_static=given.is_static)
+        return not (given.is_static or self._passes_gradient_back(given))
+
+    def _passes_gradient_back(self, given: Given) -> bool:
+        """Whether the gradient of the neighbours' weight is made of what is passed back."""
+        return not given.is_static and self.neighbour.out_width <= self.neighbour.in_width
 
     def _convolve(self, graph: LocalGraph, rows: Rows) -> Tensor:
         if self.root is None:

@@ -86,6 +86,39 @@ class Layer(NamedTuple):
         """
         return min(rows.dtype, self.out_dtype(weight), key=lambda dtype: dtype.itemsize)
 
+    def sum_backward(self, grad: Tensor, dtype: torch.dtype) -> Tensor:
+        """Pass a gradient of means back to where the edges come from, stored as a type."""
+        if grad.dtype == dtype:
+            return self.graph.sum_backward(grad, row_factor=self.row_factor)
+        scaled = self.empty(grad.shape[0], grad.shape[1], dtype)
+        scale_rows(grad, self.row_factor, scaled)
+        return self.graph.sum_backward(scaled)
+
+    def rows_gradient(
+        self, rows: Tensor, grad: Tensor, back: Tensor, *, weights: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """Multiply gradients by the weights for the vertex and for its neighbours.
+
+        Args:
+            rows: (num_sources, in_width) What the layer read.
+            grad: (num_rows, out_width) Of what it made, before the activation.
+            back: (num_sources, out_width) From `sum_backward`; written if it has the shape of rows.
+            weights: Both (out_width, in_width).
+
+        Returns:
+            (num_sources, in_width).
+        """
+        root, neighbour = weights
+        is_here = back.shape == rows.shape and back.dtype == rows.dtype
+        out = back if is_here else self.empty(rows.shape[0], rows.shape[1], rows.dtype)
+        own_index = self.graph.own_index
+        if own_index is None:
+            multiply([Factor(back, neighbour), Factor(grad, root)], out)
+            return out
+        multiply([Factor(back, neighbour)], out)
+        multiply([Factor(grad, root)], out, out_rows=own_index, accumulate=True)
+        return out
+
     @property
     def gradient_scale(self) -> float:
         """What dropout multiplied the values it kept with."""
@@ -93,7 +126,12 @@ class Layer(NamedTuple):
 
 
 class _Sage(torch.autograd.Function):
-    """Keeps its input, the neighbours' means and its output, and nothing between them.
+    """Keeps its input and its output, and the neighbours' means only where it has to.
+
+    The gradient of the neighbours' weight is that of the result times the means; but also, as the
+    mean is linear, the gradient passed back along the edges times the input. The latter needs no
+    means, and costs nothing where the gradient is passed back anyway, which it is where the result
+    is not wider than the input.
 
     With an activation backward runs once, and what was kept is let go as soon as it was used. If
     the result has one reader, the gradient is masked in place where it lies in a graph's buffer.
@@ -110,6 +148,7 @@ class _Sage(torch.autograd.Function):
         own = Factor(rows, root.t(), graph.own_index)
         width, dtype = root.shape[0], layer.out_dtype(root)
         means = None
+        ctx.is_late = not is_static and width <= rows.shape[1]
         if layer.maps_first and not is_static:
             mapped = layer.empty(rows.shape[0], width, layer.inner_dtype(rows, root))
             multiply([Factor(rows, neighbour.t())], mapped)
@@ -120,12 +159,13 @@ class _Sage(torch.autograd.Function):
                 means, ctx.picked = graph.static_result(layer.mean, rows)
             else:
                 means = graph.sum_forward(rows, row_factor=layer.row_factor)
-            out = layer.empty(graph.num_rows, width, dtype)
+            # Means that are not kept become the result where they lie.
+            is_here = ctx.is_late and means.shape[1] == width and means.dtype == dtype
+            out = means if is_here else layer.empty(graph.num_rows, width, dtype)
             factors = [own, Factor(means, neighbour.t(), ctx.picked)]
             multiply(factors, out, finish=layer.finish(bias))
-        ctx.is_mapped = means is None
-        ctx.recomputes = layer.recomputes and not is_static
-        if ctx.recomputes:
+        ctx.recomputes = layer.recomputes and not is_static and not ctx.is_late
+        if ctx.recomputes or ctx.is_late:
             means = None
         ctx.save_for_backward(rows, root, neighbour)
         # Not saved: what is saved lives until backward has ended. Detached, because the output
@@ -147,7 +187,7 @@ class _Sage(torch.autograd.Function):
             message = "the backward pass of a GraphSAGE layer with an activation runs once only"
             raise RuntimeError(message)
         means, kept = ctx.held
-        if ctx.recomputes and not ctx.is_mapped:
+        if ctx.recomputes:
             means = layer.graph.sum_forward(rows, row_factor=layer.row_factor)
         if means is not None:
             factors.append(GradientFactor(means, neighbour_grad, ctx.picked))
@@ -159,22 +199,19 @@ class _Sage(torch.autograd.Function):
         scale = layer.gradient_scale
         multiply_transposed(factors, grad, activation=kept, scale=scale, bias_gradient=bias_grad)
         del means, kept, factors
-        rows_grad, inner = None, layer.inner_dtype(rows, root)
-        if ctx.is_mapped:
-            scaled = layer.empty(grad.shape[0], grad.shape[1], inner)
-            scale_rows(grad, layer.row_factor, scaled)
-            mapped_grad = layer.graph.sum_backward(scaled)
-            multiply_transposed([GradientFactor(rows, neighbour_grad)], mapped_grad)
+        rows_grad = None
+        if ctx.is_late:
+            back = layer.sum_backward(grad, layer.inner_dtype(rows, root))
+            multiply_transposed([GradientFactor(rows, neighbour_grad)], back)
             if ctx.needs_input_grad[0]:
-                rows_grad = layer.empty(rows.shape[0], rows.shape[1], rows.dtype)
-                multiply([Factor(mapped_grad, neighbour)], rows_grad)
+                rows_grad = layer.rows_gradient(rows, grad, back, weights=(root, neighbour))
         elif ctx.needs_input_grad[0]:
+            inner = layer.inner_dtype(rows, root)
             means_grad = layer.empty(grad.shape[0], rows.shape[1], inner)
             finish = Finish(row_factor=layer.row_factor)
             multiply([Factor(grad, neighbour)], means_grad, finish=finish)
             rows_grad = layer.graph.sum_backward(means_grad)
             del means_grad
-        if rows_grad is not None:
             multiply([Factor(grad, root)], rows_grad, out_rows=own_index, accumulate=True)
         return rows_grad, root_grad, neighbour_grad, bias_grad, None
 

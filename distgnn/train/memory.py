@@ -86,7 +86,10 @@ def _inner_bytes(model: GNN) -> int:
 
 def _evaluated_bytes(model: GNN) -> int:
     """Of a hidden column of a vertex in evaluation: input, aggregate and output of a layer."""
-    return 2 * _hidden_bytes(model) + _inner_bytes(model)
+    if _is_one_operation(model):
+        # The output takes the place of the aggregate.
+        return 2 * _hidden_bytes(model)
+    return 2 * _hidden_bytes(model) + ITEM_BYTES
 
 
 def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
@@ -98,12 +101,13 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
     for number, num_rows in enumerate(layer_rows):
         kept += num_rows * width * hidden
         widest = max(widest, num_rows * width)
-        # A first layer keeps its input, which is there anyway, or the aggregate of it.
-        if number > 0 and not model.recomputes:
+        # A first layer keeps its input, which is there anyway, or the aggregate of it. A layer that
+        # is one operation and as wide as its input keeps no aggregate.
+        if number > 0 and not (model.recomputes or _is_one_operation(model)):
             kept += num_rows * width * inner
     if config.jumping != "none":
         kept += sum(layer_rows) * width * hidden
-    gradients = _SEPARATE_GRADIENTS if not _is_one_operation(model) else 1 + model.recomputes
+    gradients = 1 if _is_one_operation(model) else _SEPARATE_GRADIENTS
     return kept + gradients * widest * inner
 
 

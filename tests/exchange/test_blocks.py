@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from graphs import make_graph
 
 from distgnn import kernels
+from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import Graph
 from distgnn.exchange.blocks import Csr, plan_blocks
@@ -85,3 +88,21 @@ def test_dense_rows_are_cut_whatever_the_order_with_the_same_bits():
         return run_ranks(1, on_rank)[0]
 
     assert torch.equal(total(dense_part(order)), total(dense_part(None))[torch.from_numpy(order)])
+
+
+@pytest.mark.parametrize("is_undirected", [False, True])
+def test_an_undirected_graph_is_held_once(is_undirected):
+    graph = make_graph("random")
+    if is_undirected:
+        src, dst = np.concatenate([graph.src, graph.dst]), np.concatenate([graph.dst, graph.src])
+        graph = replace(graph, src=src, dst=dst)
+    (part,) = build_parts(graph, Assignment(1, np.zeros_like(graph.src, np.int32), roots_of(graph)))
+    forward, backward = plan_blocks(part, SingleGroup())
+    one, other = forward.root_from_root, backward.root_from_root
+    for name in ("indptr", "indices"):
+        pointers = {getattr(block, name).data_ptr() for block in (one, other)}
+        assert len(pointers) == (1 if is_undirected else 2)
+
+
+def roots_of(graph):
+    return np.zeros(graph.num_vertices, np.int32)

@@ -101,7 +101,7 @@ void run(int64_t width) {
   const distgnn::CsrView graph{indptr.data(), indices.data(), kRows};
 
   const distgnn::PlanView no_plan;
-  const distgnn::SumFactors<T> ones{nullptr, nullptr}, weights{weight.data(), weight.data()};
+  const distgnn::SumFactors<T> ones{}, weights{weight.data(), weight.data(), nullptr};
   distgnn::spmm_sum(graph, no_plan, ones, x.data(), width, false, out.data());
   print("sum", width, out);
   distgnn::spmm_sum(graph, no_plan, weights, x.data(), width, true, out.data());
@@ -118,6 +118,9 @@ void run(int64_t width) {
   print("extreme_backward", width, out);
   distgnn::spmm_sum(graph, plan, weights, x.data(), width, false, out.data());
   print("planned", width, out);
+  const distgnn::SumFactors<T> sources{nullptr, nullptr, weight.data()};
+  distgnn::spmm_sum(graph, plan, sources, x.data(), width, false, out.data());
+  print("sources", width, out);
   distgnn::scatter_add_rows(x.data(), width, indices.data(), kRows, out.data());
   print("scatter", width, out);
   distgnn::gather_rows(x.data(), width, indices.data(), kRows, out.data());
@@ -200,7 +203,7 @@ void run_stored(int64_t width) {
   const distgnn::CsrView graph{indptr.data(), indices.data(), kManyRows};
   const distgnn::Plan made = distgnn::make_plan(graph, kManyRows);
   const distgnn::PlanView plan = distgnn::view_of(made);
-  const distgnn::SumFactors<float> ones{nullptr, nullptr};
+  const distgnn::SumFactors<float> ones{};
   std::vector<float> x(kManyRows * width), out(kManyRows * width), roof(kManyRows * 16);
   std::vector<distgnn::Bf16> half(x.size()), half_out(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -138,3 +138,32 @@ def test_shapes_that_do_not_fit_are_refused():
         multiply_transposed([GradientFactor(x, torch.ones(2, 4))], out)
     with pytest.raises(TypeError, match=r"picked must be torch\.int32, got torch\.int64"):
         multiply([Factor(x, w, torch.zeros(4).long())], out)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bfloat16])
+def test_a_product_may_take_the_place_of_its_rows(dtype, num_threads):
+    del num_threads
+    x, x2 = random(700, 40).to(dtype), random(700, 9, seed=1).to(dtype)
+    computed = torch.promote_types(dtype, torch.float32)
+    w, w2 = random(40, 40, seed=2, dtype=computed), random(9, 40, seed=3, dtype=computed)
+    bias = random(40, seed=4, dtype=computed)
+    out = torch.empty_like(x)
+    for first in (True, False):
+        place = x.clone()
+        factors = [Factor(place, w), Factor(x2, w2)][:: 1 if first else -1]
+        multiply([f if f.x is x2 else Factor(x, w) for f in factors], out, finish=Finish(bias=bias))
+        multiply(factors, place, finish=Finish(bias=bias))
+        assert torch.equal(place, out)
+
+
+def test_a_place_that_would_be_read_after_it_was_written_is_refused():
+    x, w, picked = torch.ones(4, 3), torch.ones(3, 3), torch.zeros(4, dtype=torch.int32)
+    message = "out is a factor, whose rows must neither be picked nor added to"
+    with pytest.raises(ValueError, match=message):
+        multiply([Factor(x, w, picked)], x)
+    with pytest.raises(ValueError, match=message):
+        multiply([Factor(x, w)], x, out_rows=picked)
+    with pytest.raises(ValueError, match=message):
+        multiply([Factor(x, w)], x, accumulate=True)
+    with pytest.raises(ValueError, match="out is a factor of another width, got 6, expected 3"):
+        multiply([Factor(x.view(2, 6), torch.ones(6, 3))], x[:2])

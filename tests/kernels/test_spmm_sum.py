@@ -82,3 +82,33 @@ def test_nan_and_infinity_stay_in_their_column_and_row():
     assert np.isnan(total[0, 3])
     assert np.isinf(total[0, 39])
     assert np.count_nonzero(total) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_factors_of_sources_give_the_bits_of_rows_that_were_multiplied_before(dtype, num_threads):
+    del num_threads
+    graph = reference.random_csr(300, 90, 4000, seed=8)
+    parts = torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices)
+    plan = kernels.Plan(*parts, num_sources=90)
+    generator = torch.Generator().manual_seed(9)
+    computed = torch.promote_types(dtype, torch.float32)
+    factor = torch.randn(90, generator=generator, dtype=computed)
+    for width in (3, 16, 64, 100):
+        x = torch.randn(90, width, generator=generator).to(dtype)
+        expected, out = torch.empty(300, width, dtype=computed), torch.empty(300, width)
+        out = out.to(computed)
+        kernels.spmm_sum(*parts, None, factor[:, None] * x, expected, accumulate=False)
+        for order in (None, plan):
+            kernels.spmm_sum(
+                *parts, None, x, out, accumulate=False, source_factor=factor, plan=order
+            )
+            assert torch.equal(out, expected)
+
+
+def test_factors_of_sources_that_do_not_fit_are_refused():
+    indptr, indices, x = torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32), torch.ones(2, 4)
+    out, ones = torch.empty(1, 4), torch.ones(2)
+    with pytest.raises(ValueError, match="source_factor has the wrong length, got 1, expected 2"):
+        kernels.spmm_sum(indptr, indices, None, x, out, accumulate=False, source_factor=ones[:1])
+    with pytest.raises(ValueError, match="a weight for edges or for sources, not both"):
+        kernels.spmm_sum(indptr, indices, ones[:1], x, out, accumulate=False, source_factor=ones)
