@@ -309,12 +309,59 @@ def test_an_epoch_sends_what_the_rule_says(warm_up):
     assert sent == pytest.approx(share * synchronous, rel=0.1)
 
 
+@pytest.mark.parametrize("memory", [CACHED, PAPER])
+def test_what_a_warm_up_leaves_is_as_old_as_its_last_epoch(memory):
+    _, parts, _, _ = problem("anywhere")
+    rule = DelayRule(num_bins=2, delay=5, warm_up_epochs=3, forward=memory)
+
+    def on_rank(group):
+        part, exchange = parts[group.rank], Delayed(group, rule)
+        graph, ages = LocalGraph(part, plan_blocks(part, group), exchange), []
+        for _ in range(6):
+            graph.aggregate(torch.ones(part.num_roots, WIDTH))
+            graph.end_epoch()
+            ages.append(exchange.max_staleness)
+        return ages
+
+    for ages in run_ranks(len(parts), on_rank):
+        assert ages == [0, 0, 0, 1, 2, 3]
+
+
 def test_rows_that_do_not_exist_have_no_age():
     parts = cut(make_graph("random"), 1)
     _, _, inputs, grads = problem("anywhere", num_parts=1)
     rule = DelayRule(num_bins=3, delay=3, warm_up_epochs=2, backward=PAPER)
     _, staleness, sent = run(parts, inputs, grads, rule=rule)
     assert (staleness, sent) == (0, 0)
+
+
+@pytest.mark.parametrize("memory", [CACHED, PAPER])
+@pytest.mark.parametrize("how", CUTS)
+def test_maxima_and_their_winners_are_delayed_alike(how, memory):
+    """Under a rule whose rows arrive every epoch, constant maxima are exact after the delay."""
+    _, parts, inputs, grads = problem(how)
+    rules = [
+        DelayRule(num_bins=1, delay=2, forward=memory, backward=memory),
+        DelayRule(num_bins=3, delay=2, warm_up_epochs=2),
+    ]
+
+    def on_rank(group, exchange):
+        part = parts[group.rank]
+        own = part.global_id[: part.num_roots]
+        local = LocalGraph(part, plan_blocks(part, group), exchange)
+        for _ in range(NUM_EPOCHS):
+            rows = torch.from_numpy(inputs[0][own]).requires_grad_()
+            out = local.aggregate(rows, "max")
+            out.backward(torch.from_numpy(grads[0][own]))
+            local.end_epoch()
+        return out.detach().numpy(), rows.grad.numpy()
+
+    expected = run_ranks(len(parts), lambda group: on_rank(group, Synchronous(group)))
+    for rule in rules:
+        got = run_ranks(len(parts), lambda group, rule=rule: on_rank(group, Delayed(group, rule)))
+        for one, other in zip(got, expected, strict=True):
+            np.testing.assert_allclose(one[0], other[0], atol=1e-12)
+            np.testing.assert_allclose(one[1], other[1], atol=1e-12)
 
 
 def test_no_memory_is_taken_after_the_first_epochs():
