@@ -98,10 +98,6 @@ void scale_rows(const X* x, int64_t num_rows, int64_t width, const T* factor, Y*
   });
 }
 
-template void scale_rows(const float*, int64_t, int64_t, const float*, float*);
-template void scale_rows(const double*, int64_t, int64_t, const double*, double*);
-template void scale_rows(const Bf16*, int64_t, int64_t, const float*, Bf16*);
-template void scale_rows(const float*, int64_t, int64_t, const float*, Bf16*);
 template <typename X, typename T>
 void blend_rows(const X* x, int64_t width, const int32_t* rows, int64_t num_rows, T weight,
                 X* out) {
@@ -120,8 +116,12 @@ template void gather_rows(const Bf16*, int64_t, const int32_t*, int64_t, Bf16*);
 template void scatter_add_rows(const float*, int64_t, const int32_t*, int64_t, float*);
 template void scatter_add_rows(const double*, int64_t, const int32_t*, int64_t, double*);
 template void scatter_add_rows(const Bf16*, int64_t, const int32_t*, int64_t, float*);
+template void scale_rows(const float*, int64_t, int64_t, const float*, float*);
+template void scale_rows(const double*, int64_t, int64_t, const double*, double*);
+template void scale_rows(const Bf16*, int64_t, int64_t, const float*, Bf16*);
+template void scale_rows(const float*, int64_t, int64_t, const float*, Bf16*);
 template void blend_rows(const float*, int64_t, const int32_t*, int64_t, float, float*);
-template void blend_rows(const Bf16*, int64_t, const int32_t*, int64_t, float, Bf16*);
 template void blend_rows(const double*, int64_t, const int32_t*, int64_t, double, double*);
+template void blend_rows(const Bf16*, int64_t, const int32_t*, int64_t, float, Bf16*);
 
 }  // namespace distgnn

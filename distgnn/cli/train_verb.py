@@ -127,7 +127,6 @@ def add_epoch_arguments(group: argparse._ArgumentGroup) -> None:
         help="row of the masks (default: %(default)s)",
     )
     add_delay_arguments(group)
-    add("--reweight-loss", action="store_true", help="0c: weigh vertices by local/global in-degree")
     add(
         "--static-input",
         type=switch,
