@@ -335,6 +335,32 @@ def test_rows_that_do_not_exist_have_no_age():
     assert (staleness, sent) == (0, 0)
 
 
+@pytest.mark.parametrize("memory", [CACHED, SMOOTH])
+@pytest.mark.parametrize("warm_up", [0, 2])
+def test_rows_of_bfloat16_travel_as_they_are(warm_up, memory):
+    """Constant rows have the synchronous bits once all have arrived."""
+    graph = make_graph("random")
+    # No edge between leaves: what travels is then constant from the start.
+    parts = cut(graph, 3, how="at-destination")
+    rule = DelayRule(num_bins=3, delay=2, warm_up_epochs=warm_up, forward=memory)
+    rows = torch.randn(graph.num_vertices, 5, generator=torch.Generator().manual_seed(1))
+
+    def on_rank(group, exchange):
+        part = parts[group.rank]
+        local = LocalGraph(part, plan_blocks(part, group), exchange)
+        own = rows[torch.from_numpy(part.global_id[: part.num_roots].astype(np.int64))]
+        for _ in range(NUM_EPOCHS):
+            total = local.sum_forward(own.bfloat16())
+            local.end_epoch()
+        return total.clone(), exchange.take_bytes()
+
+    expected = run_ranks(3, lambda group: on_rank(group, Synchronous(group)))
+    got = run_ranks(3, lambda group: on_rank(group, Delayed(group, rule)))
+    for one, other in zip(got, expected, strict=True):
+        assert torch.equal(one[0], other[0])
+        assert one[1] < other[1]
+
+
 @pytest.mark.parametrize("memory", [CACHED, PAPER])
 @pytest.mark.parametrize("how", CUTS)
 def test_maxima_and_their_winners_are_delayed_alike(how, memory):
