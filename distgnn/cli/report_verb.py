@@ -82,13 +82,14 @@ def _page_of_run(run_dir: RunDirectory) -> str:
     config = run_dir.read_json(CONFIG)
     foretold = None
     # A run outlives the partition that it was trained on, and its page does not need it.
+    records = run_dir.read_metrics()
     with contextlib.suppress(InputError, KeyError, TypeError):
-        foretold = _foretold(config)
-    return run_page(config, run_dir.read_metrics(), summary, foretold=foretold)
+        foretold = _foretold(config, len(records))
+    return run_page(config, records, summary, foretold=foretold)
 
 
-def _foretold(config: dict[str, Any]) -> float | None:
-    """What inspect says of the run, if its partition is still there."""
+def _foretold(config: dict[str, Any], num_epochs: int) -> float | None:
+    """Bytes of an epoch, on average over those of the run, if its partition is still there."""
     from distgnn.train.config import TrainConfig
     from distgnn.train.forecast import forecast
 
@@ -96,9 +97,10 @@ def _foretold(config: dict[str, Any]) -> float | None:
     if not (directory / MANIFEST_NAME).is_file():
         return None
     manifest = read_manifest(directory)
-    if manifest.fingerprint != config["partition"]:
+    if manifest.fingerprint != config["partition"] or num_epochs == 0:
         return None
-    return forecast(directory, manifest, TrainConfig.from_json(config["train"])).bytes_per_epoch
+    found = forecast(directory, manifest, TrainConfig.from_json(config["train"]))
+    return sum(found.bytes_in_epoch(epoch) for epoch in range(num_epochs)) / num_epochs
 
 
 def _write(out: Path, text: str) -> int:

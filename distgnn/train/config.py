@@ -23,7 +23,10 @@ _ALGORITHM = re.compile(r"0c|cd-[0-9]{1,9}")
 _SEED_LIMIT = 2**63
 # Runs of earlier versions lack these; they ran with the defaults.
 _ADDED = frozenset(
-    ("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs")
+    (
+        *("features_dtype", "activations_dtype"),
+        *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
+    )
 )
 
 

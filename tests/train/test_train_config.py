@@ -168,7 +168,9 @@ def test_a_run_of_an_earlier_version_is_read_with_the_defaults(algorithm):
     values = make_config(algorithm=algorithm).to_json()
     for name in ("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing"):
         del values[name]
-    del values["warm_up_epochs"]
+    for name in ("warm_up_epochs", "features_dtype"):
+        del values[name]
+    del values["model"]["activations_dtype"]
     assert TrainConfig.from_json(values) == make_config(algorithm=algorithm)
 
 
