@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from distgnn.partition.jit import compiled
 from distgnn.partition.large.rows import Chunk, RowFile
 
-PASSES = 4
+_PASSES = 4
+# Vertices that move in a pass after which another one is not worth its time.
+_FEW_MOVES = 0.002
 
 
 class Sizes(NamedTuple):
@@ -69,13 +71,13 @@ def improve(
     load = np.zeros((2, num_parts), np.int64)
     add_sizes(sizes, part, Sizes(load[0], load[1]))
     parts = _Parts(part, load, limit, np.zeros(num_parts, np.int64))
-    for number in range(PASSES):
+    for number in range(_PASSES):
         # Edges that it may cost to move a vertex out of an overfull part.
-        price = (1 << 2 * number) - 1 if number < PASSES - 1 else np.iinfo(np.int64).max
+        price = (1 << 2 * number) - 1 if number < _PASSES - 1 else np.iinfo(np.int64).max
         num_moves = 0
         for chunk in rows.chunks():
             num_moves += _visit(chunk, parts, sizes, price)
-        if num_moves == 0 and (load <= limit[:, None]).all():
+        if num_moves <= _FEW_MOVES * part.size and (load <= limit[:, None]).all():
             break
 
 

@@ -85,6 +85,8 @@ def roots(
         return np.zeros(edges.num_vertices, np.int32)
     work = Path(folder) / "roots"
     work.mkdir(exist_ok=True)
+    for unfinished in work.rglob(".*"):
+        unfinished.unlink()
     watch = Stopwatch(progress)
     with noting_compilation(progress or (lambda line: None)):
         rows = open_rows(work)
