@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from distgnn.datasets.errors import InputError
-from distgnn.partition.quality import Estimate, Quality, estimate
+from distgnn.partition.quality import MAX_WIDTH, Estimate, Quality, estimate
 
 FORMAT = "distgnn-partition"
 FORMAT_VERSION = 1
@@ -212,6 +212,11 @@ def _quality(values: Mapping[str, Any], parts: Sequence[PartCounts]) -> dict[str
 
 
 def _check_totals(known: Mapping[str, Any]) -> None:
+    for name in ("num_features", "num_classes"):
+        if known[name] > MAX_WIDTH:
+            raise InputError(
+                f"its {name!r} is {known[name]}, but at most {MAX_WIDTH} are possible; {_REMEDY}"
+            )
     for name, total in (
         ("num_vertices", sum(part.num_roots for part in known["parts"])),
         ("num_edges", sum(part.num_edges for part in known["parts"])),

@@ -144,7 +144,7 @@ def _headline(values: Mapping[str, Any]) -> str:
     heads = f", {model['heads']} heads" if model["model"] == "gat" else ""
     return (
         f"for {model['model']}, {model['layers']} layers, {model['hidden']} hidden columns{heads} "
-        f"(fp32, {model['algorithm']}):"
+        f"({model['activations_dtype']}, {model['algorithm']}):"
     )
 
 

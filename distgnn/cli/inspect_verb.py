@@ -124,7 +124,7 @@ def foretell(
     else:
         assert config is not None, "a run or widths"
         found, about = forecast(directory, manifest, config), asdict(config.model)
-        about["algorithm"] = config.algorithm
+        about |= {"algorithm": config.algorithm, "features_dtype": config.features_dtype}
     per_epoch, between = found.bytes_per_epoch, found.bytes_between / found.num_bins
     widest = max([layer.width for layer in found.layers] + [1])
     values = {

@@ -255,6 +255,8 @@ def forecast(
     Raises:
         InputError: If the graph has no labels, no masks, or no such split, or a part is damaged.
     """
+    # What a damaged manifest claims of widths shows in its files.
+    read_part(directory, 0, verify=False, manifest=manifest)
     is_sparse = manifest.has_sparse_features
     is_static = not why_not_static(config, is_sparse=is_sparse)
     is_eval_static = config.static_input and not is_sparse

@@ -83,6 +83,8 @@ def test_people_see_bars_the_matrix_and_the_savings(distgnn, ring_parts):
     printed = distgnn("inspect", ring_parts).out
     assert "for sage, 2 layers, 64 hidden columns (fp32, cd-0):" in printed
     assert "static input: the first layer aggregates it once" in printed
+    stored = distgnn("inspect", ring_parts, "--activations-dtype", "bf16").out
+    assert "for sage, 2 layers, 64 hidden columns (bf16, cd-0):" in stored
     assert "################" in printed
     assert [line.split()[0] for line in printed.splitlines() if " sends " in line][1:] == [
         "0",

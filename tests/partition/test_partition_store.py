@@ -231,6 +231,8 @@ RECORD = {"bytes": 1, "sha256": ""}
         ({"num_vertices": 13}, "its 'num_vertices' is 13, but what it lists adds up to 12"),
         ({"num_edges": 39}, "its 'num_edges' is 39, but what it lists adds up to 40"),
         ({"num_splits": 2}, "its 'num_splits' is 2, but what it lists adds up to 1"),
+        ({"num_features": 2**40}, "its 'num_features' is 1099511627776, but at most 2147483647"),
+        ({"num_classes": 2**31}, "its 'num_classes' is 2147483648, but at most 2147483647"),
         ({"options": {"objective": ["x"]}}, "its option 'objective' is neither a number nor text"),
         ({"quality": {}}, "quality lacks replication_factor, .*, write_rows; partition the"),
         ({"order": None}, "its 'order' is not of type str"),

@@ -228,6 +228,13 @@ def test_a_split_that_is_not_there_is_refused(directories):
         forecast(directory, read_manifest(directory), make_config(split_index=4))
 
 
+def test_widths_that_the_files_do_not_have_are_refused(directories):
+    directory = directories("random", "metis", 3)
+    manifest = dataclasses.replace(read_manifest(directory), num_features=2**30)
+    with pytest.raises(InputError, match=r"features.npy' has shape .*, not .*1073741824"):
+        forecast(directory, manifest, make_config())
+
+
 def test_the_savings_are_those_that_training_notes(directories):
     directory = directories("random", "metis", 3)
     config = make_config(layers=3, algorithm="cd-2")
