@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MESSAGE_TIMEOUT_S = 6 * 3600.0
 _SPIN_S = 0.02
 _NAP_S = 1e-4
-_LOOK_S = 0.05
+_LOOK_S = 0.02
 
 
 class WatchedGroup(Group):

@@ -12,6 +12,6 @@ if [[ -n ${HOSTFILE:-} ]]; then
   launch+=(-f "$HOSTFILE" -iface "${INTERFACE:-eth0}")
   set -- "$@" --interface "${INTERFACE:-eth0}"
 fi
-# Else Hydra kills the ranks that live before they can say which one died; they end by themselves.
+# Else Hydra kills the ranks that live at once; so they have a moment to say which one died.
 launch+=(-disable-auto-cleanup)
 exec mpirun -n "$ranks" "${launch[@]}" distgnn train "$parts" --run "$run" --resume "$@"
