@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 # Gradients and scratch of the size of hidden rows where a layer is made of separate operations.
 _SEPARATE_GRADIENTS = 4
+# What torch's checkpoints load in the first epoch.
+_COMPILER = "torch._dynamo"
+_COMPILER_BYTES = 70 << 20
 
 
 def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
@@ -47,6 +51,8 @@ def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
     values = working_bytes(
         model, layer_rows, graphs.exact.num_rows, kept_input_bytes=kept_input_bytes
     )
+    if model.recomputes and not _is_one_operation(model) and _COMPILER not in sys.modules:
+        static_bytes += _COMPILER_BYTES
     return max(resident_bytes() + static_bytes + values, peak_rss_bytes())
 
 
@@ -107,7 +113,8 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
             kept += num_rows * width * inner
     if config.jumping != "none":
         kept += sum(layer_rows) * width * hidden
-    gradients = 1 if _is_one_operation(model) else _SEPARATE_GRADIENTS
+    # What a layer computes again is there beside its gradients.
+    gradients = 1 if _is_one_operation(model) else _SEPARATE_GRADIENTS + model.recomputes
     return kept + gradients * widest * inner
 
 
