@@ -8,12 +8,16 @@ one bipartite graph of all slots (u, j) and (v, i) holds them all.
 A minimum cover is rarely unique. Vertices that alternating paths reach from unmatched ones are
 settled; the rest falls into components, each of which may be covered on either side. Every
 component goes where it evens out the edges. The components of (i, j) and (j, i) that share slots
-move together: in an undirected graph, a leaf then reads and writes, and there are fewer clones.
+move together: a leaf then reads and writes, and there are fewer clones.
+
+In a graph whose arcs all have a reverse, the cover of (j, i) is the transpose of that of (i, j):
+one of the two is found, and an arc lives where its reverse does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +25,8 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import Arcs, arcs_of
+from distgnn.partition.csr import order_by, pointers
 from distgnn.partition.jit import compiled
 from distgnn.partition.matching import (
     UNMATCHED,
@@ -33,7 +39,7 @@ from distgnn.partition.matching import (
 
 @dataclass(frozen=True, eq=False)
 class CutEdges:
-    """Distinct edges between parts as one bipartite graph of slots, sorted by (left, right)."""
+    """Distinct edges between parts as one bipartite graph of slots."""
 
     left: NDArray[np.int32]
     """(num_distinct,) int32. Left slot (u, part of v) of each distinct edge u -> v."""
@@ -49,8 +55,6 @@ class CutEdges:
     """(num_distinct,) int32. Part of the destination's root."""
     multiplicity: NDArray[np.int64]
     """(num_distinct,) int64. Parallel edges that each distinct edge stands for."""
-    inverse: NDArray[np.int64]
-    """(num_cut,) int64. Distinct edge of each cut edge."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,58 +92,149 @@ def place_edges(
         Koenig, "Grafok es matrixok", 1931 (cover from matching); "SuperGCN", arXiv:2411.16025
         (pre- and post-aggregation by vertex cover).
     """
-    edge_part = root_part[graph.src]
-    is_cut = edge_part != root_part[graph.dst]
-    if not is_cut.any():
-        return edge_part
-    edges = cut_edges(graph.src[is_cut], graph.dst[is_cut], root_part, num_parts)
+    arcs = arcs_of(graph)
+    return place_evenly(arcs, root_part, num_parts, edge_balance=edge_balance)[arcs.of_edge]
+
+
+def place_evenly(
+    arcs: Arcs, root_part: NDArray[np.int32], num_parts: int, *, edge_balance: float
+) -> NDArray[np.int32]:
+    """Place arcs as `place_edges` does edges.
+
+    Args:
+        arcs: Of the graph.
+        root_part: (num_vertices,) int32. Part of each vertex's root.
+        num_parts: Number of parts.
+        edge_balance: As for `place_edges`.
+
+    Returns:
+        (num_arcs,) int32.
+    """
+    arc_part = place_arcs(arcs, root_part, num_parts, edge_balance=edge_balance)
+    if not arcs.is_symmetric:
+        return arc_part
+    load = _loads(arc_part, arcs.weight, num_parts)
+    if load.max() > edge_balance * arcs.of_edge.size / num_parts:
+        # Each direction by itself is easier to balance.
+        apart = arcs._replace(mate=arcs.mate[:0])
+        apart_part = place_arcs(apart, root_part, num_parts, edge_balance=edge_balance)
+        if _loads(apart_part, arcs.weight, num_parts).max() < load.max():
+            return apart_part
+    return arc_part
+
+
+def place_arcs(
+    arcs: Arcs,
+    root_part: NDArray[np.int32],
+    num_parts: int,
+    *,
+    edge_balance: float,
+    load: NDArray[np.int64] | None = None,
+) -> NDArray[np.int32]:
+    """Place arcs as `place_edges` does edges, those of a symmetric graph beside their reverses.
+
+    Args:
+        arcs: Of the graph.
+        root_part: (num_vertices,) int32. Part of each vertex's root.
+        num_parts: Number of parts.
+        edge_balance: As for `place_edges`, unless the graph is symmetric.
+        load: (num_parts,) int64. Edges that parts have beside these; None if there are no others.
+
+    Returns:
+        (num_arcs,) int32.
+    """
+    source = arcs.sources()
+    arc_part, head_part = root_part[source], root_part[arcs.head]
+    weight = arcs.weight
+    is_cut = arc_part != head_part
+    inner = _loads(arc_part[~is_cut], weight[~is_cut], num_parts)
+    if load is not None:
+        inner += load
+    if arcs.is_symmetric:
+        is_cut = arc_part < head_part
+        weight = weight + weight[arcs.mate]
+    cut = np.flatnonzero(is_cut)
+    if cut.size == 0:
+        return arc_part
+    edges = cut_edges(source[cut], arcs.head[cut], weight[cut], root_part, num_parts)
     cover = minimum_cover(edges)
-    inner = np.bincount(edge_part[~is_cut], minlength=num_parts).astype(np.int64)
-    best, best_load = np.zeros(0, np.int32), graph.num_edges + 1
-    for is_paired in (True, False):
-        placed = place_cut(edges, cover, inner, is_paired=is_paired)
+    best, best_load = np.zeros(0, np.int32), np.iinfo(np.int64).max
+    for is_paired in (False,) if arcs.is_symmetric else (True, False):
+        placed = _place(edges, cover, inner, is_paired=is_paired)
         largest = int((inner + _loads(placed, edges.multiplicity, num_parts)).max())
         if largest < best_load:
             best, best_load = placed, largest
-        if largest <= edge_balance * graph.num_edges / num_parts:
+        if largest <= edge_balance * arcs.of_edge.size / num_parts:
             break
-    edge_part[is_cut] = best[edges.inverse]
-    return edge_part
+    arc_part[cut] = best
+    if arcs.is_symmetric:
+        arc_part[arcs.mate[cut]] = best
+    return arc_part
 
 
 def cut_edges(
-    src: NDArray[np.int64],
-    dst: NDArray[np.int64],
+    src: NDArray[np.int32],
+    dst: NDArray[np.int32],
+    multiplicity: NDArray[np.int32],
     root_part: NDArray[np.int32],
     num_parts: int,
 ) -> CutEdges:
     """Build the bipartite graph of the edges between parts.
 
     Args:
-        src: (num_cut,) int64. Sources of edges whose ends have roots on different parts.
-        dst: (num_cut,) int64. Their destinations.
+        src: (num_distinct,) Ascending sources of distinct edges whose ends have roots on different
+            parts.
+        dst: (num_distinct,) Their destinations.
+        multiplicity: (num_distinct,) Edges that each stands for.
         root_part: (num_vertices,) int32.
         num_parts: Number of parts.
 
     Returns:
-        The distinct edges and their slots.
+        The edges and their slots.
     """
-    left_key, left = np.unique(src * num_parts + root_part[dst], return_inverse=True)
-    right_key, right = np.unique(dst * num_parts + root_part[src], return_inverse=True)
-    key, inverse, multiplicity = np.unique(
-        left * right_key.size + right, return_inverse=True, return_counts=True
-    )
-    left, right = key // right_key.size, key % right_key.size
+    source_part, destination_part = root_part[src], root_part[dst]
+    left, left_key = _number_slots(src, destination_part, num_parts)
+    by_destination = order_by(dst, root_part.size)
+    in_order, right_key = _number_slots(dst[by_destination], source_part[by_destination], num_parts)
+    right = np.empty_like(in_order)
+    right[by_destination] = in_order
     return CutEdges(
-        left=left.astype(np.int32),
-        right=right.astype(np.int32),
+        left=left,
+        right=right,
         left_key=left_key,
         right_key=right_key,
-        source_part=(right_key % num_parts).astype(np.int32)[right],
-        destination_part=(left_key % num_parts).astype(np.int32)[left],
-        multiplicity=multiplicity,
-        inverse=inverse,
+        source_part=source_part,
+        destination_part=destination_part,
+        multiplicity=multiplicity.astype(np.int64),
     )
+
+
+@compiled
+def _number_slots(
+    vertex: NDArray[np.int32], part: NDArray[np.int32], num_parts: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Number the distinct (vertex, part), vertices ascending; return their keys as well."""
+    slot, key = np.empty(vertex.size, np.int32), np.empty(vertex.size, np.int64)
+    number, last = np.zeros(num_parts, np.int32), np.full(num_parts, -1, np.int64)
+    found = np.empty(num_parts, np.int64)
+    num_slots, begin = 0, 0
+    while begin < vertex.size:
+        end, num_found = begin, 0
+        while end < vertex.size and vertex[end] == vertex[begin]:
+            if last[part[end]] != vertex[begin]:
+                last[part[end]] = vertex[begin]
+                found[num_found] = part[end]
+                num_found += 1
+            end += 1
+        found[:num_found].sort()
+        for i in range(num_found):
+            number[found[i]] = num_slots
+            key[num_slots] = np.int64(vertex[begin]) * num_parts + found[i]
+            num_slots += 1
+        for k in range(begin, end):
+            slot[k] = number[part[k]]
+        begin = end
+    return slot, key[:num_slots].copy()
 
 
 def minimum_cover(edges: CutEdges) -> Cover:
@@ -170,25 +265,13 @@ def minimum_cover(edges: CutEdges) -> Cover:
 def _bipartite(
     row: NDArray[np.int32], column: NDArray[np.int32], num_rows: int, num_columns: int
 ) -> Bipartite:
-    indptr = np.zeros(num_rows + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=num_rows), out=indptr[1:])
-    return Bipartite(indptr, column[np.argsort(row, kind="stable")], num_columns)
+    return Bipartite(pointers(row, num_rows), column[order_by(row, num_rows)], num_columns)
 
 
-def place_cut(
+def _place(
     edges: CutEdges, cover: Cover, inner_load: NDArray[np.int64], *, is_paired: bool
 ) -> NDArray[np.int32]:
-    """Place the distinct edges between parts as a minimum cover says.
-
-    Args:
-        edges: What `cut_edges` makes of them.
-        cover: What `minimum_cover` makes of these.
-        inner_load: (num_parts,) int64. Edges that each part has already.
-        is_paired: Whether components of the two directions between a pair of parts move together.
-
-    Returns:
-        (num_distinct,) int32. The part of the source's or of the destination's root.
-    """
+    """Part of each distinct edge, given the edges inside parts that each part has already."""
     source_part, destination_part = edges.source_part, edges.destination_part
     left_covered = cover.is_left_covered[edges.left]
     right_covered = cover.is_right_covered[edges.right]
@@ -218,7 +301,9 @@ def place_cut(
     return placed
 
 
-def _loads(part: NDArray[np.int32], weight: NDArray[np.int64], num_parts: int) -> NDArray[np.int64]:
+def _loads(
+    part: NDArray[np.int32], weight: NDArray[np.integer[Any]], num_parts: int
+) -> NDArray[np.int64]:
     return np.bincount(part, weights=weight, minlength=num_parts).astype(np.int64)
 
 
@@ -237,8 +322,11 @@ def _components(
     one, other = first[edges.left[is_free]], second[edges.right[is_free]]
     links = sp.coo_matrix((np.ones(one.size, np.int8), (one, other)), shape=(num_nodes,) * 2)
     _, label = connected_components(links, directed=False)
-    _, component = np.unique(label[one], return_inverse=True)
-    return component.astype(np.int64)
+    # Nodes without a free edge are components, too.
+    is_used = np.zeros(num_nodes, np.bool_)
+    is_used[label[one]] = True
+    component: NDArray[np.int64] = np.cumsum(is_used)[label[one]] - 1
+    return component
 
 
 def _place_components(
@@ -248,7 +336,8 @@ def _place_components(
     load: NDArray[np.int64],
 ) -> NDArray[np.int32]:
     """Part of each free edge: one of its two for a whole component, large components first."""
-    _, example = np.unique(component, return_index=True)
+    example = np.empty(int(component.max()) + 1, np.int64)
+    example[component] = np.arange(component.size)
     weight = np.bincount(component, weights=edges.multiplicity[is_free]).astype(np.int64)
     one, other = edges.source_part[is_free][example], edges.destination_part[is_free][example]
     order = np.argsort(-weight, kind="stable")

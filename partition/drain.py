@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from distgnn.partition.empty_slots import NOWHERE, Scratch, crowding
 from distgnn.partition.jit import compiled
 from distgnn.partition.move_vertices import move_vertices
-from distgnn.partition.placement import Limits, Placement, find, move
+from distgnn.partition.moves import move
+from distgnn.partition.placement import DUE_ROOT, DUE_SLOTS, Limits, Placement, has, weight_of
 
 # Rows that a vertex may add when it leaves a part with too many clones, and one.
 MAX_PRICE = 16
@@ -28,7 +29,7 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
     """
     least = int(placement.load.max())
     while placement.load.max() > limits.load:
-        _drain_for_free(placement, scratch, limits)
+        _drain_for_free(placement, limits)
         move_vertices(placement, scratch, limits, (1, most_rows))
         if least == 0:
             break
@@ -41,33 +42,25 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
 
 
 @compiled
-def _drain_for_free(placement: Placement, scratch: Scratch, limits: Limits) -> None:
-    for unit in range(placement.part.size):
-        home = placement.part[unit]
-        if placement.load[home] <= limits.load:
-            continue
-        source, destination = placement.source[unit], placement.destination[unit]
-        _mark(placement, scratch, source)
-        best, best_load = NOWHERE, limits.load - placement.weight[unit]
-        begin = placement.first[destination]
-        for slot in range(begin, begin + placement.used[destination]):
-            part = placement.slot_part[slot]
-            if (
-                part != home
-                and scratch.mark[part] == scratch.stamp[0]
-                and placement.load[part] <= best_load
-            ):
-                best, best_load = part, placement.load[part]
-        if best != NOWHERE:
-            _move_evenly(placement, limits, unit, best)
-
-
-@compiled
-def _mark(placement: Placement, scratch: Scratch, node: int) -> None:
-    scratch.stamp[0] += 1
-    begin = placement.first[node]
-    for slot in range(begin, begin + placement.used[node]):
-        scratch.mark[placement.slot_part[slot]] = scratch.stamp[0]
+def _drain_for_free(placement: Placement, limits: Limits) -> None:
+    for node in range(placement.used.size):
+        for k in range(placement.start[node], placement.start[node + 1]):
+            home = placement.part[k]
+            # Every unit once, at its first entry.
+            if placement.mate[k] < k or placement.load[home] <= limits.load:
+                continue
+            best, best_load = NOWHERE, limits.load - weight_of(placement, k)
+            begin = placement.first[node]
+            for slot in range(begin, begin + placement.used[node]):
+                part = placement.slot_part[slot]
+                if (
+                    part != home
+                    and placement.load[part] <= best_load
+                    and has(placement.held, placement.neighbor[k], part)
+                ):
+                    best, best_load = part, placement.load[part]
+            if best != NOWHERE:
+                _move_evenly(placement, limits, (node, k), best)
 
 
 @compiled
@@ -75,11 +68,10 @@ def _drain_by_slots(
     placement: Placement, scratch: Scratch, limits: Limits, bounds: NDArray[np.int64]
 ) -> None:
     """Make every slot that lets at least bounds[0] edges go, up to bounds[1] rows in all."""
-    num_vertices = placement.used.size // 2
-    for vertex in range(num_vertices):
-        for node in (vertex, vertex + num_vertices):
+    for vertex in range(placement.num_vertices):
+        for node in range(vertex, placement.used.size, placement.num_vertices):
             home = _fullest(placement, limits, node, bounds[0])
-            if home != NOWHERE and placement.totals[0] < bounds[1]:
+            if home != NOWHERE and (placement.totals[0] + placement.price <= bounds[1]):
                 part = _roomy_part(placement, scratch, limits, (node, home, bounds[0]))
                 if part != NOWHERE:
                     _move_to(placement, limits, node, (home, part))
@@ -103,21 +95,19 @@ def _roomy_part(
 ) -> int:
     """New part for the node that holds most of its neighbors at home, if there are enough."""
     node, home, least = wish
-    _mark(placement, scratch, node)
     for k in range(placement.start[node], placement.start[node + 1]):
-        unit = placement.unit[k]
-        if placement.part[unit] == home:
-            other = placement.source[unit] + placement.destination[unit] - node
+        if placement.part[k] == home:
+            other = placement.neighbor[k]
             begin = placement.first[other]
             for slot in range(begin, begin + placement.used[other]):
-                scratch.tally[placement.slot_part[slot]] += placement.weight[unit]
+                scratch.tally[placement.slot_part[slot]] += weight_of(placement, k)
     best, best_gain = NOWHERE, max(least, 1) - 1
     most_clones = limits.clones * placement.totals[1] / placement.load.size
     for part in range(placement.load.size):
         gain = min(scratch.tally[part], limits.load - placement.load[part])
         if (
             gain > best_gain
-            and scratch.mark[part] != scratch.stamp[0]
+            and not has(placement.held, node, part)
             and placement.clones[part] + 1 <= most_clones
         ):
             best, best_gain = part, gain
@@ -130,21 +120,22 @@ def _move_to(placement: Placement, limits: Limits, node: int, way: tuple[int, in
     """Move the node's units from one part to another that holds their other ends."""
     home, part = way
     for k in range(placement.start[node], placement.start[node + 1]):
-        unit = placement.unit[k]
-        other = placement.source[unit] + placement.destination[unit] - node
         if (
-            placement.part[unit] == home
+            placement.part[k] == home
             and placement.load[home] > limits.load
-            and placement.load[part] + placement.weight[unit] <= limits.load
-            and find(placement, other, part) >= 0
+            and placement.load[part] + weight_of(placement, k) <= limits.load
+            and has(placement.held, placement.neighbor[k], part)
         ):
-            _move_evenly(placement, limits, unit, part)
+            _move_evenly(placement, limits, (node, k), part)
 
 
 @compiled
-def _move_evenly(placement: Placement, limits: Limits, unit: int, part: int) -> None:
+def _move_evenly(placement: Placement, limits: Limits, which: tuple[int, int], part: int) -> None:
     """Move a unit, unless that leaves the clones less even than they may be."""
-    home, most = placement.part[unit], max(crowding(placement), limits.clones)
-    move(placement, unit, part)
+    node, entry = which
+    home, most = placement.part[entry], max(crowding(placement), limits.clones)
+    move(placement, node, entry, part)
     if crowding(placement) > most:
-        move(placement, unit, home)
+        move(placement, node, entry, home)
+    else:
+        placement.is_due[node] = placement.is_due[placement.neighbor[entry]] = DUE_SLOTS | DUE_ROOT

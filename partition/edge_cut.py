@@ -6,8 +6,9 @@ What systems without a vertex-cut do: no vertex writes from a leaf, every cut ed
 from __future__ import annotations
 
 from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import undirected
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.metis import Balance, metis_roots, undirected
+from distgnn.partition.metis import Balance, metis_roots
 
 
 def assign(

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment, random_numbers
 from distgnn.partition.jit import compiled
-from distgnn.partition.metis import Balance, cover_edges, rebalanced, undirected, vertex_sizes
+from distgnn.partition.metis import Balance, cover_edges, of_edges, rebalanced, vertex_sizes
 from distgnn.partition.rebalance import Adjacency
 
 GAMMA = 1.5
@@ -56,13 +57,15 @@ def assign(
     balance = Balance(edge_balance, vertex_balance)
     if passes < 1:
         raise InputError(f"passes must be at least 1, got {passes}; 1 is a single stream")
-    adjacency = undirected(graph)
+    arcs = arcs_of(graph)
+    adjacency = adjacency_of(arcs)
     starts = random_numbers(seed).permutation(graph.num_vertices)
     order = _breadth_first(adjacency, starts)
     size = vertex_sizes(adjacency)
     roots = _stream(adjacency, order, size, num_parts, passes)
     roots = rebalanced(adjacency, roots, balance, np.zeros(num_parts))
-    return cover_edges(graph, roots, num_parts, adjacency=adjacency, balance=balance)
+    placed = cover_edges(arcs, roots, num_parts, adjacency=adjacency, balance=balance)
+    return of_edges(arcs, placed)
 
 
 @compiled

@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
 from distgnn.partition import metis
+from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.levels import halo_rows_per_level, parse_levels
 from distgnn.partition.metis import (
     Balance,
-    excess_edges,
     objectives_of,
+    of_edges,
     rebalanced,
     rounded_sizes,
     settle,
-    undirected,
 )
 from distgnn.partition.metis_library import part_graph
 from distgnn.partition.quality import measure
 from distgnn.partition.rebalance import Adjacency
-from distgnn.partition.refine import EDGE_BALANCE
+from distgnn.partition.refine import EDGE_BALANCE, most_edges
 from distgnn.partition.stopwatch import Stopwatch
 
 
@@ -72,7 +72,8 @@ def assign(
     """
     counts = parse_levels(levels, num_parts)
     balance = Balance(edge_balance, vertex_balance, refine=refine)
-    adjacency = undirected(graph)
+    arcs = arcs_of(graph)
+    adjacency = adjacency_of(arcs)
     watch = Stopwatch(progress)
     found = []
     for name in objectives_of(graph, num_parts, objective):
@@ -81,9 +82,8 @@ def assign(
         roots = _split(adjacency, counts, seed, name, balance.of_roots())
         roots = rebalanced(adjacency, roots, balance.of_roots(), np.zeros(num_parts))
         watch.note(f"roots by METIS level by level, {name}")
-        found.append(
-            settle(graph, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
-        )
+        placed = settle(arcs, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
+        found.append(of_edges(arcs, placed))
     flat = metis.assign(
         graph,
         num_parts,
@@ -104,7 +104,8 @@ def _cost(
     """Edges above the limit in the fullest part, then rows of each level, the slowest first."""
     quality = measure(graph, assignment)
     rows = halo_rows_per_level(quality.read_rows + quality.write_rows, counts)
-    return excess_edges(graph, assignment, edge_balance), *rows
+    most = most_edges(graph.num_edges, assignment.num_parts, edge_balance)
+    return max(int(quality.num_edges.max()) - most, 0), *rows
 
 
 def _split(

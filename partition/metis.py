@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition import refine as refinement
+from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.cover import place_edges
+from distgnn.partition.cover import place_arcs, place_evenly
 from distgnn.partition.halo import distinct_slots
 from distgnn.partition.metis_library import check_objective, part_graph
 from distgnn.partition.rebalance import Adjacency, rebalance
@@ -95,9 +95,11 @@ def assign(
         Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
         graphs", SIAM J. Scientific Computing 1998.
     """
-    adjacency = undirected(graph)
     balance = Balance(edge_balance, vertex_balance, refine=refine)
     watch = Stopwatch(progress)
+    arcs = arcs_of(graph)
+    adjacency = adjacency_of(arcs)
+    watch.note("arcs")
     found = []
     for name in objectives_of(graph, num_parts, objective):
         roots = metis_roots(
@@ -110,11 +112,24 @@ def assign(
         )
         watch.note(f"roots by METIS, {name}")
         found.append(
-            settle(graph, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
+            settle(arcs, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
         )
-    return min(
-        found, key=lambda one: (excess_edges(graph, one, edge_balance), _halo_rows(graph, one))
-    )
+    best = min(found, key=lambda one: _cost(arcs, one, edge_balance))
+    return of_edges(arcs, best)
+
+
+def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
+    """Turn an assignment of arcs into one of edges.
+
+    Args:
+        arcs: Of a graph.
+        assignment: With a part for each arc in place of each edge.
+
+    Returns:
+        The assignment of the graph.
+    """
+    edge_part = assignment.edge_part[arcs.of_edge]
+    return Assignment(assignment.num_parts, edge_part, assignment.root_part)
 
 
 def objectives_of(graph: Graph, num_parts: int, objective: str) -> Sequence[str]:
@@ -138,7 +153,7 @@ def objectives_of(graph: Graph, num_parts: int, objective: str) -> Sequence[str]
 
 
 def settle(
-    graph: Graph,
+    arcs: Arcs,
     roots: NDArray[np.int32],
     num_parts: int,
     *,
@@ -146,100 +161,118 @@ def settle(
     balance: Balance,
     watch: Stopwatch,
 ) -> Assignment:
-    """Place edges by minimum vertex cover, then refine, or move roots out of overfull parts.
+    """Place arcs by minimum vertex cover, then refine, or move roots out of overfull parts.
 
     Args:
-        graph: The graph.
+        arcs: Of the graph.
         roots: (num_vertices,) int32. Part of each vertex's root, to begin with.
         num_parts: Number of parts.
-        adjacency: What `undirected` makes of the graph.
+        adjacency: What `adjacency_of` makes of the arcs.
         balance: What to aim at, and whether to refine.
         watch: Told of each stage.
 
     Returns:
-        The assignment.
+        An assignment of the arcs.
     """
     if not balance.refine:
-        placed = cover_edges(graph, roots, num_parts, adjacency=adjacency, balance=balance)
+        placed = cover_edges(arcs, roots, num_parts, adjacency=adjacency, balance=balance)
         watch.note("edges by cover")
         return placed
-    edge_part = place_edges(graph, roots, num_parts, edge_balance=balance.edges)
+    arc_part = place_arcs(arcs, roots, num_parts, edge_balance=balance.edges)
     watch.note("edges by cover")
-    refined = _refined(graph, Assignment(num_parts, edge_part, roots), balance.edges)
+    refined = _refined(arcs, Assignment(num_parts, arc_part, roots), balance.edges)
     watch.note("refined")
     return refined
 
 
-def _refined(graph: Graph, covered: Assignment, edge_balance: float) -> Assignment:
+def _refined(arcs: Arcs, covered: Assignment, edge_balance: float) -> Assignment:
     """Refine the cover; if its edges cannot be balanced at a fair price, the edge cut."""
     num_parts, roots = covered.num_parts, covered.root_part
-    at_destination = Assignment(num_parts, roots[graph.dst], roots)
+    if num_parts == 1 or arcs.head.size == 0:
+        return covered
+    at_destination = Assignment(num_parts, roots[arcs.head], roots)
     # The cover sees no balance of edges: pay for it what is needed, but not more than the cut does.
-    spare = max(_halo_rows(graph, at_destination) - _halo_rows(graph, covered), 0)
-    refined = refinement.refine(graph, covered, edge_balance=edge_balance, more_rows=spare)
-    if excess_edges(graph, refined, edge_balance) == 0:
+    spare = max(_halo_rows(arcs, at_destination) - _halo_rows(arcs, covered), 0)
+    refined = _refine(arcs, covered, edge_balance, spare)
+    if excess_edges(arcs, refined, edge_balance) == 0:
         return refined
-    cut = refinement.refine(graph, at_destination, edge_balance=edge_balance)
-    return min(
-        (refined, cut),
-        key=lambda one: (excess_edges(graph, one, edge_balance), _halo_rows(graph, one)),
+    cut = _refine(arcs, at_destination, edge_balance, 0)
+    return min((refined, cut), key=lambda one: _cost(arcs, one, edge_balance))
+
+
+def _refine(arcs: Arcs, placed: Assignment, edge_balance: float, more_rows: int) -> Assignment:
+    num_parts = placed.num_parts
+    arc_part, root_part = refinement.refine_arcs(
+        arcs,
+        (placed.edge_part, placed.root_part),
+        num_parts,
+        edge_balance=edge_balance,
+        more_rows=more_rows,
     )
+    return Assignment(num_parts, arc_part, root_part)
 
 
-def excess_edges(graph: Graph, assignment: Assignment, edge_balance: float) -> int:
+def _cost(arcs: Arcs, placed: Assignment, edge_balance: float) -> tuple[int, int]:
+    """Edges above the limit in the fullest part, then rows."""
+    return excess_edges(arcs, placed, edge_balance), _halo_rows(arcs, placed)
+
+
+def excess_edges(arcs: Arcs, placed: Assignment, edge_balance: float) -> int:
     """Count the edges above the limit in the fullest part.
 
     Args:
-        graph: The graph.
-        assignment: Where its edges live.
+        arcs: Of the graph.
+        placed: An assignment of the arcs.
         edge_balance: Largest part's edges over the mean.
 
     Returns:
         0 where the limit is kept.
     """
-    largest = int(np.bincount(assignment.edge_part, minlength=1).max())
-    return max(largest - refinement.most_edges(graph, assignment.num_parts, edge_balance), 0)
+    num_parts = placed.num_parts
+    largest = int(np.bincount(placed.edge_part, arcs.weight, minlength=num_parts).max())
+    return max(largest - refinement.most_edges(arcs.of_edge.size, num_parts, edge_balance), 0)
 
 
 def cover_edges(
-    graph: Graph,
+    arcs: Arcs,
     roots: NDArray[np.int32],
     num_parts: int,
     *,
     adjacency: Adjacency,
     balance: Balance,
 ) -> Assignment:
-    """Place edges by minimum vertex cover, and move roots where that left parts overfull.
+    """Place arcs by minimum vertex cover, and move roots where that left parts overfull.
 
     Args:
-        graph: The graph.
+        arcs: Of the graph.
         roots: (num_vertices,) int32. Part of each vertex's root, to begin with.
         num_parts: Number of parts.
-        adjacency: What `undirected` makes of the graph.
+        adjacency: What `adjacency_of` makes of the arcs.
         balance: What to aim at.
 
     Returns:
-        The assignment.
+        An assignment of the arcs.
     """
-    edge_part = place_edges(graph, roots, num_parts, edge_balance=balance.edges)
-    best = Assignment(num_parts, edge_part, roots)
+    arc_part = place_evenly(arcs, roots, num_parts, edge_balance=balance.edges)
+    best = Assignment(num_parts, arc_part, roots)
     for _ in range(MAX_ROUNDS - 1):
-        guests = _guest_edges(graph, roots, edge_part, num_parts)
-        if _largest_over_mean(edge_part, num_parts) <= balance.edges:
+        guests = _guest_edges(arcs, roots, arc_part, num_parts)
+        if _largest_over_mean(arcs, arc_part, num_parts) <= balance.edges:
             break
         roots = rebalanced(adjacency, roots, balance, guests)
-        edge_part = place_edges(graph, roots, num_parts, edge_balance=balance.edges)
-        if _largest_over_mean(edge_part, num_parts) < _largest_over_mean(best.edge_part, num_parts):
-            best = Assignment(num_parts, edge_part, roots)
+        arc_part = place_evenly(arcs, roots, num_parts, edge_balance=balance.edges)
+        largest = _largest_over_mean(arcs, arc_part, num_parts)
+        if largest < _largest_over_mean(arcs, best.edge_part, num_parts):
+            best = Assignment(num_parts, arc_part, roots)
     return best
 
 
-def _halo_rows(graph: Graph, assignment: Assignment) -> int:
+def _halo_rows(arcs: Arcs, placed: Assignment) -> int:
     return sum(
-        distinct_slots(ends, assignment.edge_part, graph.num_vertices)
-        .away_from(assignment.root_part)
+        distinct_slots(ends, placed.edge_part, arcs.num_vertices)
+        .away_from(placed.root_part)
         .vertex.size
-        for ends in (graph.src, graph.dst)
+        for ends in (arcs.sources(), arcs.head)
     )
 
 
@@ -257,7 +290,7 @@ def metis_roots(
     Args:
         graph: The graph.
         num_parts: At least 1.
-        adjacency: What `undirected` makes of the graph.
+        adjacency: What `adjacency_of` makes of the arcs.
         seed: Seed of METIS.
         objective: "volume" or "cut".
         balance: What to aim at.
@@ -281,27 +314,6 @@ def metis_roots(
     return rebalanced(adjacency, roots, balance, np.zeros(num_parts))
 
 
-def undirected(graph: Graph) -> Adjacency:
-    """Make the simple undirected graph that METIS takes.
-
-    Args:
-        graph: Any graph.
-
-    Returns:
-        Its adjacency without self-loops; parallel and opposite edges are merged into weights.
-    """
-    is_link = graph.src != graph.dst
-    src, dst = graph.src[is_link], graph.dst[is_link]
-    one_way = sp.coo_matrix(
-        (np.ones(src.size, np.int64), (src, dst)), shape=(graph.num_vertices,) * 2
-    ).tocsr()
-    both_ways = (one_way + one_way.T).tocsr()
-    both_ways.sort_indices()
-    return Adjacency(
-        both_ways.indptr.astype(np.int64), both_ways.indices.astype(np.int64), both_ways.data
-    )
-
-
 def _degree(adjacency: Adjacency) -> NDArray[np.int64]:
     """(num_vertices,) edges of either direction at each vertex, self-loops apart."""
     running = np.concatenate([[0], np.cumsum(adjacency.weight)])
@@ -312,7 +324,7 @@ def vertex_sizes(adjacency: Adjacency) -> NDArray[np.float64]:
     """Weigh vertices by their edges and by themselves, for methods that balance one sum.
 
     Args:
-        adjacency: What `undirected` makes of a graph.
+        adjacency: What `adjacency_of` makes of arcs.
 
     Returns:
         (num_vertices,) float64, 1 on average where there are edges.
@@ -326,7 +338,7 @@ def rounded_sizes(adjacency: Adjacency) -> NDArray[np.int64]:
     """Round `vertex_sizes` for METIS, in thousandths and at least 1.
 
     Args:
-        adjacency: What `undirected` makes of a graph.
+        adjacency: What `adjacency_of` makes of arcs.
 
     Returns:
         (num_vertices,) int64.
@@ -343,7 +355,7 @@ def rebalanced(
     """Keep roots and half of their edges, plus the guests of each part, below the limits.
 
     Args:
-        adjacency: What `undirected` makes of the graph.
+        adjacency: What `adjacency_of` makes of the arcs.
         roots: (num_vertices,) int32. Part of each vertex's root.
         balance: What to aim at.
         guest_edges: (num_parts,) float64. Edges of each part beyond half of those at its roots.
@@ -361,18 +373,19 @@ def rebalanced(
 
 
 def _guest_edges(
-    graph: Graph, roots: NDArray[np.int32], edge_part: NDArray[np.int32], num_parts: int
+    arcs: Arcs, roots: NDArray[np.int32], arc_part: NDArray[np.int32], num_parts: int
 ) -> NDArray[np.float64]:
     """Edges of each part beyond half of those at its roots; negative where others host them."""
-    is_link = graph.src != graph.dst
+    source = arcs.sources()
+    is_link = source != arcs.head
     counts = [
-        np.bincount(parts[is_link], minlength=num_parts)
-        for parts in (edge_part, roots[graph.src], roots[graph.dst])
+        np.bincount(parts[is_link], arcs.weight[is_link], minlength=num_parts)
+        for parts in (arc_part, roots[source], roots[arcs.head])
     ]
     guests: NDArray[np.float64] = counts[0] - (counts[1] + counts[2]) / 2.0
     return guests
 
 
-def _largest_over_mean(part: NDArray[np.int32], num_parts: int) -> float:
-    counts = np.bincount(part, minlength=num_parts)
-    return float(counts.max()) * num_parts / max(part.size, 1)
+def _largest_over_mean(arcs: Arcs, arc_part: NDArray[np.int32], num_parts: int) -> float:
+    counts = np.bincount(arc_part, arcs.weight, minlength=num_parts)
+    return float(counts.max()) * num_parts / max(arcs.of_edge.size, 1)

@@ -59,11 +59,14 @@ def part_graph(
     # The objective is the one option of METIS that pymetis gives no name.
     options._set(int(pymetis.OptionKey.OBJTYPE), int(_OBJECTIVES[objective]))
     # METIS weighs the volume by vertices, not by edges: parallel edges move one row.
-    weights: dict[str, Any] = {} if objective == "volume" else {"eweights": adjacency.weight}
+    is_weighted = objective == "cut" and np.any(adjacency.weight != adjacency.weight[:1])
+    # The library is built for 64 bits; narrower arrays it would copy number by number.
+    weights: dict[str, Any] = {"eweights": adjacency.weight.astype(np.int64)} if is_weighted else {}
+    csr = pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices.astype(np.int64))
     with _silent_stdout():
         _, parts = pymetis.part_graph(
             num_parts,
-            adjacency=pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices),
+            adjacency=csr,
             vweights=vertex_weight,
             recursive=False,
             options=options,

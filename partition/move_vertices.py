@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from distgnn.partition.empty_slots import NOWHERE, Scratch, crowding
 from distgnn.partition.jit import compiled
-from distgnn.partition.placement import Limits, Placement, find, move, move_root, twin
+from distgnn.partition.moves import find, move, move_root
+from distgnn.partition.placement import (
+    DUE_ROOT,
+    DUE_SLOTS,
+    Limits,
+    Placement,
+    has,
+    twin,
+    weight_of,
+)
 
 # Units at the root's part over those at another beyond which moving a root was seldom worth trying.
 MOST_AT_HOME = 8
@@ -26,10 +35,9 @@ def move_vertices(
     Returns:
         Number of vertices moved.
     """
-    num_vertices = placement.used.size // 2
     price, most_rows = bounds
     num_moves = 0
-    for vertex in range(num_vertices):
+    for vertex in range(placement.num_vertices):
         home = placement.slot_part[placement.first[vertex]]
         if price > 0:
             is_crowded = placement.clones[home] * placement.load.size > (
@@ -37,7 +45,7 @@ def move_vertices(
             )
             if placement.load[home] <= limits.load and not is_crowded:
                 continue
-        elif not _is_torn(placement, vertex):
+        elif not (_is_due(placement, vertex) and _is_torn(placement, vertex)):
             continue
         goal = _goal(placement, scratch, limits, vertex)
         if goal != NOWHERE:
@@ -51,7 +59,7 @@ def move_vertices(
 def _is_torn(placement: Placement, vertex: int) -> bool:
     """Tell whether the root's part holds few enough units to let a move to another pay."""
     at_home, away = 0, 0
-    for node in (vertex, twin(placement, vertex)):
+    for node in range(vertex, placement.used.size, placement.num_vertices):
         begin = placement.first[node]
         at_home += placement.slot_count[begin]
         for slot in range(begin + 1, begin + placement.used[node]):
@@ -63,18 +71,17 @@ def _is_torn(placement: Placement, vertex: int) -> bool:
 def _goal(placement: Placement, scratch: Scratch, limits: Limits, vertex: int) -> int:
     """Part, with room for them, of most of the neighbors at the root's part; and of most edges."""
     home = placement.slot_part[placement.first[vertex]]
-    for node in (vertex, twin(placement, vertex)):
+    for node in range(vertex, placement.used.size, placement.num_vertices):
         begin = placement.first[node]
         for slot in range(begin, begin + placement.used[node]):
             scratch.tally[placement.slot_part[slot]] += placement.slot_count[slot]
         for k in range(placement.start[node], placement.start[node + 1]):
-            unit = placement.unit[k]
-            if placement.part[unit] == home:
-                other = placement.source[unit] + placement.destination[unit] - node
+            if placement.part[k] == home:
+                other = placement.neighbor[k]
                 begin = placement.first[other]
                 for slot in range(begin, begin + placement.used[other]):
                     scratch.tally[placement.slot_part[slot]] += 1
-                    scratch.pending[placement.slot_part[slot]] += placement.weight[unit]
+                    scratch.pending[placement.slot_part[slot]] += weight_of(placement, k)
     best, most = NOWHERE, 0
     for part in range(scratch.tally.size):
         if (
@@ -94,23 +101,22 @@ def _change(placement: Placement, vertex: int, goal: int) -> int:
     """Rows added if the root moves with the edges at home whose other ends are at the goal."""
     home = placement.slot_part[placement.first[vertex]]
     change = 0
-    for node in (vertex, twin(placement, vertex)):
-        if find(placement, node, goal) >= 0:
+    for node in range(vertex, placement.used.size, placement.num_vertices):
+        if has(placement.held, node, goal):
             change -= 1
         is_staying = False
         for k in range(placement.start[node], placement.start[node + 1]):
-            unit = placement.unit[k]
-            if placement.part[unit] != home:
+            if placement.part[k] != home:
                 continue
-            other = placement.source[unit] + placement.destination[unit] - node
-            if other != twin(placement, node) and find(placement, other, goal) < 0:
+            other = placement.neighbor[k]
+            if other not in (node, twin(placement, node)) and not has(placement.held, other, goal):
                 is_staying = True
-            else:
+            elif other != node:
                 slot = find(placement, other, home)
                 if slot > placement.first[other] and placement.slot_count[slot] == 1:
                     change -= 1
         change += is_staying
-    return change
+    return change * placement.price
 
 
 @compiled
@@ -120,19 +126,38 @@ def _try_move(placement: Placement, scratch: Scratch, limits: Limits, way: tuple
     home = placement.slot_part[placement.first[vertex]]
     most = max(crowding(placement), limits.clones)
     move_root(placement, vertex, goal)
-    for node in (vertex, twin(placement, vertex)):
+    num_moved = 0
+    for node in range(vertex, placement.used.size, placement.num_vertices):
         for k in range(placement.start[node], placement.start[node + 1]):
-            unit = placement.unit[k]
-            other = placement.source[unit] + placement.destination[unit] - node
-            is_moving = placement.part[unit] == home and find(placement, other, goal) >= 0
-            scratch.target[k] = home if is_moving else NOWHERE
-            if is_moving:
-                move(placement, unit, goal)
+            if placement.part[k] == home and has(placement.held, placement.neighbor[k], goal):
+                scratch.entry[num_moved] = k
+                num_moved += 1
+                move(placement, node, k, goal)
     if crowding(placement) <= most:
+        _make_due(placement, vertex)
         return True
-    for node in (vertex, twin(placement, vertex)):
-        for k in range(placement.start[node], placement.start[node + 1]):
-            if scratch.target[k] == home:
-                move(placement, placement.unit[k], home)
+    for i in range(num_moved):
+        k = scratch.entry[i]
+        node = vertex if k < placement.start[vertex + 1] else twin(placement, vertex)
+        move(placement, node, k, home)
     move_root(placement, vertex, home)
     return False
+
+
+@compiled
+def _make_due(placement: Placement, vertex: int) -> None:
+    """Note that a vertex and its neighbours may move again."""
+    for node in range(vertex, placement.used.size, placement.num_vertices):
+        placement.is_due[node] = DUE_SLOTS | DUE_ROOT
+        for k in range(placement.start[node], placement.start[node + 1]):
+            placement.is_due[placement.neighbor[k]] = DUE_SLOTS | DUE_ROOT
+
+
+@compiled
+def _is_due(placement: Placement, vertex: int) -> bool:
+    """Tell whether something changed at the vertex since its root was tried; it is tried now."""
+    is_due = False
+    for node in range(vertex, placement.used.size, placement.num_vertices):
+        is_due |= (placement.is_due[node] & DUE_ROOT) != 0
+        placement.is_due[node] &= DUE_SLOTS
+    return is_due

@@ -1,13 +1,17 @@
 """Where edges live, in a form that local search can change edge by edge.
 
-A vertex is two nodes: node v reads (sources), node num_vertices + v writes (destinations). A unit
-is a distinct (source, destination, part) with the number of parallel edges behind it; it joins one
-node of each kind. A slot counts the units of a node in a part. The first slot of a node is its
-root's part, which is free and may be empty; every other slot is a row that travels. Slots are
-lists, at most one entry per unit of the node and one for its root: never vertices times parts.
+A unit is an arc, with the number of parallel edges behind it, in one part. It has two ends, an
+entry at each of its two nodes. If all edges of a graph have a reverse in the same part, a node is a
+vertex, and an edge and its reverse are one unit. Otherwise a vertex is two nodes: node v reads
+(sources), node num_vertices + v writes (destinations).
 
-Bytes: 24 per unit, 16 for the work arrays of its moves, 4 per edge, 8 per entry of a list (at most
-two per unit and two per vertex); sorting takes 20 per edge for a while.
+A slot counts the units of a node in a part. The first slot of a node is its root's part, which is
+free and may be empty; every other slot is paid: rows travel for it. Slots are lists, at most one
+entry per unit of the node and one for its root, never vertices times parts; beside them are sets of
+parts, one bit each.
+
+Bytes: 24 per unit (32 if they differ in edges), 8 per slot there may be, 24 and 16 per 64 parts
+(bits) a node.
 """
 
 from __future__ import annotations
@@ -19,39 +23,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.graph import Graph
-from distgnn.partition.assignment import Assignment
+from distgnn.partition.arcs import Arcs
 from distgnn.partition.jit import compiled
+from distgnn.partition.stream import no_clones
 
-# Nodes and places in lists of units are int32, and there are two per vertex and per unit.
+# Nodes and entries are int32, and there are two per vertex and per unit.
 MOST_VERTICES = 2**30 - 1
-MOST_EDGES = 2**31 - 1
 MOST_UNITS = 2**30 - 1
 
 
 class Placement(NamedTuple):
-    """Units, slots and loads; everything but the first five arrays changes as units move."""
+    """Entries, slots and loads; what follows `weight` changes as units move."""
 
-    source: NDArray[np.int32]
-    """(num_units,) int32. Reading node of each unit."""
-    destination: NDArray[np.int32]
-    """(num_units,) int32. Writing node of each unit."""
-    weight: NDArray[np.int32]
-    """(num_units,) int32. Edges that each unit stands for."""
+    num_vertices: int
+    """Vertices of the graph."""
+    price: int
+    """Rows of a paid slot: 2 where nodes are vertices, 1 where they are the two roles of those."""
     start: NDArray[np.int64]
-    """(2 * num_vertices + 1,) int64. Where the units of each node begin in `unit`."""
-    unit: NDArray[np.int32]
-    """(2 * num_units,) int32."""
+    """(num_nodes + 1,) int64. Where the entries of each node begin."""
+    neighbor: NDArray[np.int32]
+    """(num_entries,) int32. Node at the other end of the unit."""
+    mate: NDArray[np.int32]
+    """(num_entries,) int32. The unit's other entry; a loop of a node has one, its own mate."""
+    weight: NDArray[np.int32]
+    """(num_entries,) int32. Edges that the unit stands for; (1,) if all do for as many."""
     part: NDArray[np.int32]
-    """(num_units,) int32."""
+    """(num_entries,) int32. Part of the unit."""
     first: NDArray[np.int64]
-    """(2 * num_vertices + 1,) int64. The first slot of each node, which is the root's."""
+    """(num_nodes + 1,) int64. The first slot of each node, which is the root's."""
     used: NDArray[np.int32]
-    """(2 * num_vertices,) int32. Slots of each node, at least 1."""
+    """(num_nodes,) int32. Slots of each node, at least 1."""
     slot_part: NDArray[np.int32]
-    """(num_entries,) int32. Part of each slot."""
+    """(num_slots,) int32. Part of each slot."""
     slot_count: NDArray[np.int32]
-    """(num_entries,) int32. Units of each slot."""
+    """(num_slots,) int32. Units of each slot."""
+    held: NDArray[np.uint64]
+    """(num_nodes, num_words) uint64. Set of the parts of each node's slots, the free one's too."""
+    single: NDArray[np.uint64]
+    """(num_nodes, num_words) uint64. Set of the parts of its paid slots with one unit."""
     load: NDArray[np.int64]
     """(num_parts,) int64. Edges."""
     clones: NDArray[np.int64]
@@ -62,6 +71,11 @@ class Placement(NamedTuple):
     """(2,) int64. Rows that travel (halo_rows); clones of all parts."""
     spread: NDArray[np.float64]
     """(1,) float64. Sum of the roots of the counts of paid slots: less is easier to empty."""
+    is_due: NDArray[np.uint8]
+    """(num_nodes,) uint8. DUE_SLOTS and DUE_ROOT: what was not tried since something changed."""
+
+
+DUE_SLOTS, DUE_ROOT = 1, 2
 
 
 class Limits(NamedTuple):
@@ -75,67 +89,71 @@ class Limits(NamedTuple):
     """Roots of a part."""
 
 
-def placement_of(graph: Graph, assignment: Assignment) -> tuple[Placement, NDArray[np.int32]]:
+def placement_of(
+    arcs: Arcs, arc_part: NDArray[np.int32], root_part: NDArray[np.int32], num_parts: int
+) -> Placement:
     """Count the slots of an assignment.
 
     Args:
-        graph: The graph.
-        assignment: Its parts.
+        arcs: Of the graph.
+        arc_part: (num_arcs,) int32. Their parts; entry k stays that of arc k.
+        root_part: (num_vertices,) int32.
+        num_parts: At least 1.
 
     Returns:
-        placement: The same for any order of the graph's edges.
-        unit_of_edge: (num_edges,) int32. The unit of each edge.
+        The placement.
 
     Raises:
-        InputError: If there are too many vertices, edges or units for int32.
+        InputError: If there are too many vertices or units for int32.
     """
-    check_numbers(vertices=graph.num_vertices, edges=graph.num_edges)
-    num_vertices, num_parts = graph.num_vertices, assignment.num_parts
-    src, dst = graph.src.astype(np.int32), graph.dst.astype(np.int32)
-    order = np.arange(graph.num_edges, dtype=np.int32)
-    for key, bound in ((assignment.edge_part, num_parts), (dst, num_vertices), (src, num_vertices)):
-        order = _sorted(key, bound, order)
-    src, dst, part = src[order], dst[order], assignment.edge_part[order]
-    is_new = np.ones(order.size, np.bool_)
-    is_new[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1]) | (part[1:] != part[:-1])
-    unit_of_edge = np.empty(order.size, np.int32)
-    unit_of_edge[order] = np.cumsum(is_new, dtype=np.int32) - np.int32(1)
-    example = np.flatnonzero(is_new)
-    check_numbers(units=example.size)
-    weight = np.diff(example, append=order.size).astype(np.int32)
-    source, destination = src[example], dst[example] + np.int32(num_vertices)
-    start, unit = _incidence(source, destination, 2 * num_vertices)
+    num_vertices = arcs.num_vertices
+    check_numbers(vertices=num_vertices, units=arcs.head.size)
+    if arcs.is_symmetric and np.array_equal(arc_part[arcs.mate], arc_part):
+        price, start, neighbor, mate = 2, arcs.start, arcs.head, arcs.mate
+        part = arc_part.copy()
+        weight = arcs.weight + arcs.weight[mate] * (mate != np.arange(mate.size, dtype=np.int32))
+    else:
+        price = 1
+        start, neighbor, mate = _apart(arcs.start, arcs.head)
+        part, weight = np.tile(arc_part, 2), np.tile(arcs.weight, 2)
+        part[mate[: arc_part.size]] = arc_part
+        weight[mate[: arc_part.size]] = arcs.weight
+    if weight.size and weight.min() == weight.max():
+        weight = weight[:1].copy()
+    num_nodes = start.size - 1
     room = np.minimum(np.diff(start) + 1, num_parts)
     first = np.concatenate([[0], np.cumsum(room)])
-    roots = np.bincount(assignment.root_part, minlength=num_parts).astype(np.int64)
+    roots = np.bincount(root_part, minlength=num_parts).astype(np.int64)
     placement = Placement(
-        source=source,
-        destination=destination,
-        weight=weight,
+        num_vertices=num_vertices,
+        price=price,
         start=start,
-        unit=unit,
-        part=part[example],
+        neighbor=neighbor,
+        mate=mate,
+        weight=weight.astype(np.int32, copy=False),
+        part=part,
         first=first,
-        used=np.ones(2 * num_vertices, np.int32),
+        used=np.ones(num_nodes, np.int32),
         slot_part=np.zeros(first[-1], np.int32),
         slot_count=np.zeros(first[-1], np.int32),
+        held=no_clones(num_nodes, num_parts),
+        single=no_clones(num_nodes, num_parts),
         load=np.zeros(num_parts, np.int64),
         clones=roots.copy(),
         roots=roots,
         totals=np.array([0, num_vertices], np.int64),
         spread=np.zeros(1),
+        is_due=np.full(num_nodes, DUE_SLOTS | DUE_ROOT, np.uint8),
     )
-    placement.slot_part[first[:-1]] = np.tile(assignment.root_part, 2)
-    _fill(placement)
-    return placement, unit_of_edge
+    _fill(placement, root_part)
+    return placement
 
 
-def check_numbers(*, vertices: int = 0, edges: int = 0, units: int = 0) -> None:
+def check_numbers(*, vertices: int = 0, units: int = 0) -> None:
     """Check that refinement can number what it moves.
 
     Args:
         vertices: How many there are.
-        edges: How many there are.
         units: How many there are.
 
     Raises:
@@ -143,7 +161,6 @@ def check_numbers(*, vertices: int = 0, edges: int = 0, units: int = 0) -> None:
     """
     for count, most, name in (
         (vertices, MOST_VERTICES, "vertices"),
-        (edges, MOST_EDGES, "edges"),
         (units, MOST_UNITS, "distinct edges"),
     ):
         if count > most:
@@ -154,64 +171,83 @@ def check_numbers(*, vertices: int = 0, edges: int = 0, units: int = 0) -> None:
 
 
 @compiled
-def _sorted(key: NDArray[np.int32], bound: int, order: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Sort items stably by a key in [0, bound), by counting."""
-    position = np.zeros(bound + 1, np.int64)
-    for k in key:
-        position[k + 1] += 1
-    position = np.cumsum(position)
-    ordered = np.empty_like(order)
-    for item in order:
-        ordered[position[key[item]]] = item
-        position[key[item]] += 1
-    return ordered
+def _apart(
+    start: NDArray[np.int64], head: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """Give each arc an entry at its reading node, and one at its writing node."""
+    num_vertices, num_arcs = start.size - 1, head.size
+    starts = np.zeros(2 * num_vertices + 1, np.int64)
+    starts[: num_vertices + 1] = start
+    for vertex in head:
+        starts[num_vertices + vertex + 1] += 1
+    for vertex in range(num_vertices):
+        starts[num_vertices + vertex + 1] += starts[num_vertices + vertex]
+    position = starts[num_vertices:].copy()
+    neighbor, mate = np.empty(2 * num_arcs, np.int32), np.empty(2 * num_arcs, np.int32)
+    for vertex in range(num_vertices):
+        for k in range(start[vertex], start[vertex + 1]):
+            back = position[head[k]]
+            position[head[k]] = back + 1
+            neighbor[k], mate[k] = num_vertices + head[k], back
+            neighbor[back], mate[back] = vertex, k
+    return starts, neighbor, mate
 
 
 @compiled
-def _incidence(
-    source: NDArray[np.int32], destination: NDArray[np.int32], num_nodes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """List the units of each node, in their order."""
-    start = np.zeros(num_nodes + 1, np.int64)
-    for u in range(source.size):
-        start[source[u] + 1] += 1
-        start[destination[u] + 1] += 1
-    start = np.cumsum(start)
-    position = start.copy()
-    unit = np.empty(2 * source.size, np.int32)
-    for u in range(source.size):
-        for node in (source[u], destination[u]):
-            unit[position[node]] = u
-            position[node] += 1
-    return start, unit
+def _fill(placement: Placement, root_part: NDArray[np.int32]) -> None:
+    """Count the units of each slot: the root's first, the others in the order of the entries."""
+    tally = np.zeros(placement.load.size, np.int32)
+    for node in range(placement.used.size):
+        root = root_part[node % placement.num_vertices]
+        begin = placement.first[node]
+        placement.slot_part[begin] = root
+        put(placement.held, node, root)
+        for k in range(placement.start[node], placement.start[node + 1]):
+            part = placement.part[k]
+            tally[part] += 1
+            if not has(placement.held, node, part):
+                put(placement.held, node, part)
+                placement.slot_part[begin + placement.used[node]] = part
+                placement.used[node] += 1
+            if k <= placement.mate[k]:
+                placement.load[part] += weight_of(placement, k)
+        for slot in range(begin, begin + placement.used[node]):
+            part = placement.slot_part[slot]
+            placement.slot_count[slot] = tally[part]
+            tally[part] = 0
+            if slot > begin:
+                placement.spread[0] += math.sqrt(placement.slot_count[slot])
+                placement.totals[0] += placement.price
+                if placement.slot_count[slot] == 1:
+                    put(placement.single, node, part)
+                # The reading nodes come first.
+                if node < placement.num_vertices or not is_at_twin(placement, node, part):
+                    placement.clones[part] += 1
+                    placement.totals[1] += 1
 
 
 @compiled
-def _fill(placement: Placement) -> None:
-    for u in range(placement.part.size):
-        part = placement.part[u]
-        _enter(placement, placement.source[u], part)
-        _enter(placement, placement.destination[u], part)
-        placement.load[part] += placement.weight[u]
+def has(sets: NDArray[np.uint64], node: int, part: int) -> bool:
+    """Tell whether a node's set holds a part; a view of its row would cost more than that."""
+    return bool((sets[node, part >> 6] >> np.uint64(part & 63)) & np.uint64(1))
 
 
 @compiled
-def find(placement: Placement, node: int, part: int) -> int:
-    """Find the slot of a node in a part.
+def put(sets: NDArray[np.uint64], node: int, part: int) -> None:
+    """Add a part to a node's set."""
+    sets[node, part >> 6] |= np.uint64(1) << np.uint64(part & 63)
 
-    Args:
-        placement: Where the slots are.
-        node: A node.
-        part: A part.
 
-    Returns:
-        The slot, or -1. The root's is found even while it is empty.
-    """
-    begin = placement.first[node]
-    for slot in range(begin, begin + placement.used[node]):
-        if placement.slot_part[slot] == part:
-            return slot
-    return -1
+@compiled
+def drop(sets: NDArray[np.uint64], node: int, part: int) -> None:
+    """Take a part out of a node's set."""
+    sets[node, part >> 6] &= ~(np.uint64(1) << np.uint64(part & 63))
+
+
+@compiled
+def weight_of(placement: Placement, entry: int) -> int:
+    """Get the number of edges of an entry's unit."""
+    return int(placement.weight[entry if placement.weight.size > 1 else 0])
 
 
 @compiled
@@ -223,115 +259,16 @@ def twin(placement: Placement, node: int) -> int:
         node: A node.
 
     Returns:
-        The writing node of a reading one, and the other way round.
+        The writing node of a reading one, and the other way round; -1 where nodes are vertices.
     """
-    num_vertices = placement.used.size // 2
+    if placement.price == 2:
+        return -1
+    num_vertices = placement.num_vertices
     return node + num_vertices if node < num_vertices else node - num_vertices
 
 
 @compiled
-def move(placement: Placement, unit: int, part: int) -> None:
-    """Move a unit to another part, and count anew.
-
-    Args:
-        placement: Changed.
-        unit: The unit.
-        part: Its new part.
-    """
-    home = placement.part[unit]
-    source, destination = placement.source[unit], placement.destination[unit]
-    # Leave before entering: a node has no more room for slots than units.
-    _leave(placement, source, home)
-    _leave(placement, destination, home)
-    _enter(placement, source, part)
-    _enter(placement, destination, part)
-    placement.load[home] -= placement.weight[unit]
-    placement.load[part] += placement.weight[unit]
-    placement.part[unit] = part
-
-
-@compiled
-def _enter(placement: Placement, node: int, part: int) -> None:
-    slot = find(placement, node, part)
-    begin = placement.first[node]
-    if slot < 0:
-        slot = begin + placement.used[node]
-        placement.used[node] += 1
-        placement.slot_part[slot] = part
-        placement.slot_count[slot] = 0
-        placement.totals[0] += 1
-        if find(placement, twin(placement, node), part) < 0:
-            placement.clones[part] += 1
-            placement.totals[1] += 1
-    count = placement.slot_count[slot]
-    placement.slot_count[slot] = count + 1
-    if slot > begin:
-        placement.spread[0] += math.sqrt(count + 1.0) - math.sqrt(count)
-
-
-@compiled
-def _leave(placement: Placement, node: int, part: int) -> None:
-    slot = find(placement, node, part)
-    begin = placement.first[node]
-    count = placement.slot_count[slot]
-    placement.slot_count[slot] = count - 1
-    if slot == begin:
-        return
-    placement.spread[0] += math.sqrt(count - 1.0) - math.sqrt(count)
-    if count == 1:
-        placement.used[node] -= 1
-        last = begin + placement.used[node]
-        placement.slot_part[slot] = placement.slot_part[last]
-        placement.slot_count[slot] = placement.slot_count[last]
-        placement.totals[0] -= 1
-        if find(placement, twin(placement, node), part) < 0:
-            placement.clones[part] -= 1
-            placement.totals[1] -= 1
-
-
-@compiled
-def move_root(placement: Placement, vertex: int, part: int) -> None:
-    """Move a root to another part, and count anew.
-
-    Args:
-        placement: Changed.
-        vertex: The vertex.
-        part: Its new part.
-    """
-    num_vertices = placement.used.size // 2
-    home = placement.slot_part[placement.first[vertex]]
-    placement.roots[home] -= 1
-    placement.roots[part] += 1
-    is_leaving = is_new = True
-    for node in (vertex, vertex + num_vertices):
-        is_leaving &= placement.slot_count[placement.first[node]] == 0
-        is_new &= find(placement, node, part) < 0
-        _move_free_slot(placement, node, part)
-    placement.clones[home] -= is_leaving
-    placement.clones[part] += is_new
-    placement.totals[1] += int(is_new) - int(is_leaving)
-
-
-@compiled
-def _move_free_slot(placement: Placement, node: int, part: int) -> None:
-    """Make the node's slot in a part, which may be new, the free one."""
-    begin = placement.first[node]
-    home, count = placement.slot_part[begin], placement.slot_count[begin]
-    slot = find(placement, node, part)
-    placement.slot_count[begin] = 0
-    if slot >= 0:
-        placement.slot_count[begin] = placement.slot_count[slot]
-        placement.spread[0] -= math.sqrt(placement.slot_count[slot])
-        placement.totals[0] -= 1
-        placement.used[node] -= 1
-        last = begin + placement.used[node]
-        placement.slot_part[slot] = placement.slot_part[last]
-        placement.slot_count[slot] = placement.slot_count[last]
-    placement.slot_part[begin] = part
-    if count > 0:
-        last = begin + placement.used[node]
-        placement.used[node] += 1
-        placement.slot_part[last] = home
-        placement.slot_count[last] = count
-        placement.spread[0] += math.sqrt(count)
-        placement.totals[0] += 1
+def is_at_twin(placement: Placement, node: int, part: int) -> bool:
+    """Tell whether the other node of the same vertex has a slot in a part."""
+    other = twin(placement, node)
+    return other >= 0 and has(placement.held, other, part)

@@ -19,10 +19,10 @@ class Adjacency(NamedTuple):
 
     indptr: NDArray[np.int64]
     """(num_vertices + 1,) int64."""
-    indices: NDArray[np.int64]
-    """(num_links,) int64. Neighbours."""
-    weight: NDArray[np.int64]
-    """(num_links,) int64. Edges of the graph, of either direction, behind each link."""
+    indices: NDArray[np.int32]
+    """(num_links,) int32. Neighbours."""
+    weight: NDArray[np.int32]
+    """(num_links,) int32. Edges of the graph, of either direction, behind each link."""
 
 
 def rebalance(
@@ -99,7 +99,7 @@ def _drain(
         load[target] += share[vertex]
         num_moves += 1
         for k in range(adjacency.indptr[vertex], adjacency.indptr[vertex + 1]):
-            neighbor = adjacency.indices[k]
+            neighbor = np.int64(adjacency.indices[k])
             if part[neighbor] == home and price[neighbor] < np.inf:
                 gain = 2.0 * adjacency.weight[k] / _relief(load[home], share[neighbor])
                 price[neighbor] -= gain

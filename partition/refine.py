@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import Arcs, split_arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.drain import drain
 from distgnn.partition.empty_slots import empty_slots, scratch_of
@@ -59,17 +63,50 @@ def refine(
     assignment.check_graph(graph)
     if assignment.num_parts == 1 or graph.num_edges == 0:
         return assignment
-    num_parts = assignment.num_parts
-    placement, unit_of_edge = placement_of(graph, assignment)
-    most_roots = VERTEX_BALANCE * graph.num_vertices / num_parts
+    arcs, arc_part = split_arcs_of(graph, assignment.edge_part)
+    refined, root_part = refine_arcs(
+        arcs,
+        (arc_part, assignment.root_part),
+        assignment.num_parts,
+        edge_balance=edge_balance,
+        clone_balance=clone_balance,
+        more_rows=more_rows,
+    )
+    return Assignment(assignment.num_parts, refined[arcs.of_edge], root_part)
+
+
+def refine_arcs(
+    arcs: Arcs,
+    parts: tuple[NDArray[np.int32], NDArray[np.int32]],
+    num_parts: int,
+    *,
+    edge_balance: float = EDGE_BALANCE,
+    clone_balance: float = CLONE_BALANCE,
+    more_rows: int = 0,
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Refine as `refine` does, arcs instead of edges.
+
+    Args:
+        arcs: Of the graph, at least one.
+        parts: (num_arcs,) and (num_vertices,) int32. Parts of the arcs and of the roots.
+        num_parts: At least 2.
+        edge_balance: As for `refine`.
+        clone_balance: The same.
+        more_rows: The same.
+
+    Returns:
+        New parts of the arcs and of the roots.
+    """
+    num_vertices, num_edges = arcs.num_vertices, arcs.of_edge.size
+    placement = placement_of(arcs, *parts, num_parts)
     limits = Limits(
-        load=most_edges(graph, num_parts, edge_balance),
+        load=most_edges(num_edges, num_parts, edge_balance),
         clones=clone_balance,
-        roots=math.floor(most_roots),
+        roots=math.floor(VERTEX_BALANCE * num_vertices / num_parts),
     )
     improve(placement, limits, int(placement.totals[0]) + more_rows)
-    root_part = placement.slot_part[placement.first[: graph.num_vertices]]
-    return Assignment(num_parts, placement.part[unit_of_edge], root_part)
+    root_part = placement.slot_part[placement.first[:num_vertices]]
+    return placement.part[: arcs.head.size], root_part
 
 
 def refine_after(
@@ -100,19 +137,19 @@ def refine_after(
     return refined
 
 
-def most_edges(graph: Graph, num_parts: int, edge_balance: float) -> int:
+def most_edges(num_edges: int, num_parts: int, edge_balance: float) -> int:
     """Say how many edges a part may hold.
 
     Args:
-        graph: The graph.
+        num_edges: Of the graph.
         num_parts: At least 1.
         edge_balance: Largest part's edges over the mean.
 
     Returns:
         Whole edges, at least the mean rounded up.
     """
-    mean = graph.num_edges / num_parts
-    return max(math.ceil(mean), math.floor(min(edge_balance * mean, graph.num_edges)))
+    mean = num_edges / num_parts
+    return max(math.ceil(mean), math.floor(min(edge_balance * mean, num_edges)))
 
 
 def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
@@ -120,7 +157,7 @@ def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
 
     Args:
         placement: Changed.
-        limits: What no part may pass.
+        limits: What no part may pass; without roots, none of these moves.
         most_rows: No more rows than these are made where parts hold too many edges.
     """
     scratch = scratch_of(placement)

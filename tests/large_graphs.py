@@ -8,9 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from distgnn.datasets import Graph
+from distgnn.partition.arcs import undirected
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.large.source import open_folder
-from distgnn.partition.metis import Balance, metis_roots, undirected
+from distgnn.partition.metis import Balance, metis_roots
 from distgnn.partition.store import read_manifest, read_part
 
 if TYPE_CHECKING:

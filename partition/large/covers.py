@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.partition.cover import cut_edges, minimum_cover, place_cut
+from distgnn.partition.arcs import arcs_of
+from distgnn.partition.cover import place_arcs
 from distgnn.partition.large.clock import Clock, Progress
 from distgnn.partition.large.local import local_graph
 from distgnn.partition.large.piles import Piles
@@ -80,11 +81,12 @@ def _place_step(
         if not records.size:
             continue
         graph, vertices = local_graph(records, root_part.size)
-        edges = cut_edges(graph.src, graph.dst, root_part[vertices], num_parts)
-        part = place_cut(edges, minimum_cover(edges), load, is_paired=True)[edges.inverse]
+        arcs, roots = arcs_of(graph), root_part[vertices]
+        # Whole components even out the loads of all piles; refinement does the rest.
+        part = place_arcs(arcs, roots, num_parts, edge_balance=np.inf, load=load)[arcs.of_edge]
         load += np.bincount(part, minlength=num_parts)
         placed.scatter(part, records, range(num_parts))
         # Pieces of a pair may have sources in common.
-        vertex, goal = np.divmod(edges.left_key, num_parts)
-        at_destination = np.union1d(at_destination, vertices[vertex] * num_parts + goal)
+        slots = vertices[arcs.sources()] * num_parts + roots[arcs.head]
+        at_destination = np.union1d(at_destination, slots)
     return int(at_destination.size)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.partition.assignment import Assignment
+from distgnn.partition.arcs import split_arcs_of
 from distgnn.partition.large.local import local_graph
 from distgnn.partition.large.piles import Records
 from distgnn.partition.placement import Limits, Placement, placement_of
@@ -90,7 +90,7 @@ def refine_window(
     """
     if not window.records.size:
         return window.edge_part, clones[window.parts], 0
-    placement, unit_of_edge = _placement(window, whole)
+    placement, arc_of_edge = _placement(window, whole)
     placement.load[:-1] += whole.inner[window.parts]
     # No part outside has room, and none is too full.
     placement.load[-1] = most_edges
@@ -103,7 +103,7 @@ def refine_window(
     limits = Limits(most_edges, CLONE_SHARE * CLONE_BALANCE, 0)
     improve(placement, limits, before + more_rows)
     saved = before - int(placement.totals[0])
-    return placement.part[unit_of_edge], placement.clones[:-1].copy(), saved
+    return placement.part[arc_of_edge], placement.clones[:-1].copy(), saved
 
 
 def _placement(window: Window, whole: Whole) -> tuple[Placement, NDArray[np.int32]]:
@@ -112,5 +112,6 @@ def _placement(window: Window, whole: Whole) -> tuple[Placement, NDArray[np.int3
     number = np.full(whole.inner.size, outside, np.int32)
     number[window.parts] = np.arange(outside, dtype=np.int32)
     graph, vertices = local_graph(window.records, whole.root_part.size)
-    assignment = Assignment(outside + 1, window.edge_part, number[whole.root_part[vertices]])
-    return placement_of(graph, assignment)
+    arcs, arc_part = split_arcs_of(graph, window.edge_part)
+    placement = placement_of(arcs, arc_part, number[whole.root_part[vertices]], outside + 1)
+    return placement, arcs.of_edge

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from distgnn.datasets import Graph
-from distgnn.partition.metis import undirected
+from distgnn.partition.arcs import undirected
 from distgnn.partition.rebalance import rebalance
 
 

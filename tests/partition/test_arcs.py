@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from distgnn.datasets import Graph
+from distgnn.partition.arcs import adjacency_of, arcs_of, split_arcs_of
+
+
+def multigraph(seed: int, *, is_symmetric: bool) -> Graph:
+    generator = np.random.default_rng(seed)
+    num_vertices, num_edges = int(generator.integers(1, 12)), int(generator.integers(0, 60))
+    src, dst = generator.integers(0, num_vertices, (2, num_edges))
+    if is_symmetric:
+        src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
+    return Graph(name="g", num_vertices=num_vertices, src=src, dst=dst)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("is_symmetric", [False, True])
+def test_arcs_are_the_distinct_edges_in_order(seed: int, is_symmetric: bool) -> None:
+    graph = multigraph(seed, is_symmetric=is_symmetric)
+    arcs = arcs_of(graph)
+    pairs = np.unique(np.stack([graph.src, graph.dst]), axis=1)
+    assert np.array_equal(np.stack([arcs.sources(), arcs.head]), pairs)
+    assert np.array_equal(arcs.sources()[arcs.of_edge], graph.src)
+    assert np.array_equal(arcs.head[arcs.of_edge], graph.dst)
+    assert np.array_equal(arcs.weight, np.bincount(arcs.of_edge, minlength=arcs.head.size))
+    found = set(zip(*pairs.tolist(), strict=True))
+    assert arcs.is_symmetric == (found == {(v, u) for u, v in found})
+    if arcs.is_symmetric:
+        assert np.array_equal(arcs.head[arcs.mate], arcs.sources())
+        assert np.array_equal(arcs.mate[arcs.mate], np.arange(arcs.head.size))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("is_symmetric", [False, True])
+def test_the_adjacency_is_the_sum_of_the_matrix_and_its_transpose(
+    seed: int, is_symmetric: bool
+) -> None:
+    graph = multigraph(seed, is_symmetric=is_symmetric)
+    shape = (graph.num_vertices,) * 2
+    matrix = sp.coo_matrix((np.ones(graph.num_edges, np.int64), (graph.src, graph.dst)), shape)
+    expected = (matrix + matrix.T).toarray()
+    np.fill_diagonal(expected, 0)
+    adjacency = adjacency_of(arcs_of(graph))
+    found = sp.csr_matrix((adjacency.weight, adjacency.indices, adjacency.indptr), shape)
+    assert np.array_equal(found.toarray(), expected)
+    assert found.has_canonical_format
+    assert np.all(adjacency.weight > 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parallel_edges_of_several_parts_are_several_arcs(seed: int) -> None:
+    graph = multigraph(seed, is_symmetric=True)
+    edge_part = np.random.default_rng(seed).integers(0, 3, graph.num_edges).astype(np.int32)
+    arcs, arc_part = split_arcs_of(graph, edge_part)
+    assert np.array_equal(arc_part[arcs.of_edge], edge_part)
+    assert np.array_equal(arcs.head[arcs.of_edge], graph.dst)
+    triples = np.unique(np.stack([graph.src, graph.dst, edge_part]), axis=1)
+    assert np.array_equal(np.stack([arcs.sources(), arcs.head, arc_part]), triples)
