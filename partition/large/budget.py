@@ -14,7 +14,7 @@ from distgnn.partition.large.groups import ROUNDS
 from distgnn.partition.large.source import Source
 
 # The interpreter, the libraries and the compiled code.
-FIXED_BYTES = 320 << 20
+FIXED_BYTES = 360 << 20
 # Per vertex: its part, three counts, its place, who is there, a local id; and what sorting takes.
 VERTEX_BYTES = 32
 # Reading a slice: two buffers, its records, grouped.
