@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.bench import partition
+from distgnn.bench import directories, partition
 from distgnn.bench.report import geometric_mean
 from distgnn.datasets import InputError
 
@@ -194,8 +194,18 @@ def _partitions(document: dict[str, Any]) -> list[str]:
     ]
 
 
+def _directories(document: dict[str, Any]) -> list[str]:
+    return [
+        "Whole programs, each in a process of its own, from the same file of edges to a directory",
+        "of parts; of DGL, partition_graph with METIS, and DistGNN's Libra.",
+        "",
+        *_table(directories.HEADER, [directories.row(result) for result in document["results"]]),
+    ]
+
+
 _SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "kernels": _kernels,
     "epoch": _epochs,
     "partition": _partitions,
+    "directories": _directories,
 }

@@ -1,10 +1,10 @@
-"""`distgnn bench partition`."""
+"""`distgnn bench partition` and `distgnn bench directories`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distgnn.bench import partition
+from distgnn.bench import directories, partition, peers
 from distgnn.cli.output import note, table
 from distgnn.cli.source import load_graph
 from distgnn.datasets.errors import InputError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what only this benchmark takes."""
-    group = parser.add_argument_group("partition")
+    group = parser.add_argument_group("partition, directories")
     group.add_argument(
         "--methods",
         metavar="A,B,...",
@@ -57,9 +57,47 @@ def results(
             yield result
 
 
+def results_of_directories(
+    arguments: argparse.Namespace, methods: Sequence[str], parts: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Measure whole programs on each graph.
+
+    Args:
+        arguments: Of the verb.
+        methods: Names, of METHODS or `directories.PEERS`.
+        parts: Numbers of parts.
+
+    Yields:
+        One result per graph, number of parts and method.
+
+    Raises:
+        InputError: If a method is unknown, DGL is not installed, or a graph cannot be loaded.
+    """
+    for method in methods:
+        if method not in (*METHODS, *directories.PEERS):
+            raise InputError(
+                f"--methods must be of {', '.join((*METHODS, *directories.PEERS))}, got '{method}'"
+            )
+        if method in directories.PEERS and "dgl" not in peers.installed():
+            raise InputError(
+                f"method '{method}' needs the package dgl, which is not installed; leave it out of "
+                "--methods"
+            )
+    plan = partition.PartitionPlan(methods=methods, parts=parts, seed=arguments.seed)
+    for graph in _graphs(arguments):
+        for result in directories.measure(graph, plan, progress=note):
+            note(" ".join(directories.row(result)))
+            yield result
+
+
 def lines(found: Sequence[dict[str, Any]]) -> list[str]:
     """Show results to people; the balances of edges, roots and clones are largest over mean."""
     return table(partition.HEADER, [partition.row(result) for result in found])
+
+
+def lines_of_directories(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Show results of whole programs to people."""
+    return table(directories.HEADER, [directories.row(result) for result in found])
 
 
 def _graphs(arguments: argparse.Namespace) -> Iterator[Graph]:

@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
         "what",
-        choices=("kernels", "epoch", "partition", "report"),
+        choices=("kernels", "epoch", "partition", "directories", "report"),
         help="what to measure; report writes a page from results",
     )
     parser.add_argument(
         "files",
         nargs="*",
         metavar="FILE",
-        help="partition: graphs (see distgnn partition); report: results written by --out",
+        help="partition, directories: graphs (see distgnn partition); report: results of --out",
     )
     parser.add_argument(
         "--shapes", metavar="A,B,...", help="twins (default: reddit,products,arxiv)"
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and report."""
     if arguments.what == "report":
         return _run_report(arguments)
-    if arguments.what == "partition":
+    if arguments.what in ("partition", "directories"):
         return _run_partitions(arguments)
     if arguments.files:
         raise InputError(
@@ -129,11 +129,18 @@ def _run_partitions(arguments: argparse.Namespace) -> int:
     """Compare partitioning methods."""
     from distgnn.partition import METHODS
 
-    methods = _names(arguments.methods, METHODS)
-    parts = _numbers("--parts", arguments.parts, [4, 16, 64])
     found: list[dict[str, Any]] = []
+    if arguments.what == "partition":
+        measured, lines = bench_partition.results, bench_partition.lines
+        methods = _names(arguments.methods, METHODS)
+        parts = _numbers("--parts", arguments.parts, [4, 16, 64])
+    else:
+        measured = bench_partition.results_of_directories
+        lines = bench_partition.lines_of_directories
+        methods = _names(arguments.methods, ("metis", "dgl-metis", "dgl-libra"))
+        parts = _numbers("--parts", arguments.parts, [16])
     try:
-        for result in bench_partition.results(arguments, methods, parts):
+        for result in measured(arguments, methods, parts):
             found.append(result)
     finally:
         # Large graphs take hours: what was measured before an interrupt is kept.
@@ -141,7 +148,7 @@ def _run_partitions(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(values)
     else:
-        print_lines(bench_partition.lines(found))
+        print_lines(lines(found))
     return 0
 
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from distgnn.bench import markdown
+from distgnn.bench import directories, markdown, peers
 from distgnn.cli import bench_verb
 from distgnn.datasets import Graph, InputError
 from distgnn.partition import assign
@@ -14,10 +14,10 @@ from distgnn.partition.quality import measure
 from distgnn.partition.trial import run as run_trial
 
 
-def run(*arguments):
+def run(*arguments, what="partition"):
     parser = argparse.ArgumentParser()
     bench_verb.add_arguments(parser)
-    return bench_verb.run(parser.parse_args(["partition", *arguments]))
+    return bench_verb.run(parser.parse_args([what, *arguments]))
 
 
 def test_methods_are_compared_and_a_page_is_written(capsys, tmp_path):
@@ -78,3 +78,44 @@ def test_a_trial_counts_what_the_partition_costs(tmp_path):
     assert found["halo_rows"] == quality.halo_rows >= 4
     assert found["clone_balance"] == quality.clone_balance
     assert found["seconds"] > 0
+
+
+def test_whole_programs_are_compared_and_a_page_is_written(capsys, tmp_path):
+    out = str(tmp_path / "results.json")
+    twin = ("--shapes=arxiv", "--scale=0.002", "--parts=2")
+    assert run(*twin, "--methods=random", "--out", out, what="directories") == 0
+    header, line = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header[:4] == ["graph", "parts", "program", "seconds"]
+    assert line[:3] == ["arxiv-random", "2", "random"]
+    (result,) = json.loads((tmp_path / "results.json").read_text())["results"]
+    assert result["num_edges"] * 4 < result["directory_bytes"] < result["peak_rss_bytes"]
+    assert result["cpu_s"] > 0
+    page = markdown.page([markdown.read(out)])
+    assert f"| arxiv-random | 2 | random | {line[3]} |" in page
+
+
+@pytest.mark.skipif("dgl" not in peers.installed(), reason="dgl is not installed")
+@pytest.mark.parametrize("method", directories.PEERS)
+def test_dgl_partitions_the_same_file(capsys, method):
+    twin = ("--shapes=arxiv", "--scale=0.01", "--parts=2")
+    assert run(*twin, f"--methods={method}", "--json", what="directories") == 0
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert (result["method"], result["parts"]) == (method, 2)
+    assert result["directory_bytes"] > result["num_edges"] * 4
+
+
+def test_a_program_that_fails_is_named(tmp_path):
+    np.savez(tmp_path / "g.npz", edge_index=np.array([[0, 1], [1, 2]]), num_vertices=3)
+    with pytest.raises(InputError, match=r"random on graph 'g' ended with status 2 .*more parts"):
+        run(str(tmp_path / "g.npz"), "--methods=random", "--parts=4", what="directories")
+
+
+def test_an_unknown_program_is_refused():
+    with pytest.raises(InputError, match=r"must be of metis, .* dgl-libra, got 'dgl-dbh'"):
+        run("--methods=dgl-dbh", what="directories")
+
+
+@pytest.mark.skipif("dgl" in peers.installed(), reason="dgl is installed")
+def test_dgl_that_is_missing_is_named():
+    with pytest.raises(InputError, match="method 'dgl-metis' needs the package dgl, which is not"):
+        run("--methods=dgl-metis", what="directories")

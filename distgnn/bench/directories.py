@@ -1,0 +1,114 @@
+"""From a graph file to a directory of parts: whole programs beside each other, ours and DGL's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.datasets import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distgnn.bench.partition import PartitionPlan
+    from distgnn.datasets import Graph
+
+PEER = "dgl-"
+PEERS = ("dgl-metis", "dgl-libra")
+HEADER = ("graph", "parts", "program", "seconds", "CPU s", "peak memory, GiB", "directory, GiB")
+
+
+def measure(
+    graph: Graph, plan: PartitionPlan, *, progress: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """Run every program with every number of parts on the same file, one after another.
+
+    Args:
+        graph: The graph, of which vertices and edges are written to the file.
+        plan: What to run; methods may be of PEERS.
+        progress: Called before each run.
+
+    Yields:
+        graph, method, parts, num_vertices, num_edges, seconds and cpu_s of the whole process, its
+        peak_rss_bytes, and the directory_bytes.
+
+    Raises:
+        InputError: If a program fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="distgnn-") as folder:
+        file = Path(folder, "graph.npz")
+        edge_index = np.stack([graph.src, graph.dst])
+        np.savez(file, edge_index=edge_index, num_vertices=graph.num_vertices)
+        sizes = {"num_vertices": graph.num_vertices, "num_edges": graph.num_edges}
+        name = graph.name
+        del edge_index, graph
+        for parts in plan.parts:
+            for method in plan.methods:
+                progress(f"{name}: {method}, {parts} parts, from the file to a directory")
+                with tempfile.TemporaryDirectory(prefix="distgnn-") as place:
+                    out = Path(place, "parts")
+                    command = _command(method, file, parts, out, plan.seed)
+                    case = {"graph": name, "method": method, "parts": parts}
+                    used = _run(command, Path(place, "stderr"), case)
+                    yield {**case, **sizes, **used, "directory_bytes": _bytes_below(out)}
+
+
+def _command(method: str, file: Path, parts: int, out: Path, seed: int) -> list[str]:
+    if method.startswith(PEER):
+        peer = ["-m", "distgnn.bench.peers.dgl_partition", str(file), str(parts), str(out)]
+        return [sys.executable, *peer, method.removeprefix(PEER)]
+    ours = ["-m", "distgnn", "partition", str(file), "--parts", str(parts), "--out", str(out)]
+    return [sys.executable, *ours, "--method", method, "--seed", str(seed)]
+
+
+def _run(command: list[str], stderr: Path, case: dict[str, Any]) -> dict[str, Any]:
+    """Run a program; tell what the system says that it used."""
+    start = time.perf_counter()
+    with stderr.open("wb") as words:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=words)
+        _, status, usage = os.wait4(child.pid, 0)
+    seconds = time.perf_counter() - start
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        lines = stderr.read_text(errors="replace").splitlines()
+        last = [line for line in lines if line.strip()][-1:]
+        raise InputError(
+            f"{case['method']} on graph {case['graph']!r} ended with status {child.returncode} "
+            f"({' '.join(last)}); take a smaller graph or leave it out of --methods"
+        )
+    return {
+        "seconds": seconds,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_rss_bytes": usage.ru_maxrss * 1024,
+    }
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def row(result: dict[str, Any]) -> tuple[str, ...]:
+    """Show a result.
+
+    Args:
+        result: From `measure`.
+
+    Returns:
+        A cell for each column of HEADER.
+    """
+    return (
+        result["graph"],
+        str(result["parts"]),
+        result["method"],
+        f"{result['seconds']:.1f}",
+        f"{result['cpu_s']:.1f}",
+        f"{result['peak_rss_bytes'] / 2**30:.2f}",
+        f"{result['directory_bytes'] / 2**30:.2f}",
+    )
