@@ -210,7 +210,8 @@ def _merge(
             weight[num_arcs - 1] += 1
             of_edge[edge[k]] = num_arcs - 1
         begin, start[vertex + 1] = end, num_arcs
-    return weight[:num_arcs].copy()
+    found: NDArray[np.int32] = weight[:num_arcs].copy()
+    return found
 
 
 @compiled

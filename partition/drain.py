@@ -12,7 +12,7 @@ from distgnn.partition.moves import move
 from distgnn.partition.placement import DUE_ROOT, DUE_SLOTS, Limits, Placement, has, weight_of
 
 # Rows that a vertex may add when it leaves a part with too many clones, and one.
-MAX_PRICE = 16
+PRICES = (1, 2, 4, 8, 16)
 
 
 def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int) -> None:
@@ -35,8 +35,9 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
             break
         _drain_by_slots(placement, scratch, limits, np.array([least, most_rows]))
         least //= 2
-    for price in range(1, MAX_PRICE + 1):
-        if crowding(placement) <= limits.clones:
+    for price in PRICES:
+        # Beyond the first price every vertex adds a row.
+        if crowding(placement) <= limits.clones or (price > 1 and placement.totals[0] >= most_rows):
             break
         move_vertices(placement, scratch, limits, (price, most_rows))
 

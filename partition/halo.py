@@ -7,6 +7,7 @@ part is not the root's. Quality, root placement and build all count the same slo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +40,13 @@ class Slots:
         return Slots(self.vertex[is_leaf], self.part[is_leaf])
 
 
-def distinct_slots(vertex: NDArray[np.int64], part: NDArray[np.int32], num_vertices: int) -> Slots:
+def distinct_slots(
+    vertex: NDArray[np.integer[Any]], part: NDArray[np.int32], num_vertices: int
+) -> Slots:
     """Reduce (vertex, part) pairs to the distinct ones.
 
     Args:
-        vertex: (num_pairs,) int64.
+        vertex: (num_pairs,) int32 or int64.
         part: (num_pairs,) int32.
         num_vertices: More than any vertex; num_vertices times the number of parts fits int64.
 
@@ -59,7 +62,7 @@ def distinct_slots(vertex: NDArray[np.int64], part: NDArray[np.int32], num_verti
 
 
 def _marked(
-    vertex: NDArray[np.int64], part: NDArray[np.int32], num_vertices: int, num_slots: int
+    vertex: NDArray[np.integer[Any]], part: NDArray[np.int32], num_vertices: int, num_slots: int
 ) -> NDArray[np.int64]:
     """Mark pairs in a table of all slots: several times faster than to sort them."""
     is_slot = np.zeros(num_slots, np.bool_)
