@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
     from distgnn.cli.rehearsal import Rehearsal
     from distgnn.partition.store import Manifest
+    from distgnn.train.config import TrainConfig
     from distgnn.train.forecast import Forecast
     from distgnn.train.pace import Pace
 
 HELP = "predict an epoch on a cluster that is not at hand"
 EPILOG = (
-    "Computing is a rehearsal: epochs of the largest part, or of a sample of it, on one rank of "
+    "Computing is a rehearsal: epochs of the slowest part, or of a sample of it, on one rank of "
     "this machine, in proportion to what each rank walks and multiplies. --cores scales dense "
     "products, and sums over edges too unless --memory-bandwidth scales those. Traffic is that of "
     "the partition, to the byte."
@@ -120,7 +121,7 @@ def plan(arguments: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
     apply_threads(threads)
     config = config_from(arguments)
     found = forecast(arguments.directory, manifest, config)
-    rehearsal, pace = _rehearse(arguments, manifest)
+    rehearsal, pace = _rehearse(arguments, manifest, found)
     compute = _compute(found, rehearsal, _Scales(arguments, threads, pace), manifest)
     rows, weights = _wire(arguments, found, manifest.num_parts)
     return {
@@ -138,19 +139,41 @@ def plan(arguments: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _rehearse(arguments: argparse.Namespace, manifest: Manifest) -> tuple[Rehearsal, Pace]:
-    """Run a sample of the largest part, and the kernels that most of its time goes to."""
+def _rehearse(
+    arguments: argparse.Namespace, manifest: Manifest, found: Forecast
+) -> tuple[Rehearsal, Pace]:
+    """Time the kernels that most of an epoch goes to, and epochs of the part that is slowest."""
     from distgnn.cli.rehearsal import rehearse, sample_of
-    from distgnn.train.pace import probe
+    from distgnn.train.pace import compute_seconds, probe
 
-    config = config_from(arguments)
-    sizes = [(part.num_roots > 0, part.num_edges) for part in manifest.parts]
-    largest = sizes.index(max(sizes))
-    part = read_part(arguments.directory, largest, verify=False, manifest=manifest)
-    here = replace(config, algorithm="cd-0", reweight_loss=False, delay_cache=True, split_index=0)
-    rehearsal = rehearse(sample_of(part, config.split_index), here, manifest.num_classes)
+    config, directory = config_from(arguments), arguments.directory
+    largest = int(np.argmax([part.num_edges for part in manifest.parts]))
     width = config.model.hidden_width
-    return rehearsal, probe(part, width, columns=(max(manifest.num_features, 1), width))
+    columns = (max(manifest.num_features, 1), width)
+    part = read_part(directory, largest, verify=False, manifest=manifest)
+    pace = probe(part, width, columns=columns)
+    assert found.model is not None, "a run has a model"
+    seconds = compute_seconds(found, found.model, pace, density=manifest.feature_density)
+    seconds[[part.num_roots == 0 for part in manifest.parts]] = -1.0
+    part = read_part(directory, int(seconds.argmax()), verify=False, manifest=manifest)
+    return rehearse(sample_of(part, config.split_index), _alone(config), manifest.num_classes), pace
+
+
+def _alone(config: TrainConfig) -> TrainConfig:
+    """Return the run without what only several ranks do, on the only split of a sample."""
+    return replace(
+        config,
+        split_index=0,
+        algorithm="cd-0",
+        reweight_loss=False,
+        bins=None,
+        delay=None,
+        delay_cache=True,
+        gradient_cache=None,
+        smoothing=0.0,
+        gradient_smoothing=None,
+        warm_up_epochs=0,
+    )
 
 
 class _Scales:
