@@ -48,8 +48,8 @@ def part_rows(
     Returns:
         (num_vertices,) int32. Part of each vertex; parts may be empty.
     """
-    least = _least_weight(rows, _most_entries(rows, memory_bytes))
-    return part_graph(_links(rows, least), num_parts, vertex_weight=own, seed=seed, objective="cut")
+    links = heaviest_links(rows, _most_entries(rows, memory_bytes))
+    return part_graph(links, num_parts, vertex_weight=own, seed=seed, objective="cut")
 
 
 def _most_entries(rows: RowFile, memory_bytes: int) -> int:
@@ -67,8 +67,18 @@ def _least_weight(rows: RowFile, most_entries: int) -> int:
     return int(np.argmax(np.append(num_heavier, 0) <= most_entries))
 
 
-def _links(rows: RowFile, least: int) -> Adjacency:
-    """Read the links of at least a weight."""
+def heaviest_links(rows: RowFile, most_entries: int) -> Adjacency:
+    """Read a graph without its lightest links.
+
+    Args:
+        rows: The graph.
+        most_entries: How many entries there may be; links of one weight are kept or left out
+            together.
+
+    Returns:
+        The links from some weight on.
+    """
+    least = _least_weight(rows, most_entries)
     degree = rows.degree.read(0, rows.num_vertices).astype(np.int64)
     indices, weights = [], []
     for chunk in rows.chunks():

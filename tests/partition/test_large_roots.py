@@ -96,6 +96,7 @@ def test_interrupted_work_goes_on_to_the_same_outcome(
 
     def stop(line: str) -> None:
         lines.append(line)
+        assert not list(tmp_path.rglob(".neighbour.npy.*"))
         raise StopError
 
     for _ in range(4):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from distgnn.datasets import InputError
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.partition.large.clusters import cluster, number_clusters
-from distgnn.partition.large.coarsest import fits, part_rows
+from distgnn.partition.large.coarsest import fits, heaviest_links, part_rows
 from distgnn.partition.large.contract import contract
 from distgnn.partition.large.improve import Sizes, improve
 from distgnn.partition.large.rows import RowFile, open_rows
@@ -200,6 +200,24 @@ def test_overfull_parts_are_emptied(tmp_path: Path, is_connected: bool) -> None:
     degree = rows.degree.read(0, 30).astype(np.int64)
     improve(rows, part, Sizes(np.ones(30, np.int64), degree), np.array([12, 400]), 3)
     assert np.bincount(part, minlength=3).max() <= 12
+
+
+@pytest.mark.parametrize(("share", "least"), [(1.0, 1), (0.9, 2), (0.5, 3), (0.0, 4)])
+def test_the_heaviest_links_are_those_that_fit(tmp_path: Path, share: float, least: int) -> None:
+    # Of each weight from 1 to 3 a third of the links, between vertices of their own.
+    ends = np.array([[0, 2, 2, 4, 4, 4], [1, 3, 3, 5, 5, 5]])
+    rows = rows_of(tmp_path, ends, 6)
+    (tmp_path / "merged").mkdir()
+    merged = contract(
+        rows, np.arange(6, dtype=np.int32), 6, tmp_path / "merged", memory_bytes=1 << 20
+    )
+    expected = links(*ends, 6)
+    expected.data *= expected.data >= least
+    expected.eliminate_zeros()
+    found = heaviest_links(merged, int(share * merged.num_entries))
+    matrix = sp.csr_matrix((found.weight, found.indices, found.indptr), (6, 6))
+    assert matrix.nnz == expected.nnz
+    assert (matrix != expected).nnz == 0
 
 
 def test_metis_leaves_out_light_links_that_do_not_fit(tmp_path: Path) -> None:
