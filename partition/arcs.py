@@ -46,6 +46,16 @@ class Arcs(NamedTuple):
         """Return (num_arcs,) int32: the source of each arc."""
         return np.repeat(np.arange(self.num_vertices, dtype=np.int32), np.diff(self.start))
 
+    def both_ways(self) -> NDArray[np.int32]:
+        """Return (num_arcs,) int32: the edges behind each arc and its mate, if that is another."""
+        if self.head.size == self.of_edge.size:
+            weight = np.full(self.head.size, 2, np.int32)
+        else:
+            weight = self.weight + self.weight[self.mate]
+        is_loop = self.mate == np.arange(self.mate.size, dtype=self.mate.dtype)
+        weight[is_loop] = self.weight[is_loop]
+        return weight
+
     def parts(self, edge_part: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the part of each arc, if the edges of an arc share theirs.
 
@@ -114,7 +124,7 @@ def adjacency_of(arcs: Arcs) -> Adjacency:
     """
     if not arcs.is_symmetric:
         return Adjacency(*_both_ways(arcs.start, arcs.head, arcs.weight))
-    weight = arcs.weight + arcs.weight[arcs.mate]
+    weight = arcs.both_ways()
     is_link = arcs.mate != np.arange(arcs.head.size)
     if is_link.all():
         return Adjacency(arcs.start, arcs.head, weight)

@@ -152,7 +152,7 @@ def place_arcs(
         inner += load
     if arcs.is_symmetric:
         is_cut = arc_part < head_part
-        weight = weight + weight[arcs.mate]
+        weight = arcs.both_ways()
     cut = np.flatnonzero(is_cut)
     if cut.size == 0:
         return arc_part

@@ -27,13 +27,15 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
         limits: What no part may pass; a part that does may keep its load.
         most_rows: No slot is made that would pass these rows in all.
     """
-    least = int(placement.load.max())
+    least = int(placement.slot_count.max(initial=0))
+    has_moved = True
     while placement.load.max() > limits.load:
-        _drain_for_free(placement, limits)
-        move_vertices(placement, scratch, limits, (1, most_rows))
+        if has_moved:
+            _drain_for_free(placement, limits)
+            move_vertices(placement, scratch, limits, (1, most_rows))
         if least == 0:
             break
-        _drain_by_slots(placement, scratch, limits, np.array([least, most_rows]))
+        has_moved = _drain_by_slots(placement, scratch, limits, np.array([least, most_rows]))
         least //= 2
     for price in PRICES:
         # Beyond the first price every vertex adds a row.
@@ -44,22 +46,22 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
 
 @compiled
 def _drain_for_free(placement: Placement, limits: Limits) -> None:
+    # Names of their own spare the counting of references, as in `empty_slots`.
+    held, neighbor, load = placement.held, placement.neighbor, placement.load
+    parts, mate, slot_part = placement.part, placement.mate, placement.slot_part
     for node in range(placement.used.size):
         for k in range(placement.start[node], placement.start[node + 1]):
-            home = placement.part[k]
+            home, other = parts[k], neighbor[k]
             # Every unit once, at its first entry.
-            if placement.mate[k] < k or placement.load[home] <= limits.load:
+            if mate[k] < k or load[home] <= limits.load:
                 continue
             best, best_load = NOWHERE, limits.load - weight_of(placement, k)
             begin = placement.first[node]
             for slot in range(begin, begin + placement.used[node]):
-                part = placement.slot_part[slot]
-                if (
-                    part != home
-                    and placement.load[part] <= best_load
-                    and has(placement.held, placement.neighbor[k], part)
-                ):
-                    best, best_load = part, placement.load[part]
+                part = slot_part[slot]
+                is_there = (held[other, part >> 6] >> np.uint64(part & 63)) & np.uint64(1)
+                if is_there and part != home and load[part] <= best_load:
+                    best, best_load = part, load[part]
             if best != NOWHERE:
                 _move_evenly(placement, limits, (node, k), best)
 
@@ -67,8 +69,13 @@ def _drain_for_free(placement: Placement, limits: Limits) -> None:
 @compiled
 def _drain_by_slots(
     placement: Placement, scratch: Scratch, limits: Limits, bounds: NDArray[np.int64]
-) -> None:
-    """Make every slot that lets at least bounds[0] edges go, up to bounds[1] rows in all."""
+) -> bool:
+    """Make every slot that lets at least bounds[0] edges go, up to bounds[1] rows in all.
+
+    Returns:
+        Whether there was one.
+    """
+    has_moved = False
     for vertex in range(placement.num_vertices):
         for node in range(vertex, placement.used.size, placement.num_vertices):
             home = _fullest(placement, limits, node, bounds[0])
@@ -76,6 +83,8 @@ def _drain_by_slots(
                 part = _roomy_part(placement, scratch, limits, (node, home, bounds[0]))
                 if part != NOWHERE:
                     _move_to(placement, limits, node, (home, part))
+                    has_moved = True
+    return has_moved
 
 
 @compiled

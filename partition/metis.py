@@ -15,6 +15,7 @@ from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.cover import place_arcs, place_evenly
 from distgnn.partition.halo import distinct_slots
+from distgnn.partition.jit import compiled
 from distgnn.partition.metis_library import check_objective, part_graph
 from distgnn.partition.rebalance import Adjacency, rebalance
 from distgnn.partition.refine import EDGE_BALANCE
@@ -314,10 +315,14 @@ def metis_roots(
     return rebalanced(adjacency, roots, balance, np.zeros(num_parts))
 
 
-def _degree(adjacency: Adjacency) -> NDArray[np.int64]:
+@compiled
+def _degree(indptr: NDArray[np.int64], weight: NDArray[np.int32]) -> NDArray[np.int64]:
     """(num_vertices,) edges of either direction at each vertex, self-loops apart."""
-    running = np.concatenate([[0], np.cumsum(adjacency.weight)])
-    return np.diff(running[adjacency.indptr])
+    degree = np.zeros(indptr.size - 1, np.int64)
+    for vertex in range(degree.size):
+        for k in range(indptr[vertex], indptr[vertex + 1]):
+            degree[vertex] += weight[k]
+    return degree
 
 
 def vertex_sizes(adjacency: Adjacency) -> NDArray[np.float64]:
@@ -329,7 +334,7 @@ def vertex_sizes(adjacency: Adjacency) -> NDArray[np.float64]:
     Returns:
         (num_vertices,) float64, 1 on average where there are edges.
     """
-    degree = _degree(adjacency)
+    degree = _degree(adjacency.indptr, adjacency.weight)
     mean = max(float(degree.mean()), 1.0)
     return np.asarray(EDGE_SHARE * degree / mean + 1.0 - EDGE_SHARE, np.float64)
 
@@ -364,7 +369,7 @@ def rebalanced(
         (num_vertices,) int32. The parts, as few of them changed as need be.
     """
     num_parts = guest_edges.size
-    half_degree = _degree(adjacency) / 2.0
+    half_degree = _degree(adjacency.indptr, adjacency.weight) / 2.0
     size = np.stack([np.ones_like(half_degree), half_degree], axis=1)
     mean = np.maximum(size.sum(axis=0) / num_parts, 1.0)
     limit = np.maximum(mean * [balance.vertices, balance.edges], np.ceil(mean))

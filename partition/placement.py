@@ -111,7 +111,7 @@ def placement_of(
     if arcs.is_symmetric and np.array_equal(arc_part[arcs.mate], arc_part):
         price, start, neighbor, mate = 2, arcs.start, arcs.head, arcs.mate
         part = arc_part.copy()
-        weight = arcs.weight + arcs.weight[mate] * (mate != np.arange(mate.size, dtype=np.int32))
+        weight = arcs.both_ways()
     else:
         price = 1
         start, neighbor, mate = _apart(arcs.start, arcs.head)
