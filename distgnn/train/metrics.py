@@ -24,6 +24,16 @@ SLOWEST = (
     "stop_number",
     *(f"{phase}_s" for phase in PHASES),
 )
+_METRICS = ("train_metric", "val_metric", "test_metric")
+_SUMMARISED = (
+    "loss",
+    "epoch_s",
+    "eval_s",
+    "halo_bytes_sent",
+    "eval_halo_bytes_sent",
+    "weight_bytes_sent",
+    "max_staleness",
+)
 _COUNTS = (
     "halo_bytes_sent",
     "weight_bytes_sent",
@@ -59,6 +69,21 @@ def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:
 def peak_rss_bytes() -> int:
     """Return the most memory that this process ever had resident."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def is_record(values: Mapping[str, Any]) -> bool:
+    """Whether a line of metrics.jsonl has what `summarise` reads; a damaged one may not.
+
+    Args:
+        values: By name.
+    """
+    metrics = [values.get(name) for name in _METRICS if values.get(name) is not None]
+    numbers = [values.get(name) for name in _SUMMARISED] + metrics
+    return (
+        type(values.get("epoch")) is int
+        and all(name in values for name in _METRICS)
+        and all(type(number) in (int, float) for number in numbers)
+    )
 
 
 def summarise(records: Sequence[Mapping[str, Any]], best_epoch: int | None) -> dict[str, Any]:

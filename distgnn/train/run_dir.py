@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
+from distgnn.train.metrics import is_record
 from distgnn.train.tensors import write_tensors
 
 if TYPE_CHECKING:
@@ -226,5 +227,4 @@ def _parsed(line: str) -> dict[str, Any] | None:
         record = json.loads(line)
     except ValueError:
         return None
-    is_record = isinstance(record, dict) and type(record.get("epoch")) is int
-    return record if is_record else None
+    return record if isinstance(record, dict) and is_record(record) else None

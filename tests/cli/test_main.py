@@ -78,6 +78,7 @@ def commands(ring, ring_parts, ring_run):
         "evaluate": ["evaluate", ring_run],
         "predict": ["predict", ring_run, "--out", "predictions.csv"],
         "report": ["report", ring_parts, "--out", "page.html"],
+        "plan": ["plan", ring_parts, "--bandwidth", "10Gb/s", "--threads", 1, "--hidden", 8],
         "datasets": ["datasets"],
         "doctor": ["doctor"],
         "bench": [

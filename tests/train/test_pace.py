@@ -7,6 +7,7 @@ import pytest
 from graphs import cut, make_graph
 from training import make_config
 
+from distgnn.exchange.rule import DelayRule
 from distgnn.exchange.traffic import sum_traffic
 from distgnn.train.forecast import Forecast, LayerRows
 from distgnn.train.pace import Link, Pace, compute_seconds, probe, wire_seconds
@@ -18,9 +19,10 @@ WRITE = np.array([[0, 2], [1, 0]])
 def epoch(*, num_bins=1):
     """Two layers of a GCN over two ranks that send 5 columns each way."""
     rows = LayerRows(READ, WRITE, np.array([100, 40]), np.array([10, 20]))
+    delays = DelayRule(num_bins=num_bins)
     model = make_config(model="gcn", hidden=8).model.build(5, 3)
     layers = (sum_traffic(5).without_gradient(), sum_traffic(3))
-    return Forecast(model, layers, (rows, rows), layers, rows, num_bins, (1.0, 1.0), ())
+    return Forecast(model, layers, (rows, rows), layers, rows, delays, (1.0, 1.0), ())
 
 
 def test_a_rank_computes_its_edges_and_its_products():

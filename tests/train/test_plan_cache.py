@@ -119,7 +119,10 @@ def without_a_tensor(path):
 
 DAMAGES = {
     "truncated": (truncate, r"'.*\.plan' is damaged: it should hold .*; its plan is made again"),
-    "a flipped byte": (flip, r"plan file '.*' was altered, or is of another graph; its plan is"),
+    "a flipped byte": (
+        flip,
+        r"'.*\.plan' is damaged: its checksum is not that of its data",
+    ),
     "empty": (empty, r"'.*\.plan' is damaged: its header is cut off; its plan is made again"),
     "numbers changed": (another_format, r"plan file '.*' was altered"),
     "a tensor missing": (without_a_tensor, r"plan file '.*' is of another format; its plan is"),

@@ -17,6 +17,14 @@ def names_in(folder):
     return sorted(item.name for item in folder.iterdir())
 
 
+def an_epoch(number, **values):
+    """The line of an epoch, with what a summary reads of it."""
+    names = ("epoch_s", "eval_s", "halo_bytes_sent", "eval_halo_bytes_sent", "weight_bytes_sent")
+    metrics = dict.fromkeys(("train_metric", "val_metric", "test_metric"))
+    rest = {"loss": 0.5, "max_staleness": 0, **dict.fromkeys(names, 1), **metrics}
+    return {"epoch": number, **rest, **values}
+
+
 def begun(path):
     """A directory in which a run was begun."""
     run = RunDirectory(path)
@@ -168,7 +176,7 @@ def test_the_model_is_a_safetensors_file(tmp_path):
 
 def test_metrics_are_one_line_an_epoch(tmp_path):
     run = begun(tmp_path)
-    records = [{"epoch": epoch, "loss": 1 / 3 + epoch} for epoch in range(4)]
+    records = [an_epoch(epoch, loss=1 / 3 + epoch) for epoch in range(4)]
     for record in records:
         run.append_metrics([record])
     lines = (tmp_path / METRICS).read_text().splitlines()
@@ -179,18 +187,21 @@ def test_metrics_are_one_line_an_epoch(tmp_path):
 def test_epochs_that_are_trained_again_are_dropped(tmp_path):
     run = begun(tmp_path)
     for epoch in range(5):
-        run.append_metrics([{"epoch": epoch}])
-    assert run.keep_metrics(3) == [{"epoch": 0}, {"epoch": 1}, {"epoch": 2}]
-    run.append_metrics([{"epoch": 3}])
+        run.append_metrics([an_epoch(epoch)])
+    assert run.keep_metrics(3) == [an_epoch(0), an_epoch(1), an_epoch(2)]
+    run.append_metrics([an_epoch(3)])
     assert [record["epoch"] for record in run.read_metrics()] == [0, 1, 2, 3]
 
 
 def test_lines_that_a_killed_run_left_unfinished_are_dropped(tmp_path):
     run = begun(tmp_path)
-    text = '{"epoch": 0}\n{"epo\n7\n{"loss": 1}\n{"epoch": null}\n{"epoch": 1}\n{"epoch": 1, "lo'
+    whole = [json.dumps(an_epoch(number)) for number in range(2)]
+    damaged = [json.dumps(an_epoch(2, loss="0")), whole[1].replace("eval_s", "eval_r")]
+    lines = [whole[0], '{"epo', "7", '{"loss": 1}', '{"epoch": null}', *damaged, whole[1]]
+    text = "\n".join([*lines, '{"epoch": 1, "lo'])
     (tmp_path / METRICS).write_bytes(text.encode() + b"\xff")
-    assert run.keep_metrics(9) == [{"epoch": 0}, {"epoch": 1}]
-    assert (tmp_path / METRICS).read_text() == '{"epoch": 0}\n{"epoch": 1}\n'
+    assert run.keep_metrics(9) == [an_epoch(0), an_epoch(1)]
+    assert (tmp_path / METRICS).read_text() == f"{whole[0]}\n{whole[1]}\n"
 
 
 def test_there_are_no_metrics_before_the_first_epoch(tmp_path):
