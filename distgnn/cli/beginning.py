@@ -61,6 +61,9 @@ def check_graph(run_dir: RunDirectory, begin: dict[str, Any]) -> None:
     # Where the file lies and how it is cut matters only for a graph that is not the same.
     if changed or "graph" not in begun:
         changed += _differences(begun, begin, _OF_THE_CUT)
+    elif begin["train"]["algorithm"] == "0c":
+        # Each rank trains on what its part alone holds, so another cut is another training.
+        changed += _differences(begun, begin, ("num_ranks", "partition"))
     _refuse(run_dir, changed)
 
 
@@ -130,8 +133,8 @@ def resume(trainer: Trainer, run_dir: RunDirectory) -> list[dict[str, Any]]:
             note(f"{skipped}; an older checkpoint is used")
         where = f"from epoch {trainer.num_epochs}" if found else "from the start: no checkpoint yet"
         note(f"resuming {where}")
-        if found is not None and found.is_cold:
-            note("delays start cold: the checkpoint's delayed rows are of another partition")
+        if found is not None and found.why_cold:
+            note(f"delays start cold: {found.why_cold}")
         records = run_dir.keep_metrics(trainer.num_epochs)
     return _of_rank_0(group, records)
 

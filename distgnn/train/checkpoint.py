@@ -30,6 +30,8 @@ _NAME = re.compile(_PREFIX + "[0-9]{6,}")
 _BLOCK_BYTES = 1 << 20
 _MANIFEST = "checkpoint.json"
 _STATE = "state.safetensors"
+_ANOTHER_CUT = "the checkpoint's delayed rows are of another partition"
+_NO_CUT = "an earlier version, which wrote the checkpoint, did not say of which partition it is"
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,14 @@ class Checkpoint:
         progress: The trainer's own JSON values (best epoch and the like).
         state: Weights, optimizer and best weights, by name.
         rows: This rank's rows under way between epochs.
-        is_cold: Whether it holds such rows, but those of another partition.
+        why_cold: Why such rows that it holds cannot be used; empty if they are.
     """
 
     num_epochs: int
     progress: dict[str, Any]
     state: dict[str, Tensor]
     rows: dict[str, Tensor]
-    is_cold: bool = False
+    why_cold: str = ""
 
 
 class Checkpoints:
@@ -205,13 +207,15 @@ class Checkpoints:
     def _read(self, folder: Path, layouts: list[str]) -> Checkpoint:
         values = _read_manifest(folder)
         files = values["files"]
-        is_cold = values["layouts"] != layouts and any(name != _STATE for name in files)
+        why_cold = ""
+        if values["layouts"] != layouts and any(name != _STATE for name in files):
+            why_cold = _ANOTHER_CUT if values["layouts"] else _NO_CUT
         # Each rank checks what it uses; together they check everything once.
         state = _read_one(folder / _STATE, files[_STATE])
         name = _rows_name(self._group.rank)
-        has_own = name in files and not is_cold
+        has_own = name in files and not why_cold
         rows = _read_one(folder / name, files[name]) if has_own else {}
-        return Checkpoint(values["num_epochs"], values["progress"], state, rows, is_cold)
+        return Checkpoint(values["num_epochs"], values["progress"], state, rows, why_cold)
 
 
 class _DamagedError(Exception):

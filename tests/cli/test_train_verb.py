@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import re
 import shutil
@@ -257,6 +258,38 @@ def test_delays_that_start_cold_are_announced(distgnn, ring, here):
         "resuming from epoch 3",
         "delays start cold: the checkpoint's delayed rows are of another partition",
     ]
+
+
+def test_rows_of_an_earlier_version_start_cold_because_nothing_says_where_they_belong(
+    distgnn, ring, here
+):
+    command = ("train", ring, "--run", "r", "--quiet", "--algorithm", "cd-2", "--epochs")
+    assert distgnn(*command, 3).status == 0
+    for path in here.glob("r/checkpoints/*/checkpoint.json"):
+        values = json.loads(path.read_text())
+        del values["layouts"], values["digest"]
+        text = json.dumps(values, sort_keys=True)
+        values["digest"] = hashlib.sha256(text.encode()).hexdigest()
+        path.write_text(json.dumps(values))
+    outcome = distgnn(*command, 4, "--resume")
+    assert outcome.err.splitlines() == [
+        "resuming from epoch 3",
+        (
+            "delays start cold: an earlier version, which wrote the checkpoint, did not say of which "
+            "partition it is"
+        ),
+    ]
+
+
+def test_a_run_of_0c_goes_on_with_its_own_cut_only(distgnn, ring, here):
+    cut = ("partition", ring, "--parts", 1, "--out", "parts", "--overwrite", "--order")
+    command = ("train", "parts", "--run", "r", "--quiet", "--algorithm", "0c", "--epochs")
+    assert distgnn(*cut, "source").status == 0
+    assert distgnn(*command, 2).status == 0
+    assert distgnn(*cut, "rcm").status == 0
+    assert "partition (begun with " in distgnn(*command, 3, "--resume").sentence
+    assert distgnn(*cut, "source").status == 0
+    assert distgnn(*command, 3, "--resume").status == 0
 
 
 def test_a_run_that_did_not_write_what_its_graph_is_goes_on_with_the_same_cut_only(

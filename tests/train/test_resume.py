@@ -150,8 +150,8 @@ def test_on_another_partition_weights_go_on_and_delays_start_cold(num_ranks, see
     before = run(tmp_path, graph, cut(graph, 3), config)
     same = resumed_on(tmp_path, cut(graph, 3), config)
     other = resumed_on(tmp_path, cut(graph, num_ranks, seed=seed), config)
-    assert [found.is_cold for found, _ in same] == [False] * 3
-    assert [found.is_cold for found, _ in other] == [True] * num_ranks
+    assert [found.why_cold for found, _ in same] == [""] * 3
+    assert all("another partition" in found.why_cold for found, _ in other)
     assert same[2][0].rows
     for found, trainer in other:
         assert not found.rows
