@@ -21,6 +21,7 @@ from distgnn.partition.layout import part_folder
 from distgnn.partition.manifest import FileRecord, Manifest, PartCounts
 
 MANIFEST_NAME = "manifest.json"
+_PREVIOUS = "previous"
 
 
 def manifest_of(
@@ -146,7 +147,8 @@ def complete_or_absent(target: Path) -> Iterator[Path]:
             "another directory or make room"
         ) from error
     finally:
-        if temporary is not None:
+        # What could not be put back stays where it is, rather than be lost.
+        if temporary is not None and (target.exists() or not (temporary / _PREVIOUS).exists()):
             shutil.rmtree(temporary, ignore_errors=True)
         if not is_complete:
             _remove_empty(missing)
@@ -163,13 +165,13 @@ def replace(content: Path, target: Path, temporary: Path) -> None:
     Raises:
         OSError: If a name cannot be changed.
     """
-    previous = temporary / "previous"
-    if target.exists():
-        target.rename(previous)
+    previous = temporary / _PREVIOUS
     try:
+        if target.exists():
+            target.rename(previous)
         content.rename(target)
-    except OSError:
-        if previous.exists():
+    except BaseException:  # An interrupt between the two, too.
+        if previous.exists() and not target.exists():
             previous.rename(target)
         raise
     sync_directory(target.parent)

@@ -196,6 +196,28 @@ def test_an_interrupt_leaves_nothing_behind_and_keeps_the_old_partition(saved: P
     assert [path.name for path in saved.parent.iterdir()] == ["parts"]
 
 
+@pytest.mark.parametrize("is_put_back", [True, False])
+def test_an_interrupt_between_two_renames_does_not_lose_the_old_partition(
+    is_put_back: bool, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (saved / "manifest.json").read_bytes()
+    rename = Path.rename
+
+    def interrupt(path: Path, target: Path) -> Path:
+        if path.name != "previous" or is_put_back:
+            rename(path, target)
+        if "previous" in (path.name, target.name):
+            raise KeyboardInterrupt
+        return target
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            save(saved, example("sparse"), overwrite=True)
+    kept = saved if is_put_back else next(saved.parent.glob(".parts.*/previous"))
+    assert (kept / "manifest.json").read_bytes() == before
+
+
 def test_no_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no partition directory .*nowhere'; make one"):
         read_manifest(tmp_path / "nowhere")
