@@ -78,6 +78,20 @@ def stays_on_disk(arguments: argparse.Namespace) -> bool:
     return _work(arguments).exists() or not _fits(arguments)
 
 
+def is_finishing(arguments: argparse.Namespace) -> bool:
+    """Tell whether only the end of an interrupted run is missing: --out holds its partition.
+
+    Args:
+        arguments: As for `stays_on_disk`, which said so.
+
+    Returns:
+        Whether it is.
+    """
+    from distgnn.partition.large.work import is_complete
+
+    return is_complete(_work(arguments))
+
+
 def _work(arguments: argparse.Namespace) -> Path:
     out = Path(arguments.out).absolute()
     return Path(arguments.work) if arguments.work else out.with_name(f"{out.name}.work")

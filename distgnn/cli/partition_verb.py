@@ -12,7 +12,12 @@ from distgnn.cli.flags import MAX_SEED, path, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.inspect_verb import manifest_json
 from distgnn.cli.method import add_method_arguments, given_parts, run_method
-from distgnn.cli.on_disk import add_disk_arguments, partition_on_disk, stays_on_disk
+from distgnn.cli.on_disk import (
+    add_disk_arguments,
+    is_finishing,
+    partition_on_disk,
+    stays_on_disk,
+)
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines
 from distgnn.cli.source import add_source_arguments, load_graph, source_values
 from distgnn.datasets.errors import InputError
@@ -80,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     parts = given_parts(arguments)
     is_on_disk = stays_on_disk(arguments)
-    check_out(arguments.out, is_overwriting=arguments.overwrite)
+    if not (is_on_disk and is_finishing(arguments)):
+        check_out(arguments.out, is_overwriting=arguments.overwrite)
     start = time.perf_counter()
     manifest = partition_on_disk(arguments) if is_on_disk else _in_memory(arguments, parts)
     seconds = time.perf_counter() - start

@@ -25,17 +25,20 @@ from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.refining import Cut, Goal, begin, refine
 from distgnn.partition.large.source import Source
 from distgnn.partition.large.split import plan, split
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.work import MOVED, PARTS, Work, is_complete
 from distgnn.partition.large.writing import Writer, leaf_counts, tables_of
 from distgnn.partition.manifest import Manifest, PartCounts
 from distgnn.partition.quality import Quality, quality_of, train_balance
 from distgnn.partition.refine import EDGE_BALANCE
-from distgnn.partition.store import check_target
+from distgnn.partition.store import check_target, is_partition_directory, read_manifest
 
 METHOD = "out-of-core"
 
 ChooseRoots = Callable[..., NDArray[np.int32]]
-"""`roots(edges, num_parts, folder, *, seed, memory_bytes, progress)`: (num_vertices,) int32."""
+"""`roots(edges, num_parts, folder, *, seed, memory_bytes, progress)`: (num_vertices,) int32.
+
+The folder is for its files; what an interrupted call left there is what the next one finds.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +97,13 @@ def partition(
         InputError: If there is too little memory or disk, the work folder is of another
             partitioning, or the directory exists and may not be replaced.
     """
-    check_target(places.directory, overwrite=places.overwrite)
+    if not is_complete(places.work):
+        check_target(places.directory, overwrite=places.overwrite)
     _check_apart(places)
     work = Work(places.work, _about(given, settings))
     try:
+        if is_complete(places.work):
+            return _finish(work, places.directory)
         source = given.open(work, progress)
         run = _Run(source, places, settings, work, progress)
         run.roots(choose_roots)
@@ -108,7 +114,8 @@ def partition(
         return run.write(given)
     except InputError:
         # What was wrong with the input or the options will be corrected, and then be another one.
-        if not work.has("root-part"):
+        # What an earlier run has done is kept.
+        if work["arrays"] is None or (work.is_new and not work.has("root-part")):
             work.remove()
         raise
     except OSError as error:
@@ -116,6 +123,18 @@ def partition(
             f"partitioning cannot go on: {error.strerror or error}; make room and run the same "
             f"command again, it goes on from {str(places.work)!r}"
         ) from error
+
+
+def _finish(work: Work, directory: Path) -> Manifest:
+    """End a partitioning whose parts are where they belong."""
+    manifest = read_manifest(directory) if is_partition_directory(directory) else None
+    if manifest is None or manifest.fingerprint != work[MOVED]:
+        raise InputError(
+            f"work folder {str(work.folder)!r} is of a partition that was complete, but that is no "
+            f"longer what {str(directory)!r} holds; remove the folder to start again"
+        )
+    work.remove()
+    return manifest
 
 
 def _check_apart(places: Places) -> None:
@@ -197,17 +216,20 @@ class _Run:
 
     def roots(self, choose_roots: ChooseRoots) -> None:
         """Choose the part of each root."""
-        if self.work.has("root-part"):
-            return
-        chosen = choose_roots(
-            self.source.edges,
-            self.settings.num_parts,
-            self.work.folder,
-            seed=self.settings.seed,
-            memory_bytes=self.budget.roots_bytes,
-            progress=self.progress,
-        )
-        self.work.save("root-part", chosen)
+        folder = self.work.path("roots")
+        if not self.work.has("root-part"):
+            folder.mkdir(exist_ok=True)
+            chosen = choose_roots(
+                self.source.edges,
+                self.settings.num_parts,
+                folder,
+                seed=self.settings.seed,
+                memory_bytes=self.budget.roots_bytes,
+                progress=self.progress,
+            )
+            self.work.save("root-part", chosen)
+        # Not before: what is half removed would be taken for whole by the next run.
+        shutil.rmtree(folder, ignore_errors=True)
 
     def count(self) -> None:
         """Count degrees, and edges between parts."""
@@ -285,7 +307,7 @@ class _Run:
 
     def write(self, given: Input) -> Manifest:
         """Write the parts, then the manifest, and give the directory its name."""
-        folder = self.work.path("parts")
+        folder = self.work.path(PARTS)
         folder.mkdir(exist_ok=True)
         writer = Writer(self.source, tables_of(self.work), folder, self.work)
         clock = Clock("writing", "edges", self.source.edges.num_edges, self.progress)
@@ -307,9 +329,9 @@ class _Run:
         )
         write_manifest(folder, manifest)
         sync_directory(folder)
+        self.work.record(**{MOVED: manifest.fingerprint})
         replace(folder, self.places.directory.absolute(), self.work.folder)
-        self.work.remove()
-        return manifest
+        return _finish(self.work, self.places.directory)
 
     def _options(self) -> dict[str, Any]:
         return {

@@ -9,7 +9,6 @@ edges --sort--> rows --cluster--> contract --> rows of clusters --... until they
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +62,9 @@ def roots(
     Args:
         edges: The graph.
         num_parts: At least 1.
-        folder: Where files are written: up to 24 bytes an edge while edges are sorted, then 8 and
-            what the graphs of clusters take. If the call does not end, the next one with the same
-            arguments goes on from what is complete; in the end they are removed.
+        folder: Exists. Where files are written: up to 24 bytes an edge while edges are sorted, then
+            8 and what the graphs of clusters take. If the call does not end, the next one with the
+            same arguments goes on from what is complete. They are the caller's to remove.
         seed: At least 0.
         memory_bytes: What sorting and METIS may take, beside 32 bytes a vertex.
         progress: Called with one line of text after each stage.
@@ -84,19 +83,16 @@ def roots(
     """
     if num_parts == 1:
         return np.zeros(edges.num_vertices, np.int32)
-    work = Path(folder) / "roots"
-    work.mkdir(exist_ok=True)
+    work = Path(folder)
     for unfinished in work.rglob(".*"):
         unfinished.unlink()
     watch = Stopwatch(progress)
     with noting_compilation(progress or (lambda line: None)):
-        rows = open_rows(work)
+        rows = open_rows(work, is_weighted=False)
         if rows is None:
             rows = rows_of_edges(edges, work, memory_bytes=memory_bytes)
             watch.note(f"{rows.num_entries // 2} links sorted by vertex")
-        part = _Levels(num_parts, work, seed, memory_bytes, watch).partition(rows)
-    shutil.rmtree(work)
-    return part
+        return _Levels(num_parts, work, seed, memory_bytes, watch).partition(rows)
 
 
 @dataclass(frozen=True)
@@ -178,7 +174,7 @@ class _Levels:
                 writer.append(label)
         merged = _merged(sizes, label)
         self.watch.note(f"{label.size} vertices in {merged.ends.size} clusters")
-        rows = open_rows(folder)
+        rows = open_rows(folder, is_weighted=True)
         if rows is None:
             rows = contract(
                 level.rows, label, merged.ends.size, folder, memory_bytes=self.memory_bytes

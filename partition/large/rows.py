@@ -98,11 +98,12 @@ class RowFile:
                 begin = end
 
 
-def open_rows(folder: Path) -> RowFile | None:
+def open_rows(folder: Path, *, is_weighted: bool) -> RowFile | None:
     """Open the rows in a folder.
 
     Args:
         folder: Where `sort_rows` wrote them.
+        is_weighted: Whether it merged equal entries, so that they have weights.
 
     Returns:
         The rows; None if they are not complete.
@@ -110,8 +111,8 @@ def open_rows(folder: Path) -> RowFile | None:
     Raises:
         InputError: If a file is damaged.
     """
-    paths = [folder / name for name in FILES]
-    if not paths[0].exists():
+    paths = [folder / name for name in (FILES if is_weighted else FILES[:2])]
+    if not all(path.exists() for path in paths):
         return None
-    degree, neighbour, *weight = (open_flat(path)[0] for path in paths if path.exists())
+    degree, neighbour, *weight = (open_flat(path)[0] for path in paths)
     return RowFile(degree, neighbour, weight[0] if weight else None)

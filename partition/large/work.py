@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.partition.files import sync_directory
 
+PARTS = "parts"
+"""Name of the folder that becomes the partition directory."""
+MOVED = "moved"
+"""Name of the record, made before `PARTS` is moved away, of the partition's fingerprint."""
 _STATE = "state.json"
 _LOCK = "lock"
 
@@ -39,6 +43,7 @@ class Work:
             InputError: If the folder holds something else, or it cannot be written.
         """
         self.folder = folder
+        self.is_new = True
         self._state: dict[str, Any] = {"about": dict(about)}
         try:
             self._open()
@@ -83,7 +88,7 @@ class Work:
                 f"{about.get(name)!r}, not {self._state['about'].get(name)!r}; give the options it "
                 "was begun with to go on, or remove it to start again"
             )
-        self._state = found
+        self._state, self.is_new = found, False
 
     def _lock(self) -> None:
         """Keep other processes out; the system ends that with this one."""
@@ -144,5 +149,27 @@ class Work:
         return self.path(f"{name}.npy").exists()
 
     def remove(self) -> None:
-        """Remove the folder and all that is in it."""
+        """Remove the folder and all that is in it, last of all what is recorded."""
+        for item in self.folder.iterdir():
+            if item.is_dir() and not item.is_symlink():
+                shutil.rmtree(item)
+            elif item.name not in (_STATE, _LOCK):
+                item.unlink()
         shutil.rmtree(self.folder)
+
+
+def is_complete(folder: Path) -> bool:
+    """Tell whether a partitioning has nothing left to do but to remove its work folder.
+
+    Args:
+        folder: Of its files, or none.
+
+    Returns:
+        Whether its parts were moved away to where they belong.
+    """
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    is_moving = isinstance(state, dict) and state.get(MOVED) is not None
+    return is_moving and not (folder / PARTS).exists()

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from distgnn.datasets.errors import InputError
 from distgnn.partition.build import Part, vertex_data
 from distgnn.partition.directory import write_part
 from distgnn.partition.files import write_slices
@@ -80,15 +81,38 @@ class Writer:
             placed: The edges between parts, likewise.
             pile_of: (num_parts,) the pile of each part in `placed`.
             clock: Told of the edges written.
+
+        Raises:
+            InputError: If a part that was written is gone, and so are its edges.
         """
         for part, pile in enumerate(pile_of):
-            if not _record_path(self.work, part).exists():
+            if not self._is_written(part):
                 records = np.concatenate([inner.read(part), placed.read(pile)])
+                self._check_whole(part, records.size)
                 written = self._write(part, records)
                 _save_record(self.work, part, written)
             clock.add(_load_record(self.work, part).counts.num_edges)
             inner.remove(part)
             placed.remove(pile)
+
+    def _is_written(self, part: int) -> bool:
+        """Tell whether a part is recorded and its files are there."""
+        if not _record_path(self.work, part).exists():
+            return False
+        files = _load_record(self.work, part).files
+        paths = {self.folder / name: record.bytes for name, record in files.items()}
+        return all(path.is_file() and path.stat().st_size == paths[path] for path in paths)
+
+    def _check_whole(self, part: int, num_edges: int) -> None:
+        if not _record_path(self.work, part).exists():
+            return
+        recorded = _load_record(self.work, part).counts.num_edges
+        if num_edges != recorded:
+            raise InputError(
+                f"part {part} was written to {str(self.folder)!r}, but its files are not there any "
+                f"more, and only {num_edges} of its {recorded} edges are; remove the folder "
+                f"{str(self.work.folder)!r} to start again"
+            )
 
     def _write(self, part: int, records: Records) -> Written:
         tables = self.tables

@@ -49,6 +49,25 @@ def test_a_split_on_disk_is_that_in_memory(distgnn, folder):
     assert on_disk.options["split"] == "0.5/0.2/0.3"
 
 
+@pytest.mark.parametrize("more", [(), ("--overwrite",)])
+def test_a_run_that_ended_before_its_work_folder_was_removed_is_finished(
+    more, distgnn, folder, here, monkeypatch
+):
+    def interrupt(work):
+        raise KeyboardInterrupt
+
+    command = (*COMMAND, "--out-of-core", "on", "--memory", "1GiB")
+    with monkeypatch.context() as patch:
+        patch.setattr("distgnn.partition.large.work.Work.remove", interrupt)
+        assert distgnn(*command).status == 130
+    before = read_manifest("p")
+    assert (here / "p.work").exists()
+    assert distgnn(*command, *more).status == 0
+    assert not (here / "p.work").exists()
+    assert read_manifest("p") == before
+    assert sum(read_part("p", part).num_edges for part in range(3)) == before.num_edges
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from distgnn.partition.large.pipeline import Places, Settings, partition
 from distgnn.partition.large.windows import BYTES_PER_EDGE
 from distgnn.partition.manifest import Manifest
 from distgnn.partition.quality import Quality, measure
+from distgnn.partition.store import read_manifest
 
 
 def run(
@@ -241,6 +243,124 @@ def test_a_full_disk_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(InputError, match=r"No space left on device; make room and run the sam"):
             run(folder, tmp_path / "out")
     run(folder, tmp_path / "out")
+
+
+def stopped(folder: Path, out: Path, patch: Any, name: str, first: str = "") -> None:
+    """Run until something is called, with a path of that name as the first argument if given."""
+
+    def stop(*arguments: Any, **options: Any) -> None:
+        if not first or arguments[0].name == first:
+            raise StoppedError
+        rmtree(*arguments, **options)
+
+    rmtree = shutil.rmtree
+    with patch.context() as inner:
+        inner.setattr(name, stop)
+        with pytest.raises(StoppedError):
+            run(folder, out)
+
+
+REMOVE = "distgnn.partition.large.work.Work.remove"
+REPLACE = "distgnn.partition.large.pipeline.replace"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_that_ended_while_its_work_folder_was_removed_is_complete(
+    overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, REMOVE)
+    (tmp_path / "out.work" / "root-part.npy").unlink()
+    before = {path: path.read_bytes() for path in out.rglob("*.npy")}
+    places = Places(directory=out, work=tmp_path / "out.work", overwrite=overwrite)
+    memory = least_bytes(open_folder(folder), 4)
+    manifest = partition(
+        Input(source=str(folder)),
+        places,
+        Settings(num_parts=4, memory_bytes=memory),
+        choose_roots=roots_by_metis,
+    )
+    assert manifest == read_manifest(out)
+    assert {path: path.read_bytes() for path in out.rglob("*.npy")} == before
+    assert len(before) == len(manifest.files)
+    assert not places.work.exists()
+
+
+def test_what_is_recorded_is_removed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "shutil.rmtree", "out.work")
+    names = {path.name for path in (tmp_path / "out.work").iterdir()}
+    assert names == {"state.json", "lock"}
+    assert run(folder, out).fingerprint == read_manifest(out).fingerprint
+    assert not (tmp_path / "out.work").exists()
+
+
+def test_a_complete_run_whose_partition_is_gone_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, REMOVE)
+    out.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"complete, but that is no longer what .* holds; remove"):
+        run(folder, out)
+    run(folder, tmp_path / "elsewhere2", 3)
+    (tmp_path / "elsewhere2").rename(out)
+    with pytest.raises(InputError, match=r"complete, but that is no longer what .* holds; remove"):
+        run(folder, out)
+
+
+def test_a_run_that_ended_before_its_parts_were_moved_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, REPLACE)
+    assert run(folder, out) == read_manifest(out)
+
+
+def test_a_part_whose_files_are_gone_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, REPLACE)
+    (tmp_path / "out.work" / "parts" / "part-0001" / "indices.npy").write_bytes(b"")
+    with pytest.raises(InputError, match=r"part 1 was written .* 0 of its \d+ edges are; remove"):
+        run(folder, out)
+    assert not out.exists()
+
+
+def test_a_part_whose_files_are_gone_is_written_again_from_its_edges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    straight = run(folder, tmp_path / "straight")
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.writing._load_record")
+    shutil.rmtree(tmp_path / "out.work" / "parts")
+    assert content(run(folder, out)) == content(straight)
+
+
+def test_roots_are_saved_before_their_files_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "shutil.rmtree", "roots")
+    work = tmp_path / "out.work"
+    assert (work / "root-part.npy").exists()
+    assert (work / "roots").is_dir()
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.pipeline.count")
+    assert not (work / "roots").exists()
+
+
+def test_a_lack_of_disk_later_on_keeps_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.work.Work.save")
+    (tmp_path / "out.work" / "roots" / "label.npy").write_bytes(b"hours of work")
+    with monkeypatch.context() as patch:
+        patch.setattr(budget, "STORED_EDGE_BYTES", 1 << 50)
+        with pytest.raises(InputError, match="make room or choose another disk"):
+            run(folder, out)
+    assert (tmp_path / "out.work" / "roots" / "label.npy").exists()
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second file system")

@@ -66,7 +66,7 @@ def test_rows_have_each_edge_at_both_ends(
     expected = links(src, dst, NUM_VERTICES)
     assert rows.num_entries == expected.sum()
     assert (as_matrix(rows, num_entries) != expected).nnz == 0
-    assert open_rows(tmp_path) == rows
+    assert open_rows(tmp_path, is_weighted=False) == rows
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"edges", "degree.npy", "neighbour.npy"}
 
@@ -90,7 +90,11 @@ def test_a_graph_of_clusters_has_the_sums_of_the_weights(tmp_path: Path, memory_
         expected.eliminate_zeros()
         assert rows.num_entries == expected.nnz
         assert (as_matrix(rows, 50) != expected).nnz == 0
-        assert open_rows(folder) == rows
+        assert open_rows(folder, is_weighted=True) == rows
+    (folder / "weight.npy").unlink()
+    assert open_rows(folder, is_weighted=True) is None
+    (folder / "neighbour.npy").unlink()
+    assert open_rows(folder, is_weighted=False) is None
 
 
 def test_weights_beyond_the_bits_of_an_entry_are_added_up(tmp_path: Path) -> None:
