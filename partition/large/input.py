@@ -14,6 +14,9 @@ from distgnn.partition.large.clock import Progress
 from distgnn.partition.large.source import Source, open_folder
 from distgnn.partition.large.work import Work
 
+ARRAYS = "source"
+"""Name of the folder that an edge list is turned into."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
@@ -79,7 +82,7 @@ class Input:
         fractions = None if self.split is None else parse_fractions(self.split)
         folder = work["arrays"]
         if folder is None:
-            made = work.path("source")
+            made = work.path(ARRAYS)
             shutil.rmtree(made, ignore_errors=True)
             made.mkdir()
             folder = str(

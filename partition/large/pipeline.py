@@ -19,7 +19,7 @@ from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_by
 from distgnn.partition.large.clock import Clock, Progress
 from distgnn.partition.large.counts import count, save_counts
 from distgnn.partition.large.covers import cover
-from distgnn.partition.large.input import Input
+from distgnn.partition.large.input import ARRAYS, Input
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.refining import Cut, Goal, begin, refine
@@ -204,8 +204,7 @@ class _Run:
                 f"{str(target)!r}, so the finished parts cannot be moved; choose one beside it"
             )
         needed = disk_bytes(self.source, record_bytes)
-        taken = sum(file.stat().st_size for file in self.places.work.rglob("*") if file.is_file())
-        free = shutil.disk_usage(self.places.work).free + taken
+        free = shutil.disk_usage(self.places.work).free + _taken(self.work)
         if needed > free:
             raise InputError(
                 f"partitioning takes about {needed / 2**30:.1f} GiB of disk for "
@@ -354,6 +353,16 @@ class _Run:
                 self.source.vertices, self.work.load("root-part"), num_parts
             ),
         )
+
+
+def _taken(work: Work) -> int:
+    """Bytes of the files in a work folder that partitioning writes, as `disk_bytes` counts them."""
+    arrays = work.path(ARRAYS)
+    return sum(
+        file.lstat().st_size
+        for file in work.folder.rglob("*")
+        if file.is_file() and not file.is_symlink() and arrays not in file.parents
+    )
 
 
 def _about(given: Input, settings: Settings) -> dict[str, Any]:

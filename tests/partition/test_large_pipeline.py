@@ -363,6 +363,25 @@ def test_a_lack_of_disk_later_on_keeps_what_is_done(
     assert (tmp_path / "out.work" / "roots" / "label.npy").exists()
 
 
+def test_links_and_the_arrays_of_an_edge_list_are_no_room_that_will_be_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.work.Work.save")
+    work = tmp_path / "out.work"
+    with (tmp_path / "huge.npy").open("wb") as file:
+        file.truncate(1 << 40)
+    (work / "source" / "features.npy").symlink_to(tmp_path / "huge.npy")
+    (work / "link.npy").symlink_to(tmp_path / "huge.npy")
+    with (work / "source" / "edge_index.npy").open("wb") as file:
+        file.truncate(1 << 40)
+    monkeypatch.setattr(budget, "STORED_EDGE_BYTES", 1 << 26)
+    free = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr("distgnn.partition.large.pipeline.shutil.disk_usage", lambda path: free)
+    with pytest.raises(InputError, match=r"but 0\.0 GiB are free; make room"):
+        run(folder, out)
+
+
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second file system")
 def test_a_work_folder_on_another_disk_is_an_input_error(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "graph", communities(100))
