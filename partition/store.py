@@ -53,6 +53,7 @@ __all__ = [
     "Manifest",
     "Part",
     "check_target",
+    "foreign_names",
     "is_partition_directory",
     "read_manifest",
     "read_part",
@@ -171,6 +172,23 @@ def is_partition_directory(path: str | os.PathLike[str]) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and values.get("format") == FORMAT
+
+
+def foreign_names(directory: str | os.PathLike[str]) -> list[str]:
+    """List what is in a partition directory, but not of the partition.
+
+    Args:
+        directory: A partition directory of any format version.
+
+    Returns:
+        Files and folders that the manifest does not name, by their paths in it, in order.
+    """
+    folder = Path(directory)
+    files = _parse((folder / MANIFEST_NAME).read_bytes()).get("files")
+    own = {Path(name) for name in files} if isinstance(files, dict) else set()
+    own |= {Path(MANIFEST_NAME), *(path.parent for path in own)}
+    found = (path.relative_to(folder) for path in folder.rglob("*"))
+    return sorted(str(path) for path in found if path not in own)
 
 
 def read_manifest(directory: str | os.PathLike[str]) -> Manifest:

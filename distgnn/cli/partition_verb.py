@@ -151,11 +151,7 @@ def check_out(out: str, *, is_overwriting: bool) -> None:
         )
     store.check_target(out, overwrite=is_overwriting)
     _try_to_write(Path(out).absolute())
-    others = [
-        item.name
-        for item in (Path(out).iterdir() if Path(out).is_dir() else ())
-        if item.name != store.MANIFEST_NAME and not item.name.startswith("part-")
-    ]
+    others = store.foreign_names(out) if store.is_partition_directory(out) else []
     if others:
         raise InputError(
             f"--overwrite would remove '{others[0]}' in '{out}', which is not of the partition; "

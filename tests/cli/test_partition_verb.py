@@ -84,6 +84,33 @@ def test_overwriting_does_not_remove_what_is_not_of_the_partition(distgnn, ring,
     assert (here / "p/run/model").read_text() == "hours of work"
 
 
+@pytest.mark.parametrize("name", ["part-time.txt", "part-0002/x.npy", "part-0001/notes.npy"])
+def test_overwriting_does_not_remove_what_is_called_like_a_part(name, distgnn, ring, here):
+    command = ("partition", ring, "--out", "p", "--parts", 2)
+    assert distgnn(*command).status == 0
+    (here / "p" / name).parent.mkdir(exist_ok=True)
+    (here / "p" / name).write_text("hours of work")
+    sentence = distgnn(*command, "--overwrite").sentence
+    assert sentence.startswith("--overwrite would remove 'part-")
+    assert (here / "p" / name).read_text() == "hours of work"
+
+
+def test_overwriting_does_not_remove_another_partition_inside(distgnn, ring, here):
+    assert distgnn("partition", ring, "--out", "p", "--parts", 2).status == 0
+    assert distgnn("partition", ring, "--out", "p/part-0001/q", "--parts", 2).status == 0
+    sentence = distgnn("partition", ring, "--out", "p", "--parts", 2, "--overwrite").sentence
+    assert sentence.startswith("--overwrite would remove 'part-0001/q' in 'p', which is not of")
+    assert read_manifest("p/part-0001/q").num_parts == 2
+
+
+def test_a_partition_with_a_damaged_manifest_may_be_replaced(distgnn, ring, here):
+    command = ("partition", ring, "--out", "p", "--parts", 2)
+    assert distgnn(*command).status == 0
+    manifest = here / "p" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format_version": 1', '"format_version": 0'))
+    assert distgnn(*command, "--overwrite").status == 0
+
+
 def test_options_reach_the_graph(distgnn, ring):
     command = ("partition", ring, "--parts", 2, "--out", "p", "--json", "--seed", 5)
     found = distgnn(*command, "--undirected", "--split", "0.5/0.25/0.25").json
