@@ -75,22 +75,23 @@ def ends_of(folder: Path) -> tuple[FlatArray, FlatArray]:
     """
     both = folder / "edge_index.npy"
     if both.is_file():
-        rows = open_flat(both)
-        if len(rows) != 2:
+        # The header alone: opened, a transposed array would be a row for each edge.
+        shape = read_header(both).shape
+        if len(shape) != 2 or shape[0] != 2:
             raise InputError(
-                f"{both} must have shape (2, num_edges), got {read_header(both).shape}; put "
-                "sources in the first row and destinations in the second"
+                f"{both} must have shape (2, num_edges), got {shape}; put sources in the first "
+                "row and destinations in the second"
             )
+        rows = open_flat(both)
     else:
         rows = []
-        for name in ("src", "dst"):
-            found = open_flat(folder / f"{name}.npy")
-            if len(found) != 1:
+        for path in (folder / "src.npy", folder / "dst.npy"):
+            shape = read_header(path).shape
+            if len(shape) != 1:
                 raise InputError(
-                    f"{folder / name}.npy must have shape (num_edges,), got {len(found)} rows; "
-                    "write one id for each edge"
+                    f"{path} must have shape (num_edges,), got {shape}; write one id for each edge"
                 )
-            rows += found
+            rows += open_flat(path)
     src, dst = rows
     if src.size != dst.size or src.dtype != dst.dtype:
         raise InputError(

@@ -87,7 +87,7 @@ def test_arrays_that_a_graph_cannot_hold_are_listed(
     ("arrays", "message"),
     [
         ({"src": SRC}, r"dst.npy: there is no such file; check the path"),
-        ({"src": SRC, "dst": EDGES}, r"dst.npy must have shape \(num_edges,\), got 2 rows"),
+        ({"src": SRC, "dst": EDGES}, r"dst.npy must have shape \(num_edges,\), got \(2, "),
         ({"src": SRC, "dst": DST[1:]}, "src has 3 ids of int32 and dst 2 of int32; give one of"),
         ({"src": SRC, "dst": DST.astype(np.int64)}, "src has 3 ids of int32 and dst 3 of int64"),
         ({"src": SRC / 2, "dst": DST / 2}, "must be int32 or int64, got float64; convert them"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,12 @@ def test_other_arrays_tell_the_number_of_vertices(tmp_path: Path, arrays: dict[s
         ({"edge_index": EDGES.T.copy()}, r"must have shape \(2, num_edges\), got \(5, 2\)"),
         ({"edge_index": np.asfortranarray(EDGES)}, "is stored column by column, which cannot be"),
         ({"edge_index": EDGES.astype(">i4")}, "is stored in another byte order, which cannot be"),
-        ({"edge_index": EDGES[None]}, r"has the shape \(1, 2, 5\), but one or two dimensions are"),
+        ({"edge_index": EDGES[None]}, r"must have shape \(2, num_edges\), got \(1, 2, 5\)"),
+        ({"edge_index": EDGES[0]}, r"must have shape \(2, num_edges\), got \(5,\); put sources"),
+        (
+            {"src": EDGES.T.copy(), "dst": EDGES[1]},
+            r"src.npy must have shape \(num_edges,\), got \(5, 2\); write one id for each edge",
+        ),
         ({}, r"src.npy: there is no such file"),
     ],
 )
@@ -90,6 +96,25 @@ def test_what_cannot_be_read_slice_by_slice_is_an_input_error(
 ) -> None:
     with pytest.raises(InputError, match=message):
         from_array_folder(save(tmp_path, **arrays))
+
+
+def test_more_dimensions_than_two_are_an_input_error(tmp_path: Path) -> None:
+    save(tmp_path, labels=EDGES[None])
+    with pytest.raises(InputError, match=r"has the shape \(1, 2, 5\), but one or two dimensions"):
+        open_flat(tmp_path / "labels.npy")
+
+
+@pytest.mark.parametrize("name", ["edge_index", "src"])
+def test_a_transposed_array_of_edges_is_refused_before_its_rows_are_opened(
+    tmp_path: Path, name: str
+) -> None:
+    save(tmp_path, **{name: np.zeros((50_000, 2), np.int32)})
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"got \(50000, 2\)"):
+        from_array_folder(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_a_file_that_becomes_shorter_is_an_input_error(tmp_path: Path) -> None:
