@@ -105,6 +105,31 @@ def ends_of(folder: Path) -> tuple[FlatArray, FlatArray]:
     return src, dst
 
 
+def weight_of(folder: Path, num_edges: int) -> FlatArray | None:
+    """Open the weights of the edges of an array folder.
+
+    Args:
+        folder: The folder.
+        num_edges: How many edges it has.
+
+    Returns:
+        (num_edges,) numbers, possibly not finite; None where there are no weights.
+
+    Raises:
+        InputError: If the array is damaged, or has not one number for each edge.
+    """
+    path = folder / "edge_weight.npy"
+    if not path.is_file():
+        return None
+    header = read_header(path)
+    if header.shape != (num_edges,) or header.dtype.kind not in "fiub":
+        raise InputError(
+            f"{path} must hold {num_edges} numbers, one for each edge, got {header.dtype} of "
+            f"shape {header.shape}; correct it or leave it out"
+        )
+    return open_flat(path)[0]
+
+
 def num_vertices_of(folder: Path) -> int | None:
     """Return how many vertices the arrays of a folder say there are, without reading the edges.
 

@@ -94,3 +94,29 @@ def from_array_folder(folder: str | Path) -> EdgeFile:
     if known is None and most < 0:
         raise InputError(f"{folder} has neither edges nor num_vertices.npy; add one of them")
     return EdgeFile(src, dst, most + 1) if known is None else found
+
+
+def finite_weights(weight: NDArray[Any], path: Path, start: int) -> NDArray[np.float32]:
+    """Convert weights of a slice of edges.
+
+    Args:
+        weight: (any size,) numbers.
+        path: Where they were read from, for the message.
+        start: The number of the first edge.
+
+    Returns:
+        (the same size,) float32.
+
+    Raises:
+        InputError: If one is not finite in float32.
+    """
+    with np.errstate(over="ignore"):
+        found = weight.astype(np.float32)
+    is_bad = ~np.isfinite(found)
+    if is_bad.any():
+        edge = int(np.argmax(is_bad))
+        raise InputError(
+            f"{path}: edge {start + edge} has the weight {weight[edge]:g}, but every weight must "
+            "be finite in float32; correct it"
+        )
+    return found

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distgnn.datasets.array_folder import is_array_folder
-from distgnn.datasets.edge_file import EdgeFile, from_array_folder
+from distgnn.datasets.array_folder import is_array_folder, weight_of
+from distgnn.datasets.edge_file import EdgeFile, finite_weights, from_array_folder
 from distgnn.datasets.edge_list import columns_of, is_header, is_range, tables_of, weights_of
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatWriter, open_flat
@@ -72,8 +72,8 @@ def ingest(
         if not undirected:
             return path
         _link_others(path, folder)
-        weight = path / "edge_weight.npy"
-        add_reverses(from_array_folder(path), weight if weight.exists() else None, folder)
+        edges = from_array_folder(path)
+        add_reverses(edges, weight_of(path, edges.num_edges), folder)
         return folder
     if path.is_dir() and not (path / "manifest.json").exists():
         path, found = tables_of(path)
@@ -133,7 +133,8 @@ def _ingest_table(
     weight = raw / _EDGES[2] if has_weights else None
     if undirected:
         src, dst = (open_flat(target / name)[0] for name in _EDGES[:2])
-        add_reverses(EdgeFile(src, dst, ids.size), weight, folder)
+        weights = None if weight is None else open_flat(weight)[0]
+        add_reverses(EdgeFile(src, dst, ids.size), weights, folder)
     elif weight is not None:
         weight.replace(folder / weight.name)
     shutil.rmtree(raw)
@@ -160,24 +161,11 @@ def _write_raw(path: Path, raw: Path, progress: Progress) -> bool:
                 writer.append(ids)
             if weight_column is not None:
                 has_weights = True
-                writers[2].append(_finite(weights_of(table, weight_column), table.path, num_edges))
+                writers[2].append(finite_weights(weights_of(table, weight_column), table.path, num_edges))
             num_edges += table.num_rows
             if progress is not None:
                 progress(f"{num_edges} edges read")
     return has_weights
-
-
-def _finite(weight: NDArray[np.float64], path: Path, start: int) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):
-        found = weight.astype(np.float32)
-    is_bad = ~np.isfinite(found)
-    if is_bad.any():
-        edge = int(np.argmax(is_bad))
-        raise InputError(
-            f"{path}: edge {start + edge} has the weight {weight[edge]:g}, but every weight must "
-            "be finite in float32; correct it"
-        )
-    return found
 
 
 def _numbered(

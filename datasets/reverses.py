@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distgnn.datasets.buckets import Buckets
-from distgnn.datasets.flat_array import FlatWriter, open_flat
+from distgnn.datasets.edge_file import finite_weights
+from distgnn.datasets.flat_array import FlatWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from distgnn.datasets.edge_file import EdgeFile
+    from distgnn.datasets.flat_array import FlatArray
 
 # Edges that are compared at once: about 200 MiB.
 _BUCKET_EDGES = 1 << 21
@@ -21,22 +23,21 @@ _MOST_BUCKETS = 512
 _EDGE = np.dtype([("key", np.int64), ("weight", np.float32)])
 
 
-def add_reverses(edges: EdgeFile, weight: Path | None, folder: Path) -> None:
+def add_reverses(edges: EdgeFile, weights: FlatArray | None, folder: Path) -> None:
     """Write the edges, then the reverse of every edge whose reverse is missing, of equal weight.
 
     Self-loops are their own reverse. The outcome has the edges of `sources.add_reverse_edges`.
 
     Args:
         edges: The edges.
-        weight: (num_edges,) float32 on disk, or None.
+        weights: (num_edges,) numbers on disk, or None.
         folder: Where `src.npy`, `dst.npy` and perhaps `edge_weight.npy` are written, and up to 12
             bytes an edge while it works.
 
     Raises:
-        InputError: If a file has become shorter.
+        InputError: If a weight is not finite in float32, or a file has become shorter.
         OSError: If the disk is full.
     """
-    weights = None if weight is None else open_flat(weight)[0]
     num_buckets = min(max(-(-edges.num_edges // _BUCKET_EDGES), 1), _MOST_BUCKETS)
     num_vertices = edges.num_vertices
     with ExitStack() as stack:
@@ -51,7 +52,8 @@ def add_reverses(edges: EdgeFile, weight: Path | None, folder: Path) -> None:
             records = np.zeros(src.size, _EDGE)
             records["key"] = src.astype(np.int64) * num_vertices + dst
             if weights is not None:
-                records["weight"] = weights.read(start, start + src.size)
+                weight = weights.read(start, start + src.size)
+                records["weight"] = finite_weights(weight, weights.path, start)
             for writer, values in zip(writers, (src, dst, records["weight"]), strict=False):
                 writer.append(values)
             # An edge and its reverse fall into the same bucket.

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.datasets.array_folder import open_array
+from distgnn.datasets.array_folder import open_array, weight_of
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.flat_array import open_flat, read_header
+from distgnn.datasets.flat_array import read_header
 from distgnn.datasets.npz import graph_of_arrays, log_unused
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def open_folder(folder: str | Path) -> Source:
         edges=edges,
         vertices=vertices,
         features=_features(folder / "features.npy", edges.num_vertices),
-        edge_weight=_weight(folder / "edge_weight.npy", edges.num_edges),
+        edge_weight=_weight(folder, edges.num_edges),
     )
 
 
@@ -164,13 +164,8 @@ def _features(path: Path, num_vertices: int) -> Table | None:
     return Table(path, dtype, header.offset_bytes, *shape)
 
 
-def _weight(path: Path, num_edges: int) -> Table | None:
-    if not path.exists():
+def _weight(folder: Path, num_edges: int) -> Table | None:
+    found = weight_of(folder, num_edges)
+    if found is None:
         return None
-    found = open_flat(path)
-    if len(found) != 1 or found[0].size != num_edges or found[0].dtype.kind not in "fiub":
-        raise InputError(
-            f"{path} must hold {num_edges} numbers, one for each edge, got {found[0].size} of "
-            f"{found[0].dtype}; correct it or leave it out"
-        )
-    return Table(path, found[0].dtype, found[0].offset_bytes, num_edges, 1)
+    return Table(found.path, found.dtype, found.offset_bytes, num_edges, 1)

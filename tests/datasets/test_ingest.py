@@ -146,6 +146,29 @@ def test_what_cannot_be_read_slice_by_slice_is_an_input_error(
         ingest(tmp_path / "e.csv", work(tmp_path), vertices=vertices)
 
 
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (np.ones(6), r"must hold 3 numbers, one for each edge, got float64 of shape \(6,\)"),
+        (np.ones(2), r"must hold 3 numbers, one for each edge, got float64 of shape \(2,\)"),
+        (np.ones((3, 1)), r"got float64 of shape \(3, 1\); correct it or leave it out"),
+        (np.ones((0, 5)), r"got float64 of shape \(0, 5\); correct it or leave it out"),
+        (np.array(["1", "2", "3"]), r"got <U1 of shape \(3,\); correct it or leave it out"),
+        (np.array([1, 2, np.nan]), r"source/edge_weight.npy: edge 2 has the weight nan, but every"),
+        (np.array([1, 1e39, 3]), r"source/edge_weight.npy: edge 1 has the weight 1e\+39, but"),
+    ],
+)
+def test_weights_that_do_not_fit_the_edges_get_no_reverses(
+    tmp_path: Path, weight: Any, message: str
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    np.save(source / "edge_index.npy", np.array([[0, 1, 2], [1, 2, 0]]))
+    np.save(source / "edge_weight.npy", weight)
+    with pytest.raises(InputError, match=message):
+        ingest(source, work(tmp_path), undirected=True)
+
+
 def test_a_vertex_table_beside_arrays_is_an_input_error(tmp_path: Path) -> None:
     np.save(tmp_path / "edge_index.npy", np.zeros((2, 1), np.int32))
     with pytest.raises(InputError, match="takes no vertex table, only edge lists do; leave out v"):

@@ -139,6 +139,7 @@ def test_what_an_interrupted_step_added_is_dropped(tmp_path: Path) -> None:
         ("features", np.zeros((3, 2)), r"features\.npy must hold numbers of shape \(100, num_fe"),
         ("features", np.zeros((2, 100)).T, "row by row, got float64 of shape .* column by column"),
         ("edge_weight", np.zeros(3), r"edge_weight\.npy must hold \d+ numbers, one for each edge"),
+        ("edge_weight", np.zeros((0, 5)), r"edge_weight\.npy must .* float64 of shape \(0, 5\)"),
         ("features_indptr", np.zeros(1, np.int64), "features_indices is missing; sparse features"),
         ("labels", np.zeros(3, np.int64), r"graph: labels must have shape \(100,\)"),
     ],
