@@ -161,7 +161,9 @@ def _write_raw(path: Path, raw: Path, progress: Progress) -> bool:
                 writer.append(ids)
             if weight_column is not None:
                 has_weights = True
-                writers[2].append(finite_weights(weights_of(table, weight_column), table.path, num_edges))
+                writers[2].append(
+                    finite_weights(weights_of(table, weight_column), table.path, num_edges)
+                )
             num_edges += table.num_rows
             if progress is not None:
                 progress(f"{num_edges} edges read")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import Part
@@ -51,12 +53,33 @@ def gather(
         The graph and its assignment.
 
     Raises:
-        InputError: If a part is damaged.
+        InputError: If a part is damaged, or the disk lacks the room for the features.
     """
     collector = _Collector(manifest, scratch)
     for number in range(manifest.num_parts):
         collector.add(read_part(directory, number, verify=verify, manifest=manifest))
     return collector.finish()
+
+
+def feature_bytes(manifest: Manifest) -> int:
+    """Return the size of the file that `gather` writes; 0 where there is none."""
+    columns = 0 if manifest.has_sparse_features else manifest.num_features
+    return manifest.num_vertices * columns * np.dtype(np.float32).itemsize
+
+
+def _mapped(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Make a file and map it. All of it is taken first: a page without room kills the process."""
+    num_bytes = math.prod(shape) * np.dtype(np.float32).itemsize
+    try:
+        with path.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {num_bytes} bytes of features into '{path.parent}' ({error.strerror}); "
+            "make room, or choose another disk for the partition"
+        ) from error
+    # A plain view: memmap's own class would make every slice of it a memmap too.
+    return np.memmap(path, np.float32, mode="r+", shape=shape).view(np.ndarray)
 
 
 class _Collector:
@@ -72,11 +95,9 @@ class _Collector:
         self._root_part = np.empty(num_vertices, np.int32)
         self._by_vertex: dict[str, NDArray[Any]] = {}
         self._sparse = _SparseRows(manifest) if manifest.has_sparse_features else None
-        if manifest.num_features and self._sparse is None:
+        if feature_bytes(manifest):
             shape = num_vertices, manifest.num_features
-            file = np.memmap(scratch / "features", np.float32, mode="w+", shape=shape)
-            # A plain view: memmap's own class would make every slice of it a memmap too.
-            self._by_vertex["features"] = file.view(np.ndarray)
+            self._by_vertex["features"] = _mapped(scratch / "features", shape)
 
     def add(self, part: Part) -> None:
         """Take the next part."""

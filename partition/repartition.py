@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.datasets.disk import check_room
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition import assign, auto, orders
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.gather import Gathered, gather
+from distgnn.partition.gather import Gathered, feature_bytes, gather
 from distgnn.partition.manifest import Manifest
 from distgnn.partition.quality import measure
 from distgnn.partition.regroup import group, num_pieces, shares
@@ -97,13 +98,15 @@ def repartition(
 
     Raises:
         InputError: If the directory is damaged, has fewer vertices than parts are wanted, or is
-            itself to be overwritten, or the other one cannot be written.
+            itself to be overwritten, or the other one cannot be written or lacks the room.
     """
     manifest = read_manifest(directory)
     _check(directory, out, manifest, wish)
     check_target(out, overwrite=overwrite)
     watch = Stopwatch(progress)
     beside = next(path for path in Path(out).absolute().parents if path.exists())
+    # Once to put them together, once more in the other parts.
+    check_room(beside / Path(out).name, 2 * feature_bytes(manifest))
     with tempfile.TemporaryDirectory(prefix=".distgnn-", dir=beside) as scratch:
         gathered = gather(directory, manifest, scratch=Path(scratch))
         watch.note(f"gathered {manifest.num_edges} edges from {manifest.num_parts} parts")

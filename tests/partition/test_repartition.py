@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import resource
 
 import numpy as np
 import pytest
@@ -245,6 +247,29 @@ def test_a_damaged_part_is_found_and_nothing_is_left_behind(tmp_path):
     file = folder / "part-0001/labels.npy"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match=r"labels.npy' was altered"):
+        again(folder, tmp_path / "q", 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_features_that_the_disk_has_no_room_for_are_an_input_error(tmp_path):
+    folder = store(tmp_path / "p", make_graph(), 2)
+    manifest = dataclasses.replace(read_manifest(folder), num_features=1 << 16)
+    num_bytes = manifest.num_vertices << 18
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes - 1, limits[1]))
+    try:
+        with pytest.raises(InputError, match=rf"cannot write {num_bytes} bytes of features into"):
+            gather(folder, manifest, scratch=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_room_for_the_features_is_asked_for_before_the_work(tmp_path):
+    folder = store(tmp_path / "p", make_graph(num_vertices=9000), 2)
+    file = folder / "manifest.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps({**values, "num_features": (1 << 31) - 1}))
+    with pytest.raises(InputError, match=r"q' needs [0-9.]+ GiB, but [0-9.]+ GiB are free; make"):
         again(folder, tmp_path / "q", 3)
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
 
