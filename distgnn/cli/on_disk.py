@@ -58,6 +58,8 @@ def stays_on_disk(arguments: argparse.Namespace) -> bool:
     Raises:
         InputError: If flags exclude each other.
     """
+    from distgnn.partition.large.work import is_begun
+
     wish = arguments.out_of_core
     given = [
         flag
@@ -68,14 +70,20 @@ def stays_on_disk(arguments: argparse.Namespace) -> bool:
         raise InputError(
             f"--out-of-core on and {given[0]} exclude each other; leave one of them out"
         )
-    for flag in ("memory", "work"):
-        if wish == OFF and getattr(arguments, flag):
-            raise InputError(
-                f"--{flag} takes no effect with --out-of-core off; leave one of them out"
-            )
+    unused = [f"--{flag}" for flag in ("memory", "work") if getattr(arguments, flag)]
+    in_memory = ["--out-of-core off"] if wish == OFF else given
+    if unused and in_memory:
+        raise InputError(f"{unused[0]} takes no effect with {in_memory[0]}; leave one of them out")
     if wish != AUTO or given:
         return bool(wish == ON)
-    return _work(arguments).exists() or not _fits(arguments)
+    if is_begun(_work(arguments)) or not _fits(arguments):
+        return True
+    if unused:
+        note(
+            f"in memory, where {unused[0]} takes no effect; --out-of-core on leaves the edges on "
+            "disk"
+        )
+    return False
 
 
 def is_finishing(arguments: argparse.Namespace) -> bool:
@@ -140,6 +148,7 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     from distgnn.partition.large.input import Input
     from distgnn.partition.large.pipeline import Places, Settings, partition
     from distgnn.partition.large.roots import roots
+    from distgnn.partition.large.work import is_begun
     from distgnn.partition.refine import EDGE_BALANCE
 
     settings = Settings(
@@ -154,6 +163,8 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     places = Places(
         directory=Path(arguments.out), work=_work(arguments), overwrite=arguments.overwrite
     )
+    if is_begun(places.work):
+        note(f"going on from '{places.work}'")
     given = Input(**source_values(arguments))
     with noting_compilation(note):
         return partition(given, places, settings, choose_roots=roots, progress=note)

@@ -25,6 +25,11 @@ _STATE = "state.json"
 _LOCK = "lock"
 
 
+def is_begun(folder: Path) -> bool:
+    """Tell whether a folder is that of a partitioning, which the same one goes on from."""
+    return (folder / _STATE).is_file()
+
+
 class Work:
     """A folder of files and a record of what is done, which is replaced as a whole.
 

@@ -6,6 +6,7 @@ from large_graphs import write_folder
 
 from distgnn.cli.flags import size
 from distgnn.datasets.planted import planted
+from distgnn.partition.large.work import Work
 from distgnn.partition.store import read_manifest, read_part
 
 COMMAND = ("partition", "graph", "--parts", 3, "--out", "p")
@@ -83,10 +84,42 @@ def test_a_run_that_ended_before_its_work_folder_was_removed_is_finished(
             ("--out-of-core", "off", "--work", "w"),
             "--work takes no effect with --out-of-core off; leave one of them out",
         ),
+        (
+            ("--method", "libra", "--memory", "1GiB"),
+            "--memory takes no effect with --method; leave one of them out",
+        ),
+        (
+            ("--method", "libra", "--work", "w"),
+            "--work takes no effect with --method; leave one of them out",
+        ),
     ],
 )
 def test_flags_that_exclude_each_other_are_refused(flags, sentence, distgnn, folder):
     assert distgnn(*COMMAND, *flags).sentence == sentence
+
+
+@pytest.mark.parametrize("flags", [("--memory", "1GiB"), ("--work", "w")])
+def test_a_graph_that_stays_in_memory_is_said_to_ignore_flags_of_the_disk(
+    flags, distgnn, folder, here
+):
+    outcome = distgnn(*COMMAND, *flags)
+    assert f"in memory, where {flags[0]} takes no effect; --out-of-core on" in outcome.err
+    assert read_manifest("p").method == "metis"
+    assert not (here / "w").exists()
+    assert "takes no effect" not in distgnn(*COMMAND, "--overwrite").err
+
+
+def test_only_a_work_folder_that_was_begun_makes_auto_go_on_from_there(distgnn, folder, here):
+    (here / "p.work").mkdir()
+    (here / "p.work" / "notes.txt").write_text("")
+    outcome = distgnn(*COMMAND)
+    assert "going on" not in outcome.err
+    assert read_manifest("p").method == "metis"
+    (here / "p.work" / "notes.txt").unlink()
+    Work(here / "p.work", {"seed": 7})
+    outcome = distgnn(*COMMAND, "--overwrite")
+    assert f"going on from '{here / 'p.work'}'" in outcome.err
+    assert "is of another partitioning: its seed is 7, not 0" in outcome.err
 
 
 def test_an_edge_list_is_cut_on_disk_as_it_is_in_memory(distgnn, here):
