@@ -128,6 +128,17 @@ def parquet_slices(path: Path, *, num_rows: int = 1 << 20) -> Iterator[ParquetTa
             first += batch.num_rows
 
 
+def num_rows_of(path: Path) -> int:
+    """Read how many rows a Parquet file has, which its end says.
+
+    Raises:
+        InputError: If pyarrow is not installed, or the file is missing, damaged or not Parquet.
+    """
+    parquet = _pyarrow_parquet(path)
+    with _reporting(path):
+        return int(parquet.read_metadata(path).num_rows)
+
+
 def _pyarrow_parquet(path: Path) -> Any:
     try:
         return importlib.import_module("pyarrow.parquet")

@@ -11,6 +11,7 @@ from distgnn.cli.limits import available_memory
 from distgnn.cli.output import note
 from distgnn.cli.source import is_path, source_values
 from distgnn.datasets.errors import InputError
+from distgnn.partition.store import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from distgnn.partition.manifest import Manifest
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 AUTO, ON, OFF = "auto", "on", "off"
 # Both ends of an edge of a Graph.
 _GRAPH_EDGE_BYTES = 16
-# Of a line of an edge list of millions of vertices; Parquet takes half of it.
+# Of a line of an edge list of millions of vertices. Digits take less than half of it in an archive,
+# sorted ones a quarter.
 _TABLE_EDGE_BYTES = 16
+_ARCHIVE_EDGE_BYTES = 4
 
 
 def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,13 +128,20 @@ def _fits(arguments: argparse.Namespace) -> bool:
 def _numbers(source: Path) -> tuple[int, int]:
     """Vertices and edges of an array folder or an edge list, without reading it; else zeros."""
     from distgnn.datasets.array_folder import ends_of, is_array_folder, num_vertices_of
+    from distgnn.datasets.edge_list import tables_of
+    from distgnn.datasets.parquet_table import num_rows_of
     from distgnn.datasets.tables import TABLE_SUFFIXES
 
     if is_array_folder(source):
         return num_vertices_of(source) or 0, ends_of(source)[0].size
-    if source.name.endswith(TABLE_SUFFIXES):
-        return 0, source.stat().st_size // _TABLE_EDGE_BYTES
-    return 0, 0
+    if source.is_dir() and not (source / MANIFEST_NAME).exists():
+        source = tables_of(source)[0]
+    if not source.name.endswith(TABLE_SUFFIXES):
+        return 0, 0
+    if source.suffix == ".parquet":
+        return 0, num_rows_of(source)
+    edge_bytes = _ARCHIVE_EDGE_BYTES if source.suffix == ".gz" else _TABLE_EDGE_BYTES
+    return 0, source.stat().st_size // edge_bytes
 
 
 def partition_on_disk(arguments: argparse.Namespace) -> Manifest:

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import argparse
+import gzip
+import importlib
+
 import numpy as np
 import pytest
 from large_graphs import write_folder
 
 from distgnn.cli.flags import size
+from distgnn.cli.on_disk import stays_on_disk
 from distgnn.datasets.planted import planted
+from distgnn.partition.auto import NEEDS
 from distgnn.partition.large.work import Work
 from distgnn.partition.store import read_manifest, read_part
 
@@ -96,6 +102,32 @@ def test_a_run_that_ended_before_its_work_folder_was_removed_is_finished(
 )
 def test_flags_that_exclude_each_other_are_refused(flags, sentence, distgnn, folder):
     assert distgnn(*COMMAND, *flags).sentence == sentence
+
+
+def write_edges(path, num_edges):
+    """Write an edge list whose ids have seven digits, as those of millions of vertices have."""
+    ends = np.random.default_rng(0).integers(1_000_000, 10_000_000, (num_edges, 2))
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".parquet":
+        arrow, parquet = (importlib.import_module(f"pyarrow{end}") for end in ("", ".parquet"))
+        ends = np.sort(ends, axis=0)
+        parquet.write_table(arrow.table({"src": ends[:, 0], "dst": ends[:, 1]}), path)
+        return
+    text = "".join(f"{src},{dst}\n" for src, dst in ends.tolist()).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["e.csv", "e.csv.gz", "e.parquet", "f/edges.csv", "f/edges.csv.gz", "f/edges.parquet"],
+)
+def test_an_edge_list_has_no_more_edges_than_its_size_is_taken_for(name, here):
+    write_edges(here / name, 5000)
+    wish = dict.fromkeys(("method", "option", "assignment", "work"))
+    wish |= {"source": name.split("/")[0], "out": "p", "out_of_core": "auto"}
+    needed = NEEDS[0].bytes(0, 5000) + 16 * 5000
+    assert stays_on_disk(argparse.Namespace(**wish, memory=needed - 1))
+    assert not stays_on_disk(argparse.Namespace(**wish, memory=3 * needed))
 
 
 @pytest.mark.parametrize("flags", [("--memory", "1GiB"), ("--work", "w")])
