@@ -34,6 +34,8 @@ FEATURES = ("none", "random")
 _BUCKET_EDGES = 1 << 23
 _MOST_BUCKETS = 512
 _REPORT_EDGES = 1 << 26
+# The smallest share of a mask is 0.1 %: all of so many vertices miss it once in e**10 graphs.
+_SOUND_VERTICES = 10_000
 _MASKS = ("train_mask", "val_mask", "test_mask")
 Result = TypeVar("Result")
 
@@ -68,7 +70,8 @@ def make(
         What was drawn from, with the numbers of vertices and edges.
 
     Raises:
-        InputError: If an argument is not allowed, the folder exists, or the disk lacks room.
+        InputError: If an argument is not allowed, a mask would be empty, the folder exists, or the
+            disk lacks room.
     """
     folder = Path(folder)
     for word, value, allowed in (
@@ -81,6 +84,7 @@ def make(
     if not 0 < scale <= 1:
         raise InputError(f"the scale must be above 0 and at most 1, got {scale:g}")
     graph = streamed.sketch(TWINS[name], scale, seed)
+    _check_masks(graph, scale)
     has_features = features == "random"
     if folder.exists():
         raise InputError(f"'{folder}' exists; choose another folder or remove it")
@@ -98,6 +102,19 @@ def make(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return graph
+
+
+def _check_masks(graph: Sketch, scale: float) -> None:
+    """Refuse a graph so small that no vertex is drawn for a mask: nothing reads it."""
+    if graph.num_vertices > BLOCK:
+        return
+    sound = _SOUND_VERTICES / graph.twin.num_vertices
+    for name, mask in zip(_MASKS, streamed.vertices(graph, 0)[1], strict=True):
+        if not mask.any():
+            raise InputError(
+                f"the scale {scale:g} gives {graph.num_vertices} vertices, none of them in the "
+                f"{name}; use a larger scale, such as {sound:.0e}"
+            )
 
 
 def _num_bytes(graph: Sketch, *, has_features: bool, is_sorted: bool) -> int:

@@ -248,4 +248,22 @@ def _explicit_widths(arguments: argparse.Namespace) -> list[int] | None:
     if by_layers and arguments.widths:
         raise InputError("--widths and widths of --layers are the same; leave one of them out")
     widths: list[int] | None = arguments.widths or by_layers
+    if widths:
+        _check_no_model(arguments, is_by_layers=by_layers is not None)
     return widths
+
+
+def _check_no_model(arguments: argparse.Namespace, *, is_by_layers: bool) -> None:
+    """Refuse flags of a run beside widths, which say all that is foretold."""
+    parser = argparse.ArgumentParser()
+    add_model_arguments(parser.add_argument_group(), layers=_layers)
+    add_epoch_arguments(parser.add_argument_group())
+    defaults = vars(parser.parse_args([]))
+    if is_by_layers:
+        del defaults["layers"]
+    for name, value in defaults.items():
+        if getattr(arguments, name) != value:
+            raise InputError(
+                f"--{name.replace('_', '-')} has no effect on sums of given widths; leave it or "
+                "the widths out"
+            )

@@ -112,6 +112,12 @@ def test_the_share_on_the_wire_grows_as_the_link_slows(distgnn, ring_parts):
         (["--latency", "20us"], "--latency has an effect with --bandwidth only"),
         (["--threads", 2], "--threads has an effect with --bandwidth only"),
         (["--widths", "8", "--layers", "8,8"], "--widths and widths of --layers are the same"),
+        (
+            ["--widths", "4", "--hidden", 99],
+            "--hidden has no effect on sums of given widths; leave",
+        ),
+        (["--widths", "4", "--layers", 3], "--layers has no effect on sums of given widths"),
+        (["--layers", "4,4", "--features-dtype", "bf16"], "--features-dtype has no effect on sums"),
         (["--widths", "8", "--bandwidth", "1GB/s"], "--bandwidth foretells epochs of a model"),
         (["--bandwidth", "fast"], "--bandwidth must be a speed such as 10Gb/s"),
         (["--bandwidth", "0GB/s"], "--bandwidth must be a speed such as 10Gb/s"),

@@ -94,6 +94,10 @@ def test_degrees_are_skewed() -> None:
         ({"features": "all"}, "features must be one of none, random, got 'all'"),
         ({"scale": 0.0}, "the scale must be above 0 and at most 1, got 0"),
         ({"scale": 1.5}, "the scale must be above 0 and at most 1, got 1.5"),
+        (
+            {"scale": 1e-9},
+            "the scale 1e-09 gives 64 vertices, none of them in the .*_mask; .* such as 9e-05",
+        ),
         ({"folder": "here"}, "here' exists; choose another folder or remove it"),
         ({"folder": "none/x"}, r"none/x' cannot be written: the folder '.*none' does not"),
     ],
