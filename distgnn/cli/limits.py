@@ -16,13 +16,17 @@ class _Files(NamedTuple):
 
     limit: str
     usage: str
-    reclaimable: str
     kills: str
+    # Lines of memory.stat. Memory that processes share is a part of neither, nor is it to be had.
+    reclaimable: tuple[str, ...]
 
 
-_V2 = _Files("memory.max", "memory.current", "inactive_file", "memory.events")
+_V2 = _Files("memory.max", "memory.current", "memory.events", ("inactive_file", "active_file"))
 _V1 = _Files(
-    "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "memory.oom_control"
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "memory.oom_control",
+    ("total_inactive_file", "total_active_file"),
 )
 
 
@@ -56,8 +60,8 @@ def memory_limit(root: Path = _ROOT) -> int | None:
 def available_memory(root: Path = _ROOT) -> int:
     """Return the bytes that this process could still take, by the system's own estimate.
 
-    What a control group keeps of files that were read is not counted as taken: the system drops it
-    when memory is asked for.
+    What a control group keeps of files that were read, once or often, is not counted as taken: the
+    system drops it when memory is asked for.
 
     Args:
         root: Where the machine's file systems are mounted.
@@ -65,8 +69,8 @@ def available_memory(root: Path = _ROOT) -> int:
     free = [free_memory(root)]
     for folder, files, limit in _limited_groups(root):
         usage = _number(folder / files.usage) or 0
-        taken = max(usage - _field(folder / "memory.stat", files.reclaimable), 0)
-        free.append(max(limit - taken, 0))
+        kept = sum(_field(folder / "memory.stat", name) for name in files.reclaimable)
+        free.append(max(limit - max(usage - kept, 0), 0))
     return min(free)
 
 

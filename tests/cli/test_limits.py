@@ -31,13 +31,15 @@ def machine(tmp_path):
 
 
 class GroupV2:
-    limit, usage, cache, kills = "memory.max", "memory.current", "inactive_file", "memory.events"
+    limit, usage, kills = "memory.max", "memory.current", "memory.events"
+    idle, active, shared = "inactive_file", "active_file", "shmem"
     base = "sys/fs/cgroup"
 
 
 class GroupV1:
     limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
-    cache, kills = "total_inactive_file", "memory.oom_control"
+    kills = "memory.oom_control"
+    idle, active, shared = "total_inactive_file", "total_active_file", "total_shmem"
     base = "sys/fs/cgroup/memory"
 
 
@@ -62,10 +64,21 @@ def test_the_smallest_limit_around_the_process_counts(kind, place, machine):
     assert available_memory(machine) == 600 * KIB
     write(folder / kind.usage, f"{500 * KIB}\n")
     assert available_memory(machine) == 100 * KIB
-    write(folder / "memory.stat", f"anon 3\n{kind.cache} {400 * KIB}\n")
+    write(folder / "memory.stat", f"anon 3\n{kind.idle} {400 * KIB}\n")
     assert available_memory(machine) == 500 * KIB
     write(folder / kind.usage, f"{5000 * KIB}\n")
     assert available_memory(machine) == 0
+
+
+@BOTH
+def test_files_that_were_read_more_than_once_do_not_count_as_taken(kind, machine):
+    folder = machine / kind.base / "job/step"
+    write(folder / kind.limit, f"{600 * KIB}\n")
+    write(folder / kind.usage, f"{590 * KIB}\n")
+    sizes = {kind.idle: 100, kind.active: 300, kind.shared: 50, "file": 450}
+    lines = [f"{name} {size * KIB}\n" for name, size in sizes.items()]
+    write(folder / "memory.stat", "".join(lines))
+    assert available_memory(machine) == 410 * KIB
 
 
 @BOTH
