@@ -270,14 +270,15 @@ def _load(
     from distgnn.cli.beginning import prepare
     from distgnn.cli.job import on_rank_0
     from distgnn.cli.memory_check import check_memory
-    from distgnn.train.memory import predict_peak_bytes, resident_bytes
+    from distgnn.train.memory import predict_added_bytes, predict_peak_bytes
     from distgnn.train.trainer import Trainer
 
     opened = _open(arguments, config, run_dir, group)
     trainer = Trainer(config, opened.task, opened.part, group, planner=opened.planner)
     predicted = predict_peak_bytes(trainer.model, trainer.graphs)
-    missing = max(predicted - resident_bytes(), 0)
-    check_memory(group, missing, what="training", is_forced=arguments.force)
+    # An earlier peak counts for nothing here: what was let go of since is free again.
+    added = predict_added_bytes(trainer.model, trainer.graphs)
+    check_memory(group, added, what="training", is_forced=arguments.force)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
     # The file may lie in the run's directory, which is there now.
     trainer.begin_trace(open_trace(arguments, group))

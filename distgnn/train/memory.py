@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distgnn.arrays import DTYPES
 from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.ops import SparseRows
-from distgnn.train.metrics import peak_rss_bytes
+from distgnn.train.metrics import peak_rss_bytes, resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,12 +24,25 @@ _COMPILER_BYTES = 70 << 20
 
 
 def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
-    """Predict the most memory that this rank will have resident.
+    """Predict the most memory that this rank will ever have had resident.
 
-    What is there now, the aggregate of static input, and the hidden rows that live at once: in
-    training all that backward will read and what it works on; in evaluation the input, the
-    aggregate and the output of one layer. Plans, buffers of the exchange and the dense input of
-    models with input dropout are left out: some percent.
+    Args:
+        model: As it will be trained.
+        graphs: What it runs on.
+
+    Returns:
+        Bytes: what is there now and `predict_added_bytes`, or an earlier peak above that.
+    """
+    return max(resident_bytes() + predict_added_bytes(model, graphs), peak_rss_bytes())
+
+
+def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
+    """Predict what a run will take besides what is resident now.
+
+    The aggregate of static input, and the hidden rows that live at once: in training all that
+    backward will read and what it works on; in evaluation the input, the aggregate and the output
+    of one layer. Plans, buffers of the exchange and the dense input of models with input dropout
+    are left out: some percent.
 
     Args:
         model: As it will be trained.
@@ -53,7 +65,7 @@ def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
     )
     if model.recomputes and not _is_one_operation(model) and _COMPILER not in sys.modules:
         static_bytes += _COMPILER_BYTES
-    return max(resident_bytes() + static_bytes + values, peak_rss_bytes())
+    return static_bytes + values
 
 
 def working_bytes(
@@ -116,13 +128,3 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
     # What a layer computes again is there beside its gradients.
     gradients = 1 if _is_one_operation(model) else _SEPARATE_GRADIENTS + model.recomputes
     return kept + gradients * widest * inner
-
-
-def resident_bytes() -> int:
-    """Return the memory that this process has resident now; its peak where the system hides it."""
-    try:
-        fields = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return peak_rss_bytes()
-    sizes = (line.split()[1] for line in fields if line.startswith("VmRSS:"))
-    return int(next(sizes, "0")) * 1024 or peak_rss_bytes()

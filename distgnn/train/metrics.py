@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import statistics
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,8 +68,27 @@ def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:
 
 
 def peak_rss_bytes() -> int:
-    """Return the most memory that this process ever had resident."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Return the most memory that this process ever had resident.
+
+    Where the system tells of the program that runs: what resource usage tells includes the peak of
+    the program that started it.
+    """
+    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process has resident now; its peak where the system hides it."""
+    return _status_bytes("VmRSS") or peak_rss_bytes()
+
+
+def _status_bytes(field: str) -> int:
+    """A size of /proc/self/status; 0 where the system has none."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    sizes = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(next(sizes, "0")) * 1024
 
 
 def is_record(values: Mapping[str, Any]) -> bool:

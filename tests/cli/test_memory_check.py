@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from distgnn.cli import memory_check
 from distgnn.cli.memory_check import check_memory
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
+from distgnn.train.metrics import peak_rss_bytes, resident_bytes
 
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
 
 
 @pytest.fixture
@@ -69,3 +71,12 @@ def test_train_asks_before_it_writes_anything(distgnn, ring, here, monkeypatch):
     assert not (here / "r").exists()
     outcome = distgnn(*command, "--force")
     assert (outcome.status, outcome.err.count("trying nevertheless")) == (0, 1)
+
+
+def test_an_earlier_peak_of_the_process_is_not_asked_for_again(distgnn, ring, monkeypatch):
+    once = np.ones(600 * MIB, dtype=np.uint8)
+    del once
+    assert peak_rss_bytes() - resident_bytes() > 400 * MIB
+    monkeypatch.setattr(memory_check, "available_memory", lambda: 200 * MIB)
+    outcome = distgnn("train", ring, "--run", "r", "--epochs", 2, "--quiet")
+    assert (outcome.status, outcome.err) == (0, "")

@@ -45,3 +45,15 @@ def test_the_predicted_peak_is_close_to_the_measured_one(model, recompute):
 
 def test_something_is_resident():
     assert 10e6 < resident_bytes() < 1e12
+
+
+def test_the_peak_is_that_of_the_program_not_of_the_one_that_started_it():
+    child = "from distgnn.train.metrics import peak_rss_bytes; print(peak_rss_bytes())"
+    parent = (
+        "import subprocess, sys; big = b'x' * (1 << 30); "
+        f"subprocess.run([sys.executable, '-c', {child!r}], check=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", parent], check=True, capture_output=True, text=True
+    )
+    assert 10 << 20 < int(done.stdout) < 800 << 20
