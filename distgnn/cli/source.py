@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.datasets.graph import Graph
     from distgnn.partition.store import Manifest, Part
+    from distgnn.train.config import TrainConfig
     from distgnn.train.trainer import Task
 
 
@@ -159,11 +160,21 @@ class Source:
         task = {**asdict(self.task), "class_names": list(self.task.class_names)}
         return {"source": self.values, "task": task, "checksum": checksum, "partition": partition}
 
-    def feature_bytes(self, rank: int) -> int:
-        """Return the size of a part's features, still to be read; 0 of a graph that is there."""
-        files = {} if self.manifest is None else self.manifest.files
+    def feature_bytes(self, rank: int, config: TrainConfig) -> int:
+        """Return what a part's features will take; 0 of a graph that is there."""
+        from distgnn.train.inputs import dense_input_bytes
+
+        if self.manifest is None:
+            return 0
         prefix = f"{part_folder(rank)}/features"
-        return sum(record.bytes for name, record in files.items() if name.startswith(prefix))
+        stored_bytes = sum(
+            record.bytes for name, record in self.manifest.files.items() if name.startswith(prefix)
+        )
+        if self.manifest.has_sparse_features:
+            return stored_bytes
+        return dense_input_bytes(
+            stored_bytes, norm=config.feature_norm, dtype=config.features_dtype
+        )
 
     def part(self, rank: int) -> Part:
         """Load the part of a rank."""

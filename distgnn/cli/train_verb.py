@@ -307,9 +307,8 @@ def _open(
     if not arguments.overwrite:
         on_rank_0(group, lambda: check_settings(run_dir, config, arguments.resume))
     on_rank_0(group, lambda: check_trace_file(arguments))
-    check_memory(
-        group, source.feature_bytes(group.rank), what="reading features", is_forced=arguments.force
-    )
+    to_read = source.feature_bytes(group.rank, config)
+    check_memory(group, to_read, what="reading features", is_forced=arguments.force)
     part = collectively(group, lambda: source.part(group.rank))
     begin = {
         **source.to_json(),

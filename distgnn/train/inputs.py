@@ -118,7 +118,7 @@ def input_rows(part: Part, group: Group, *, norm: FeatureNorm, dtype: DtypeName)
             "use --features-dtype fp32"
         )
     if norm == "none" and part.features is not None:
-        # Block by block: the features may lie in a file, and need not fit into memory twice.
+        # Block by block: the features may lie in a file, and need not fit into memory as they are.
         rows = torch.empty(part.features.shape, dtype=DTYPES[dtype])
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = part.features[start : start + _BLOCK_ROWS]
@@ -127,6 +127,22 @@ def input_rows(part: Part, group: Group, *, norm: FeatureNorm, dtype: DtypeName)
     wide = normalised(load_features(part), norm, group)
     assert isinstance(wide, torch.Tensor), "they are dense"
     return wide.to(DTYPES[dtype])
+
+
+def dense_input_bytes(stored_bytes: int, *, norm: FeatureNorm, dtype: DtypeName) -> int:
+    """Say what `input_rows` takes for dense features at least.
+
+    Args:
+        stored_bytes: Of the part's features, float32.
+        norm: How to normalise them.
+        dtype: What they are stored as in memory.
+
+    Returns:
+        Bytes. Only what is not normalised is read block by block, with no float32 copy of it all.
+    """
+    if norm != "none":
+        return stored_bytes
+    return stored_bytes * DTYPES[dtype].itemsize // DTYPES["fp32"].itemsize
 
 
 def load_features(part: Part) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ring import ring_arrays
 
 from distgnn.cli import memory_check
 from distgnn.cli.memory_check import check_memory
@@ -79,4 +80,21 @@ def test_an_earlier_peak_of_the_process_is_not_asked_for_again(distgnn, ring, mo
     assert peak_rss_bytes() - resident_bytes() > 400 * MIB
     monkeypatch.setattr(memory_check, "available_memory", lambda: 200 * MIB)
     outcome = distgnn("train", ring, "--run", "r", "--epochs", 2, "--quiet")
+    assert (outcome.status, outcome.err) == (0, "")
+
+
+def test_features_are_asked_for_as_they_are_stored_in_memory(distgnn, here, monkeypatch):
+    num_features = 400
+    ring = ring_arrays(features=np.ones((12, num_features), dtype=np.float32))
+    np.savez(here / "wide.npz", **ring)
+    assert distgnn("partition", "wide.npz", "--parts", 1, "--out", "parts").status == 0
+    wide_bytes = 12 * num_features * 4
+    monkeypatch.setattr(memory_check, "available_memory", lambda: wide_bytes * 3 // 4)
+    train = ("train", "parts", "--run", "r", "--epochs", 1, "--hidden", 1, "--quiet")
+    half = (*train, "--features-dtype", "bf16")
+    refused = "reading features needs about "
+    assert distgnn(*train).sentence.startswith(refused)
+    # Both are there at once while the wide ones are normalised.
+    assert distgnn(*half, "--feature-norm", "row").sentence.startswith(refused)
+    outcome = distgnn(*half)
     assert (outcome.status, outcome.err) == (0, "")
