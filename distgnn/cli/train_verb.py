@@ -185,6 +185,7 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     """
     from distgnn.nn.models import ModelConfig
     from distgnn.train.config import TrainConfig
+    from distgnn.train.delays import check_bins
 
     input_dropout = arguments.input_dropout
     if input_dropout is None:
@@ -192,7 +193,11 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     model = ModelConfig(
         input_dropout=input_dropout, **_picked(arguments, ModelConfig, but=("input_dropout",))
     )
-    return TrainConfig(model=model, **_picked(arguments, TrainConfig, but=("model",)))
+    config = TrainConfig(model=model, **_picked(arguments, TrainConfig, but=("model",)))
+    # A run of an earlier version may go on with more; see `_check_bounds`.
+    if not getattr(arguments, "resume", False):
+        check_bins(config)
+    return config
 
 
 def _picked(arguments: argparse.Namespace, owner: type, *, but: tuple[str, ...]) -> dict[str, Any]:
@@ -211,15 +216,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
+    from distgnn.cli.job import on_rank_0
     from distgnn.train.run_dir import RunDirectory
 
     run_dir = RunDirectory(Path(arguments.run_dir))
+    on_rank_0(group, lambda: _check_bounds(arguments, config, run_dir))
     trainer, predicted = _load(arguments, config, run_dir, group)
     with trainer.trace:
         _announce(arguments, trainer, predicted)
         summary = _run_epochs(arguments, trainer, run_dir)
     if group.rank == 0:
         _report(arguments, run_dir, summary)
+
+
+def _check_bounds(
+    arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory
+) -> None:
+    """Refuse what a run that begins may not ask for; one that goes on may have begun before."""
+    from distgnn.train.delays import check_bins
+
+    if not (arguments.resume and run_dir.has_run()):
+        check_bins(config)
 
 
 def _announce(arguments: argparse.Namespace, trainer: Trainer, predicted: int) -> None:

@@ -138,7 +138,7 @@ class TrainConfig:
 
     def _resolve_delays(self) -> None:
         """Replace what the algorithm decides by its value, so that a run remembers it."""
-        r = 0 if self.is_isolated else int(self.algorithm.removeprefix("cd-"))
+        r = self.algorithm_delay
         gradient_cache = self.delay_cache if self.gradient_cache is None else self.gradient_cache
         for name, value in (
             ("bins", max(r, 1)),
@@ -153,6 +153,11 @@ class TrainConfig:
     def is_isolated(self) -> bool:
         """Whether nothing travels (0c)."""
         return self.algorithm == "0c"
+
+    @property
+    def algorithm_delay(self) -> int:
+        """R of cd-R, which bins and delay are unless they are set apart; 0 of 0c."""
+        return 0 if self.is_isolated else int(self.algorithm.removeprefix("cd-"))
 
     @property
     def feature_bytes(self) -> int:
@@ -194,7 +199,7 @@ class TrainConfig:
         model = ModelConfig(**values["model"])
         _same_types(cls(), {**values, "model": model})
         _same_types(ModelConfig(), values["model"])
-        return cls(**{**values, "model": model})
+        return cls(**{**_without_idle_caches(values), "model": model})
 
     def differences(self, other: TrainConfig) -> list[str]:
         """List the settings in which a run that is resumed differs from the one that was begun.
@@ -219,6 +224,18 @@ class TrainConfig:
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
     model = values.pop("model")
     return {**values, **model}
+
+
+def _without_idle_caches(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Switch on the caches of a run with 1 bin, which earlier versions let be switched off.
+
+    All rows arrive in every epoch, so that a cache has no effect.
+    """
+    algorithm = values["algorithm"]
+    bins = values.get("bins")
+    if bins is None and _ALGORITHM.fullmatch(algorithm) and algorithm != "0c":
+        bins = int(algorithm.removeprefix("cd-"))
+    return {**values, "delay_cache": True, "gradient_cache": True} if bins == 1 else {**values}
 
 
 def _same_fields(owner: type, values: Any) -> None:

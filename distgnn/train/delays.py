@@ -23,11 +23,13 @@ def check_delays(config: TrainConfig) -> None:
         InputError: With the flag to change.
     """
     rule = config.delays
-    if not 1 <= rule.num_bins <= _MAX_BINS:
-        raise InputError(f"--bins must be from 1 to {_MAX_BINS}, got {rule.num_bins}")
-    for flag, count in (("--delay", rule.delay), ("--warm-up-epochs", rule.warm_up_epochs)):
-        if count < 0:
-            raise InputError(f"{flag} must be at least 0, got {count}")
+    for flag, count, least in (
+        ("--bins", rule.num_bins, 1),
+        ("--delay", rule.delay, 0),
+        ("--warm-up-epochs", rule.warm_up_epochs, 0),
+    ):
+        if count < least:
+            raise InputError(f"{flag} must be at least {least}, got {count}")
     for flag, share in _smoothings(config):
         if not 0 <= share < 1:
             raise InputError(f"{flag} must be at least 0 and below 1, got {share}")
@@ -47,6 +49,26 @@ def check_delays(config: TrainConfig) -> None:
             f"--algorithm {config.algorithm}; use fewer, more --epochs or --algorithm cd-0"
         )
     _check_memories(config)
+
+
+def check_bins(config: TrainConfig) -> None:
+    """Refuse more bins than a command may ask for; runs of earlier versions may have had more.
+
+    Args:
+        config: A run, resolved.
+
+    Raises:
+        InputError: With the flag to change.
+    """
+    count = config.delays.num_bins
+    if count <= _MAX_BINS:
+        return
+    if count == config.algorithm_delay:
+        raise InputError(
+            f"--algorithm {config.algorithm} deals rows among {count} bins, but at most "
+            f"{_MAX_BINS} are allowed; use a smaller R or set --bins"
+        )
+    raise InputError(f"--bins must be from 1 to {_MAX_BINS}, got {count}")
 
 
 def _smoothings(config: TrainConfig) -> tuple[tuple[str, float], ...]:

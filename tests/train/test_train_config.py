@@ -12,6 +12,7 @@ from distgnn.datasets import InputError
 from distgnn.exchange.rule import DelayRule, Memory
 from distgnn.nn.models import ModelConfig
 from distgnn.train.config import TrainConfig
+from distgnn.train.delays import check_bins
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -82,8 +83,7 @@ REFUSED = [
     *(
         ({"algorithm": "cd-2", **options}, expected)
         for options, expected in (
-            ({"bins": 0}, "--bins must be from 1 to 4096, got 0"),
-            ({"bins": 4097}, "--bins must be from 1 to 4096, got 4097"),
+            ({"bins": 0}, "--bins must be at least 1, got 0"),
             ({"delay": -1}, "--delay must be at least 0, got -1"),
             ({"warm_up_epochs": -1}, "--warm-up-epochs must be at least 0, got -1"),
             ({"smoothing": 1.0}, "--smoothing must be at least 0 and below 1, got 1.0"),
@@ -172,6 +172,39 @@ def test_a_run_of_an_earlier_version_is_read_with_the_defaults(algorithm):
         del values[name]
     del values["model"]["activations_dtype"]
     assert TrainConfig.from_json(values) == make_config(algorithm=algorithm)
+
+
+@pytest.mark.parametrize("fields", [("bins", "delay", "gradient_cache"), ()])
+def test_a_cache_that_an_earlier_version_let_be_switched_off_in_vain_is_on(fields):
+    values = {**make_config(algorithm="cd-1").to_json(), "delay_cache": False}
+    values = {name: value for name, value in values.items() if name not in fields}
+    assert TrainConfig.from_json(values) == make_config(algorithm="cd-1")
+    values["algorithm"] = "cd-2"
+    if "bins" not in values:
+        assert not TrainConfig.from_json(values).delay_cache
+
+
+def test_a_run_of_an_earlier_version_may_have_any_number_of_bins():
+    values = make_config(algorithm="cd-2").to_json()
+    del values["bins"], values["delay"]
+    read = TrainConfig.from_json({**values, "algorithm": "cd-5000"})
+    assert (read.bins, read.delay) == (5000, 5000)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"algorithm": "cd-2", "bins": 4097}, "--bins must be from 1 to 4096, got 4097"),
+        (
+            {"algorithm": "cd-5000"},
+            "--algorithm cd-5000 deals rows among 5000 bins, but at most 4096 are allowed; use a ",
+        ),
+    ],
+)
+def test_too_many_bins_are_refused_with_the_flag_they_come_from(options, expected):
+    with pytest.raises(InputError, match=f"^{expected}"):
+        check_bins(make_config(**options))
+    check_bins(make_config(algorithm="cd-5000", bins=4096))
 
 
 @pytest.mark.parametrize(

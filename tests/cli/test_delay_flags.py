@@ -1,0 +1,52 @@
+"""How far delays may go in a run that begins, and what earlier versions let pass."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+LATER_FIELDS = ("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing")
+
+
+def train(distgnn, ring, *words):
+    return distgnn("train", ring, "--run", "r", "--hidden", 4, "--quiet", "--json", *words)
+
+
+def pretend_earlier(run, **changes):
+    """Rewrite a run's configuration as a version without those fields left it."""
+    values = json.loads((run / "config.json").read_text())
+    for name in (*LATER_FIELDS, "warm_up_epochs"):
+        del values["train"][name]
+    values["train"] |= changes
+    (run / "config.json").write_text(json.dumps(values))
+
+
+def test_a_run_of_an_earlier_version_with_1_bin_and_no_cache_is_evaluated_and_resumed(
+    distgnn, ring, here
+):
+    words = ("--algorithm", "cd-1", "--epochs")
+    assert train(distgnn, ring, *words, 3).status == 0
+    pretend_earlier(here / "r", delay_cache=False)
+    assert distgnn("evaluate", "r", "--json").status == 0
+    assert train(distgnn, ring, *words, 5, "--resume").json["num_epochs"] == 5
+
+
+def test_a_run_of_an_earlier_version_with_many_bins_is_evaluated_and_resumed(distgnn, ring, here):
+    assert train(distgnn, ring, "--epochs", 3).status == 0
+    pretend_earlier(here / "r", algorithm="cd-5000")
+    assert distgnn("evaluate", "r", "--json").status == 0
+    words = ("--algorithm", "cd-5000", "--epochs", 3, "--resume")
+    assert train(distgnn, ring, *words).json["num_epochs"] == 3
+
+
+@pytest.mark.parametrize("again", [(), ("--resume",), ("--overwrite",)])
+def test_a_run_that_begins_with_too_many_bins_is_refused(again, distgnn, ring, here):
+    outcome = train(distgnn, ring, "--algorithm", "cd-5000", "--epochs", 9000, *again)
+    assert outcome.sentence.startswith("--algorithm cd-5000 deals rows among 5000 bins, but at mos")
+    assert not (here / "r").exists()
+
+
+def test_too_many_bins_are_refused_where_nothing_is_trained(distgnn, ring_parts):
+    outcome = distgnn("inspect", ring_parts, "--algorithm", "cd-2", "--bins", 4097)
+    assert outcome.sentence == "--bins must be from 1 to 4096, got 4097"
