@@ -89,7 +89,7 @@ def buckets_of(
     Returns:
         (num_edges,) The same for an edge, its copies and its reverse.
     """
-    key = np.minimum(src, dst).astype(np.uint64)
+    key: NDArray[np.uint64] = np.minimum(src, dst).astype(np.uint64)
     key *= np.uint64(num_vertices)
     key += np.maximum(src, dst).astype(np.uint64)
     # Ids of hubs are often beside each other: buckets by ranges of ids would not be equal.
