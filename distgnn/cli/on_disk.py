@@ -134,9 +134,10 @@ def _numbers(source: Path) -> tuple[int, int]:
 
     if is_array_folder(source):
         return num_vertices_of(source) or 0, ends_of(source)[0].size
-    if source.is_dir() and not (source / MANIFEST_NAME).exists():
-        source = tables_of(source)[0]
-    if not source.name.endswith(TABLE_SUFFIXES):
+    is_table = source.name.endswith(TABLE_SUFFIXES)
+    if source.is_dir() and not is_table and not (source / MANIFEST_NAME).exists():
+        source, is_table = tables_of(source)[0], True
+    if not is_table or not source.is_file():
         return 0, 0
     if source.suffix == ".parquet":
         return 0, num_rows_of(source)
