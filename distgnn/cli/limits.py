@@ -60,18 +60,34 @@ def memory_limit(root: Path = _ROOT) -> int | None:
 def available_memory(root: Path = _ROOT) -> int:
     """Return the bytes that this process could still take, by the system's own estimate.
 
+    Args:
+        root: Where the machine's file systems are mounted.
+    """
+    return min(available_by_pool(root).values())
+
+
+def available_by_pool(root: Path = _ROOT) -> dict[str, int]:
+    """Say what is left of each amount of memory that this process takes its own from.
+
     What a control group keeps of files that were read, once or often, is not counted as taken: the
     system drops it when memory is asked for.
 
     Args:
         root: Where the machine's file systems are mounted.
+
+    Returns:
+        Bytes by pool: the machine, and each limited control group around this process. A pool has
+        the same name for all processes of the machine that take from it.
     """
-    free = [free_memory(root)]
+    pools = {"machine": free_memory(root)}
     for folder, files, limit in _limited_groups(root):
         usage = _number(folder / files.usage) or 0
         kept = sum(_field(folder / "memory.stat", name) for name in files.reclaimable)
-        free.append(max(limit - max(usage - kept, 0), 0))
-    return min(free)
+        # Not by its path, which is "/" in every container.
+        about = folder.stat()
+        name = f"control group {about.st_dev}:{about.st_ino}"
+        pools[name] = max(limit - max(usage - kept, 0), 0)
+    return pools
 
 
 def num_killed(root: Path = _ROOT) -> int:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from distgnn.cli.limits import available_memory
+from distgnn.cli.limits import available_by_pool
 from distgnn.cli.output import human_bytes, note
 from distgnn.comm.process import machine
 from distgnn.datasets.errors import InputError
@@ -19,25 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Need:
-    """What one rank still needs, and what its machine still has.
+    """What one rank still needs, and what is left where it takes its memory from.
 
     Attributes:
         rank: The rank.
         host: Its host.
-        machine: Equal for ranks that share their memory.
         missing_bytes: What it will take besides what it has taken already.
-        available_bytes: What its machine, or its control group, has left for all its ranks.
+        available: Bytes left for all ranks that take from a pool, by pool: the rank's machine, and
+            the limited control groups around it. Ranks share a pool that has the same name.
     """
 
     rank: int
     host: str
-    machine: str
     missing_bytes: int
-    available_bytes: int
+    available: dict[str, int]
 
 
 def check_memory(group: Group, missing_bytes: int, *, what: str, is_forced: bool) -> None:
-    """Refuse what does not fit into the memory of each machine; collective.
+    """Refuse what does not fit into the memory of each machine and control group; collective.
 
     Args:
         group: All ranks.
@@ -48,7 +47,9 @@ def check_memory(group: Group, missing_bytes: int, *, what: str, is_forced: bool
     Raises:
         InputError: If it does not fit, on every rank.
     """
-    own = Need(group.rank, group.host, machine(), missing_bytes, available_memory())
+    # Every machine has a pool of the same name, and numbers its control groups for itself.
+    available = {f"{machine()} {pool}": left for pool, left in available_by_pool().items()}
+    own = Need(group.rank, group.host, missing_bytes, available)
     rows = group.all_gather_bytes(json.dumps(asdict(own)).encode())
     problem = next(_problems([Need(**json.loads(row)) for row in rows], what), None)
     if problem is None:
@@ -63,15 +64,19 @@ def check_memory(group: Group, missing_bytes: int, *, what: str, is_forced: bool
 
 
 def _problems(needs: list[Need], what: str) -> Iterator[str]:
-    """A sentence for each machine that has too little, that with the lowest rank first."""
+    """A sentence for each pool that has too little: lowest rank first, then the smallest pool."""
+    seen: set[str] = set()
     for first in needs:
-        sharing = [need for need in needs if need.machine == first.machine]
-        missing = sum(need.missing_bytes for need in sharing)
-        available = min(need.available_bytes for need in sharing)
-        if first is sharing[0] and missing > available:
-            ranks = ", ".join(str(need.rank) for need in sharing)
-            who = f"rank {ranks}" if len(sharing) == 1 else f"ranks {ranks} together"
-            yield (
-                f"{what} needs about {human_bytes(missing)} more memory on {first.host} for {who}, "
-                f"but {human_bytes(available)} are free"
-            )
+        new = [(left, pool) for pool, left in first.available.items() if pool not in seen]
+        for _, pool in sorted(new):
+            seen.add(pool)
+            sharing = [need for need in needs if pool in need.available]
+            missing = sum(need.missing_bytes for need in sharing)
+            available = min(need.available[pool] for need in sharing)
+            if missing > available:
+                ranks = ", ".join(str(need.rank) for need in sharing)
+                who = f"rank {ranks}" if len(sharing) == 1 else f"ranks {ranks} together"
+                yield (
+                    f"{what} needs about {human_bytes(missing)} more memory on {first.host} for "
+                    f"{who}, but {human_bytes(available)} are free"
+                )

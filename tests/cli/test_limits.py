@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distgnn.cli.limits import (
+    available_by_pool,
     available_memory,
     free_memory,
     memory_limit,
@@ -79,6 +80,25 @@ def test_files_that_were_read_more_than_once_do_not_count_as_taken(kind, machine
     lines = [f"{name} {size * KIB}\n" for name, size in sizes.items()]
     write(folder / "memory.stat", "".join(lines))
     assert available_memory(machine) == 410 * KIB
+
+
+@BOTH
+def test_each_limit_around_the_process_is_a_pool_of_its_own(kind, machine):
+    places = {"job/step": 300, "job": 500, "": 2000}
+    for place, size in places.items():
+        write(machine / kind.base / place / kind.limit, f"{size * KIB}\n")
+    pools = available_by_pool(machine)
+    assert sorted(pools.values()) == [300 * KIB, 500 * KIB, 800 * KIB]
+    assert pools.pop("machine") == 800 * KIB
+    # A group that is its container's root is the same one that others see by its path.
+    container = machine / "container"
+    for file in ("proc/meminfo", "proc/self/cgroup"):
+        write(container / file, (machine / file).read_text())
+    seen = container / kind.base
+    seen.parent.mkdir(parents=True)
+    seen.symlink_to(machine / kind.base / "job/step")
+    (name,) = (name for name, left in pools.items() if left == 300 * KIB)
+    assert available_by_pool(container) == {"machine": 800 * KIB, name: 300 * KIB}
 
 
 @BOTH

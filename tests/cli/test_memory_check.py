@@ -18,7 +18,7 @@ MIB, GIB = 2**20, 2**30
 @pytest.fixture
 def free(monkeypatch):
     """Let the machine have 10 GiB free."""
-    monkeypatch.setattr(memory_check, "available_memory", lambda: 10 * GIB)
+    monkeypatch.setattr(memory_check, "available_by_pool", lambda: {"machine": 10 * GIB})
 
 
 def check(group, gib, *, is_forced=False):
@@ -42,17 +42,46 @@ def test_ranks_of_one_machine_share_its_memory(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_each_machine_is_asked_for_itself():
-    needs = [
-        memory_check.Need(0, "a", "one", 9 * GIB, 10 * GIB),
-        memory_check.Need(1, "b", "two", 6 * GIB, 10 * GIB),
-        memory_check.Need(2, "b", "two", 5 * GIB, 10 * GIB),
-        memory_check.Need(3, "c", "three", 5 * GIB, 4 * GIB),
+def short_of(*needs):
+    """Who is said to be short of memory, of ranks that need and have left so many GiB."""
+    rows = [
+        memory_check.Need(rank, host, gib * GIB, {name: left * GIB for name, left in pools.items()})
+        for rank, (host, gib, pools) in enumerate(needs)
     ]
-    found = list(memory_check._problems(needs, "training"))
-    assert [line.split(", but")[0] for line in found] == [
-        "training needs about 11.0 GiB more memory on b for ranks 1, 2 together",
-        "training needs about 5.0 GiB more memory on c for rank 3",
+    found = memory_check._problems(rows, "training")
+    return [line.removeprefix("training needs about ") for line in found]
+
+
+def test_each_machine_is_asked_for_itself():
+    assert short_of(
+        ("a", 9, {"one": 10}),
+        ("b", 6, {"two": 10}),
+        ("b", 5, {"two": 10}),
+        ("c", 5, {"three": 4}),
+    ) == [
+        "11.0 GiB more memory on b for ranks 1, 2 together, but 10.0 GiB are free",
+        "5.0 GiB more memory on c for rank 3, but 4.0 GiB are free",
+    ]
+
+
+def test_ranks_of_a_machine_with_limits_of_their_own_are_not_summed_against_one_of_them():
+    assert short_of(("a", 3, {"one": 64, "x": 4}), ("a", 3, {"one": 64, "y": 4})) == []
+    # The limits together promise more than the machine has.
+    assert short_of(("a", 3, {"one": 5, "x": 4}), ("a", 3, {"one": 5, "y": 4})) == [
+        "6.0 GiB more memory on a for ranks 0, 1 together, but 5.0 GiB are free"
+    ]
+    assert short_of(("a", 3, {"one": 64, "x": 4}), ("a", 5, {"one": 64, "y": 4})) == [
+        "5.0 GiB more memory on a for rank 1, but 4.0 GiB are free"
+    ]
+
+
+def test_ranks_share_each_limit_that_is_around_them():
+    job = {"one": 64, "job": 8}
+    assert short_of(("a", 3, {**job, "x": 4}), ("a", 6, {**job, "y": 7})) == [
+        "9.0 GiB more memory on a for ranks 0, 1 together, but 8.0 GiB are free"
+    ]
+    assert short_of(("a", 3, {"one": 64, "x": 4}), ("a", 2, {"one": 64, "x": 4})) == [
+        "5.0 GiB more memory on a for ranks 0, 1 together, but 4.0 GiB are free"
     ]
 
 
@@ -65,7 +94,7 @@ def test_force_turns_the_refusal_into_one_warning(capsys):
 
 
 def test_train_asks_before_it_writes_anything(distgnn, ring, here, monkeypatch):
-    monkeypatch.setattr(memory_check, "available_memory", lambda: 0)
+    monkeypatch.setattr(memory_check, "available_by_pool", lambda: {"machine": 0})
     command = ("train", ring, "--run", "r", "--epochs", 2, "--quiet")
     sentence = distgnn(*command).sentence
     assert sentence.startswith("training needs about ")
@@ -78,7 +107,7 @@ def test_an_earlier_peak_of_the_process_is_not_asked_for_again(distgnn, ring, mo
     once = np.ones(600 * MIB, dtype=np.uint8)
     del once
     assert peak_rss_bytes() - resident_bytes() > 400 * MIB
-    monkeypatch.setattr(memory_check, "available_memory", lambda: 200 * MIB)
+    monkeypatch.setattr(memory_check, "available_by_pool", lambda: {"machine": 200 * MIB})
     outcome = distgnn("train", ring, "--run", "r", "--epochs", 2, "--quiet")
     assert (outcome.status, outcome.err) == (0, "")
 
@@ -89,7 +118,8 @@ def test_features_are_asked_for_as_they_are_stored_in_memory(distgnn, here, monk
     np.savez(here / "wide.npz", **ring)
     assert distgnn("partition", "wide.npz", "--parts", 1, "--out", "parts").status == 0
     wide_bytes = 12 * num_features * 4
-    monkeypatch.setattr(memory_check, "available_memory", lambda: wide_bytes * 3 // 4)
+    free = {"machine": wide_bytes * 3 // 4}
+    monkeypatch.setattr(memory_check, "available_by_pool", lambda: free)
     train = ("train", "parts", "--run", "r", "--epochs", 1, "--hidden", 1, "--quiet")
     half = (*train, "--features-dtype", "bf16")
     refused = "reading features needs about "
