@@ -12,6 +12,7 @@ import torch
 
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.clock import PHASES, Clock, Span, SpanClock
+from distgnn.train.stop import StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,8 +74,9 @@ class Trace(Untraced):
     """Remembers the spans of all ranks; rank 0 writes them when the run ends, however it does.
 
     Collective: the ranks' clocks are set against each other here, by messages to and fro. Spans
-    travel to rank 0 every few epochs, between epochs. After an error, which may be that of a lost
-    peer, nothing travels: rank 0 writes what has arrived, and its own to the end.
+    travel to rank 0 every few epochs, between epochs, and when the run ends or is stopped in order.
+    After an error, which may be that of a lost peer, nothing travels: rank 0 writes what has
+    arrived, and its own to the end.
 
     Args:
         path: The file; replaced.
@@ -120,11 +122,14 @@ class Trace(Untraced):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write what was remembered; collective unless there was an error."""
+        """Write what was remembered; collective unless there was an error on some rank."""
         if error is None:
             self._gather()
             self._group.agree(self._written() if self._group.rank == 0 else None)
             return
+        # All ranks stop together, and all of them are there.
+        if isinstance(error, StoppedError):
+            self._gather()
         if self._group.rank == 0:
             if self._next in self._epochs:
                 self._own.append(self._table(self._spans.take_spans(), self._next))

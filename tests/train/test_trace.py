@@ -13,17 +13,19 @@ from training import make_config, task_of
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.clock import PHASES, SpanClock
+from distgnn.train.stop import StoppedError
 from distgnn.train.trace import Trace, clock_offset
 from distgnn.train.trainer import Trainer
 
 SPLIT = (*PHASES, "update")
 
 
-def trained(path, *, num_ranks=3, num_epochs=5, epochs=range(1000), fails_at=None, **options):
+def trained(path, *, num_ranks=3, num_epochs=5, epochs=range(1000), failures=None, **options):
     """Train on ranks as threads under a trace; the records of rank 0 and the file."""
     graph = make_graph("random")
     parts = cut(graph, num_ranks)
     config = make_config(static_input=False, epochs=num_epochs, **options)
+    failures = failures or {}
 
     def on_rank(group):
         trainer = Trainer(config, task_of(graph), parts[group.rank], group)
@@ -32,12 +34,12 @@ def trained(path, *, num_ranks=3, num_epochs=5, epochs=range(1000), fails_at=Non
         with trainer.trace:
             for record in trainer.epochs():
                 records.append(record)
-                if record["epoch"] == fails_at:
-                    raise RuntimeError("stop")
+                if record["epoch"] in failures:
+                    raise failures[record["epoch"]]
         return records
 
-    if fails_at is not None:
-        with pytest.raises(RuntimeError, match="stop"):
+    for error in failures.values():
+        with pytest.raises(type(error), match="stop"):
             run_ranks(num_ranks, on_rank)
         return None, json.loads(path.read_text())["traceEvents"]
     return run_ranks(num_ranks, on_rank)[0], json.loads(path.read_text())["traceEvents"]
@@ -108,7 +110,7 @@ def test_spans_of_many_epochs_travel_more_than_once(tmp_path):
 
 
 def test_what_there_is_after_an_error_is_written(tmp_path):
-    _, events = trained(tmp_path / "trace.json", fails_at=17, num_epochs=30)
+    _, events = trained(tmp_path / "trace.json", failures={17: RuntimeError("stop")}, num_epochs=30)
     found = {
         rank: [e["args"]["epoch"] for e in slices(events, pid=rank, cat="epoch")]
         for rank in range(3)
@@ -116,6 +118,29 @@ def test_what_there_is_after_an_error_is_written(tmp_path):
     # Others' spans travel every 16 epochs.
     assert found == {0: list(range(18)), 1: list(range(16)), 2: list(range(16))}
     assert [item.name for item in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_spans_of_all_ranks_are_written_when_the_run_is_stopped_in_order(tmp_path):
+    stopped = {3: StoppedError("stop", 15)}
+    _, events = trained(tmp_path / "trace.json", failures=stopped, num_epochs=9)
+    for rank in range(3):
+        found = [e["args"]["epoch"] for e in slices(events, pid=rank, cat="epoch")]
+        assert found == list(range(4))
+
+
+def test_a_file_that_can_no_longer_be_written_does_not_hide_the_stop(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def on_rank(group):
+        trace = Trace(folder / "trace.json", group, range(9))
+        if group.rank == 0:
+            folder.rmdir()
+        trace.end_epoch(0)
+        with pytest.raises(StoppedError, match="stop"), trace:
+            raise StoppedError("stop", 15)
+
+    run_ranks(2, on_rank)
 
 
 def test_spans_of_the_epoch_that_failed_are_written(tmp_path):
