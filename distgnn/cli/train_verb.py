@@ -233,10 +233,11 @@ def _check_bounds(
     arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory
 ) -> None:
     """Refuse what a run that begins may not ask for; one that goes on may have begun before."""
-    from distgnn.train.delays import check_bins
+    from distgnn.train.delays import check_bins, check_delay
 
     if not (arguments.resume and run_dir.has_run()):
         check_bins(config)
+        check_delay(config)
 
 
 def _announce(arguments: argparse.Namespace, trainer: Trainer, predicted: int) -> None:

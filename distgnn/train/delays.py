@@ -71,6 +71,30 @@ def check_bins(config: TrainConfig) -> None:
     raise InputError(f"--bins must be from 1 to {_MAX_BINS}, got {count}")
 
 
+def check_delay(config: TrainConfig) -> None:
+    """Refuse a delay after which the run would have ended; a run may go on with fewer epochs.
+
+    Args:
+        config: A run, resolved.
+
+    Raises:
+        InputError: With the flag to change.
+    """
+    rule = config.delays
+    most = config.epochs - rule.warm_up_epochs - 1
+    if rule.delay <= most:
+        return
+    given = f"--delay {rule.delay}"
+    if rule.delay == config.algorithm_delay:
+        given = f"--algorithm {config.algorithm}"
+    after = f" after --warm-up-epochs {rule.warm_up_epochs}" if rule.warm_up_epochs else ""
+    raise InputError(
+        f"{given} uses rows {rule.delay} epochs after they were sent, when --epochs "
+        f"{config.epochs}{after} are over; use --delay {most} or less, or --epochs "
+        f"{config.epochs + rule.delay - most} or more"
+    )
+
+
 def _smoothings(config: TrainConfig) -> tuple[tuple[str, float], ...]:
     rule = config.delays
     return (
