@@ -93,6 +93,26 @@ def choose_backend(
     raise InputError(f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo")
 
 
+def check_interface(requested: str, launch: Launch, interface: str | None) -> None:
+    """Refuse a network interface that nothing would use.
+
+    Between hosts the ranks of MPI still meet over it.
+
+    Args:
+        requested: "auto" or the name of a transport.
+        launch: Who this rank is.
+        interface: The network interface that the user named, if any.
+
+    Raises:
+        InputError: If MPI is requested for ranks of one host, and an interface too.
+    """
+    if requested == "mpi" and launch.is_local and interface is not None:
+        raise InputError(
+            f"backend 'mpi' uses no network interface between ranks of one host, got {interface!r};"
+            " drop --interface or choose --backend gloo"
+        )
+
+
 def _reason_against(launch: Launch, interface: str | None) -> str:
     """Why MPI is not even tried; empty if it is."""
     if launch.kind not in MPI_LAUNCHERS:

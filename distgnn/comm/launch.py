@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from distgnn.comm.choice import choose_backend
+from distgnn.comm.choice import check_interface, choose_backend
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ def open_group(
         A group of the launcher's size.
 
     Raises:
-        InputError: If the backend or interface does not exist, the backend cannot be used, or
-            rank 0 has no known address.
+        InputError: If the backend or interface does not exist, the backend cannot be used or has
+            no use for the interface, or rank 0 has no known address.
         PeerError: If the other ranks do not appear in time.
     """
     if backend not in BACKENDS:
@@ -225,6 +225,7 @@ def open_group(
         from distgnn.comm.single import SingleGroup
 
         return SingleGroup(launch)
+    check_interface(backend, launch, interface)
     if "torch" not in sys.modules:
         # Its warnings about a lost store are pages of stack; the watchdog says it in a sentence.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

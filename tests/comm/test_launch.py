@@ -126,6 +126,18 @@ def test_an_interface_that_does_not_exist_is_refused() -> None:
         open_group(interface="eth99")
 
 
+def test_an_interface_that_mpi_would_not_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in HYDRA.items():
+        monkeypatch.setenv(name, value)
+    name = socket.if_nameindex()[0][1]
+    sentence = (
+        f"backend 'mpi' uses no network interface between ranks of one host, got '{name}'; "
+        "drop --interface or choose --backend gloo"
+    )
+    with pytest.raises(InputError, match=sentence):
+        open_group(backend="mpi", interface=name)
+
+
 def test_one_process_without_a_launcher_is_a_group_of_one() -> None:
     group = open_group()
     assert (group.size, group.launcher, group.backend) == (1, "single", "single")
