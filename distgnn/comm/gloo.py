@@ -103,7 +103,7 @@ class GlooGroup(WatchedGroup):
         self._check_alive()
         if self._lanes is not None and self._lanes.takes(peer, tensor):
             try:
-                self._lanes.send(tensor, peer, tag, self._wait_until)
+                self._lanes.send(tensor, peer, tag)
             except RuntimeError as error:
                 raise self._diagnose(error) from error
             return _GlooWork(self, None, tensor)

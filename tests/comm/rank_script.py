@@ -29,6 +29,9 @@ def main(mode: str) -> int:
         has_lanes = os.environ.get("LANES") != "off"
         if os.environ.get("FAR") == str(detect().rank):  # as if on another machine
             lane.process = SimpleNamespace(machine=lambda: "far")  # type: ignore[assignment]
+        if os.environ.get("SMALL"):
+            lane.MAX_LANE_BYTES = 1 << 16  # type: ignore[misc]
+            lane._FILE_BYTES = 1 << 20  # type: ignore[misc]
         group = open_group(backend=backend, timeout_s=timeout_s, stale_s=4, has_lanes=has_lanes)
     except InputError as error:
         sys.stderr.write(f"{error}\n")
@@ -125,7 +128,7 @@ def lanes(group: Group) -> None:
 
 
 def flood(group: Group) -> None:
-    """More messages than there are slots wait for their reader, and none is lost."""
+    """More messages than there are slots go on their way before their reader asks for one."""
     number = 3000
     if group.rank == 0:
         for value in range(number):
@@ -136,6 +139,25 @@ def flood(group: Group) -> None:
             received = torch.zeros(1, dtype=torch.int64)
             group.irecv(received, 0, value % 2).wait()
             assert received.item() == value
+    sys.stdout.write("ok\n")
+
+
+def posts(group: Group) -> None:
+    """All post more than the first file has slots or memory for, and wait only then."""
+    number, peers = 1500, [rank for rank in range(group.size) if rank != group.rank]
+    for is_reversed in (True, False):
+        works, received = [], {}
+        for value in range(number):
+            for peer in peers:
+                received[peer, value] = torch.zeros(1 + value % 700)
+                works.append(group.irecv(received[peer, value], peer, value % 3))
+                sent = torch.full((1 + value % 700,), float(value + group.rank))
+                works.append(group.isend(sent, peer, value % 3))
+        group.barrier()  # nor does a verb of all ranks wait for messages
+        for work in reversed(works) if is_reversed else works:
+            work.wait()
+        for (peer, value), row in received.items():
+            assert row.eq(value + peer).all(), (peer, value, row)
     sys.stdout.write("ok\n")
 
 
@@ -237,6 +259,7 @@ MODES = {
     "overlap": overlap,
     "lanes": lanes,
     "flood": flood,
+    "posts": posts,
     "leave": leave,
     "choice": choice,
 }

@@ -33,8 +33,16 @@ def test_ranks_of_one_machine_keep_the_contract_with_and_without_lanes(
     assert (status, out.split()) == (0, ["ok"] * 3), err
 
 
+@pytest.mark.parametrize(("size", "small"), [(2, ""), (3, "1")], ids=["slots", "memory"])
+def test_ranks_may_post_any_number_of_messages_before_one_of_them_waits(
+    size: int, small: str
+) -> None:
+    status, out, err, _ = mpirun(size, "posts", SMALL=small)
+    assert (status, out.split()) == (0, ["ok"] * size), err
+
+
 @pytest.mark.parametrize("mode", ["sizes", "flood"])
-def test_lanes_wait_for_their_reader_and_refuse_another_size(mode: str) -> None:
+def test_lanes_lose_no_message_and_refuse_another_size(mode: str) -> None:
     status, out, err, _ = mpirun(2, mode)
     assert (status, out.split()) == (0, ["ok"] * 2), err
 

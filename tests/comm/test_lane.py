@@ -9,16 +9,17 @@ import pytest
 import torch
 
 from distgnn.comm import lane
-from distgnn.comm.lane import Inbox, Lanes, Outbox, SharedFile
+from distgnn.comm.lane import Extent, Inbox, Lanes, Outbox, SharedFile
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 
-pytestmark = pytest.mark.skipif(lane._create() < 0, reason="no shared memory of this kind")
+EXTENT = Extent(lane._SLOTS, lane._FILE_BYTES)
+pytestmark = pytest.mark.skipif(lane._create(EXTENT) < 0, reason="no shared memory of this kind")
 
 
 @pytest.fixture
 def descriptor() -> Iterator[int]:
-    number = lane._create()
+    number = lane._create(EXTENT)
     yield number
     os.close(number)
 
@@ -26,7 +27,17 @@ def descriptor() -> Iterator[int]:
 @pytest.fixture
 def ends(descriptor: int) -> tuple[Outbox, Inbox]:
     """The outbox of one rank and the inbox of its second reader, mapped apart."""
-    return Outbox(SharedFile(descriptor), 2), Inbox(SharedFile(descriptor), 1)
+    outbox = Outbox(SharedFile(descriptor, EXTENT), 2)
+    return outbox, Inbox(SharedFile(descriptor, EXTENT), 1, os.getpid())
+
+
+def two_lanes(descriptor: int) -> Lanes:
+    """The ways of rank 0 to a rank 1 of the same process."""
+    lanes = Lanes(SingleGroup())
+    file = SharedFile(descriptor, EXTENT)
+    lanes._readers, lanes._outbox = [0, 1], Outbox(file, 2)
+    lanes.inboxes = {1: Inbox(file, 0, os.getpid())}
+    return lanes
 
 
 def take(inbox: Inbox, name: tuple[int, int], length: int) -> list[float]:
@@ -61,18 +72,78 @@ def test_memory_and_slots_are_used_again(ends: tuple[Outbox, Inbox]) -> None:
     assert outbox._end == end
 
 
-def test_an_outbox_is_full_until_its_oldest_message_is_taken(ends: tuple[Outbox, Inbox]) -> None:
+def test_slots_are_used_up_until_the_oldest_message_is_taken(ends: tuple[Outbox, Inbox]) -> None:
     outbox, inbox = ends
-    for turn in range(lane._SLOTS):
-        assert outbox.has_room(1)
+    for turn in range(lane._SLOTS - 1):  # one is kept
+        assert outbox.has_slot(1)
         outbox.write(1, torch.full((1,), float(turn)), turn % 2)
-    assert not outbox.has_room(1)
-    assert outbox.has_room(0)
+    assert not outbox.has_slot(1)
+    assert outbox.has_slot(0)
     first, second = inbox.expect(0), inbox.expect(1)
     take(inbox, second, 1)
-    assert not outbox.has_room(1)
+    assert not outbox.has_slot(1)
     take(inbox, first, 1)
-    assert outbox.has_room(1)
+    assert outbox.has_slot(1)
+
+
+def test_memory_is_used_up_until_a_message_of_that_size_is_taken() -> None:
+    extent = Extent(8, 2 * 8 * 32 + 3 * 4096)
+    number = lane._create(extent)
+    file = SharedFile(number, extent)
+    os.close(number)
+    outbox, inbox = Outbox(file, 2), Inbox(file, 1, os.getpid())
+    for _ in range(3):
+        assert outbox.has_room(torch.ones(9))
+        outbox.write(1, torch.ones(9), 0)
+    assert not outbox.has_room(torch.ones(1))
+    take(inbox, inbox.expect(0), 9)
+    assert outbox.has_room(torch.ones(1024))
+    assert not outbox.has_room(torch.ones(1025))
+
+
+def test_a_full_outbox_goes_on_in_a_larger_file_and_closes_it_once_it_was_opened(
+    descriptor: int,
+) -> None:
+    lanes = two_lanes(descriptor)
+    inbox = Inbox(SharedFile(descriptor, EXTENT), 1, os.getpid())
+    number = 2 * lane._SLOTS
+    for value in range(number):
+        lanes.send(torch.full((2,), float(value)), 1, value % 2)
+    assert lanes._outbox is not None
+    assert lanes._outbox.file.extent.num_slots == 2 * lane._SLOTS
+    assert len(lanes._opening) == 1
+    names = [inbox.expect(value % 2) for value in range(number)]
+    for value in reversed(range(number)):
+        assert take(inbox, names[value], 2) == [value, value]
+    opened = lanes._opening[0][0]
+    lanes.send(torch.ones(1), 1, 0)
+    assert lanes._opening == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened)
+    assert take(inbox, inbox.expect(0), 1) == [1.0]
+
+
+def test_files_that_cannot_be_had_are_an_error(
+    descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes = two_lanes(descriptor)
+    inbox = Inbox(SharedFile(descriptor, EXTENT), 1, 0)  # no process has this number
+    for _ in range(lane._SLOTS):
+        lanes.send(torch.ones(1), 1, 0)
+    name = inbox.expect(1)
+    message = r"process 0 go on in a file in memory of \d+ bytes that cannot be opened; raise the"
+    with pytest.raises(RuntimeError, match=message):
+        inbox.has(name)
+    os.close(lanes._opening[0][0])
+    lanes = two_lanes(descriptor)
+    assert lanes._outbox is not None
+    lanes._outbox._end = lane._FILE_BYTES
+    message = r"no file in memory of \d+ bytes can be created for messages under way; raise the l"
+    for kept in ((lambda extent: -1), lane._create):
+        monkeypatch.setattr(lane, "_create", kept)
+        monkeypatch.setattr(lane, "_open", lambda *words: None)
+        with pytest.raises(RuntimeError, match=message):
+            lanes.send(torch.ones(1), 1, 0)
 
 
 def test_a_message_of_another_size_is_not_copied(ends: tuple[Outbox, Inbox]) -> None:
@@ -85,16 +156,16 @@ def test_a_message_of_another_size_is_not_copied(ends: tuple[Outbox, Inbox]) -> 
 
 
 def test_a_file_that_cannot_be_opened_makes_no_lane(descriptor: int) -> None:
-    assert lane._open(os.getpid(), descriptor) is not None
-    assert lane._open(os.getpid(), 1_000_000) is None
+    assert lane._open(os.getpid(), descriptor, EXTENT) is not None
+    assert lane._open(os.getpid(), 1_000_000, EXTENT) is None
     null = os.open(os.devnull, os.O_RDWR)  # which nobody can map
-    assert lane._open(os.getpid(), null) is None
+    assert lane._open(os.getpid(), null, EXTENT) is None
     os.close(null)
 
 
 def test_other_processors_have_no_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert lane._create() == -1
+    assert lane._create(EXTENT) == -1
     assert Lanes(SingleGroup()).inboxes == {}
     assert run_ranks(2, lambda group: Lanes(group).takes(1 - group.rank, torch.zeros(1))) == [
         False,
