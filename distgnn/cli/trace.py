@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,7 +79,7 @@ def check_trace(arguments: argparse.Namespace) -> None:
 
 
 def check_trace_file(arguments: argparse.Namespace) -> None:
-    """Find out whether the file can be written before anything else is.
+    """Find out whether the file can be written, and is none of the run's, before anything else is.
 
     Args:
         arguments: Of `distgnn train`.
@@ -86,13 +87,24 @@ def check_trace_file(arguments: argparse.Namespace) -> None:
     Raises:
         InputError: If it cannot.
     """
+    from distgnn.train.run_dir import RunDirectory
     from distgnn.train.trace import why_unwritable
 
     if arguments.trace is None:
         return
     file, run = Path(arguments.trace), Path(arguments.run_dir)
+    if Path(os.path.realpath(run)).is_relative_to(os.path.realpath(file)):
+        raise InputError(
+            f"cannot write trace '{file}': it is a directory, of --run '{run}' or above it; give a "
+            "file's name"
+        )
+    if RunDirectory(run).holds(file):
+        raise InputError(
+            f"cannot write trace '{file}': the run keeps files of its own there; choose another "
+            "file with --trace"
+        )
     # The run's directory is made later, and checked on its own.
-    if file.parent == run and not run.exists():
+    if os.path.realpath(file.parent) == os.path.realpath(run) and not run.exists():
         return
     error = why_unwritable(file)
     if error is not None:

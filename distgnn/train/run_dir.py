@@ -24,6 +24,8 @@ METRICS = "metrics.jsonl"
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
+# The configuration goes last when a run is removed: a directory without it is no run's any more.
+_FILES = (METRICS, SUMMARY, MODEL, CONFIG)
 
 
 class RunDirectory:
@@ -49,6 +51,18 @@ class RunDirectory:
     def has_run(self) -> bool:
         """Whether a run was begun here."""
         return (self.path / CONFIG).exists()
+
+    def holds(self, file: Path) -> bool:
+        """Whether a file is one that the run writes, or lies among its checkpoints.
+
+        Args:
+            file: Need not exist.
+        """
+        # A link is replaced, not what it points to. Links in a circle are found out on opening.
+        place = Path(os.path.realpath(file.parent)) / file.name
+        run = Path(os.path.realpath(self.path))
+        inside = place.relative_to(run).parts if place.is_relative_to(run) else ()
+        return inside[:1] == (CHECKPOINTS,) or inside in {(name,) for name in _FILES}
 
     def create(self) -> None:
         """Make the directory, and find out before training whether it can be written.
@@ -82,11 +96,10 @@ class RunDirectory:
             InputError: If something cannot be removed.
         """
         try:
-            # An old checkpoint that stayed would later be taken for the new run's. The
-            # configuration goes last: a directory without it is no run's any more.
+            # An old checkpoint that stayed would later be taken for the new run's.
             if self.checkpoints.exists():
                 shutil.rmtree(self.checkpoints)
-            for name in (METRICS, SUMMARY, MODEL, CONFIG):
+            for name in _FILES:
                 (self.path / name).unlink(missing_ok=True)
         except OSError as error:
             raise InputError(
