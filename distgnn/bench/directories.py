@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +55,7 @@ def measure(
                     out = Path(place, "parts")
                     command = _command(method, file, parts, out, plan.seed)
                     case = {"graph": name, "method": method, "parts": parts}
-                    used = _run(command, Path(place, "stderr"), case)
+                    used = run_program(command, case)
                     yield {**case, **sizes, **used, "directory_bytes": _bytes_below(out)}
 
 
@@ -68,26 +67,46 @@ def _command(method: str, file: Path, parts: int, out: Path, seed: int) -> list[
     return [sys.executable, *ours, "--method", method, "--seed", str(seed)]
 
 
-def _run(command: list[str], stderr: Path, case: dict[str, Any]) -> dict[str, Any]:
-    """Run a program; tell what the system says that it used."""
-    start = time.perf_counter()
-    with stderr.open("wb") as words:
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=words)
-        _, status, usage = os.wait4(child.pid, 0)
-    seconds = time.perf_counter() - start
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode != 0:
-        lines = stderr.read_text(errors="replace").splitlines()
-        last = [line for line in lines if line.strip()][-1:]
+# Stands between this process and the program: a program inherits, as its peak, that of the process
+# that starts it, and this one has held the graph.
+_RUNNER = """
+import json, os, subprocess, sys, time
+start = time.perf_counter()
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(child.pid, 0)
+print(json.dumps({
+    "seconds": time.perf_counter() - start,
+    "cpu_s": usage.ru_utime + usage.ru_stime,
+    "peak_rss_bytes": usage.ru_maxrss * 1024,
+}))
+child.returncode = os.waitstatus_to_exitcode(status)
+sys.exit(child.returncode if child.returncode >= 0 else 128 - child.returncode)
+"""
+
+
+def run_program(command: list[str], case: dict[str, Any]) -> dict[str, Any]:
+    """Run a program; tell what the system says that it used.
+
+    Args:
+        command: Its words.
+        case: method and graph, for messages.
+
+    Returns:
+        seconds, cpu_s and peak_rss_bytes.
+
+    Raises:
+        InputError: If it fails; its last line is in the message.
+    """
+    runner = [sys.executable, "-S", "-c", _RUNNER, *command]
+    done = subprocess.run(runner, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
         raise InputError(
-            f"{case['method']} on graph {case['graph']!r} ended with status {child.returncode} "
+            f"{case['method']} on graph {case['graph']!r} ended with status {done.returncode} "
             f"({' '.join(last)}); take a smaller graph or leave it out of --methods"
         )
-    return {
-        "seconds": seconds,
-        "cpu_s": usage.ru_utime + usage.ru_stime,
-        "peak_rss_bytes": usage.ru_maxrss * 1024,
-    }
+    used: dict[str, Any] = json.loads(done.stdout)
+    return used
 
 
 def _bytes_below(folder: Path) -> int:

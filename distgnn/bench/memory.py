@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.datasets import InputError
+from distgnn.train.metrics import peak_rss_bytes
 
 if TYPE_CHECKING:
     from distgnn.bench.epoch import EpochPlan
@@ -64,7 +65,7 @@ def measure(plan: EpochPlan, name: str) -> int:
     del graph
     for _ in range(_NUM_EPOCHS):
         step()
-    return _peak()
+    return peak_rss_bytes()
 
 
 def _forget_peak() -> None:
@@ -72,13 +73,6 @@ def _forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return
-
-
-def _peak() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def _main() -> None:

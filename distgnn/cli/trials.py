@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.datasets.errors import InputError
+from distgnn.train.pace import best_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distgnn.comm.group import Group
 
 _MEMORY_BYTES = 1 << 27
@@ -38,19 +37,9 @@ def memory_speed(group: Group) -> list[float]:
     """
     left, right, out = (torch.zeros(_MEMORY_BYTES // 4) for _ in range(3))
     group.barrier()
-    seconds = _best(lambda: torch.add(left, right, out=out))
+    seconds = best_seconds(lambda: torch.add(left, right, out=out), _ROUNDS)
     speed = torch.tensor([3 * _MEMORY_BYTES / seconds], dtype=torch.float64)
     return [float(row) for row in group.all_gather(speed)]
-
-
-def _best(action: Callable[[], object]) -> float:
-    action()
-    seconds = []
-    for _ in range(_ROUNDS):
-        start = time.perf_counter()
-        action()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
 
 
 def disk_speed(folder: Path) -> float:

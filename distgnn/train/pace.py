@@ -69,19 +69,25 @@ def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
     indptr = torch.from_numpy(np.array(part.indptr[: num_rows + 1], dtype=np.int64))
     edges = torch.from_numpy(indices.astype(np.int32))
     x, out = torch.ones(max(len(sources), 1), width), torch.empty(num_rows, width)
-    sum_s = _best(lambda: kernels.spmm_sum(indptr, edges, None, x, out, accumulate=False))
+    sum_s = best_seconds(lambda: kernels.spmm_sum(indptr, edges, None, x, out, accumulate=False))
     linear, rows = Linear(*columns), torch.ones(_PROBE_ROWS, columns[0])
     with torch.no_grad():
-        product_s = _best(lambda: linear(rows))
+        product_s = best_seconds(lambda: linear(rows))
     return Pace(
         sum_s / max(num_edges * width, 1), product_s / (_PROBE_ROWS * columns[0] * columns[1])
     )
 
 
-def _best(action: Callable[[], object]) -> float:
+def best_seconds(action: Callable[[], object], rounds: int = _ROUNDS) -> float:
+    """Return the shortest time that an action takes, after a first one that does not count.
+
+    Args:
+        action: What to time.
+        rounds: Times that count, at least 1.
+    """
     action()
     seconds = []
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         start = time.perf_counter()
         action()
         seconds.append(time.perf_counter() - start)

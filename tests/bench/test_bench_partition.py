@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -119,3 +120,11 @@ def test_an_unknown_program_is_refused():
 def test_dgl_that_is_missing_is_named():
     with pytest.raises(InputError, match="method 'dgl-metis' needs the package dgl, which is not"):
         run("--methods=dgl-metis", what="directories")
+
+
+def test_the_peak_of_a_program_is_its_own_and_not_that_of_who_starts_it():
+    held = np.ones(1 << 26)
+    used = directories.run_program([sys.executable, "-c", ""], {"method": "m", "graph": "g"})
+    assert used["peak_rss_bytes"] < held.nbytes / 4
+    assert used["cpu_s"] > 0
+    assert used["seconds"] > 0
