@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=2.0,
         help="a contestant that takes longer than this in a case runs only twice (default: 2)",
     )
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="kernels: read the time of day, or the time that the threads ran (default: wall)",
+    )
     parser.add_argument("--seed", type=whole(0), default=0, help="default: %(default)s")
     parser.add_argument(
         "--quick", action="store_true", help="only sums at widths 16 and 64, on all cores"
@@ -285,6 +291,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         rounds=arguments.rounds,
         slow_s=arguments.slow_s,
         seed=arguments.seed,
+        clock=arguments.clock,
     )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import time
 
 import pytest
 import torch
@@ -173,3 +174,13 @@ def test_the_report_gives_geometric_means_and_names_what_is_slower():
     expected = ("arxiv-random", "sum", "forward", "16", "1", "1.00", "0.1", "0.50", "8.00", "-")
     assert report.row(cells[0], ["scipy", "dgl"]) == expected
     assert math.isnan(report.geometric_mean([]))
+
+
+def test_cpu_clock_does_not_count_waiting():
+    def waiting():
+        time.sleep(0.05)
+        return torch.zeros(1)
+
+    for clock, is_waiting_counted in (("wall", True), ("cpu", False)):
+        times, _ = measure.time_jobs({measure.OURS: waiting}, make_plan(clock=clock))
+        assert (min(times[measure.OURS]) >= 0.05) == is_waiting_counted
