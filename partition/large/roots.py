@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.edge_file import EdgeFile
 from distgnn.datasets.flat_array import FlatWriter
+from distgnn.partition import refine
 from distgnn.partition.compilation import noting_compilation
 from distgnn.partition.large.clusters import cluster, number_clusters
 from distgnn.partition.large.coarsest import fits, part_rows
@@ -28,7 +29,8 @@ from distgnn.partition.large.sort_rows import rows_of_edges
 from distgnn.partition.metis import EDGE_SHARE
 from distgnn.partition.stopwatch import Stopwatch
 
-EDGE_BALANCE = 1.1
+# Edges inside a part never move afterwards, so that roots alone may not pass what parts may hold.
+EDGE_BALANCE = refine.EDGE_BALANCE
 VERTEX_BALANCE = 1.25
 # METIS moves clusters as a whole: they are at most this small a fraction of a part.
 _CLUSTERS_PER_PART = 20

@@ -65,7 +65,7 @@ def test_parts_are_balanced(twin: EdgeFile, parts: NDArray[np.int32]) -> None:
     counts = np.bincount(parts, minlength=8)
     ends = np.bincount(parts[load(twin).reshape(-1)], minlength=8)
     assert counts.max() <= 1.25 * counts.mean()
-    assert ends.max() <= 1.1 * ends.mean()
+    assert ends.max() <= 1.05 * ends.mean()
 
 
 @pytest.mark.parametrize("order", ["sorted", "reversed", "by destination"])
