@@ -23,6 +23,8 @@ _VALUES_PER_BLOCK = 1 << 24
 # More classes than vertices are a mistake that ends as a lack of memory, but a small piece of a
 # graph may keep the class numbers of the whole.
 _ALWAYS_ALLOWED_CLASSES = 1000
+# Each relation has weights of its own; more are ids taken for types.
+_MOST_TYPES = 1 << 16
 
 
 def vertex_count(value: Any) -> int:
@@ -197,6 +199,38 @@ def edge_weight(value: Any, num_edges: int) -> NDArray[np.float32]:
     return weight
 
 
+def types(value: Any, name: str, count: int) -> NDArray[np.int64]:
+    """Return the types of edges or vertices as (count,) int64, each at least 0."""
+    array = np.asarray(value)
+    one = name.removesuffix("_type")
+    if array.shape != (count,) or array.dtype.kind not in "iu":
+        raise InputError(
+            f"{name} must hold {count} integers, one for each {one}, got {array.dtype} of shape "
+            f"{array.shape}; number the types from 0, or leave it out"
+        )
+    converted = np.ascontiguousarray(array, dtype=np.int64)
+    bad = (converted < 0) | (converted >= _MOST_TYPES)
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise InputError(
+            f"{one} {first} has type {array[first]}, but types are 0, 1, 2, ..., at most "
+            f"{_MOST_TYPES - 1}; number them from 0 without gaps"
+        )
+    return converted
+
+
+def relation_names(value: Sequence[str], edge_type: NDArray[Any] | None) -> tuple[str, ...]:
+    """Return the names of the relations, at least one for each type of edges in use."""
+    names = tuple(str(name) for name in value)
+    used = 0 if edge_type is None else int(edge_type.max(initial=-1)) + 1
+    if edge_type is None or len(names) < max(used, 1) or len(names) > _MOST_TYPES:
+        raise InputError(
+            f"relation_names has {len(names)} names, but edge_type uses {used} relations; give "
+            "one name for each relation"
+        )
+    return names
+
+
 def vertex_id(value: Any, num_vertices: int) -> NDArray[np.int64] | NDArray[np.str_]:
     """Return the ids of the input as (num_vertices,) int64 or str without repetitions."""
     array = np.asarray(value)
@@ -234,14 +268,19 @@ def class_names(value: Sequence[str], labels: NDArray[Any] | None) -> tuple[str,
 def masks(
     given: Mapping[str, Any], labels: NDArray[Any] | None, num_vertices: int
 ) -> dict[str, NDArray[np.bool_]]:
-    """Return the masks as (num_splits, num_vertices) bool, disjoint and non-empty; {} for none."""
+    """Return the masks as (num_splits, num_vertices) bool, disjoint and non-empty; {} for none.
+
+    Some published splits have no validation vertices: without a val_mask no vertex is in it.
+    """
     missing = [key for key, mask in given.items() if mask is None]
     if len(missing) == len(given):
         return {}
-    if missing:
+    if missing == ["val"]:
+        given = {**given, "val": np.zeros_like(np.asarray(given["train"]), dtype=bool)}
+    elif missing:
         raise InputError(
-            f"{missing[0]}_mask is missing, but a split has train_mask, val_mask and test_mask; "
-            "give all three, or none and choose a random split"
+            f"{missing[0]}_mask is missing, but a split has train_mask, test_mask and perhaps "
+            "val_mask; give them, or none and choose a random split"
         )
     if labels is None:
         raise InputError(
@@ -276,6 +315,8 @@ def _mask(value: Any, key: str, num_vertices: int) -> NDArray[np.bool_]:
 def _check_splits(given: Mapping[str, NDArray[np.bool_]]) -> None:
     for key, mask in given.items():
         empty = ~mask.any(axis=1)
+        if key == "val" and empty.all():
+            continue  # a source without validation vertices
         if empty.any():
             raise InputError(
                 f"{key}_mask of split {int(np.argmax(empty))} selects no vertex; it needs at "

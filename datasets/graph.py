@@ -38,19 +38,26 @@ class Graph:
     labels: NDArray[np.int64] | NDArray[np.uint8] | None = None
     """(num_vertices,) int64, -1 = unlabelled; or (num_vertices, num_classes) uint8 of 0 and 1."""
     train_mask: NDArray[np.bool_] | None = None
-    """(num_splits, num_vertices) bool. Vertices that the loss reads; all three masks or none."""
+    """(num_splits, num_vertices) bool. Vertices that the loss reads; with a test_mask, or none."""
     val_mask: NDArray[np.bool_] | None = None
-    """(num_splits, num_vertices) bool. Vertices that choose the best epoch."""
+    """(num_splits, num_vertices) bool. Vertices that choose the best epoch; all False where the
+    source has training and test vertices only, and the last epoch is then the one that counts."""
     test_mask: NDArray[np.bool_] | None = None
     """(num_splits, num_vertices) bool. Vertices that the final metric is measured on."""
     edge_weight: NDArray[np.float32] | None = None
     """(num_edges,) float32."""
+    edge_type: NDArray[np.int64] | None = None
+    """(num_edges,) int64. The relation of each edge, 0 .. num_relations - 1."""
+    vertex_type: NDArray[np.int64] | None = None
+    """(num_vertices,) int64. The type of each vertex, 0 .. num_vertex_types - 1."""
+    relation_names: tuple[str, ...] | None = None
+    """The name of each relation, where the input has names; only with `edge_type`."""
     vertex_id: NDArray[np.int64] | NDArray[np.str_] | None = None
     """(num_vertices,) int64 or str. The ids of the input; None where they are 0, 1, 2, ..."""
     class_names: tuple[str, ...] | None = None
     """The name of each class, where the input has names."""
     unused: tuple[str, ...] = ()
-    """Names of arrays in the source that a Graph cannot hold, such as `edge_type`."""
+    """Names of arrays in the source that a Graph cannot hold, such as `edge_features`."""
     source: str = ""
     """The file or the dataset name that the graph was read from."""
     checksum: str = ""
@@ -72,6 +79,14 @@ class Graph:
             self._set("labels", _checks.labels(self.labels, self.num_vertices))
         if self.edge_weight is not None:
             self._set("edge_weight", _checks.edge_weight(self.edge_weight, src.size))
+        if self.edge_type is not None:
+            self._set("edge_type", _checks.types(self.edge_type, "edge_type", src.size))
+        if self.vertex_type is not None:
+            checked = _checks.types(self.vertex_type, "vertex_type", self.num_vertices)
+            self._set("vertex_type", checked)
+        if self.relation_names is not None:
+            names = _checks.relation_names(self.relation_names, self.edge_type)
+            self._set("relation_names", names)
         if self.vertex_id is not None:
             self._set("vertex_id", _checks.vertex_id(self.vertex_id, self.num_vertices))
         if self.class_names is not None:
@@ -109,6 +124,20 @@ class Graph:
         if self.class_names is not None:
             return len(self.class_names)
         return int(self.labels.max()) + 1
+
+    @cached_property
+    def num_relations(self) -> int:
+        """Number of relations: named ones, or largest type of an edge + 1; 0 without types."""
+        if self.edge_type is None:
+            return 0
+        if self.relation_names is not None:
+            return len(self.relation_names)
+        return int(self.edge_type.max(initial=0)) + 1
+
+    @cached_property
+    def num_vertex_types(self) -> int:
+        """Largest type of a vertex + 1; 0 without types."""
+        return 0 if self.vertex_type is None else int(self.vertex_type.max()) + 1
 
     @property
     def num_splits(self) -> int:

@@ -2,7 +2,8 @@
 
 A file holds `edge_index` (2, num_edges), optionally `num_vertices`, `features` (or the CSR arrays
 `features_indptr`, `features_indices`, `features_data`, `features_shape`), `labels`, the three
-masks, `edge_weight`, `vertex_id` and `class_names`. Nothing in it is ever unpickled.
+masks (or two, without `val_mask`), `edge_weight`, the types `edge_type` and `vertex_type`,
+`relation_names`, `vertex_id` and `class_names`. Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ _OPTIONAL_KEYS = (
     "val_mask",
     "test_mask",
     "edge_weight",
+    "edge_type",
+    "vertex_type",
+    "relation_names",
     "vertex_id",
     "class_names",
 )
@@ -49,9 +53,8 @@ _DAMAGES = (*DAMAGES, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 def read_npz(path: str | Path) -> Graph:
     """Read a graph from an `.npz` file.
 
-    Arrays that a Graph cannot hold (`edge_type`, `vertex_type`, `edge_features`, ...) are listed in
-    `Graph.unused` and named in one log record: a model without types may train on the edges of a
-    typed graph, but nobody should do so without knowing.
+    Arrays that a Graph cannot hold (`edge_features`, ...) are listed in `Graph.unused` and named in
+    one log record.
 
     Args:
         path: The file. Its stem becomes the name of the graph.
@@ -75,8 +78,7 @@ def log_unused(graph: Graph) -> None:
     """Say in the log which arrays of its source a graph does not hold, if there are any."""
     if graph.unused:
         _LOGGER.warning(
-            "%s: %s not used: graphs have no types or edge features, and every edge is treated "
-            "alike",
+            "%s: %s not used",
             graph.source,
             " and ".join(graph.unused) + (" is" if len(graph.unused) == 1 else " are"),
         )
@@ -183,8 +185,9 @@ def graph_of_arrays(
     ends = _ends(arrays) if ends is None else ends
     features = _features(arrays)
     fields: dict[str, Any] = {key: arrays[key] for key in _OPTIONAL_KEYS if key in arrays}
-    if "class_names" in fields:
-        fields["class_names"] = tuple(fields["class_names"].astype(str).reshape(-1).tolist())
+    for key in ("class_names", "relation_names"):
+        if key in fields:
+            fields[key] = tuple(fields[key].astype(str).reshape(-1).tolist())
     return Graph(
         name=name,
         num_vertices=_num_vertices(arrays, ends, features),
@@ -278,6 +281,6 @@ def arrays_of(graph: Graph) -> dict[str, Any]:
         arrays["features"] = np.asarray(graph.features)
     for key in _OPTIONAL_KEYS:
         value = getattr(graph, key)
-        if value is not None:
+        if value is not None and not (key == "val_mask" and not value.any()):
             arrays[key] = np.asarray(value)
     return arrays

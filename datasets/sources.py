@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from distgnn.datasets.graph import Graph
 from distgnn.datasets.npz import read_npz
 from distgnn.datasets.splits import parse_fractions, random_split
 from distgnn.datasets.tables import TABLE_SUFFIXES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _FILES = f".npz, {', '.join(TABLE_SUFFIXES)}, or a folder with edges.csv or edge_index.npy"
 
@@ -32,6 +35,7 @@ def load(
     *,
     vertices: str | Path | None = None,
     undirected: bool = False,
+    inverse_relations: bool = False,
     split: str | None = None,
     seed: int = 0,
 ) -> Graph:
@@ -44,6 +48,7 @@ def load(
             for the file.
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none.
+        inverse_relations: Add every edge of a typed graph reversed, as `add_inverse_relations`.
         split: Shares of train, val and test, such as "0.6/0.2/0.2"; replaces the masks of the
             source by one random split of its labelled vertices.
         seed: Determines the random split.
@@ -60,6 +65,8 @@ def load(
         ) from error
     if undirected:
         graph = add_reverse_edges(graph)
+    if inverse_relations:
+        graph = add_inverse_relations(graph)
     return graph if fractions is None else random_split(graph, fractions, seed=seed)
 
 
@@ -87,22 +94,60 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def add_reverse_edges(graph: Graph) -> Graph:
-    """Return the graph with the reverse of every edge whose reverse it lacks, of equal weight.
+    """Return the graph with the reverse of every edge whose reverse it lacks.
 
-    A graph that has both directions already is returned with the same edges, and self-loops, which
-    are their own reverse, are not doubled.
+    The reverse has the weight and the type of its edge. A graph that has both directions already is
+    returned with the same edges, and self-loops, which are their own reverse, are not doubled.
     """
-    key = graph.src * graph.num_vertices + graph.dst
-    reverse = graph.dst * graph.num_vertices + graph.src
+    num_relations = max(graph.num_relations, 1)
+    kind = 0 if graph.edge_type is None else graph.edge_type
+    key = (graph.src * graph.num_vertices + graph.dst) * num_relations + kind
+    reverse = (graph.dst * graph.num_vertices + graph.src) * num_relations + kind
     is_missing = ~np.isin(reverse, key)
-    weight = graph.edge_weight
-    if weight is not None:
-        weight = np.concatenate([weight, weight[is_missing]])
     return replace(
         graph,
         src=np.concatenate([graph.src, graph.dst[is_missing]]),
         dst=np.concatenate([graph.dst, graph.src[is_missing]]),
-        edge_weight=weight,
+        edge_weight=_and_again(graph.edge_weight, is_missing),
+        edge_type=_and_again(graph.edge_type, is_missing),
+    )
+
+
+def _and_again(values: NDArray[Any] | None, is_repeated: NDArray[np.bool_]) -> Any:
+    """Values of edges, then once more those of the edges that got a reverse."""
+    return None if values is None else np.concatenate([values, values[is_repeated]])
+
+
+def add_inverse_relations(graph: Graph) -> Graph:
+    """Return the graph with every edge once more, reversed, under a relation of its own.
+
+    Relation r gets the inverse r + num_relations, named "inverse of NAME", so that messages flow
+    both ways and a layer can tell the two apart. Self-loops get an inverse, too.
+
+    Args:
+        graph: A typed graph.
+
+    Raises:
+        InputError: If its edges have no types.
+
+    References:
+        Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional Networks", ESWC
+        2018, section 2.1.
+    """
+    if graph.edge_type is None:
+        raise InputError(
+            f"{graph.name!r} has no edge_type, so it has no relations to invert; use --undirected "
+            "to add reverse edges"
+        )
+    names = graph.relation_names
+    weight = graph.edge_weight
+    return replace(
+        graph,
+        src=np.concatenate([graph.src, graph.dst]),
+        dst=np.concatenate([graph.dst, graph.src]),
+        edge_weight=None if weight is None else np.concatenate([weight, weight]),
+        edge_type=np.concatenate([graph.edge_type, graph.edge_type + graph.num_relations]),
+        relation_names=None if names is None else (*names, *(f"inverse of {n}" for n in names)),
     )
 
 

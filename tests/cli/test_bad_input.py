@@ -74,7 +74,7 @@ BAD_ARRAYS = {
         {"labels": np.where(VERTEX == 0, -1, VERTEX % 3)},
         "train_mask of split 0 selects vertex 0, which has no label",
     ),
-    "two masks of three": ({"val_mask": None}, "val_mask is missing"),
+    "two masks of three": ({"test_mask": None}, "test_mask is missing"),
     "masks without labels": ({"labels": None}, "but no labels"),
     "no edges at all": ({"edge_index": None}, "edge_index is missing"),
 }

@@ -78,9 +78,17 @@ def test_large_features_stay_on_disk(tmp_path: Path, width: int, expected: bool)
 def test_arrays_that_a_graph_cannot_hold_are_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    graph = datasets.load(save(tmp_path, edge_index=EDGES, edge_type=np.zeros(3)))
-    assert graph.unused == ("edge_type",)
-    assert "edge_type is not used" in caplog.text
+    graph = datasets.load(save(tmp_path, edge_index=EDGES, edge_features=np.zeros(3)))
+    assert graph.unused == ("edge_features",)
+    assert "edge_features is not used" in caplog.text
+
+
+def test_types_are_read(tmp_path: Path) -> None:
+    types = {"edge_type": np.array([1, 0, 1], np.uint8), "vertex_type": np.arange(3)}
+    graph = datasets.load(save(tmp_path, edge_index=EDGES, **types))
+    assert graph.edge_type is not None
+    assert graph.edge_type.tolist() == [1, 0, 1]
+    assert (graph.num_relations, graph.num_vertex_types) == (2, 3)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ def masks(train: list[int], val: list[int], test: list[int]) -> dict[str, Any]:
 
 
 LABELS = np.array([0, 1, 0])
+TWO_EDGES = {"src": np.array([0, 1]), "dst": np.array([1, 2])}
 
 
 def test_bare_graph_has_edges_and_nothing_else() -> None:
@@ -184,8 +186,13 @@ def test_csr_that_points_outside_the_matrix_is_rejected() -> None:
             "train_mask of split 0 selects no vertex",
         ),
         (
-            {"labels": LABELS, **masks([1, 0, 0], [0, 0, 0], [0, 0, 1])},
-            "val_mask of split 0 selects no vertex",
+            {
+                "labels": LABELS,
+                "train_mask": np.array([[1, 0, 0], [1, 0, 0]], dtype=np.bool_),
+                "val_mask": np.array([[0, 1, 0], [0, 0, 0]], dtype=np.bool_),
+                "test_mask": np.array([[0, 0, 1], [0, 0, 1]], dtype=np.bool_),
+            },
+            "val_mask of split 1 selects no vertex",
         ),
         (
             {"labels": LABELS, **masks([1, 0, 0], [0, 1, 0], [0, 0, 0])},
@@ -201,7 +208,7 @@ def test_csr_that_points_outside_the_matrix_is_rejected() -> None:
         ),
         (
             {"labels": LABELS, "train_mask": np.ones(3, dtype=np.bool_)},
-            "val_mask is missing, but a split has train_mask, val_mask and test_mask",
+            "val_mask is missing, but a split has train_mask, test_mask and perhaps val_mask",
         ),
         (masks([1, 0, 0], [0, 1, 0], [0, 0, 1]), "but no labels"),
         (
@@ -234,3 +241,48 @@ def test_bad_masks_are_named_with_vertex_and_split(fields: dict[str, Any], messa
 def test_vertex_without_any_of_several_labels_may_train() -> None:
     labels = np.array([[0, 0], [1, 0], [0, 1]])
     assert make(labels=labels, **masks([1, 0, 0], [0, 1, 0], [0, 0, 1])).num_splits == 1
+
+
+def test_a_source_may_lack_validation_vertices() -> None:
+    given = masks([1, 0, 0], [0, 0, 0], [0, 0, 1])
+    del given["val_mask"]
+    graph = make(labels=LABELS, **given)
+    assert graph.val_mask is not None
+    assert not graph.val_mask.any()
+    assert dataclasses.replace(graph, name="again").num_splits == 1
+
+
+def test_types_are_int64_and_counted() -> None:
+    graph = make(
+        edge_type=np.array([0, 2], np.uint8), vertex_type=np.array([1, 0, 1], np.int8), **TWO_EDGES
+    )
+    assert graph.edge_type is not None
+    assert graph.edge_type.dtype == np.int64
+    assert (graph.num_relations, graph.num_vertex_types) == (3, 2)
+    named = make(edge_type=np.array([0, 0]), relation_names=("cites", "writes"), **TWO_EDGES)
+    assert (named.num_relations, named.num_vertex_types) == (2, 0)
+    assert named.relation_names == ("cites", "writes")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"edge_type": np.zeros(3, int)},
+            r"edge_type must hold 2 integers, one for each edge, got int64 of shape \(3,\)",
+        ),
+        ({"edge_type": np.zeros(2)}, "edge_type must hold 2 integers, .* got float64"),
+        ({"vertex_type": np.zeros(2, int)}, "vertex_type must hold 3 integers, one for each verte"),
+        ({"edge_type": np.array([0, -1])}, "edge 1 has type -1, but types are 0, 1, 2, ..., at mo"),
+        ({"edge_type": np.array([0, 1 << 16])}, "edge 1 has type 65536, .* at most 65535"),
+        ({"vertex_type": np.array([0, -1, 0])}, "vertex 1 has type -1"),
+        (
+            {"edge_type": np.array([0, 1]), "relation_names": ("one",)},
+            "relation_names has 1 names, but edge_type uses 2 relations",
+        ),
+        ({"relation_names": ("one",)}, "relation_names has 1 names, but edge_type uses 0 relation"),
+    ],
+)
+def test_bad_types_are_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**TWO_EDGES, **fields)

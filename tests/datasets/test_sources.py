@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import scipy.sparse
 from distgnn import datasets
 from distgnn.datasets import InputError
 from distgnn.datasets.npz import write_npz
+from distgnn.datasets.sources import add_inverse_relations, add_reverse_edges
 
 
 def test_cora_is_the_published_graph_with_its_public_split() -> None:
@@ -153,3 +155,39 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def typed(**fields: Any) -> datasets.Graph:
+    base: dict[str, Any] = {
+        "name": "typed",
+        "num_vertices": 3,
+        "src": np.array([0, 1, 2]),
+        "dst": np.array([1, 0, 2]),
+        "edge_type": np.array([0, 1, 1]),
+    }
+    return datasets.Graph(**{**base, **fields})
+
+
+def test_reverses_of_typed_edges_have_their_types() -> None:
+    graph = add_reverse_edges(typed(edge_weight=np.array([1, 2, 3])))
+    assert graph.edge_type is not None
+    edges = zip(graph.src.tolist(), graph.dst.tolist(), graph.edge_type.tolist(), strict=True)
+    assert list(edges) == [(0, 1, 0), (1, 0, 1), (2, 2, 1), (1, 0, 0), (0, 1, 1)]
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [1, 2, 3, 1, 2]
+
+
+def test_inverse_relations_reverse_every_edge_under_a_type_of_its_own() -> None:
+    weight = np.array([1, 2, 3])
+    graph = add_inverse_relations(typed(relation_names=("a", "b"), edge_weight=weight))
+    assert graph.edge_type is not None
+    edges = zip(graph.src.tolist(), graph.dst.tolist(), graph.edge_type.tolist(), strict=True)
+    assert list(edges) == [(0, 1, 0), (1, 0, 1), (2, 2, 1), (1, 0, 2), (0, 1, 3), (2, 2, 3)]
+    assert graph.relation_names == ("a", "b", "inverse of a", "inverse of b")
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_inverse_relations_need_types() -> None:
+    with pytest.raises(InputError, match=r"'cora' has no edge_type, .* use --undirected"):
+        datasets.load("cora", inverse_relations=True)
