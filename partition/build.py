@@ -83,6 +83,13 @@ class Part:
     """(num_splits, num_roots) bool."""
     vertex_id: NDArray[np.int64] | NDArray[np.str_] | None
     """(num_roots,) int64 or str. Ids in the source, when they are not 0, 1, 2, ..."""
+    edge_type: NDArray[np.int32] | None = None
+    """(num_edges,) int32. The relation of each edge of a typed graph, in the order of `indices`."""
+    relation_degree: NDArray[np.int32] | None = None
+    """(num_edges,) int32. How many in-edges of that relation the edge's destination has in the
+    whole graph, itself among them: what a mean over a relation divides by."""
+    vertex_type: NDArray[np.int64] | None = None
+    """(num_clones,) int64. The type of each vertex, if vertices have types."""
 
     @property
     def num_clones(self) -> int:
@@ -154,6 +161,9 @@ class _Builder:
             self_loops=np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices),
             local_id=np.empty(num_vertices, np.int32),
         )
+        self.relation_degree: NDArray[np.int32] | None = None
+        if graph.edge_type is not None:
+            self.relation_degree = relation_degrees(graph.dst, graph.edge_type)
         self.leaves = [
             leaves_of(self.tables, part, *self._ends(self._edges(part)))
             for part in range(num_parts)
@@ -195,11 +205,16 @@ class _Builder:
         structure, order = structure_of(self.tables, part, *self._ends(edges), self.leaves[part])
         send_counts, send_rows = self._rows_for(self.readers, part)
         reduce_counts, reduce_rows = self._rows_for(self.writers, part)
-        weight = self.graph.edge_weight
+        edges = edges[order]
+        weight, kind = self.graph.edge_weight, self.graph.edge_type
+        vertex_type = self.graph.vertex_type
         return Part(
             part=part,
             num_parts=self.num_parts,
-            edge_weight=None if weight is None else weight[edges[order]],
+            edge_weight=None if weight is None else weight[edges],
+            edge_type=None if kind is None else kind[edges].astype(np.int32),
+            vertex_type=None if vertex_type is None else vertex_type[structure.global_id],
+            relation_degree=None if self.relation_degree is None else self.relation_degree[edges],
             send_counts=send_counts,
             send_rows=send_rows,
             reduce_counts=reduce_counts,
@@ -207,6 +222,25 @@ class _Builder:
             **vars(structure),
             **vertex_data(self.graph, structure.global_id[: structure.num_roots]),
         )
+
+
+def relation_degrees(
+    dst: NDArray[np.integer[Any]], edge_type: NDArray[np.integer[Any]]
+) -> NDArray[np.int32]:
+    """Count, for each edge, the edges of its relation into its destination.
+
+    Args:
+        dst: (num_edges,) Destinations.
+        edge_type: (num_edges,) Relations.
+
+    Returns:
+        (num_edges,) int32, at least 1.
+    """
+    num_relations = int(edge_type.max(initial=0)) + 1
+    key = dst.astype(np.int64) * num_relations + edge_type
+    _, number, counts = np.unique(key, return_inverse=True, return_counts=True)
+    degrees: NDArray[np.int32] = counts.astype(np.int32)[number]
+    return degrees
 
 
 def vertex_data(graph: Graph, roots: NDArray[np.int64]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class _Collector:
         counts = [part.num_edges for part in manifest.parts]
         self._start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self._ends = np.empty((2, num_edges), np.int64)
-        self._weight: NDArray[np.float32] | None = None
+        self._by_edge: dict[str, NDArray[Any]] = {}
         self._root_part = np.empty(num_vertices, np.int32)
         self._by_vertex: dict[str, NDArray[Any]] = {}
         self._sparse = _SparseRows(manifest) if manifest.has_sparse_features else None
@@ -104,10 +104,12 @@ class _Collector:
         edges = slice(int(self._start[part.part]), int(self._start[part.part + 1]))
         self._ends[0, edges] = part.global_id[part.indices]
         self._ends[1, edges] = np.repeat(part.global_id, np.diff(part.indptr))
-        if part.edge_weight is not None:
-            if self._weight is None:
-                self._weight = np.empty(self._manifest.num_edges, np.float32)
-            self._weight[edges] = part.edge_weight
+        for name in ("edge_weight", "edge_type"):
+            values = getattr(part, name)
+            if values is not None:
+                if name not in self._by_edge:
+                    self._by_edge[name] = np.empty(self._manifest.num_edges, values.dtype)
+                self._by_edge[name][edges] = values
         roots = np.asarray(part.global_id[: part.num_roots])
         self._root_part[roots] = part.part
         for name, values in _vertex_values(part):
@@ -138,10 +140,11 @@ class _Collector:
             num_vertices=manifest.num_vertices,
             src=self._ends[0],
             dst=self._ends[1],
-            edge_weight=self._weight,
             class_names=manifest.class_names or None,
+            relation_names=manifest.relation_names or None,
             source=manifest.source,
             checksum=manifest.source_checksum,
+            **self._by_edge,
             **known,
         )
         counts = np.diff(self._start)
@@ -151,10 +154,10 @@ class _Collector:
 
 
 def _vertex_values(part: Part) -> Iterator[tuple[str, NDArray[Any]]]:
-    for name in ("features", "labels", "vertex_id", *MASKS):
+    for name in ("features", "labels", "vertex_id", "vertex_type", *MASKS):
         values = getattr(part, name)
         if isinstance(values, np.ndarray):
-            yield name, values
+            yield name, values if name in MASKS else values[: part.num_roots]
 
 
 class _SparseRows:

@@ -87,8 +87,11 @@ def part_specs(manifest: Manifest, part: int) -> dict[str, ArraySpec]:
         specs["labels"] = ArraySpec("int64", (roots,))
     if splits:
         specs.update({name: ArraySpec("bool", (splits, roots)) for name in MASKS})
+    if manifest.num_relations:
+        specs["edge_type"] = specs["relation_degree"] = ArraySpec("int32", (edges,))
     for name, spec in {
         "edge_weight": ArraySpec("float32", (edges,)),
+        "vertex_type": ArraySpec("int64", (clones,)),
         "vertex_id": ArraySpec("int64 or str", (roots,)),
     }.items():
         if f"{part_folder(part)}/{name}.npy" in manifest.files:
@@ -113,11 +116,12 @@ def part_arrays(part: Part) -> dict[str, NDArray[Any]]:
     return values
 
 
-def check_ranges(part: Part, *, every_edge: bool) -> None:
-    """Check that no row number of a part leads outside its arrays.
+def check_ranges(part: Part, manifest: Manifest, *, every_edge: bool) -> None:
+    """Check that no row number of a part leads outside its arrays, and no type is unknown.
 
     Args:
         part: The part as read.
+        manifest: Of its partition.
         every_edge: Whether to look at what has one entry per edge, too.
 
     Raises:
@@ -136,6 +140,10 @@ def check_ranges(part: Part, *, every_edge: bool) -> None:
         _check_below("indices", part.indices, part.num_clones)
         _check_below("t_indices", part.t_indices, part.num_clones)
         _check_below("t_edge", part.edges_of_transpose(), part.num_edges)
+        if part.edge_type is not None:
+            _check_below("edge_type", part.edge_type, manifest.num_relations)
+    if part.vertex_type is not None:
+        _check_below("vertex_type", part.vertex_type, manifest.num_vertex_types)
 
 
 def sparse_features(arrays: dict[str, NDArray[Any]], num_features: int) -> sp.csr_matrix:
@@ -165,7 +173,7 @@ def _check_pointers(name: str, pointers: NDArray[np.int64], total: int) -> None:
 def _check_below(name: str, values: NDArray[Any], limit: int) -> None:
     if values.size and (values.min() < 0 or values.max() >= limit):
         raise InputError(
-            f"{name} holds {values.min()}..{values.max()}, but rows are 0..{limit - 1}"
+            f"{name} holds {values.min()}..{values.max()}, but may hold 0..{limit - 1}"
         )
 
 

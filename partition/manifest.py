@@ -16,6 +16,8 @@ FORMAT_VERSION = 1
 
 _FILE_NAME = re.compile(r"part-[0-9]{4,}/[a-z_]+\.npy")
 _REMEDY = "partition the graph again"
+# What directories of earlier versions do not say.
+_ADDED = {"order": "source", "num_relations": 0, "num_vertex_types": 0, "relation_names": []}
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,12 @@ class Manifest:
     source_checksum: str
     order: str = "source"
     """Of the roots inside a part. Not there in directories written before there was a choice."""
+    num_relations: int = 0
+    """Types of edges; 0 without. Like the next two not there in earlier directories."""
+    num_vertex_types: int = 0
+    """Types of vertices; 0 without."""
+    relation_names: tuple[str, ...] = ()
+    """Name of each relation, or nothing where the source numbers them."""
     quality: Mapping[str, Any]
     """What `Quality.to_json` gives."""
     parts: tuple[PartCounts, ...]
@@ -113,7 +121,7 @@ class Manifest:
                 f"it has format_version {version}, but this version of distgnn reads "
                 f"{FORMAT_VERSION}; {_REMEDY}"
             )
-        values = {"order": "source", **values}
+        values = {**_ADDED, **values}
         for field in fields(cls):
             if field.name not in values:
                 raise InputError(f"it lacks {field.name!r}; {_REMEDY}")
@@ -122,7 +130,8 @@ class Manifest:
             if field.name.startswith("num_") and isinstance(values[field.name], int):
                 _integers(field.name, [values[field.name]])
         known = {field.name: values[field.name] for field in fields(cls)}
-        known["class_names"] = _names(values["class_names"], values["num_classes"])
+        for names, count in (("class_names", "num_classes"), ("relation_names", "num_relations")):
+            known[names] = _names(names, values[names], values[count])
         known["num_train"] = _integers("num_train", values["num_train"])
         known["options"] = _options(values["options"])
         known["parts"] = _part_counts(values["parts"], values["num_parts"])
@@ -177,9 +186,9 @@ def _integers(name: str, values: Sequence[Any]) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _names(values: Sequence[Any], num_classes: int) -> tuple[str, ...]:
-    if not all(isinstance(name, str) for name in values) or len(values) not in (0, num_classes):
-        raise InputError(f"its 'class_names' are not {num_classes} names; {_REMEDY}")
+def _names(field: str, values: Sequence[Any], count: int) -> tuple[str, ...]:
+    if not all(isinstance(name, str) for name in values) or len(values) not in (0, count):
+        raise InputError(f"its {field!r} are not {count} names; {_REMEDY}")
     return tuple(values)
 
 
@@ -212,7 +221,7 @@ def _quality(values: Mapping[str, Any], parts: Sequence[PartCounts]) -> dict[str
 
 
 def _check_totals(known: Mapping[str, Any]) -> None:
-    for name in ("num_features", "num_classes"):
+    for name in ("num_features", "num_classes", "num_relations", "num_vertex_types"):
         if known[name] > MAX_WIDTH:
             raise InputError(
                 f"its {name!r} is {known[name]}, but at most {MAX_WIDTH} are possible; {_REMEDY}"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.build import Part, build_parts
+from distgnn.partition.build import Part, build_parts, relation_degrees
 from distgnn.partition.directory import (
     MANIFEST_NAME,
     complete_or_absent,
@@ -57,6 +57,7 @@ __all__ = [
     "is_partition_directory",
     "read_manifest",
     "read_part",
+    "relation_degrees",
     "whole_part",
     "write",
 ]
@@ -292,7 +293,7 @@ def _finite(text: str) -> float:
 
 
 def _assemble(manifest: Manifest, part: int, arrays: dict[str, Any], *, verify: bool) -> Part:
-    optional = ("edge_weight", "features", "labels", "vertex_id", *MASKS)
+    optional = ("edge_weight", "features", "labels", "vertex_id", "vertex_type", *MASKS)
     values = {**dict.fromkeys(optional), **arrays}
     if manifest.has_sparse_features:
         values["features"] = sparse_features(arrays, manifest.num_features)
@@ -306,7 +307,7 @@ def _assemble(manifest: Manifest, part: int, arrays: dict[str, Any], *, verify: 
         num_leaves=counts.num_leaves,
         **values,
     )
-    check_ranges(assembled, every_edge=verify)
+    check_ranges(assembled, manifest, every_edge=verify)
     return assembled
 
 

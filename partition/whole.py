@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distgnn.partition.build import Part
+from distgnn.partition.build import Part, relation_degrees
 from distgnn.partition.csr import Csr, order_by, pointers, transposed
 from distgnn.partition.structure import check_clones
 
@@ -32,6 +32,13 @@ def whole_part(graph: Graph) -> Part:
     # Edges by column come by ascending row: twice transposed, they are sorted by both.
     transpose = transposed(_by_destination(graph), num_vertices)
     csr = transposed(transpose, num_vertices)
+    weight, kind, degree = csr.values, None, None
+    if graph.edge_type is not None:
+        assert csr.values is not None, "the edges of a typed graph know their positions"
+        edge, weight = csr.values, graph.edge_weight
+        weight = None if weight is None else weight[edge]
+        kind = graph.edge_type[edge].astype(np.int32)
+        degree = relation_degrees(graph.dst, graph.edge_type)[edge]
     loops = np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices)
     none, nobody, no_rows = np.zeros(1, np.int64), np.zeros(0, bool), np.zeros(0, np.int32)
     return Part(
@@ -45,7 +52,10 @@ def whole_part(graph: Graph) -> Part:
         t_indptr=transpose.indptr,
         t_indices=transpose.indices,
         t_edge=None,
-        edge_weight=csr.values,
+        edge_weight=weight,
+        edge_type=kind,
+        relation_degree=degree,
+        vertex_type=graph.vertex_type,
         leaf_counts=none,
         is_reading=nobody,
         is_writing=nobody,
@@ -66,10 +76,14 @@ def whole_part(graph: Graph) -> Part:
 
 
 def _by_destination(graph: Graph) -> Csr:
-    """Group edges by destination; equal ones keep their order."""
-    src, dst, weight = graph.src, graph.dst, graph.edge_weight
+    """Group edges by destination; equal ones keep their order.
+
+    Their values are their weights, or their positions in a typed graph.
+    """
+    src, dst = graph.src, graph.dst
+    values = graph.edge_weight if graph.edge_type is None else np.arange(src.size)
     indptr = pointers(dst, graph.num_vertices)
     if np.all(dst[1:] >= dst[:-1]):
-        return Csr(indptr, src.astype(np.int32), weight)
+        return Csr(indptr, src.astype(np.int32), values)
     order = order_by(dst, graph.num_vertices)
-    return Csr(indptr, src[order].astype(np.int32), None if weight is None else weight[order])
+    return Csr(indptr, src[order].astype(np.int32), None if values is None else values[order])

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 KINDS = ("random", "sparse-features", "weighted", "multi-label", "few-edges", "loops")
 
 
+TYPED_KINDS = ("typed", "featureless")
+"""Three relations, the middle one without edges; two types of vertices, or weights and no rows."""
+
+
 def make_graph(kind: str = "random", *, num_vertices: int = 40, seed: int = 0) -> Graph:
     """Build a directed multigraph of a kind; every kind has isolated vertices."""
     rng = np.random.default_rng(seed)
@@ -37,17 +41,26 @@ def make_graph(kind: str = "random", *, num_vertices: int = 40, seed: int = 0) -
     role = rng.permutation(num_vertices) % 4
     masks = [np.isin(role, roles)[None] for roles in ((0, 1), (2,), (3,))]
     weight = rng.random(len(src)).astype(np.float32) + 0.5 if kind == "weighted" else None
+    types = {}
+    if kind in TYPED_KINDS:
+        types["edge_type"] = 2 * rng.integers(0, 2, len(src))
+        types["relation_names"] = ("cites", "owns", "writes")
+    if kind == "typed":
+        types["vertex_type"] = rng.integers(0, 2, num_vertices)
+    if kind == "featureless":
+        weight = rng.random(len(src)).astype(np.float32) + 0.5
     return Graph(
         name=kind,
         num_vertices=num_vertices,
         src=src.astype(np.int64),
         dst=dst.astype(np.int64),
-        features=features,
+        features=None if kind == "featureless" else features,
         labels=labels,
         train_mask=masks[0],
         val_mask=masks[1],
         test_mask=masks[2],
         edge_weight=weight,
+        **types,
     )
 
 

@@ -46,7 +46,7 @@ def identify_graph(part: Part, group: Group) -> dict[str, Any]:
         "num_vertices": part.num_roots,
         "num_edges": part.num_edges,
         "edges": _sum_of_edges(part, key),
-        "features": _sum_of_features(part.features, roots),
+        "features": _sum_of_features(part.features, roots) + _sum_of_types(part, roots),
         "labels": 0 if part.labels is None else _sum_of_columns(part.labels, roots),
         "splits": sum(
             _sum_of_columns(np.asarray(mask).T, roots * np.uint64(2 * number + 1))
@@ -100,7 +100,7 @@ def _blocks(num_rows: int, rows_per_block: int) -> Iterator[slice]:
 
 
 def _sum_of_edges(part: Part, key: Words) -> int:
-    """The sum of key(source) * key'(destination), times the bits of the weight if there is one."""
+    """The sum of key(source) * key'(destination), times weight and type if there are any."""
     total = 0
     as_destination = _keys(~np.asarray(part.global_id))
     indptr = np.asarray(part.indptr)
@@ -110,6 +110,8 @@ def _sum_of_edges(part: Part, key: Words) -> int:
         value = key[part.indices[edges]]
         if part.edge_weight is not None:
             value *= _bits(part.edge_weight[edges])
+        if part.edge_type is not None:
+            value *= _keys(part.edge_type[edges])
         value *= np.repeat(as_destination[first:last], np.diff(indptr[first : last + 1]))
         total += _sum(value)
     return total
@@ -127,6 +129,12 @@ def _sum_of_features(features: Any, roots: Words) -> int:
         value = _bits(features.data[entries]) * column[features.indices[entries]]
         total += _sum(value * row_key[entries])
     return total
+
+
+def _sum_of_types(part: Part, roots: Words) -> int:
+    return (
+        0 if part.vertex_type is None else _sum(_keys(part.vertex_type[: part.num_roots]) * roots)
+    )
 
 
 def _sum_of_columns(values: NDArray[Any], roots: Words) -> int:

@@ -112,9 +112,14 @@ def open_folder(folder: str | Path) -> Source:
 
     Raises:
         InputError: If an array is missing, damaged or of another kind, or they contradict each
-            other.
+            other, or edges have types.
     """
     folder = Path(folder)
+    if (folder / "edge_type.npy").exists():
+        raise InputError(
+            f"{folder} has edge_type.npy, but edges with types are partitioned in memory only; use "
+            "--out-of-core off, or leave the types out"
+        )
     edges = from_array_folder(folder)
     files = sorted(folder.glob("*.npy"))
     arrays = {file.stem: open_array(file) for file in files if file.stem not in _SLICED}

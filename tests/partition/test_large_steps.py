@@ -153,6 +153,15 @@ def test_arrays_that_do_not_fit_the_graph_are_input_errors(
         open_folder(folder)
 
 
+def test_typed_edges_are_not_partitioned_from_disk(tmp_path: Path) -> None:
+    for name in ("src", "dst", "edge_type"):
+        np.save(tmp_path / f"{name}.npy", np.zeros(3, np.int64))
+    with pytest.raises(
+        InputError, match=r"edge_type.npy, .* in memory only; use --out-of-core off"
+    ):
+        open_folder(tmp_path)
+
+
 def test_dense_and_sparse_features_exclude_each_other(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "graph", planted(num_vertices=100))
     for name, array in {

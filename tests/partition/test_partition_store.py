@@ -46,6 +46,10 @@ def example(kind: str = "dense") -> Graph:
         data["features"] = sp.random(12, 9, 0.3, format="csr", dtype=np.float32, random_state=0)
         data["edge_weight"] = generator.random(40, dtype=np.float32)
         data["vertex_id"] = np.arange(12) * 10
+    if kind == "typed":
+        data["edge_type"] = generator.integers(0, 3, 40)
+        data["vertex_type"] = generator.integers(0, 2, 12)
+        data["relation_names"] = ("cites", "owns", "writes", "never used")
     if kind == "multilabel":
         data["labels"] = generator.integers(0, 2, (12, 5)).astype(np.uint8)
     return Graph(name="example", num_vertices=12, src=src, dst=dst, source="a.npz", **data)
@@ -86,7 +90,7 @@ def replace_array(directory: Path, relative: str, array: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("kind", ["bare", "dense", "sparse", "multilabel"])
+@pytest.mark.parametrize("kind", ["bare", "dense", "sparse", "multilabel", "typed"])
 def test_parts_come_back_as_they_were(kind: str, verify: bool, tmp_path: Path) -> None:
     graph = example(kind)
     manifest = save(tmp_path / "parts", graph)
@@ -114,6 +118,32 @@ def test_the_manifest_tells_what_is_inside(tmp_path: Path) -> None:
     assert sum(part.feature_nnz for part in manifest.parts) == example("sparse").features.nnz  # type: ignore[union-attr]
     assert (manifest.method, manifest.options) == ("metis", {"objective": "volume"})
     assert manifest.estimate([8]).halo_bytes_per_epoch == 8 * 8 * manifest.quality["halo_rows"]
+
+
+def test_the_manifest_counts_and_names_types(tmp_path: Path) -> None:
+    manifest = save(tmp_path / "parts", example("typed"))
+    assert (manifest.num_relations, manifest.num_vertex_types) == (4, 2)
+    assert manifest.relation_names == ("cites", "owns", "writes", "never used")
+
+
+def test_a_directory_of_an_earlier_version_has_no_types(saved: Path) -> None:
+    values = json.loads((saved / "manifest.json").read_text())
+    for name in ("num_relations", "num_vertex_types", "relation_names"):
+        del values[name]
+    (saved / "manifest.json").write_text(json.dumps(values))
+    manifest = read_manifest(saved)
+    assert (manifest.num_relations, manifest.relation_names) == (0, ())
+    part = read_part(saved, 0)
+    assert part.edge_type is part.relation_degree is part.vertex_type is None
+
+
+@pytest.mark.parametrize(("name", "count"), [("edge_type", 4), ("vertex_type", 2)])
+def test_an_unknown_type_is_an_error(tmp_path: Path, name: str, count: int) -> None:
+    save(tmp_path / "parts", example("typed"))
+    array = getattr(read_part(tmp_path / "parts", 0), name) + count
+    replace_array(tmp_path / "parts", f"part-0000/{name}.npy", array)
+    with pytest.raises(InputError, match=rf"{name} holds .* may hold 0\.\.{count - 1}"):
+        read_part(tmp_path / "parts", 0)
 
 
 def test_a_part_needs_no_file_of_another_part(saved: Path) -> None:
@@ -261,6 +291,8 @@ RECORD = {"bytes": 1, "sha256": ""}
         ({"num_train": [1.5]}, "its 'num_train' holds something that is no count"),
         ({"class_names": ["one"]}, "its 'class_names' are not .* names"),
         ({"class_names": [1, 2, 3]}, "its 'class_names' are not .* names"),
+        ({"relation_names": ["one"]}, "its 'relation_names' are not 0 names"),
+        ({"num_relations": 2**31}, "its 'num_relations' is 2147483648, but at most 2147483647"),
         ({"num_parts": 4}, "its 'parts' does not give num_roots, .* of 4 parts"),
         ({"files": {"../../etc/x.npy": RECORD}}, "it names the file '../../etc/x.npy', which is"),
         ({"files": {"/part-0000/x.npy": RECORD}}, "which is not of the form part-0000/name.npy"),
@@ -395,8 +427,8 @@ def wrap_round(pointers: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("indices", lambda a: a + 100, r"indices holds \d+\.\.\d+, but rows are 0\.\."),
-        ("send_rows", lambda a: a - 100, r"send_rows holds -\d+\.\.-\d+, but rows are"),
+        ("indices", lambda a: a + 100, r"indices holds \d+\.\.\d+, but may hold 0\.\."),
+        ("send_rows", lambda a: a - 100, r"send_rows holds -\d+\.\.-\d+, but may hold"),
         ("indptr", lambda a: a[::-1].copy(), "indptr does not ascend from 0 to"),
         ("indptr", wrap_round, "indptr does not ascend from 0 to"),
         ("send_counts", lambda a: a + 1, "send_counts does not add up to"),

@@ -9,7 +9,7 @@ import resource
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from graphs import KINDS, make_graph
+from graphs import KINDS, TYPED_KINDS, make_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training import make_config, task_of
@@ -42,15 +42,16 @@ def again(folder, out, num_parts, **wish):
 
 def sorted_edges(graph):
     weight = np.zeros(graph.num_edges) if graph.edge_weight is None else graph.edge_weight
-    order = np.lexsort((weight, graph.dst, graph.src))
-    return graph.src[order], graph.dst[order], weight[order]
+    kind = np.zeros(graph.num_edges) if graph.edge_type is None else graph.edge_type
+    order = np.lexsort((weight, kind, graph.dst, graph.src))
+    return graph.src[order], graph.dst[order], weight[order], kind[order]
 
 
 def check_same_graph(found: Graph, expected: Graph) -> None:
     """The same multiset of edges with their weights, and the same of every vertex, bit by bit."""
     for left, right in zip(sorted_edges(found), sorted_edges(expected), strict=True):
         assert np.array_equal(left, right)
-    for name in ("labels", "train_mask", "val_mask", "test_mask", "vertex_id"):
+    for name in ("labels", "train_mask", "val_mask", "test_mask", "vertex_id", "vertex_type"):
         left, right = getattr(found, name), getattr(expected, name)
         assert (left is None) == (right is None)
         if right is not None:
@@ -61,7 +62,7 @@ def check_same_graph(found: Graph, expected: Graph) -> None:
         assert found.features.nnz == expected.features.nnz
     else:
         assert np.array_equal(found.features, expected.features)
-    for name in ("name", "num_vertices", "class_names", "source", "checksum"):
+    for name in ("name", "num_vertices", "class_names", "relation_names", "source", "checksum"):
         assert getattr(found, name) == getattr(expected, name)
 
 
@@ -69,7 +70,7 @@ def graph_of(folder, scratch):
     return gather(folder, read_manifest(folder), scratch=scratch)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *TYPED_KINDS])
 @pytest.mark.parametrize(("num_parts", "wanted"), [(4, 2), (4, 3), (2, 4), (2, 3), (3, 7), (3, 3)])
 def test_no_edge_and_nothing_of_a_vertex_is_lost(kind, num_parts, wanted, tmp_path):
     graph = make_graph(kind, num_vertices=60)

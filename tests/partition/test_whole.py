@@ -35,12 +35,15 @@ def graphs(draw: st.DrawFn) -> Graph:
     if draw(st.booleans()):
         dst = np.sort(dst)
     weight = rng.random(src.size).astype(np.float32) if draw(st.booleans()) else None
+    types = rng.integers(0, 3, src.size) if draw(st.booleans()) else None
     return Graph(
         name="g",
         num_vertices=num_vertices,
         src=src,
         dst=dst,
         edge_weight=weight,
+        edge_type=types,
+        vertex_type=None if types is None else rng.integers(0, 2, num_vertices),
         features=rng.random((num_vertices, 3)).astype(np.float32),
         labels=rng.integers(0, 2, num_vertices),
     )

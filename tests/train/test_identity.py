@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-from graphs import KINDS, cut, make_graph
+from graphs import KINDS, TYPED_KINDS, cut, make_graph
 
 from distgnn.comm.threads import run_ranks
 from distgnn.partition.whole import whole_part
@@ -21,7 +21,7 @@ def identified(parts):
     return found[0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *TYPED_KINDS])
 def test_no_cut_changes_what_a_graph_is(kind, monkeypatch):
     graph = make_graph(kind)
     expected = identified([whole_part(graph)])
@@ -73,6 +73,14 @@ def test_edge_weights_belong_to_the_edges():
     heavier = replace(graph, edge_weight=altered(graph.edge_weight, 0, 9.0))
     before, after = (identified(cut(one, NUM_PARTS)) for one in (graph, heavier))
     assert before["edges"] != after["edges"]
+
+
+@pytest.mark.parametrize(("name", "tells"), [("edge_type", "edges"), ("vertex_type", "features")])
+def test_types_belong_to_edges_and_vertices(name, tells):
+    graph = make_graph("typed")
+    other = replace(graph, **{name: altered(getattr(graph, name), [0, 1, 2, 3], 1)})
+    before, after = (identified(cut(one, NUM_PARTS)) for one in (graph, other))
+    assert [key for key in before if before[key] != after[key]] == [tells]
 
 
 def test_a_layout_is_that_of_one_part_of_one_partition():
