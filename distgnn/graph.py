@@ -12,6 +12,7 @@ import torch
 
 from distgnn import ops
 from distgnn.arrays import computed
+from distgnn.constants import column, inverse_in_degree, sum_of_in_weights, sum_of_out_weights
 from distgnn.draws import Draws
 from distgnn.exchange.aggregate import SumAcrossCut, pass_sum
 from distgnn.exchange.attend import AttendAcrossCut
@@ -21,7 +22,6 @@ from distgnn.exchange.loops import with_loops
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from distgnn.comm.group import Group
@@ -42,7 +42,6 @@ SETUP_TAG = 1 << 13
 class _Memo:
     """What the graph alone decides, computed once and shared by views with other exchanges."""
 
-    in_weight: Tensor | None = None
     constants: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = field(
         default_factory=dict
     )
@@ -85,7 +84,7 @@ class LocalGraph:
         self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
         self.draws = draws or Draws()
         self._memo = _Memo()
-        self._part = without_edges(part)
+        self.part = without_edges(part)
 
     @classmethod
     def exact(cls, part: Part, group: Group) -> LocalGraph:
@@ -114,7 +113,7 @@ class LocalGraph:
 
         What neither decides is shared.
         """
-        view = LocalGraph(self._part, self.blocks, exchange, num_roots=self.num_roots)
+        view = LocalGraph(self.part, self.blocks, exchange, num_roots=self.num_roots)
         view._memo = self._memo
         return view
 
@@ -126,12 +125,12 @@ class LocalGraph:
     @cached_property
     def in_degree(self) -> Tensor:
         """(num_rows, 1) float32. In-edges of each vertex that its aggregation can see."""
-        return _column(self._part.in_degree[: self.num_rows])
+        return column(self.part.in_degree[: self.num_rows])
 
     @cached_property
     def self_loops(self) -> Tensor:
         """(num_rows, 1) float32. Edges from each vertex to itself."""
-        return _column(self._part.self_loops)
+        return column(self.part.self_loops)
 
     @property
     def in_weight(self) -> Tensor:
@@ -140,18 +139,14 @@ class LocalGraph:
         Collective at its first use in a weighted graph.
         """
         # Not a cached_property: before Python 3.12 that holds a lock that ranks as threads share.
-        if self._memo.in_weight is None:
-            self._memo.in_weight = self._sum_in_weights()
-        return self._memo.in_weight
+        return self.once(sum_of_in_weights, torch.float32)
 
-    def _sum_in_weights(self) -> Tensor:
-        if self._part.edge_weight is None:
-            return self.in_degree
-        return self._at_setup(
-            lambda graph, ones: graph.aggregate(ones), torch.ones(self.num_rows, 1)
-        )
+    @property
+    def out_weight(self) -> Tensor:
+        """As `in_weight`, of out-edges."""
+        return self.once(sum_of_out_weights, torch.float32)
 
-    def _at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
+    def at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
         """Apply a function once, synchronously, whatever the exchange of this graph."""
         exchange = Synchronous(self.group, first_tag=SETUP_TAG)
         with torch.no_grad():
@@ -300,7 +295,7 @@ class LocalGraph:
             return function(self, rows)
         if function not in self._memo.static_results:
             # Kept as the rows are.
-            result = self._at_setup(function, rows).to(rows.dtype)
+            result = self.at_setup(function, rows).to(rows.dtype)
             self._memo.static_results[function] = result
         return self._memo.static_results[function]
 
@@ -380,19 +375,10 @@ class LocalGraph:
     @property
     def _max_blocks(self) -> MaxBlocks:
         if self._memo.max_blocks is None:
-            leaves = self._part.global_id[self._part.num_roots :][np.asarray(self._part.is_reading)]
+            leaves = self.part.global_id[self.part.num_roots :][np.asarray(self.part.is_reading)]
             leaf_id = torch.from_numpy(np.array(leaves, dtype=np.int64))
             self._memo.max_blocks = max_blocks(self.blocks, self._ids_of_sources(), leaf_id)
         return self._memo.max_blocks
 
     def _ids_of_sources(self) -> Tensor:
         return self.row_id
-
-
-def _column(values: NDArray[np.generic]) -> Tensor:
-    return torch.from_numpy(np.array(values, dtype=np.float32)[:, None])
-
-
-def inverse_in_degree(graph: LocalGraph) -> Tensor:
-    """Return (num_rows,) What a sum over in-edges is multiplied with to be their mean."""
-    return 1 / graph.in_degree[:, 0].double().clamp(min=1)

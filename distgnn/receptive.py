@@ -76,10 +76,12 @@ class _SomeRows(LocalGraph):
         """(num_rows, 1) float32. Edges from each vertex to itself."""
         return self._whole.self_loops[self._rows]
 
-    @property
-    def in_weight(self) -> Tensor:
-        """(num_rows, 1) float32. Sum of the weights of in-edges in the whole graph."""
-        return self._whole.in_weight[self._rows]
+    def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
+        """Return the rows' share of what the whole graph gives, picked once."""
+        constants = self._memo.constants
+        if (function, dtype) not in constants:
+            constants[function, dtype] = self._whole.once(function, dtype)[self._rows]
+        return constants[function, dtype]
 
 
 class ReceptiveField(_SomeRows):
@@ -250,13 +252,6 @@ class _Level(_SomeRows):
         if self._static_own is None:
             self._static_own = rows[self._rows]
         return self._static_own
-
-    def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
-        """Return the targets' rows of what the whole graph gives, picked once."""
-        constants = self._memo.constants
-        if (function, dtype) not in constants:
-            constants[function, dtype] = self._whole.once(function, dtype)[self._rows]
-        return constants[function, dtype]
 
     def once_at_sources(
         self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype

@@ -28,6 +28,7 @@ LAYERS = (
     "draws",
     "ops",
     "exchange",
+    "constants",
     "graph",
     "receptive",
     "nn",

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from distgnn.arrays import DtypeName
     from distgnn.bench.shapes import Shape
-    from distgnn.nn.models import GNN, ModelName
+    from distgnn.nn.kinds import ModelName
+    from distgnn.nn.models import GNN
     from distgnn.train.config import TrainConfig
     from distgnn.train.trainer import Trainer
 

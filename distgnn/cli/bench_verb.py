@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HELP = "time kernels and epochs beside every peer that is installed; compare partitioners"
 
+_MODELS = ("sage", "gcn", "gat")
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 
@@ -175,6 +176,11 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
 
     from distgnn.bench import epoch, peers, shapes
 
+    if arguments.model not in _MODELS:
+        raise InputError(
+            f"--model must be one of {', '.join(_MODELS)}, which peers have too, "
+            f"got '{arguments.model}'"
+        )
     cores = len(os.sched_getaffinity(0))
     installed = [name for name in epoch.PEERS if name in peers.installed()]
     results = []

@@ -141,7 +141,7 @@ def _headline(values: Mapping[str, Any]) -> str:
     if model is None:
         widths = ", ".join(map(str, values["layer_widths"]))
         return f"for layers that sum rows of width {widths} over all edges (fp32, cd-0):"
-    heads = f", {model['heads']} heads" if model["model"] == "gat" else ""
+    heads = f", {model['heads']} heads" if model["model"] in ("gat", "gatv2") else ""
     return (
         f"for {model['model']}, {model['layers']} layers, {model['hidden']} hidden columns{heads} "
         f"({model['activations_dtype']}, {model['algorithm']}):"

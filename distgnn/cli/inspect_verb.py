@@ -10,8 +10,9 @@ import numpy as np
 
 from distgnn.cli.flags import MAX_THREADS, bandwidth, duration, path, whole
 from distgnn.cli.inspect_text import forecast_lines, pace_lines, quality_lines
+from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.train_verb import add_epoch_arguments, add_model_arguments, config_from
+from distgnn.cli.train_verb import add_epoch_arguments, config_from
 from distgnn.datasets.errors import InputError
 from distgnn.partition.store import read_manifest, read_part
 

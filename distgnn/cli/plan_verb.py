@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.cli.flags import MAX_THREADS, bandwidth, duration, path, whole
+from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, human_bytes, pairs, print_json, print_lines
-from distgnn.cli.train_verb import add_epoch_arguments, add_model_arguments, config_from
+from distgnn.cli.train_verb import add_epoch_arguments, config_from
 from distgnn.datasets.errors import InputError
 from distgnn.partition.store import read_manifest, read_part
 

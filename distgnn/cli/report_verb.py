@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path, whole
 from distgnn.cli.inspect_verb import foretell, manifest_json
+from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.train_verb import add_epoch_arguments, add_model_arguments, config_from
+from distgnn.cli.train_verb import add_epoch_arguments, config_from
 from distgnn.datasets.errors import InputError
 from distgnn.partition.store import MANIFEST_NAME, read_manifest
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.cli.delays import add_delay_arguments
 from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
 from distgnn.cli.job import add_machine_arguments
+from distgnn.cli.model import add_model_arguments, model_from, picked
 from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments, build_planner
 from distgnn.cli.source import add_source_arguments, check_ranks, open_source, source_values
@@ -16,7 +16,6 @@ from distgnn.cli.trace import add_trace_arguments, check_trace, check_trace_file
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from distgnn.comm.group import Group
     from distgnn.exchange.planner import Planner
@@ -43,52 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_training_arguments(training)
     add_epoch_arguments(training)
     _add_machine_arguments(parser.add_argument_group("machine and files"))
-
-
-def add_model_arguments(
-    group: argparse._ArgumentGroup, *, layers: Callable[[str], object] | None = None
-) -> None:
-    """Add what the model looks like.
-
-    Args:
-        group: Of the verb.
-        layers: Type of --layers where the verb takes more than a number.
-    """
-    add = group.add_argument
-    add("--model", default="sage", help="sage, gcn or gat (default: %(default)s)")
-    add("--aggregator", default="mean", help="of sage: mean, gcn or max (default: %(default)s)")
-    add(
-        "--hidden",
-        type=whole(1),
-        default=64,
-        metavar="H",
-        help="width; of gat, of each head (default: %(default)s)",
-    )
-    add("--heads", type=whole(1), default=4, metavar="K", help="of gat (default: %(default)s)")
-    add(
-        "--layers",
-        type=layers or whole(1),
-        default=2,
-        metavar="L",
-        help="convolutions (default: %(default)s)",
-    )
-    add("--dropout", type=number, default=0.5, metavar="D", help="default: %(default)s")
-    add(
-        "--input-dropout",
-        type=number,
-        metavar="D",
-        help="of the features (default: 0 for sage, else as --dropout: as in their papers)",
-    )
-    add("--norm", default="none", help="none, batch or layer (default: %(default)s)")
-    add("--residual", action="store_true", help="add a hidden layer's input to its output")
-    add("--jumping", default="none", help="none, cat or max over all layers (default: %(default)s)")
-    add(
-        "--activations-dtype",
-        default="fp32",
-        metavar="fp32|bf16",
-        help="how rows between layers, and their gradients, are stored and sent; weights and sums "
-        "stay fp32 (default: %(default)s)",
-    )
 
 
 def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
@@ -183,27 +136,16 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     Raises:
         InputError: If a value is not allowed.
     """
-    from distgnn.nn.models import ModelConfig
     from distgnn.train.config import TrainConfig
     from distgnn.train.delays import check_bins
 
-    input_dropout = arguments.input_dropout
-    if input_dropout is None:
-        input_dropout = 0.0 if arguments.model == "sage" else arguments.dropout
-    model = ModelConfig(
-        input_dropout=input_dropout, **_picked(arguments, ModelConfig, but=("input_dropout",))
+    config = TrainConfig(
+        model=model_from(arguments), **picked(arguments, TrainConfig, but=("model",))
     )
-    config = TrainConfig(model=model, **_picked(arguments, TrainConfig, but=("model",)))
     # A run of an earlier version may go on with more; see `_check_bounds`.
     if not getattr(arguments, "resume", False):
         check_bins(config)
     return config
-
-
-def _picked(arguments: argparse.Namespace, owner: type, *, but: tuple[str, ...]) -> dict[str, Any]:
-    names = [item.name for item in dataclasses.fields(owner) if item.name not in but]
-    values = {name: getattr(arguments, name, None) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def run(arguments: argparse.Namespace) -> int:

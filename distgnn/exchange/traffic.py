@@ -65,6 +65,10 @@ class LayerTraffic:
         """Return that of a layer whose input has no gradient and was aggregated as it is."""
         return replace(self, backward=())
 
+    def repeated(self, number: int) -> LayerTraffic:
+        """Return that of a layer that does the same so many times."""
+        return replace(self, forward=self.forward * number, backward=self.backward * number)
+
     def silent(self) -> LayerTraffic:
         """Return that of a layer whose rows stay where they are (0c)."""
         return LayerTraffic(self.width)

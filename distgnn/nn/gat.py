@@ -9,6 +9,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from distgnn.exchange.traffic import attention_traffic
+from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SLOPE = 0.2
 """Of the leaky ReLU of scores, as in the paper."""
 
 
-class GATConv(nn.Module):
+class GATConv(Convolution):
     """Graph attention: each head averages the mapped rows of in-neighbours as their scores say.
 
     Per vertex v and head k, with z = W_k h:

@@ -11,13 +11,14 @@ from torch import nn
 
 from distgnn.arrays import DTYPES, DtypeName
 from distgnn.exchange.traffic import ITEM_BYTES
-from distgnn.nn.gat import GATConv
-from distgnn.nn.gcn import GCNConv
+from distgnn.nn.convolution import Convolution
+from distgnn.nn.gcn import Degrees
+from distgnn.nn.kinds import KINDS, Kind, ModelName
 from distgnn.nn.linear import Given, Linear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.recompute import again_in_backward
 from distgnn.nn.sage import Aggregator, SAGEConv
-from distgnn.nn.update import Activation
+from distgnn.nn.update import Activation, Elu
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +27,9 @@ if TYPE_CHECKING:
     from distgnn.graph import LocalGraph
     from distgnn.ops import Rows
 
-ModelName = Literal["sage", "gcn", "gat"]
 NormName = Literal["none", "batch", "layer"]
 JumpingName = Literal["none", "cat", "max"]
-Convolution = GATConv | GCNConv | SAGEConv
+ActivationName = Literal["relu", "elu"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,16 @@ class ModelConfig:
     """Reduction of a GraphSAGE layer; the others have their own."""
     heads: int = 4
     """Attention heads of a GAT layer: hidden layers concatenate them, the last averages them."""
+    degrees: Degrees = "in"
+    """Which of a directed graph's degrees a GCN, SGC or APPNP layer divides by; see `GCNConv`."""
+    hops: int = 2
+    """Edges that one SGC or APPNP layer propagates over."""
+    alpha: float = 0.1
+    """Share of a vertex's own row in each step of APPNP."""
+    eps: float = 0.0
+    """What a GIN layer adds to the 1 that a vertex's own row counts, or where that starts."""
+    learn_eps: bool = False
+    """Whether it is a weight of each layer."""
     hidden: int = 64
     """Columns of hidden layers; of a GAT layer, columns of each head."""
     layers: int = 2
@@ -50,6 +60,8 @@ class ModelConfig:
     """Probability of dropping an entry between layers."""
     input_dropout: float = 0.0
     """Probability of dropping an entry of the input."""
+    activation: ActivationName = "relu"
+    """What follows each hidden layer."""
     norm: NormName = "none"
     """Normalisation after each hidden convolution."""
     residual: bool = False
@@ -72,23 +84,24 @@ class ModelConfig:
         return GNN(self, num_features, num_classes)
 
     @property
+    def kind(self) -> Kind:
+        """What the name of the model stands for."""
+        return KINDS[self.model]
+
+    @property
     def hidden_width(self) -> int:
         """Columns between layers: those of all heads."""
-        return self.hidden * self.heads if self.model == "gat" else self.hidden
+        return self.kind.width(self)
 
     def convolution(self, in_width: int, out_width: int, *, is_last: bool) -> Convolution:
-        """Build one layer; `out_width` of GAT is that of each head."""
-        if self.model == "gat":
-            return GATConv(in_width, out_width, heads=self.heads, concat=not is_last)
-        if self.model == "gcn":
-            return GCNConv(in_width, out_width)
-        return SAGEConv(in_width, out_width, aggregator=self.aggregator)
+        """Build one layer; `out_width` of attention is that of each head."""
+        return self.kind.build(self, in_width, out_width, is_last=is_last)
 
 
 class GNN(nn.Module):
-    """Convolutions with normalisation, ReLU, dropout, residuals and jumping knowledge.
+    """Convolutions with normalisation, activation, dropout, residuals and jumping knowledge.
 
-    Hidden layer: h' = dropout(relu(norm(conv(h) [+ residual(h)]))). Without jumping knowledge the
+    Hidden layer: h' = dropout(act(norm(conv(h) [+ residual(h)]))). Without jumping knowledge the
     last convolution gives the classes; with it, a linear layer reads all hidden layers.
 
     Args:
@@ -117,8 +130,8 @@ class GNN(nn.Module):
             for pair in pairs
         )
         # Each layer is read by the next one alone, so that a layer can be one operation.
-        config_of_parts = (config.norm, config.residual, config.jumping)
-        self.is_chain = config_of_parts == ("none", False, "none")
+        config_of_parts = (config.norm, config.residual, config.jumping, config.activation)
+        self.is_chain = config_of_parts == ("none", False, "none", "relu")
         self.recomputes = False
         self.last: nn.Module
         if jumps:
@@ -135,7 +148,7 @@ class GNN(nn.Module):
                 else draws numbers in this process.
         """
         for module in self.modules():
-            if isinstance(module, Linear | GATConv):
+            if isinstance(module, Linear | Convolution):
                 module.reset_parameters(generator)
 
     def forward(self, graph: LocalGraph, features: Rows) -> Tensor:
@@ -229,10 +242,12 @@ class GNN(nn.Module):
             return False
         return not self.recomputes or conv.is_one_operation(rows)
 
-    def _activation(self) -> Activation:
+    def _activation(self) -> Activation | Elu:
         probability = self.config.dropout if self.training else 0.0
         name = self.config.activations_dtype
         dtype = None if name == "fp32" else DTYPES[name]
+        if self.config.activation == "elu":
+            return Elu(probability, dtype)
         return Activation(probability, has_one_reader=self.is_chain, dtype=dtype)
 
 
@@ -244,7 +259,7 @@ class _Parts(NamedTuple):
     norm: nn.Module
     residual: nn.Module | None
 
-    def apply(self, rows: Rows, activation: Activation) -> Tensor:
+    def apply(self, rows: Rows, activation: Activation | Elu) -> Tensor:
         result = self.conv(self.level, rows)
         if self.residual is not None:
             result = result + map_own(self.level, rows, self.residual)

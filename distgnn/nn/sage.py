@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from torch import nn
+import torch
 
 from distgnn.arrays import computed
+from distgnn.constants import inverse_in_degree
 from distgnn.exchange.traffic import NO_TRAFFIC, maximum_traffic
-from distgnn.graph import inverse_in_degree
+from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear, dense, is_multiplied_here, map_own, maps_first
 from distgnn.nn.update import Activation, Layer, sage
 
@@ -22,19 +23,20 @@ if TYPE_CHECKING:
     from distgnn.nn.linear import Given
     from distgnn.ops import Rows
 
-Aggregator = Literal["mean", "gcn", "max"]
+Aggregator = Literal["mean", "gcn", "max", "pool"]
 
 
-class SAGEConv(nn.Module):
+class SAGEConv(Convolution):
     """GraphSAGE convolution.
 
     mean, max: h'_v = W_root h_v + W_neighbour reduce over in-neighbours u of h_u + b.
+    pool: as max, of relu(W_pool h_u + b_pool), which is as wide as the input.
     gcn: h'_v = W_neighbour (h_v + sum over in-neighbours u of h_u) / (in-degree + 1) + b.
 
     Args:
         in_width: Columns of the input.
         out_width: Columns of the output.
-        aggregator: One of the three.
+        aggregator: One of the four.
 
     Shapes:
         input (num_rows, in_width), output (num_rows, out_width).
@@ -53,10 +55,11 @@ class SAGEConv(nn.Module):
     def __init__(self, in_width: int, out_width: int, *, aggregator: Aggregator = "mean") -> None:
         super().__init__()
         if aggregator not in get_args(Aggregator):
-            raise ValueError(f"aggregator must be mean, gcn or max, got '{aggregator}'")
+            raise ValueError(f"aggregator must be mean, gcn, max or pool, got '{aggregator}'")
         self.aggregator = aggregator
         self.neighbour = Linear(in_width, out_width)
         self.root = None if aggregator == "gcn" else Linear(in_width, out_width, bias=False)
+        self.pool = Linear(in_width, in_width) if aggregator == "pool" else None
 
     def forward(
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
@@ -101,6 +104,8 @@ class SAGEConv(nn.Module):
                 gradient_bytes=inner,
                 mapped_bytes=inner,
             )
+        if self.pool is not None:
+            return maximum_traffic(self.pool.out_width)
         if self.aggregator != "max":
             return self.neighbour.traffic(given, item_bytes=item_bytes, gradient_bytes=item_bytes)
         traffic = NO_TRAFFIC if given.is_static else maximum_traffic(self.neighbour.in_width)
@@ -129,7 +134,11 @@ class SAGEConv(nn.Module):
         own = map_own(graph, rows, self.root)
         if self.aggregator == "mean":
             return own + self._linear_reduce(graph, rows)
-        neighbours: Tensor = self.neighbour(graph.propagate(_maximum, dense(rows)))
+        if self.pool is None:
+            largest = graph.propagate(_maximum, dense(rows))
+        else:
+            largest = _maximum(graph, torch.relu(self.pool(rows)))
+        neighbours: Tensor = self.neighbour(largest)
         return own + neighbours
 
     def _linear_reduce(self, graph: LocalGraph, rows: Rows) -> Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from distgnn import ops
 from distgnn.kernels import scale_rows
 from distgnn.products import Factor, Finish, GradientFactor, multiply, multiply_transposed
 
@@ -35,6 +36,27 @@ class Activation(NamedTuple):
         if self.probability == 0 and self.dtype is None:
             return torch.relu(rows)
         return graph.relu_dropout(rows, self.probability, self.dtype)
+
+
+class Elu(NamedTuple):
+    """What follows a hidden layer: elu, then dropout.
+
+    Attributes:
+        probability: Of dropout; 0 for elu alone.
+        dtype: That the result is stored as; None for the one that is computed with.
+    """
+
+    probability: float
+    dtype: torch.dtype | None = None
+
+    def apply(self, graph: LocalGraph, rows: Tensor) -> Tensor:
+        """Apply it."""
+        result = torch.nn.functional.elu(rows)
+        if self.probability > 0:
+            result = ops.dropout(
+                result, graph.row_id, seed=graph.draws.next_seed(), probability=self.probability
+            )
+        return result if self.dtype is None else result.to(self.dtype)
 
 
 class Layer(NamedTuple):

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from distgnn.arrays import DTYPES, DtypeName
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.rule import DelayRule, Memory
-from distgnn.nn.models import JumpingName, ModelConfig, ModelName, NormName
+from distgnn.nn.gcn import Degrees
+from distgnn.nn.kinds import KINDS, ModelName, models_with
+from distgnn.nn.models import ActivationName, JumpingName, ModelConfig, NormName
 from distgnn.nn.sage import Aggregator
 from distgnn.train.delays import check_delays
 
@@ -25,6 +27,7 @@ _SEED_LIMIT = 2**63
 _ADDED = frozenset(
     (
         *("features_dtype", "activations_dtype"),
+        *("activation", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
     )
 )
@@ -90,6 +93,8 @@ class TrainConfig:
         _choice("--aggregator", model.aggregator, get_args(Aggregator))
         _choice("--norm", model.norm, get_args(NormName))
         _choice("--jumping", model.jumping, get_args(JumpingName))
+        _choice("--activation", model.activation, get_args(ActivationName))
+        _choice("--degrees", model.degrees, get_args(Degrees))
         _choice("--optimizer", self.optimizer, get_args(OptimizerName))
         _choice("--feature-norm", self.feature_norm, get_args(FeatureNorm))
         _choice("--features-dtype", self.features_dtype, get_args(DtypeName))
@@ -97,6 +102,7 @@ class TrainConfig:
         _at_least("--heads", model.heads, 1)
         _at_least("--hidden", model.hidden, 1)
         _at_least("--layers", model.layers, 1)
+        _at_least("--hops", model.hops, 1)
         _at_least("--epochs", self.epochs, 1)
         _at_least("--seed", self.seed, 0)
         _at_least("--eval-every", self.eval_every, 1)
@@ -112,10 +118,14 @@ class TrainConfig:
         for flag, value in (("--dropout", model.dropout), ("--input-dropout", model.input_dropout)):
             if not 0 <= value < 1:
                 raise InputError(f"{flag} must be at least 0 and below 1, got {value}")
+        if not 0 < model.alpha <= 1:
+            raise InputError(f"--alpha must be above 0 and at most 1, got {model.alpha}")
+        if not abs(model.eps) < float("inf"):
+            raise InputError(f"--eps must be finite, got {model.eps}")
         if not 0 < self.lr < float("inf"):
             raise InputError(f"--lr must be positive and finite, got {self.lr}")
-        _has_effect(model, "aggregator", "sage")
-        _has_effect(model, "heads", "gat")
+        for name in sorted(set().union(*(kind.options for kind in KINDS.values()))):
+            _has_effect(model, name)
         self._check_algorithm()
         self._resolve_delays()
         check_delays(self)
@@ -264,12 +274,14 @@ def _choice(flag: str, value: object, allowed: tuple[str, ...]) -> None:
         raise InputError(f"{flag} must be one of {', '.join(allowed)}, got '{value}'")
 
 
-def _has_effect(model: ModelConfig, name: str, owner: str) -> None:
-    value = getattr(model, name)
-    if value != getattr(ModelConfig, name) and model.model != owner:
+def _has_effect(model: ModelConfig, name: str) -> None:
+    value, owners = getattr(model, name), models_with(name)
+    if value != getattr(ModelConfig, name) and model.model not in owners:
+        flag = "--" + name.replace("_", "-")
+        given = flag if value is True else f"{flag} {value}"
         raise InputError(
-            f"--{name} {value} has no effect on --model {model.model}; "
-            f"drop it or use --model {owner}"
+            f"{given} has no effect on --model {model.model}; "
+            f"drop it or use --model {' or '.join(owners)}"
         )
 
 

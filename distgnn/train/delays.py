@@ -136,10 +136,8 @@ def _check_memories(config: TrainConfig) -> None:
                 f"{flag} {share} averages the values of a row, but {name} off drops them; "
                 "drop one of the two"
             )
-        uses = f"--model {config.model.model}"
-        if config.model.aggregator == "max":
-            uses = "--aggregator max"
-        if share > 0 and uses in ("--model gat", "--aggregator max"):
+        uses = config.model.kind.sends_no_sums(config.model)
+        if share > 0 and uses:
             raise InputError(
                 f"{flag} {share} averages sums, but {uses} sends others; "
                 f"use --smoothing 0 or another model"

@@ -125,7 +125,7 @@ def build_graphs(
 
 def _plan(config: TrainConfig, part: Part, group: Group, planner: Planner | None) -> Blocks:
     """Plan the edges that the model walks: with an edge from each vertex to itself, or without."""
-    is_attention = config.model.model == "gat"
+    is_attention = config.model.kind.is_attention
     blocks = plan_blocks(part, group, has_positions=is_attention, planner=planner)
     if not is_attention:
         return blocks
@@ -164,9 +164,8 @@ def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
         return "switched off"
     if config.model.input_dropout > 0:
         return "the input is dropped out"
-    if config.model.model == "gat":
-        return "attention weighs it anew in every epoch"
-    return "sparse features are mapped first" if is_sparse else ""
+    reason = config.model.kind.why_not_static(config.model)
+    return reason or ("sparse features are mapped first" if is_sparse else "")
 
 
 def why_not_restricted(config: TrainConfig) -> str:
@@ -179,7 +178,9 @@ def why_not_restricted(config: TrainConfig) -> str:
         return "switched off"
     if config.model.norm == "batch":
         return "batch norm reads all vertices"
-    return "" if config.model.jumping == "none" else "jumping knowledge reads all layers"
+    if config.model.jumping != "none":
+        return "jumping knowledge reads all layers"
+    return config.model.kind.why_not_restricted(config.model)
 
 
 def describe_savings(

@@ -123,6 +123,8 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
         # is one operation and as wide as its input keeps no aggregate.
         if number > 0 and not (model.recomputes or _is_one_operation(model)):
             kept += num_rows * width * inner
+    if config.activation != "relu":
+        kept += sum(layer_rows) * width * ITEM_BYTES
     if config.jumping != "none":
         kept += sum(layer_rows) * width * hidden
     # What a layer computes again is there beside its gradients.

@@ -84,13 +84,34 @@ def test_every_flag_reaches_the_configuration():
     paper = config("--algorithm", "cd-5", "--delay-cache", "on", "--gradient-cache", "off")
     assert paper == TrainConfig(algorithm="cd-5", gradient_cache=False)
     assert config("--model", "gat", "--heads", "8").model.heads == 8
+    words = "--model appnp --hops 4 --alpha 0.3 --degrees out-in --activation elu --dropout 0.2"
+    assert config(*words.split()).model == ModelConfig(
+        model="appnp",
+        hops=4,
+        alpha=0.3,
+        degrees="out-in",
+        activation="elu",
+        dropout=0.2,
+        input_dropout=0.2,
+    )
+    words = "--model gin --eps 0.5 --learn-eps"
+    assert config(*words.split()).model == ModelConfig(model="gin", eps=0.5, learn_eps=True)
+
+
+def test_models_begin_as_in_their_papers_unless_told_otherwise():
+    assert config("--model", "sgc").model == ModelConfig(model="sgc", layers=1, hops=2)
+    assert config("--model", "sgc", "--layers", "3").model.layers == 3
+    assert config("--model", "appnp").model.hops == 10
+    assert config("--model", "appnp", "--hops", "3").model.hops == 3
+    assert config("--model", "gin").model == ModelConfig(model="gin")
 
 
 def test_the_input_is_dropped_out_as_in_the_papers_unless_told_otherwise():
-    for model in ("gcn", "gat"):
+    for model in ("gcn", "gat", "appnp"):
         assert config("--model", model, "--dropout", "0.3").model.input_dropout == 0.3
         assert config("--model", model, "--input-dropout", "0").model.input_dropout == 0
-    assert config("--model", "sage", "--dropout", "0.3").model.input_dropout == 0
+    for model in ("sage", "gin", "sgc"):
+        assert config("--model", model, "--dropout", "0.3").model.input_dropout == 0
 
 
 def test_a_run_directory_holds_what_was_done(distgnn, ring, here):

@@ -12,8 +12,10 @@ from distgnn.comm.threads import run_ranks
 from distgnn.draws import Draws
 from distgnn.graph import LocalGraph
 from distgnn.nn.gcn import GCNConv
+from distgnn.nn.gin import GINConv
 from distgnn.nn.models import GNN, ModelConfig
 from distgnn.nn.norm import BatchNorm, LayerNorm
+from distgnn.nn.propagation import APPNPConv, SGConv
 from distgnn.nn.sage import SAGEConv
 from distgnn.ops import SparseRows
 from distgnn.train.inputs import load_features
@@ -52,6 +54,68 @@ def test_gcn_is_the_symmetrically_normalised_adjacency_with_self_loops(kind, wid
     close(conv(local, rows), expected + numbers(conv.bias))
 
 
+def propagation(graph, degrees):
+    """S of `GCNConv`, dense."""
+    matrix = adjacency(graph)
+    has_loop = np.zeros(graph.num_vertices, dtype=bool)
+    has_loop[graph.src[graph.src == graph.dst]] = True
+    matrix += np.diag(~has_loop)
+    sources = matrix.sum(axis=0 if degrees == "out-in" else 1)
+    return matrix.sum(axis=1)[:, None] ** -0.5 * matrix * sources**-0.5
+
+
+@pytest.mark.parametrize("kind", ["random", "weighted", "loops", "sparse-features"])
+def test_gcn_may_divide_by_the_out_degree_of_sources(kind):
+    graph, local, rows, dense = whole(kind)
+    conv = GCNConv(6, 4, degrees="out-in")
+    expected = propagation(graph, "out-in") @ dense @ numbers(conv.linear.weight).T
+    close(conv(local, rows), expected)
+    assert not np.allclose(
+        expected, propagation(graph, "in") @ dense @ numbers(conv.linear.weight).T
+    )
+
+
+def test_other_degrees_are_refused():
+    with pytest.raises(ValueError, match="degrees must be in or out-in, got 'out'"):
+        GCNConv(2, 2, degrees="out")
+
+
+@pytest.mark.parametrize("degrees", ["in", "out-in"])
+@pytest.mark.parametrize("widths", WIDTHS)
+@pytest.mark.parametrize("kind", ["random", "weighted", "sparse-features"])
+def test_sgc_propagates_over_several_edges_and_maps_once(kind, widths, degrees):
+    graph, local, rows, dense = whole(kind)
+    conv = SGConv(*widths, hops=3, degrees=degrees)
+    torch.nn.init.normal_(conv.bias)
+    power = np.linalg.matrix_power(propagation(graph, degrees), 3)
+    close(conv(local, rows), power @ dense @ numbers(conv.linear.weight).T + numbers(conv.bias))
+
+
+@pytest.mark.parametrize("degrees", ["in", "out-in"])
+@pytest.mark.parametrize("kind", ["random", "weighted", "sparse-features"])
+def test_appnp_goes_back_to_its_own_row_at_each_step(kind, degrees):
+    graph, local, rows, dense = whole(kind)
+    conv = APPNPConv(6, 4, hops=5, alpha=0.3, degrees=degrees)
+    torch.nn.init.normal_(conv.linear.bias)
+    start = dense @ numbers(conv.linear.weight).T + numbers(conv.linear.bias)
+    expected = start
+    for _ in range(5):
+        expected = 0.7 * propagation(graph, degrees) @ expected + 0.3 * start
+    close(conv(local, rows), expected)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.5])
+@pytest.mark.parametrize("widths", WIDTHS)
+@pytest.mark.parametrize("kind", ["random", "weighted", "loops", "sparse-features"])
+def test_gin_maps_a_sum_twice(kind, widths, eps):
+    graph, local, rows, dense = whole(kind)
+    conv = GINConv(*widths, inner_width=widths[1], eps=eps, learns_eps=eps > 0)
+    torch.nn.init.normal_(conv.first.bias)
+    total = adjacency(graph) @ dense + (1 + eps) * dense
+    inner = total @ numbers(conv.first.weight).T + numbers(conv.first.bias)
+    close(conv(local, rows), inner.clip(0) @ numbers(conv.second.weight).T)
+
+
 @pytest.mark.parametrize("widths", WIDTHS)
 @pytest.mark.parametrize("kind", ["random", "sparse-features"])
 def test_sage_mean_adds_a_map_of_the_vertex_and_a_map_of_the_mean(kind, widths):
@@ -86,15 +150,41 @@ def test_sage_max_takes_the_largest_of_each_column(kind):
     close(conv(local, rows), expected + numbers(conv.neighbour.bias))
 
 
+@pytest.mark.parametrize("kind", ["random", "sparse-features"])
+def test_sage_pool_takes_the_largest_of_each_mapped_column(kind):
+    graph, local, rows, dense = whole(kind)
+    conv = SAGEConv(6, 4, aggregator="pool")
+    torch.nn.init.normal_(conv.pool.bias)
+    mapped = (dense @ numbers(conv.pool.weight).T + numbers(conv.pool.bias)).clip(0)
+    largest = np.zeros_like(mapped)
+    np.maximum.at(largest, graph.dst, mapped[graph.src])
+    expected = largest @ numbers(conv.neighbour.weight).T + dense @ numbers(conv.root.weight).T
+    close(conv(local, rows), expected + numbers(conv.neighbour.bias))
+
+
 def test_an_unknown_aggregator_is_refused():
-    with pytest.raises(ValueError, match="aggregator must be mean, gcn or max, got 'sum'"):
+    with pytest.raises(ValueError, match="aggregator must be mean, gcn, max or pool, got 'sum'"):
         SAGEConv(2, 2, aggregator="sum")
 
 
-@pytest.mark.parametrize("kind", ["gcn", "mean", "max"])
-def test_gradients_are_those_of_finite_differences(kind):
-    _, local, _, dense = whole("random")
-    conv = (GCNConv(6, 4) if kind == "gcn" else SAGEConv(6, 4, aggregator=kind)).double()
+LAYERS = {
+    "gcn": lambda: GCNConv(6, 4),
+    "gcn-out-in": lambda: GCNConv(6, 9, degrees="out-in"),
+    "mean": lambda: SAGEConv(6, 4),
+    "max": lambda: SAGEConv(6, 4, aggregator="max"),
+    "pool": lambda: SAGEConv(6, 4, aggregator="pool"),
+    "gin": lambda: GINConv(6, 4, learns_eps=True),
+    "gin-wide": lambda: GINConv(6, 4, inner_width=9, eps=0.5),
+    "sgc": lambda: SGConv(6, 4, hops=3),
+    "appnp": lambda: APPNPConv(6, 4, hops=3, degrees="out-in"),
+}
+
+
+@pytest.mark.parametrize("kind", ["random", "weighted"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_gradients_are_those_of_finite_differences(layer, kind):
+    _, local, _, dense = whole(kind)
+    conv = LAYERS[layer]().double()
     rows = torch.from_numpy(dense).requires_grad_()
     parameters = tuple(conv.parameters())
 
@@ -110,6 +200,10 @@ def test_sparse_and_dense_features_give_the_same_scores_and_gradients():
     for config in (
         ModelConfig(model="gcn", **drops),
         ModelConfig(model="gat", **drops),
+        ModelConfig(model="gin", learn_eps=True, **drops),
+        ModelConfig(model="sgc", **drops),
+        ModelConfig(model="appnp", **drops),
+        ModelConfig(aggregator="pool", **drops),
         ModelConfig(),
     ):
         model = GNN(config, 6, 3)

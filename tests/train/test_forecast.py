@@ -28,6 +28,13 @@ MODELS = {
     "gcn": {"model": "gcn", "hidden": 5},
     "gcn-batch": {"model": "gcn", "norm": "batch", "hidden": 9},
     "one-layer": {"model": "gcn", "layers": 1},
+    "sage-pool": {"aggregator": "pool", "layers": 3},
+    "gcn-elu": {"model": "gcn", "activation": "elu", "hidden": 9, "layers": 3},
+    "gin": {"model": "gin", "hidden": 9, "layers": 3},
+    "gin-learned": {"model": "gin", "learn_eps": True, "input_dropout": 0.3},
+    "sgc": {"model": "sgc", "layers": 1},
+    "sgc-deep": {"model": "sgc", "hops": 3, "hidden": 9},
+    "appnp": {"model": "appnp", "hops": 3},
     "gat": {"model": "gat", "heads": 3, "hidden": 2},
     "gat-residual": {"model": "gat", "heads": 2, "hidden": 3, "layers": 3, "residual": True},
 }

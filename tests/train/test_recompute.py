@@ -19,6 +19,11 @@ MODELS = {
     "sage-gcn": {"aggregator": "gcn"},
     "sage-max": {"aggregator": "max"},
     "sage-layer-jumping": {"norm": "layer", "jumping": "cat"},
+    "sage-pool": {"aggregator": "pool"},
+    "gin": {"model": "gin", "learn_eps": True},
+    "sgc": {"model": "sgc"},
+    "appnp": {"model": "appnp"},
+    "gcn-elu": {"model": "gcn", "activation": "elu"},
     "gcn-residual": {"model": "gcn", "residual": True},
 }
 

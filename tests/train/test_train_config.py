@@ -17,8 +17,14 @@ from distgnn.train.delays import check_bins
 NAN, INFINITY = float("nan"), float("inf")
 
 REFUSED = [
-    ({"model": "gin"}, "--model must be one of sage, gcn, gat, got 'gin'"),
-    ({"aggregator": "sum"}, "--aggregator must be one of mean, gcn, max, got 'sum'"),
+    ({"model": "gtn"}, "--model must be one of sage, gcn, gat, gin, sgc, appnp, got 'gtn'"),
+    ({"aggregator": "sum"}, "--aggregator must be one of mean, gcn, max, pool, got 'sum'"),
+    ({"activation": "gelu"}, "--activation must be one of relu, elu, got 'gelu'"),
+    ({"degrees": "out"}, "--degrees must be one of in, out-in, got 'out'"),
+    ({"model": "sgc", "hops": 0}, "--hops must be at least 1, got 0"),
+    ({"model": "appnp", "alpha": 0.0}, "--alpha must be above 0 and at most 1, got 0.0"),
+    ({"model": "appnp", "alpha": NAN}, "--alpha must be above 0 and at most 1, got nan"),
+    ({"model": "gin", "eps": INFINITY}, "--eps must be finite, got inf"),
     ({"norm": "group"}, "--norm must be one of none, batch, layer, got 'group'"),
     ({"jumping": "lstm"}, "--jumping must be one of none, cat, max, got 'lstm'"),
     ({"optimizer": "lion"}, "--optimizer must be one of adam, adamw, sgd, got 'lion'"),
@@ -51,6 +57,14 @@ REFUSED = [
     (
         {"model": "gat", "aggregator": "gcn"},
         "--aggregator gcn has no effect on --model gat; drop it or use --model sage",
+    ),
+    (
+        {"hops": 3},
+        "--hops 3 has no effect on --model sage; drop it or use --model sgc or appnp",
+    ),
+    (
+        {"learn_eps": True},
+        "--learn-eps has no effect on --model sage; drop it or use --model gin",
     ),
     ({"heads": 8}, "--heads 8 has no effect on --model sage; drop it or use --model gat"),
     *(
@@ -120,6 +134,10 @@ REFUSED = [
             (
                 {"gradient_smoothing": 0.5, "aggregator": "max"},
                 "--gradient-smoothing 0.5 averages sums, but --aggregator max sends others; use -",
+            ),
+            (
+                {"smoothing": 0.5, "aggregator": "pool"},
+                "--smoothing 0.5 averages sums, but --aggregator pool sends others; use -",
             ),
         )
     ),

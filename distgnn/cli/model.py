@@ -1,0 +1,136 @@
+"""The flags that say what a model looks like."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.flags import number, whole
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from distgnn.nn.models import ModelConfig
+
+
+def add_model_arguments(
+    group: argparse._ArgumentGroup, *, layers: Callable[[str], object] | None = None
+) -> None:
+    """Add what the model looks like.
+
+    Args:
+        group: Of the verb.
+        layers: Type of --layers where the verb takes more than a number.
+    """
+    add = group.add_argument
+    add("--model", default="sage", help="sage, gcn, gat, gin, sgc or appnp (default: %(default)s)")
+    add(
+        "--aggregator",
+        default="mean",
+        help="of sage: mean, gcn, max or pool (default: %(default)s)",
+    )
+    add(
+        "--hidden",
+        type=whole(1),
+        default=64,
+        metavar="H",
+        help="width; of gat, of each head (default: %(default)s)",
+    )
+    _add_model_options(group)
+    add(
+        "--layers",
+        type=layers or whole(1),
+        metavar="L",
+        help="convolutions; of appnp, dense layers (default: 2, of sgc 1)",
+    )
+    add("--dropout", type=number, default=0.5, metavar="D", help="default: %(default)s")
+    add(
+        "--input-dropout",
+        type=number,
+        metavar="D",
+        help="of the features (default: 0 for sage, gin and sgc, else as --dropout: as in their "
+        "papers)",
+    )
+    add("--activation", default="relu", help="relu or elu (default: %(default)s)")
+    add("--norm", default="none", help="none, batch or layer (default: %(default)s)")
+    add("--residual", action="store_true", help="add a hidden layer's input to its output")
+    add("--jumping", default="none", help="none, cat or max over all layers (default: %(default)s)")
+    add(
+        "--activations-dtype",
+        default="fp32",
+        metavar="fp32|bf16",
+        help="how rows between layers, and their gradients, are stored and sent; weights and sums "
+        "stay fp32 (default: %(default)s)",
+    )
+
+
+def _add_model_options(group: argparse._ArgumentGroup) -> None:
+    """Add what some models take."""
+    add = group.add_argument
+    add("--heads", type=whole(1), default=4, metavar="K", help="of gat (default: %(default)s)")
+    add(
+        "--degrees",
+        default="in",
+        metavar="in|out-in",
+        help="of gcn, sgc and appnp: an edge is divided by the in-degrees of both its ends (as PyG "
+        "does), or by the out-degree of its source (as DGL does) (default: %(default)s)",
+    )
+    add(
+        "--hops",
+        type=whole(1),
+        metavar="K",
+        help="of sgc and appnp: edges that a layer propagates over (default: 2, of appnp 10)",
+    )
+    add(
+        "--alpha",
+        type=number,
+        default=0.1,
+        metavar="A",
+        help="of appnp: share of a vertex's own row in each hop (default: %(default)s)",
+    )
+    add(
+        "--eps",
+        type=number,
+        default=0.0,
+        metavar="E",
+        help="of gin: a vertex's own row counts 1 + E (default: %(default)s)",
+    )
+    add("--learn-eps", action="store_true", help="of gin: E is a weight and starts there")
+
+
+def model_from(arguments: argparse.Namespace) -> ModelConfig:
+    """Build the shape of a model from parsed arguments.
+
+    Args:
+        arguments: With the flags of `add_model_arguments`; what is left out is as the model has it
+            by default.
+
+    Returns:
+        It, not checked.
+    """
+    from distgnn.nn.kinds import KINDS
+    from distgnn.nn.models import ModelConfig
+
+    values = picked(arguments, ModelConfig)
+    kind = KINDS.get(arguments.model)
+    if kind is None:  # to be refused with all other values
+        return ModelConfig(**values)
+    if kind.drops_input:
+        values.setdefault("input_dropout", arguments.dropout)
+    return ModelConfig(**{**kind.defaults, **values})
+
+
+def picked(
+    arguments: argparse.Namespace, owner: type, *, but: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return the parsed values of a configuration's fields, without those that are None.
+
+    Args:
+        arguments: Parsed.
+        owner: Class of the configuration.
+        but: Fields to leave out.
+    """
+    names = [item.name for item in dataclasses.fields(owner) if item.name not in but]
+    values = {name: getattr(arguments, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

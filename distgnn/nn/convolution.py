@@ -1,0 +1,77 @@
+"""What every convolution offers to models."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from distgnn.exchange.traffic import NO_TRAFFIC
+from distgnn.nn.linear import Linear, map_own
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from distgnn.exchange.traffic import LayerTraffic
+    from distgnn.graph import LocalGraph
+    from distgnn.nn.linear import Given
+    from distgnn.ops import Rows
+
+
+class Convolution(nn.Module, ABC):
+    """A layer that makes a vertex's row of the rows of its neighbourhood."""
+
+    @abstractmethod
+    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
+        """Apply the convolution.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width).
+
+        Returns:
+            (num_rows, out_width).
+        """
+
+    @abstractmethod
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks.
+
+        Args:
+            given: The layer's input.
+        """
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw again what is no linear map, which draws its own; here nothing.
+
+        Args:
+            generator: Where random numbers come from; torch's global one if None.
+        """
+        del generator
+
+
+class Dense(Convolution):
+    """No convolution: h'_v = W h_v + b, where a model has layers that look at no neighbour.
+
+    Args:
+        in_width: Columns of the input.
+        out_width: Columns of the output.
+
+    Shapes:
+        input (num_rows, in_width), output (num_rows, out_width).
+    """
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        self.linear = Linear(in_width, out_width)
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks: nothing."""
+        del given
+        return NO_TRAFFIC
+
+    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
+        """Map the rows."""
+        return map_own(graph, rows, self.linear)

@@ -1,0 +1,83 @@
+"""The graph isomorphism network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from distgnn.arrays import computed
+from distgnn.nn.convolution import Convolution
+from distgnn.nn.linear import Linear, dense, maps_first
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.exchange.traffic import LayerTraffic
+    from distgnn.graph import LocalGraph
+    from distgnn.nn.linear import Given
+    from distgnn.ops import Rows
+
+
+class GINConv(Convolution):
+    """Graph isomorphism convolution: a sum, and two maps with a ReLU between them.
+
+    h'_v = W_2 relu(W_1 ((1 + eps) h_v + sum over in-edges uv of w_uv h_u) + b_1) + b_2, with
+    w_uv = 1 where edges have no weights.
+
+    Args:
+        in_width: Columns of the input.
+        out_width: Columns of the output.
+        inner_width: Columns between the maps; those of the output if None.
+        eps: Fixed, or where it starts.
+        learns_eps: Whether eps is a weight.
+
+    Shapes:
+        input (num_rows, in_width), output (num_rows, out_width); first.weight (inner_width,
+        in_width), second.weight (out_width, inner_width); eps (1,) if it is learned.
+
+    References:
+        Xu, Hu, Leskovec and Jegelka, "How Powerful are Graph Neural Networks?", ICLR 2019,
+        equation 4.1.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        *,
+        inner_width: int | None = None,
+        eps: float = 0.0,
+        learns_eps: bool = False,
+    ) -> None:
+        super().__init__()
+        inner = inner_width or out_width
+        self.first = Linear(in_width, inner)
+        self.second = Linear(inner, out_width)
+        self.eps = nn.Parameter(torch.full((1,), eps)) if learns_eps else eps
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks."""
+        size = given.item_bytes
+        return self.first.traffic(given, item_bytes=size, gradient_bytes=size)
+
+    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
+        """Apply the convolution; the narrower width of the first map travels."""
+        if maps_first(graph, rows, self.first):
+            inner = self._sum(graph, self.first.multiply(rows))
+            if self.first.bias is not None:
+                inner = inner + self.first.bias
+        else:
+            inner = self.first(self._sum(graph, dense(rows)))
+        result: Tensor = self.second(torch.relu(inner))
+        return result
+
+    def _sum(self, graph: LocalGraph, rows: Tensor) -> Tensor:
+        dtype = computed(rows.dtype)
+        neighbours = graph.propagate(_neighbours, rows).to(dtype)
+        return neighbours + graph.own(rows).to(dtype) * (1 + self.eps)
+
+
+def _neighbours(graph: LocalGraph, rows: Tensor) -> Tensor:
+    return graph.aggregate(rows)

@@ -1,0 +1,190 @@
+"""What each name of --model stands for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from distgnn.nn.convolution import Convolution, Dense
+from distgnn.nn.gat import GATConv
+from distgnn.nn.gcn import GCNConv
+from distgnn.nn.gin import GINConv
+from distgnn.nn.propagation import APPNPConv, SGConv
+from distgnn.nn.sage import SAGEConv
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distgnn.nn.models import ModelConfig
+
+ModelName = Literal["sage", "gcn", "gat", "gin", "sgc", "appnp"]
+
+
+class Kind(ABC):
+    """Builds the layers of a model, and says what the rest must know of them.
+
+    Attributes:
+        options: Fields of the configuration that these layers read and not all others do.
+        defaults: Values of fields that a command line gets where it leaves them out.
+        drops_input: Whether the command line then drops features out as it does hidden rows, as in
+            the paper.
+        is_attention: Whether layers call `LocalGraph.attend`, and nothing else of it.
+    """
+
+    options: ClassVar[frozenset[str]] = frozenset()
+    defaults: ClassVar[Mapping[str, int]] = {}
+    drops_input: ClassVar[bool] = True
+    is_attention: ClassVar[bool] = False
+
+    @abstractmethod
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        """Build one layer.
+
+        Args:
+            config: The shape of the model.
+            in_width: Columns of its input.
+            out_width: Columns of its output; of attention, of each head.
+            is_last: Whether it gives the classes.
+        """
+
+    def width(self, config: ModelConfig) -> int:
+        """Return the columns between layers."""
+        return config.hidden
+
+    def why_not_static(self, config: ModelConfig) -> str:
+        """Say why the first layer cannot aggregate its input once; empty where it can."""
+        del config
+        return ""
+
+    def why_not_restricted(self, config: ModelConfig) -> str:
+        """Say why a layer cannot run on the rows that are read of it; empty where it can."""
+        del config
+        return ""
+
+    def sends_no_sums(self, config: ModelConfig) -> str:
+        """Return the flag that chooses partials other than sums; empty where they are sums."""
+        del config
+        return ""
+
+
+class _Sage(Kind):
+    options = frozenset({"aggregator"})
+    drops_input = False
+
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        del is_last
+        return SAGEConv(in_width, out_width, aggregator=config.aggregator)
+
+    def why_not_static(self, config: ModelConfig) -> str:
+        is_mapped = config.aggregator == "pool"
+        return "it is mapped before it is aggregated" if is_mapped else ""
+
+    def sends_no_sums(self, config: ModelConfig) -> str:
+        is_maximum = config.aggregator in ("max", "pool")
+        return f"--aggregator {config.aggregator}" if is_maximum else ""
+
+
+class _Gcn(Kind):
+    options = frozenset({"degrees"})
+
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        del is_last
+        return GCNConv(in_width, out_width, degrees=config.degrees)
+
+
+class _Gat(Kind):
+    options = frozenset({"heads"})
+    is_attention = True
+
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        return GATConv(in_width, out_width, heads=config.heads, concat=not is_last)
+
+    def width(self, config: ModelConfig) -> int:
+        return config.hidden * config.heads
+
+    def why_not_static(self, config: ModelConfig) -> str:
+        del config
+        return "attention weighs it anew in every epoch"
+
+    def sends_no_sums(self, config: ModelConfig) -> str:
+        return f"--model {config.model}"
+
+
+class _Gin(Kind):
+    options = frozenset({"eps", "learn_eps"})
+    drops_input = False
+
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        del is_last
+        return GINConv(
+            in_width,
+            out_width,
+            inner_width=config.hidden,
+            eps=config.eps,
+            learns_eps=config.learn_eps,
+        )
+
+
+class _Sgc(Kind):
+    options = frozenset({"hops", "degrees"})
+    defaults: ClassVar[Mapping[str, int]] = {"layers": 1}
+    drops_input = False
+
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        del is_last
+        return SGConv(in_width, out_width, hops=config.hops, degrees=config.degrees)
+
+    def why_not_restricted(self, config: ModelConfig) -> str:
+        return _why_too_far(config)
+
+
+class _Appnp(Kind):
+    options = frozenset({"hops", "degrees", "alpha"})
+    defaults: ClassVar[Mapping[str, int]] = {"hops": 10}
+
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        if not is_last:
+            return Dense(in_width, out_width)
+        hops, alpha, degrees = config.hops, config.alpha, config.degrees
+        return APPNPConv(in_width, out_width, hops=hops, alpha=alpha, degrees=degrees)
+
+    def why_not_static(self, config: ModelConfig) -> str:
+        del config
+        return "it is mapped before it is propagated"
+
+    def why_not_restricted(self, config: ModelConfig) -> str:
+        return _why_too_far(config)
+
+
+def _why_too_far(config: ModelConfig) -> str:
+    return f"a layer reads what is up to {config.hops} edges away"
+
+
+KINDS: Mapping[str, Kind] = {
+    "sage": _Sage(),
+    "gcn": _Gcn(),
+    "gat": _Gat(),
+    "gin": _Gin(),
+    "sgc": _Sgc(),
+    "appnp": _Appnp(),
+}
+"""By name of --model; the names of `ModelName`, in its order."""
+
+
+def models_with(option: str) -> list[str]:
+    """Return the names of the models that read a field of the configuration."""
+    return [name for name, kind in KINDS.items() if option in kind.options]
