@@ -20,6 +20,7 @@ from distgnn.exchange.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.exchange.exchange import Exchange, Synchronous
 from distgnn.exchange.loops import with_loops
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
+from distgnn.exchange.relations import RelateAcrossCut
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,9 +56,9 @@ class _Memo:
 class LocalGraph:
     """A rank's part of a graph, or a whole graph where there is one rank.
 
-    Layers hold rows for `num_rows` vertices, roots first; every aggregation returns as many. In
-    all synchronous and delayed strategies these are the roots alone. In an isolated graph (0c) they
-    are all clones of the part, and the leaves update themselves from what the part has.
+    Layers hold rows for `num_rows` vertices, roots first; every aggregation returns as many. These
+    are the roots alone; in an isolated graph (0c) they are all clones of the part, and the leaves
+    update themselves from what the part has.
 
     Args:
         part: This rank's part.
@@ -109,10 +110,7 @@ class LocalGraph:
         return cls(alone, blocks, Synchronous(group), num_roots=part.num_roots)
 
     def with_exchange(self, exchange: Exchange) -> LocalGraph:
-        """Return the same part with another exchange and draws of its own.
-
-        What neither decides is shared.
-        """
+        """Return the same part with another exchange, and draws of its own; all else is shared."""
         view = LocalGraph(self.part, self.blocks, exchange, num_roots=self.num_roots)
         view._memo = self._memo
         return view
@@ -131,6 +129,12 @@ class LocalGraph:
     def self_loops(self) -> Tensor:
         """(num_rows, 1) float32. Edges from each vertex to itself."""
         return column(self.part.self_loops)
+
+    @cached_property
+    def vertex_type(self) -> Tensor:
+        """(num_rows,) int64. The type of each vertex; 0 where they have none."""
+        types = self.part.vertex_type
+        return self.row_id * 0 if types is None else torch.from_numpy(types[: self.num_rows])
 
     @property
     def in_weight(self) -> Tensor:
@@ -179,6 +183,11 @@ class LocalGraph:
         factor = self.once(inverse_in_degree, dtype) if reduce == "mean" else None
         total: Tensor = SumAcrossCut.apply(rows, self.blocks, self.exchange, factor)  # type: ignore[no-untyped-call]
         return total
+
+    def aggregate_relations(self, rows: Tensor, weight: Tensor, *, is_mean: bool) -> Tensor:
+        """Sum rows over typed in-edges, each by the map of its relation; see `RelateAcrossCut`."""
+        result: Tensor = RelateAcrossCut.apply(rows, weight, self.blocks, self.exchange, is_mean)  # type: ignore[no-untyped-call]
+        return result
 
     def attend(
         self, rows: Tensor, *, source_score: Tensor, target_score: Tensor, slope: float

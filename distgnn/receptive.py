@@ -76,6 +76,11 @@ class _SomeRows(LocalGraph):
         """(num_rows, 1) float32. Edges from each vertex to itself."""
         return self._whole.self_loops[self._rows]
 
+    @cached_property
+    def vertex_type(self) -> Tensor:
+        """(num_rows,) int64. The type of each vertex; 0 where they have none."""
+        return self._whole.vertex_type[self._rows]
+
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return the rows' share of what the whole graph gives, picked once."""
         constants = self._memo.constants

@@ -26,6 +26,7 @@ LAYERS = (
     "heads",
     "products",
     "draws",
+    "constants",
     "ops",
     "exchange",
     "constants",

@@ -12,7 +12,8 @@ from distgnn.nn.models import ModelConfig
 from distgnn.train.config import TrainConfig
 from distgnn.train.progress import Silent
 from distgnn.train.run_dir import CONFIG, RunDirectory
-from distgnn.train.trainer import Task, Trainer, train
+from distgnn.train.task import Task
+from distgnn.train.trainer import Trainer, train
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,14 @@ def make_config(**options: Any) -> TrainConfig:
 
 
 def task_of(graph: Graph) -> Task:
-    return Task(graph.name, graph.num_features, graph.num_classes)
+    return Task(
+        graph.name,
+        graph.num_features,
+        graph.num_classes,
+        num_vertices=graph.num_vertices,
+        num_relations=graph.num_relations,
+        num_vertex_types=graph.num_vertex_types,
+    )
 
 
 def run(
@@ -140,6 +148,10 @@ MODELS = {
     "gat": {"model": "gat", "heads": 2},
     "gat-dropout": {"model": "gat", "heads": 3, "dropout": 0.4, "input_dropout": 0.3},
     "gat-batch-residual": {"model": "gat", "norm": "batch", "residual": True, "layers": 3},
+    "rgcn": {"model": "rgcn"},
+    "rgcn-dropout": {"model": "rgcn", "bases": 2, "dropout": 0.4, "input_dropout": 0.3},
+    "rsage-batch-residual": {"model": "rsage", "norm": "batch", "residual": True},
+    "rsage-jumping": {"model": "rsage", "jumping": "cat", "relation_norm": "all"},
     "gat-jumping": {"model": "gat", "norm": "layer", "jumping": "cat"},
 }
 

@@ -164,7 +164,8 @@ def _our_config(plan: EpochPlan, dtype: DtypeName = "fp32") -> TrainConfig:
 def _our_trainer(graph: Graph, plan: EpochPlan, dtype: DtypeName = "fp32") -> Trainer:
     from distgnn.comm.single import SingleGroup
     from distgnn.partition.store import whole_part
-    from distgnn.train.trainer import Task, Trainer
+    from distgnn.train.task import Task
+    from distgnn.train.trainer import Trainer
 
     config = _our_config(plan, dtype)
     task = Task(graph.name, graph.num_features, graph.num_classes)
@@ -187,7 +188,8 @@ def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
     """
     if name == OURS:
         return _our_trainer(graph, plan).train_epoch
-    from distgnn.train.trainer import Task, build_model
+    from distgnn.train.task import Task
+    from distgnn.train.trainer import build_model
 
     config = _our_config(plan)
     model = build_model(config, Task(graph.name, graph.num_features, graph.num_classes))

@@ -24,7 +24,12 @@ def add_model_arguments(
         layers: Type of --layers where the verb takes more than a number.
     """
     add = group.add_argument
-    add("--model", default="sage", help="sage, gcn, gat, gin, sgc or appnp (default: %(default)s)")
+    add(
+        "--model",
+        default="sage",
+        help="sage, gcn, gat, gin, sgc or appnp; of graphs with types of edges, rgcn or rsage "
+        "(default: %(default)s)",
+    )
     add(
         "--aggregator",
         default="mean",
@@ -49,7 +54,7 @@ def add_model_arguments(
         "--input-dropout",
         type=number,
         metavar="D",
-        help="of the features (default: 0 for sage, gin and sgc, else as --dropout: as in their "
+        help="of the features (default: 0 for sage, gin, sgc, rgcn and rsage, else as --dropout: as in their "
         "papers)",
     )
     add("--activation", default="relu", help="relu or elu (default: %(default)s)")
@@ -95,6 +100,20 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         default=0.0,
         metavar="E",
         help="of gin: a vertex's own row counts 1 + E (default: %(default)s)",
+    )
+    add(
+        "--bases",
+        type=whole(0),
+        default=0,
+        metavar="B",
+        help="of rgcn and rsage: maps that those of all relations are made of (default: one each)",
+    )
+    add(
+        "--relation-norm",
+        default="relation",
+        metavar="relation|all|none",
+        help="of rgcn and rsage: a vertex's sum over a relation is divided by its in-edges of that "
+        "relation, by all of them, or by nothing (default: %(default)s)",
     )
     add("--learn-eps", action="store_true", help="of gin: E is a weight and starts there")
 

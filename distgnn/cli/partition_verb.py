@@ -122,7 +122,7 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
         graph,
         assignment,
         method=method,
-        options={"undirected": arguments.undirected, "split": arguments.split, **options},
+        options={**_source_options(arguments), **options},
         seed=arguments.seed,
         quality=measured,
         order=order,
@@ -130,6 +130,12 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
         overwrite=arguments.overwrite,
         progress=note,
     )
+
+
+def _source_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was done to the edges and masks of the source, for the record."""
+    names = ("undirected", "inverse_relations", "split")
+    return {name: getattr(arguments, name) for name in names}
 
 
 def check_out(out: str, *, is_overwriting: bool) -> None:

@@ -117,7 +117,7 @@ def _planner(
     from distgnn.train.tuning import Tuner, aggregated_widths
 
     tuner = Tuner(
-        aggregated_widths(config, source.task.num_features, source.task.num_classes),
+        aggregated_widths(config, source.task),
         source=plans,
         machine=f"{processor()}, {instruction_set()}, {num_threads()} threads",
         folder=folder,

@@ -109,7 +109,8 @@ def rehearse(graph: Graph, config: TrainConfig, num_classes: int) -> Rehearsal:
     from distgnn.partition.quality import measure
     from distgnn.partition.store import read_part, write
     from distgnn.train.forecast import forecast
-    from distgnn.train.trainer import Task, Trainer
+    from distgnn.train.task import Task
+    from distgnn.train.trainer import Trainer
 
     everything = Assignment(
         1, np.zeros(graph.num_edges, np.int32), np.zeros(graph.num_vertices, np.int32)

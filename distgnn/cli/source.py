@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
     from distgnn.partition.store import Manifest, Part
     from distgnn.train.config import TrainConfig
-    from distgnn.train.trainer import Task
+    from distgnn.train.task import Task
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> None:
@@ -45,6 +45,11 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
         "--undirected", action="store_true", help="add the reverse of each edge that lacks it"
     )
     parser.add_argument(
+        "--inverse-relations",
+        action="store_true",
+        help="of a typed graph: add each edge reversed, under a relation of its own",
+    )
+    parser.add_argument(
         "--split", metavar="A/B/C", help="train/validation/test fractions, such as 0.6/0.2/0.2"
     )
 
@@ -53,7 +58,7 @@ def load_graph(values: dict[str, Any]) -> Graph:
     """Load a graph as the arguments say.
 
     Args:
-        values: source, vertices, undirected, split, seed.
+        values: From `source_values`.
 
     Returns:
         The graph.
@@ -64,6 +69,8 @@ def load_graph(values: dict[str, Any]) -> Graph:
         values["source"],
         vertices=values["vertices"],
         undirected=values["undirected"],
+        # Not there in runs of earlier versions.
+        inverse_relations=values.get("inverse_relations", False),
         split=values["split"],
         seed=values["seed"],
     )
@@ -79,6 +86,7 @@ def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
         "source": source,
         "vertices": vertices,
         "undirected": arguments.undirected,
+        "inverse_relations": arguments.inverse_relations,
         "split": arguments.split,
         "seed": arguments.seed,
     }
@@ -98,9 +106,11 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
         "source": (str,),
         "vertices": (str, type(None)),
         "undirected": (bool,),
+        "inverse_relations": (bool,),
         "split": (str, type(None)),
         "seed": (int,),
     }
+    values = {"inverse_relations": False, **values}
     is_sound = set(values) == set(kinds) and all(
         isinstance(values[name], kind) for name, kind in kinds.items()
     )
@@ -141,12 +151,20 @@ class Source:
     @property
     def task(self) -> Task:
         """Widths of the model's ends."""
-        from distgnn.train.trainer import Task
+        from distgnn.train.task import Task
 
         about = self.graph if self.manifest is None else self.manifest
         assert about is not None, "a source is a directory or a graph"
         names = tuple(about.class_names or ())
-        return Task(about.name, about.num_features, about.num_classes, names)
+        return Task(
+            about.name,
+            about.num_features,
+            about.num_classes,
+            names,
+            num_vertices=about.num_vertices,
+            num_relations=about.num_relations,
+            num_vertex_types=about.num_vertex_types,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run remembers, so that it goes on with the same graph only."""
@@ -199,8 +217,9 @@ def open_source(values: dict[str, Any]) -> Source:
     source = values["source"]
     if not (is_path(source) and (Path(source) / MANIFEST_NAME).is_file()):
         return Source(values, None, load_graph(values))
-    for flag in ("vertices", "undirected", "split"):
-        if values[flag]:
+    for name in ("vertices", "undirected", "inverse_relations", "split"):
+        if values.get(name):
+            flag = name.replace("_", "-")
             raise InputError(
                 f"--{flag} has no effect on partition directory '{source}'; give it to "
                 "distgnn partition"

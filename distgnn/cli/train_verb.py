@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from distgnn.partition.store import Part
     from distgnn.train.config import TrainConfig
     from distgnn.train.run_dir import RunDirectory
-    from distgnn.train.trainer import Task, Trainer
+    from distgnn.train.task import Task
+    from distgnn.train.trainer import Trainer
 
 HELP = "train a model, on one process or under mpirun on one rank per part"
 EPILOG = (

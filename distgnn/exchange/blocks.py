@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch
 from distgnn.arrays import own
 from distgnn.exchange.planner import Planner
 from distgnn.exchange.route import Route, plan_route
+from distgnn.partition.store import relation_degrees
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +37,9 @@ class Csr:
         weight: (num_edges,) float32, or None.
         column_id: (num_columns,) int64. Global id of each column; None where columns ascend by it.
         planner: Decides how sums walk the block.
+        edge_type: (num_edges,) int32. Relations; in forward blocks where a model asks, else None.
+        relation_degree: (num_edges,) int32. As in a `Part`, beside `edge_type`.
+        derived: What others made of these edges once, by name; another block has its own.
     """
 
     indptr: Tensor
@@ -45,6 +49,9 @@ class Csr:
     weight: Tensor | None
     column_id: Tensor | None
     planner: Planner
+    edge_type: Tensor | None = None
+    relation_degree: Tensor | None = None
+    derived: dict[str, Any] = field(default_factory=dict, init=False)
 
     @cached_property
     def plan(self) -> Plan | None:
@@ -127,7 +134,12 @@ class Blocks(NamedTuple):
 
 
 def plan_blocks(
-    part: Part, group: Group, *, has_positions: bool = True, planner: Planner | None = None
+    part: Part,
+    group: Group,
+    *,
+    has_positions: bool = True,
+    has_types: bool = False,
+    planner: Planner | None = None,
 ) -> Blocks:
     """Divide a part's edges and agree with the peers on the rows that travel.
 
@@ -138,6 +150,8 @@ def plan_blocks(
         group: One rank per part.
         has_positions: Whether transposed blocks tell where their edges stand in the forward ones;
             the gradient of attention asks, and it takes 8 bytes an edge.
+        has_types: Whether forward blocks tell the relations of their edges, which takes 8 bytes an
+            edge; only of a typed graph.
         planner: Decides how sums walk the blocks; None for one of their own.
 
     Returns:
@@ -147,6 +161,7 @@ def plan_blocks(
     reading, writing = np.asarray(part.is_reading), np.asarray(part.is_writing)
     send = plan_half(group, part.send_counts, part.send_rows, owner[reading])
     reduce = plan_half(group, part.reduce_counts, part.reduce_rows, owner[writing])
+    part = part if has_types else replace(part, edge_type=None)
     divided = _divide(
         part, reading, writing, has_positions=has_positions, planner=planner or Planner()
     )
@@ -167,6 +182,7 @@ def isolated_part(part: Part) -> Part:
     no_leaves, no_rows = np.zeros(0, bool), np.zeros(0, np.int32)
     row = np.repeat(np.arange(part.num_clones), np.diff(part.indptr))
     loops = np.bincount(row[row == part.indices], minlength=part.num_clones)
+    kind = part.edge_type
     return replace(
         part,
         num_roots=part.num_clones,
@@ -181,6 +197,7 @@ def isolated_part(part: Part) -> Part:
         in_degree=np.diff(part.indptr),
         out_degree=np.diff(part.t_indptr),
         self_loops=loops.astype(np.int32),
+        relation_degree=None if kind is None else relation_degrees(row, kind),
     )
 
 
@@ -198,6 +215,8 @@ def without_edges(part: Part) -> Part:
         t_indptr=no_offsets,
         t_indices=no_ids,
         t_edge=None,
+        edge_type=None,
+        relation_degree=None,
         features=None,
         labels=None,
     )
@@ -291,10 +310,18 @@ def _divide(
         if not (np.array_equal(t_indptr, indptr) and np.array_equal(t_indices, indices)):
             t_ends = own(t_indptr, np.int64), own(t_indices, np.int32)
         forward = Csr(*ends, len(t_indptr) - 1, None, weight, columns.global_id, planner)
+        if part.edge_type is not None:
+            forward = replace(forward, **_types(part, rows, kept))
         t_block = Csr(*t_ends, len(indptr) - 1, position, t_weight, t_columns.global_id, planner)
         return forward, t_block
 
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
+
+
+def _types(part: Part, rows: _Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Tensor]:
+    edges = slice(int(part.indptr[rows.start]), int(part.indptr[rows.stop]))
+    names = ("edge_type", "relation_degree")
+    return {name: own(getattr(part, name)[edges][kept], np.int32) for name in names}
 
 
 class _Rows(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ def keep_edges_into(part: Part, exchange: Synchronous, targets: NDArray[np.bool_
         t_indptr=_pointers(t_counts),
         t_indices=part.t_indices[is_target[part.t_indices]],
         t_edge=None,
-        edge_weight=None if part.edge_weight is None else part.edge_weight[is_kept],
+        **_kept_values(part, is_kept),
         is_reading=now_reading,
         is_writing=now_writing,
         send_rows=part.send_rows[still_sent],
@@ -65,6 +65,12 @@ def keep_edges_into(part: Part, exchange: Synchronous, targets: NDArray[np.bool_
         reduce_rows=part.reduce_rows[still_reduced],
         reduce_counts=_kept_counts(part.reduce_counts, still_reduced),
     )
+
+
+def _kept_values(part: Part, is_kept: NDArray[np.bool_]) -> dict[str, Any]:
+    """Pick what there is for each edge; degrees stay those of the whole graph."""
+    values = {name: getattr(part, name) for name in ("edge_weight", "edge_type", "relation_degree")}
+    return {name: None if value is None else value[is_kept] for name, value in values.items()}
 
 
 def edges_into(
@@ -118,8 +124,11 @@ def restricted_blocks(
     """
     block = like.backward.root_from_root
     has_positions = block.position is not None
+    has_types = like.forward.root_from_root.edge_type is not None
     columns, rows = _Numbering.of(sources), _Numbering.of(targets)
-    blocks = plan_blocks(kept, group, has_positions=has_positions, planner=block.planner)
+    blocks = plan_blocks(
+        kept, group, has_positions=has_positions, has_types=has_types, planner=block.planner
+    )
     blocks = _renumbered(blocks, columns, rows)
     if not like.forward.has_loops:
         return blocks

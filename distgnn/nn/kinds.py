@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from distgnn.datasets.errors import InputError
 from distgnn.nn.convolution import Convolution, Dense
 from distgnn.nn.gat import GATConv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv
 from distgnn.nn.propagation import APPNPConv, SGConv
+from distgnn.nn.relational import GraphSize, RelationalConv
 from distgnn.nn.sage import SAGEConv
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from distgnn.nn.models import ModelConfig
 
-ModelName = Literal["sage", "gcn", "gat", "gin", "sgc", "appnp"]
+ModelName = Literal["sage", "gcn", "gat", "gin", "sgc", "appnp", "rgcn", "rsage"]
 
 
 class Kind(ABC):
@@ -28,13 +30,28 @@ class Kind(ABC):
         defaults: Values of fields that a command line gets where it leaves them out.
         drops_input: Whether the command line then drops features out as it does hidden rows, as in
             the paper.
+        is_typed: Whether layers read the types of edges, and a `TypedInput` comes before them.
         is_attention: Whether layers call `LocalGraph.attend`, and nothing else of it.
     """
 
     options: ClassVar[frozenset[str]] = frozenset()
     defaults: ClassVar[Mapping[str, int]] = {}
     drops_input: ClassVar[bool] = True
+    is_typed: ClassVar[bool] = False
     is_attention: ClassVar[bool] = False
+
+    def on(self, size: GraphSize, config: ModelConfig) -> Kind:
+        """Return what builds the layers for a graph: this, unless they depend on it.
+
+        Args:
+            size: Of the graph.
+            config: The shape of the model.
+
+        Raises:
+            InputError: If the graph lacks what the layers read.
+        """
+        del size, config
+        return self
 
     @abstractmethod
     def build(
@@ -170,6 +187,41 @@ class _Appnp(Kind):
         return _why_too_far(config)
 
 
+class _Relational(Kind):
+    options = frozenset({"bases", "relation_norm"})
+    drops_input = False
+    is_typed = True
+
+    def __init__(self, *, maps_types: bool, size: GraphSize | None = None) -> None:
+        self._maps_types = maps_types
+        self._size = size or GraphSize()
+
+    def on(self, size: GraphSize, config: ModelConfig) -> Kind:
+        if not size.num_relations:
+            raise InputError(
+                f"--model {config.model} is for typed graphs, but this one has no edge_type; add "
+                "the types to the source and partition it again, or use --model sage"
+            )
+        return _Relational(maps_types=self._maps_types, size=size)
+
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        del is_last
+        return RelationalConv(
+            in_width,
+            out_width,
+            num_relations=self._size.num_relations,
+            num_bases=config.bases,
+            num_own_maps=max(self._size.num_vertex_types, 1) if self._maps_types else 1,
+            norm=config.relation_norm,
+        )
+
+    def why_not_static(self, config: ModelConfig) -> str:
+        del config
+        return "it is mapped or learnt before it is aggregated"
+
+
 def _why_too_far(config: ModelConfig) -> str:
     return f"a layer reads what is up to {config.hops} edges away"
 
@@ -181,6 +233,8 @@ KINDS: Mapping[str, Kind] = {
     "gin": _Gin(),
     "sgc": _Sgc(),
     "appnp": _Appnp(),
+    "rgcn": _Relational(maps_types=False),
+    "rsage": _Relational(maps_types=True),
 }
 """By name of --model; the names of `ModelName`, in its order."""
 

@@ -17,6 +17,7 @@ from distgnn.nn.kinds import KINDS, Kind, ModelName
 from distgnn.nn.linear import Given, Linear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.recompute import again_in_backward
+from distgnn.nn.relational import GraphSize, RelationNorm, TypedInput
 from distgnn.nn.sage import Aggregator, SAGEConv
 from distgnn.nn.update import Activation, Elu
 
@@ -42,6 +43,10 @@ class ModelConfig:
     """Reduction of a GraphSAGE layer; the others have their own."""
     heads: int = 4
     """Attention heads of a GAT layer: hidden layers concatenate them, the last averages them."""
+    bases: int = 0
+    """Maps that those of all relations are made of in an R-GCN or R-SAGE layer; 0: one for each."""
+    relation_norm: RelationNorm = "relation"
+    """What R-GCN and R-SAGE layers divide a sum by; see `RelationalConv`."""
     degrees: Degrees = "in"
     """Which of a directed graph's degrees a GCN, SGC or APPNP layer divides by; see `GCNConv`."""
     hops: int = 2
@@ -71,17 +76,21 @@ class ModelConfig:
     activations_dtype: DtypeName = "fp32"
     """Type that rows between layers, and their gradients, are stored as; computed is in fp32."""
 
-    def build(self, num_features: int, num_classes: int) -> GNN:
+    def build(self, num_features: int, num_classes: int, size: GraphSize | None = None) -> GNN:
         """Build the model with freshly drawn weights.
 
         Args:
             num_features: Columns of the input.
             num_classes: Columns of the output.
+            size: Of the graph; only typed models need it.
 
         Returns:
             The model.
+
+        Raises:
+            InputError: If the model is typed and the graph is not.
         """
-        return GNN(self, num_features, num_classes)
+        return GNN(self, num_features, num_classes, size or GraphSize())
 
     @property
     def kind(self) -> Kind:
@@ -93,9 +102,11 @@ class ModelConfig:
         """Columns between layers: those of all heads."""
         return self.kind.width(self)
 
-    def convolution(self, in_width: int, out_width: int, *, is_last: bool) -> Convolution:
+    def convolution(
+        self, in_width: int, out_width: int, size: GraphSize, *, is_last: bool
+    ) -> Convolution:
         """Build one layer; `out_width` of attention is that of each head."""
-        return self.kind.build(self, in_width, out_width, is_last=is_last)
+        return self.kind.on(size, self).build(self, in_width, out_width, is_last=is_last)
 
 
 class GNN(nn.Module):
@@ -108,21 +119,28 @@ class GNN(nn.Module):
         config: The shape of the model.
         num_features: Columns of the input.
         num_classes: Columns of the output.
+        size: Of the graph.
 
     References:
         Xu et al., "Representation Learning on Graphs with Jumping Knowledge Networks", ICML 2018.
     """
 
-    def __init__(self, config: ModelConfig, num_features: int, num_classes: int) -> None:
+    def __init__(
+        self, config: ModelConfig, num_features: int, num_classes: int, size: GraphSize
+    ) -> None:
         super().__init__()
         self.config = config
         jumps = config.jumping != "none"
         num_hidden = config.layers if jumps else config.layers - 1
         width = config.hidden_width
+        self.typed_input = None
+        if config.kind.is_typed:
+            self.typed_input = TypedInput(num_features, size.num_vertices, width)
+            num_features = width
         widths = [num_features] + [width] * num_hidden
         pairs = list(pairwise(widths))
         self.hidden = nn.ModuleList(
-            config.convolution(pair[0], config.hidden, is_last=False) for pair in pairs
+            config.convolution(pair[0], config.hidden, size, is_last=False) for pair in pairs
         )
         self.norms = nn.ModuleList(_norm(config.norm, width) for _ in pairs)
         self.residuals = nn.ModuleList(
@@ -138,7 +156,7 @@ class GNN(nn.Module):
             read = width * (num_hidden if config.jumping == "cat" else 1)
             self.last = Linear(read, num_classes)
         else:
-            self.last = config.convolution(widths[-1], num_classes, is_last=True)
+            self.last = config.convolution(widths[-1], num_classes, size, is_last=True)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw all weights again; biases and norms start the same anyway.
@@ -148,7 +166,7 @@ class GNN(nn.Module):
                 else draws numbers in this process.
         """
         for module in self.modules():
-            if isinstance(module, Linear | Convolution):
+            if isinstance(module, Linear | Convolution | TypedInput):
                 module.reset_parameters(generator)
 
     def forward(self, graph: LocalGraph, features: Rows) -> Tensor:
@@ -158,9 +176,9 @@ class GNN(nn.Module):
             graph: A whole graph or a part.
             features: (num_rows, num_features), dense or sparse.
         """
-        rows = features
+        rows = features if self.typed_input is None else self.typed_input(graph, features)
         if self.training and self.config.input_dropout > 0:
-            rows = graph.dropout(features, self.config.input_dropout)
+            rows = graph.dropout(rows, self.config.input_dropout)
         outputs = []
         layers = zip(self.hidden, self.norms, self.residuals, strict=True)
         for number, (conv, norm, residual) in enumerate(layers):

@@ -12,6 +12,7 @@ from distgnn.exchange.rule import DelayRule, Memory
 from distgnn.nn.gcn import Degrees
 from distgnn.nn.kinds import KINDS, ModelName, models_with
 from distgnn.nn.models import ActivationName, JumpingName, ModelConfig, NormName
+from distgnn.nn.relational import RelationNorm
 from distgnn.nn.sage import Aggregator
 from distgnn.train.delays import check_delays
 
@@ -26,7 +27,7 @@ _SEED_LIMIT = 2**63
 # Runs of earlier versions lack these; they ran with the defaults.
 _ADDED = frozenset(
     (
-        *("features_dtype", "activations_dtype"),
+        *("features_dtype", "activations_dtype", "bases", "relation_norm"),
         *("activation", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
     )
@@ -91,6 +92,7 @@ class TrainConfig:
         model = self.model
         _choice("--model", model.model, get_args(ModelName))
         _choice("--aggregator", model.aggregator, get_args(Aggregator))
+        _choice("--relation-norm", model.relation_norm, get_args(RelationNorm))
         _choice("--norm", model.norm, get_args(NormName))
         _choice("--jumping", model.jumping, get_args(JumpingName))
         _choice("--activation", model.activation, get_args(ActivationName))
@@ -100,6 +102,7 @@ class TrainConfig:
         _choice("--features-dtype", self.features_dtype, get_args(DtypeName))
         _choice("--activations-dtype", model.activations_dtype, get_args(DtypeName))
         _at_least("--heads", model.heads, 1)
+        _at_least("--bases", model.bases, 0)
         _at_least("--hidden", model.hidden, 1)
         _at_least("--layers", model.layers, 1)
         _at_least("--hops", model.hops, 1)

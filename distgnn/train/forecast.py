@@ -10,6 +10,7 @@ import numpy as np
 from distgnn.exchange.restrict import edges_into
 from distgnn.exchange.rule import DelayRule
 from distgnn.exchange.traffic import ITEM_BYTES, rows_of_bin, sum_traffic
+from distgnn.nn.relational import GraphSize
 from distgnn.ops import SparseRows
 from distgnn.partition.store import read_part
 from distgnn.receptive import plan_layers
@@ -260,7 +261,7 @@ def forecast(
     is_sparse = manifest.has_sparse_features
     is_static = not why_not_static(config, is_sparse=is_sparse)
     is_eval_static = config.static_input and not is_sparse
-    model = config.model.build(manifest.num_features, manifest.num_classes)
+    model = config.model.build(manifest.num_features, manifest.num_classes, size_of(manifest))
     evaluation = model.traffic(
         is_sparse=is_sparse, is_static=is_eval_static, feature_bytes=config.feature_bytes
     )
@@ -297,6 +298,15 @@ def forecast(
         else describe_savings(config, is_sparse=is_sparse, edge_fractions=fractions),
         config.feature_bytes,
     )
+
+
+def size_of(manifest: Manifest) -> GraphSize:
+    """Return what a typed model must know of a graph.
+
+    Args:
+        manifest: Of its partition.
+    """
+    return GraphSize(manifest.num_vertices, manifest.num_relations, manifest.num_vertex_types)
 
 
 def _whole_rows(manifest: Manifest) -> LayerRows:

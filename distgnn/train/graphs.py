@@ -104,7 +104,7 @@ def build_graphs(
     # Evaluation finds the memory that the epoch has just left.
     training.exchange.buffers = exact.exchange.buffers
     training.draws.seed = config.seed
-    if config.static_input:
+    if config.static_input and not config.model.kind.is_typed:
         # Evaluation drops nothing, so its input is static even where training's is not.
         exact.set_static(inputs.features)
         training.set_static(features)
@@ -126,7 +126,10 @@ def build_graphs(
 def _plan(config: TrainConfig, part: Part, group: Group, planner: Planner | None) -> Blocks:
     """Plan the edges that the model walks: with an edge from each vertex to itself, or without."""
     is_attention = config.model.kind.is_attention
-    blocks = plan_blocks(part, group, has_positions=is_attention, planner=planner)
+    has_types = config.model.kind.is_typed
+    blocks = plan_blocks(
+        part, group, has_positions=is_attention, has_types=has_types, planner=planner
+    )
     if not is_attention:
         return blocks
     # Here, not by the graph at its first attention, which keeps the edges without loops, too.

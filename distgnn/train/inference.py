@@ -10,11 +10,13 @@ from distgnn.datasets.errors import InputError
 from distgnn.exchange.blocks import plan_blocks
 from distgnn.exchange.exchange import Synchronous
 from distgnn.graph import LocalGraph
+from distgnn.nn.relational import GraphSize
 from distgnn.train.config import TrainConfig
 from distgnn.train.inputs import input_rows
 from distgnn.train.run_dir import CONFIG, RunDirectory
+from distgnn.train.task import Task
 from distgnn.train.tensors import read_tensors
-from distgnn.train.trainer import Task, build_model
+from distgnn.train.trainer import build_model
 
 if TYPE_CHECKING:
     from typing import Any
@@ -50,7 +52,9 @@ class TrainedRun:
             task, config = dict(values["task"]), values["train"]
             widths = int(task["num_features"]), int(task["num_classes"])
             names = tuple(str(name) for name in task["class_names"])
-            self.task = Task(str(task["name"]), *widths, names)
+            # Not there in runs of earlier versions, which had no typed models.
+            size = (int(task.get(name, 0)) for name in GraphSize._fields)
+            self.task = Task(str(task["name"]), *widths, names, *size)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"
@@ -97,11 +101,14 @@ class TrainedRun:
         Returns:
             (num_roots, num_classes) scores before softmax or sigmoid.
         """
+        config = self.config
+        if features is None and part.features is None and config.model.kind.is_typed:
+            features = torch.empty(part.num_roots, 0)
         if features is None:
-            config = self.config
             norm, dtype = config.feature_norm, config.features_dtype
             features = input_rows(part, group, norm=norm, dtype=dtype)
-        blocks = plan_blocks(part, group, has_positions=False, planner=planner)
+        has_types = config.model.kind.is_typed
+        blocks = plan_blocks(part, group, has_positions=False, has_types=has_types, planner=planner)
         graph = LocalGraph(part, blocks, Synchronous(group))
         with torch.no_grad():
             scores: Tensor = self.load_model()(graph, features)

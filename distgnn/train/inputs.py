@@ -61,6 +61,7 @@ def load_inputs(
     split_index: int,
     feature_norm: FeatureNorm,
     features_dtype: DtypeName = "fp32",
+    needs_features: bool = True,
 ) -> Inputs:
     """Copy a part's features, labels and masks into memory.
 
@@ -72,6 +73,7 @@ def load_inputs(
         split_index: Row of the masks.
         feature_norm: How to normalise features.
         features_dtype: What dense features are stored as.
+        needs_features: Whether a graph without features is an error; else it gets no columns.
 
     Returns:
         This rank's share.
@@ -86,8 +88,11 @@ def load_inputs(
     tensor = torch.from_numpy(labels.astype(np.float32 if is_multilabel else np.int64))
     counts = torch.tensor([len(rows[name]) for name in SPLITS], dtype=torch.int64)
     group.all_reduce(counts)
+    features: Rows = torch.empty(part.num_roots, 0)
+    if needs_features or part.features is not None:
+        features = input_rows(part, group, norm=feature_norm, dtype=features_dtype)
     return Inputs(
-        features=input_rows(part, group, norm=feature_norm, dtype=features_dtype),
+        features=features,
         labels=tensor,
         rows=rows,
         counts=dict(zip(SPLITS, counts.tolist(), strict=True)),
@@ -160,7 +165,8 @@ def load_features(part: Part) -> Rows:
     """
     if part.features is None:
         raise InputError(
-            "the graph has no features, so nothing can be learnt from; add features to the source"
+            "the graph has no features, so nothing can be learnt from; add features to the "
+            "source, or use --model rgcn if its edges have types"
         )
     if issparse(part.features):
         return SparseRows.from_scipy(part.features)

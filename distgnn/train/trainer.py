@@ -37,23 +37,7 @@ if TYPE_CHECKING:
     from distgnn.train.progress import Progress
     from distgnn.train.run_dir import RunDirectory
     from distgnn.train.stop import StopRequest
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the data set says about the model's ends.
-
-    Attributes:
-        name: Of the graph.
-        num_features: Columns of the input.
-        num_classes: Columns of the output.
-        class_names: Name of each class, or nothing where the source numbers them.
-    """
-
-    name: str
-    num_features: int
-    num_classes: int
-    class_names: tuple[str, ...] = ()
+    from distgnn.train.task import Task
 
 
 @dataclass
@@ -102,6 +86,7 @@ class Trainer:
             split_index=config.split_index,
             feature_norm=config.feature_norm,
             features_dtype=config.features_dtype,
+            needs_features=not config.model.kind.is_typed,
         )
         self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
         self.graph, self.features = self.graphs.training, self.graphs.features
@@ -304,7 +289,7 @@ def build_model(config: TrainConfig, task: Task) -> GNN:
     Returns:
         The model.
     """
-    model = config.model.build(task.num_features, task.num_classes)
+    model = config.model.build(task.num_features, task.num_classes, task.size)
     model.reset_parameters(torch.Generator().manual_seed(config.seed))
     return model
 

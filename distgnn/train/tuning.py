@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.planner import PlanSource
     from distgnn.plan import Plan
     from distgnn.train.config import TrainConfig
+    from distgnn.train.task import Task
 
 SUFFIX = ".choice.json"
 _WAYS = {
@@ -44,7 +45,7 @@ _WORTHWHILE = 0.97
 _MAX_BYTES = 1 << 30
 
 
-def aggregated_widths(config: TrainConfig, num_features: int, num_classes: int) -> tuple[int, ...]:
+def aggregated_widths(config: TrainConfig, task: Task) -> tuple[int, ...]:
     """Return how wide the rows are that a model's layers sum in every epoch.
 
     A layer sums the narrower of its input and output; static input is summed once, not in every
@@ -52,17 +53,16 @@ def aggregated_widths(config: TrainConfig, num_features: int, num_classes: int) 
 
     Args:
         config: The run.
-        num_features: Columns of the input.
-        num_classes: Columns of the output.
+        task: Widths of the model's ends.
 
     Returns:
         Different widths, ascending.
     """
-    model = config.model.build(num_features, num_classes)
+    model = config.model.build(task.num_features, task.num_classes, task.size)
     is_static = not why_not_static(config, is_sparse=False)
     layers = model.traffic(is_sparse=False, is_static=is_static)
     # A model of one layer sums its static input once, and that is all.
-    summed = {layer.width for layer in layers if layer.width} or {num_features}
+    summed = {layer.width for layer in layers if layer.width} or {task.num_features}
     return tuple(sorted(summed))
 
 

@@ -13,7 +13,8 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import estimate, measure
 from distgnn.partition.reuse import row_reuse
 from distgnn.partition.store import read_manifest, read_part
-from distgnn.train.trainer import Task, Trainer
+from distgnn.train.task import Task
+from distgnn.train.trainer import Trainer
 
 
 @pytest.fixture

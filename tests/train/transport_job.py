@@ -12,7 +12,8 @@ from graphs import cut, make_graph
 from distgnn.comm import open_group
 from distgnn.nn.models import ModelConfig
 from distgnn.train.config import TrainConfig
-from distgnn.train.trainer import Task, Trainer
+from distgnn.train.task import Task
+from distgnn.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from distgnn.comm.group import Group
