@@ -110,3 +110,8 @@ def _is_foreign(values: NDArray[Any]) -> bool:
             return True
         base = base.base
     return not values.flags.writeable
+
+
+def column(values: NDArray[np.generic]) -> Tensor:
+    """Return (num_values, 1) float32."""
+    return torch.from_numpy(np.array(values, dtype=np.float32)[:, None])

@@ -11,14 +11,12 @@ import numpy as np
 import torch
 
 from distgnn import ops
-from distgnn.arrays import computed
-from distgnn.constants import column, inverse_in_degree, sum_of_in_weights, sum_of_out_weights
+from distgnn.arrays import column, computed
+from distgnn.attending import AttendingGraph, AttentionMemo
 from distgnn.draws import Draws
 from distgnn.exchange.aggregate import SumAcrossCut, pass_sum
-from distgnn.exchange.attend import AttendAcrossCut
 from distgnn.exchange.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.exchange.exchange import Exchange, Synchronous
-from distgnn.exchange.loops import with_loops
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
 from distgnn.exchange.relations import RelateAcrossCut
 
@@ -49,11 +47,10 @@ class _Memo:
     max_blocks: MaxBlocks | None = None
     static_rows: Tensor | None = None
     static_results: dict[Propagation, Tensor] = field(default_factory=dict)
-    looped_blocks: Blocks | None = None
     setup_bytes_sent: int = 0
 
 
-class LocalGraph:
+class LocalGraph(AttendingGraph):
     """A rank's part of a graph, or a whole graph where there is one rank.
 
     Layers hold rows for `num_rows` vertices, roots first; every aggregation returns as many. These
@@ -85,6 +82,7 @@ class LocalGraph:
         self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
         self.draws = draws or Draws()
         self._memo = _Memo()
+        self._attention_memo = AttentionMemo()
         self.part = without_edges(part)
 
     @classmethod
@@ -113,6 +111,7 @@ class LocalGraph:
         """Return the same part with another exchange, and draws of its own; all else is shared."""
         view = LocalGraph(self.part, self.blocks, exchange, num_roots=self.num_roots)
         view._memo = self._memo
+        view._attention_memo = self._attention_memo
         return view
 
     @property
@@ -124,11 +123,6 @@ class LocalGraph:
     def in_degree(self) -> Tensor:
         """(num_rows, 1) float32. In-edges of each vertex that its aggregation can see."""
         return column(self.part.in_degree[: self.num_rows])
-
-    @cached_property
-    def self_loops(self) -> Tensor:
-        """(num_rows, 1) float32. Edges from each vertex to itself."""
-        return column(self.part.self_loops)
 
     @cached_property
     def vertex_type(self) -> Tensor:
@@ -143,12 +137,12 @@ class LocalGraph:
         Collective at its first use in a weighted graph.
         """
         # Not a cached_property: before Python 3.12 that holds a lock that ranks as threads share.
-        return self.once(sum_of_in_weights, torch.float32)
+        return self.once(_sum_of_in_weights, torch.float32)
 
     @property
     def out_weight(self) -> Tensor:
         """As `in_weight`, of out-edges."""
-        return self.once(sum_of_out_weights, torch.float32)
+        return self.once(_sum_of_out_weights, torch.float32)
 
     def at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
         """Apply a function once, synchronously, whatever the exchange of this graph."""
@@ -188,42 +182,6 @@ class LocalGraph:
         """Sum rows over typed in-edges, each by the map of its relation; see `RelateAcrossCut`."""
         result: Tensor = RelateAcrossCut.apply(rows, weight, self.blocks, self.exchange, is_mean)  # type: ignore[no-untyped-call]
         return result
-
-    def attend(
-        self, rows: Tensor, *, source_score: Tensor, target_score: Tensor, slope: float
-    ) -> Tensor:
-        """Average the rows of each vertex's in-neighbours, across the cut, as their scores say.
-
-        Head h of the row of u weighs softmax over in-edges uv of v of
-        leaky_relu(source_score[u, h] + target_score[v, h]). Each edge counts, whatever its weight;
-        a vertex without an edge to itself gets one.
-
-        Args:
-            rows: (num_sources, heads * width), float32 or float64; heads side by side.
-            source_score: (num_sources, heads).
-            target_score: (num_rows, heads).
-            slope: Of the leaky ReLU below 0.
-
-        Returns:
-            (num_rows, heads * width), differentiable.
-        """
-        result: Tensor = AttendAcrossCut.apply(  # type: ignore[no-untyped-call]
-            rows, source_score, target_score, self._looped_blocks(), self.exchange, slope
-        )
-        return result
-
-    def _looped_blocks(self) -> Blocks:
-        """Return the blocks with an edge from each vertex to itself, made at the first call."""
-        if self.blocks.forward.has_loops:
-            return self.blocks
-        if self._memo.looped_blocks is None:
-            loops, columns = self.self_loops[:, 0], self._columns_of_rows()
-            self._memo.looped_blocks = with_loops(self.blocks, loops, columns)
-        return self._memo.looped_blocks
-
-    def _columns_of_rows(self) -> Tensor:
-        """(num_rows,) int64. Where each vertex stands among the rows that a layer reads."""
-        return torch.arange(self.num_rows)
 
     def sum_forward(
         self,
@@ -384,10 +342,33 @@ class LocalGraph:
     @property
     def _max_blocks(self) -> MaxBlocks:
         if self._memo.max_blocks is None:
-            leaves = self.part.global_id[self.part.num_roots :][np.asarray(self.part.is_reading)]
-            leaf_id = torch.from_numpy(np.array(leaves, dtype=np.int64))
+            leaf_id = self._leaf_ids(self.part.is_reading)
             self._memo.max_blocks = max_blocks(self.blocks, self._ids_of_sources(), leaf_id)
         return self._memo.max_blocks
 
-    def _ids_of_sources(self) -> Tensor:
-        return self.row_id
+
+def inverse_in_degree(graph: LocalGraph) -> Tensor:
+    """Return (num_rows,) What a sum over in-edges is multiplied with to be their mean."""
+    return 1 / graph.in_degree[:, 0].double().clamp(min=1)
+
+
+def _sum_of_in_weights(graph: LocalGraph) -> Tensor:
+    """Return (num_rows, 1) The in-degree where edges have no weights; else collective."""
+    if graph.part.edge_weight is None:
+        return graph.in_degree
+    return graph.at_setup(_sum_at_targets, torch.ones(graph.num_rows, 1))
+
+
+def _sum_of_out_weights(graph: LocalGraph) -> Tensor:
+    """Return (num_rows, 1) The out-degree where edges have no weights; else collective."""
+    if graph.part.edge_weight is None:
+        return column(graph.part.out_degree[: graph.num_rows])
+    return graph.at_setup(_sum_at_sources, torch.ones(graph.num_rows, 1))
+
+
+def _sum_at_targets(graph: LocalGraph, ones: Tensor) -> Tensor:
+    return graph.aggregate(ones)
+
+
+def _sum_at_sources(graph: LocalGraph, ones: Tensor) -> Tensor:
+    return graph.sum_backward(ones)

@@ -230,8 +230,8 @@ class _Level(_SomeRows):
             blocks = restricted_blocks(
                 kept, whole.group, sources=sources, targets=plan.targets, like=whole.blocks
             )
-            # The edges are in the blocks now; what remains of the part is who reads.
-            part = replace(part, is_reading=kept.is_reading)
+            # The edges are in the blocks now; what remains of the part is who reads and writes.
+            part = replace(part, is_reading=kept.is_reading, is_writing=kept.is_writing)
         super().__init__(whole, part, blocks, torch.from_numpy(np.flatnonzero(plan.targets)))
         self._sources = torch.from_numpy(np.flatnonzero(sources))
         self._own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets].astype(np.int32))

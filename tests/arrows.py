@@ -29,7 +29,7 @@ LAYERS = (
     "constants",
     "ops",
     "exchange",
-    "constants",
+    "attending",
     "graph",
     "receptive",
     "nn",

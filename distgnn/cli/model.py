@@ -27,8 +27,8 @@ def add_model_arguments(
     add(
         "--model",
         default="sage",
-        help="sage, gcn, gat, gin, sgc or appnp; of graphs with types of edges, rgcn or rsage "
-        "(default: %(default)s)",
+        help="sage, gcn, gat, gatv2, gin, sgc or appnp; of graphs with types of edges, rgcn or "
+        "rsage (default: %(default)s)",
     )
     add(
         "--aggregator",
@@ -40,7 +40,7 @@ def add_model_arguments(
         type=whole(1),
         default=64,
         metavar="H",
-        help="width; of gat, of each head (default: %(default)s)",
+        help="width; of gat and gatv2, of each head (default: %(default)s)",
     )
     _add_model_options(group)
     add(
@@ -54,8 +54,8 @@ def add_model_arguments(
         "--input-dropout",
         type=number,
         metavar="D",
-        help="of the features (default: 0 for sage, gin, sgc, rgcn and rsage, else as --dropout: as in their "
-        "papers)",
+        help="of the features (default: 0 for sage, gin, sgc, rgcn and rsage, else as --dropout: "
+        "as in their papers)",
     )
     add("--activation", default="relu", help="relu or elu (default: %(default)s)")
     add("--norm", default="none", help="none, batch or layer (default: %(default)s)")
@@ -73,7 +73,20 @@ def add_model_arguments(
 def _add_model_options(group: argparse._ArgumentGroup) -> None:
     """Add what some models take."""
     add = group.add_argument
-    add("--heads", type=whole(1), default=4, metavar="K", help="of gat (default: %(default)s)")
+    add(
+        "--heads",
+        type=whole(1),
+        default=4,
+        metavar="K",
+        help="of gat, gatv2 (default: %(default)s)",
+    )
+    add(
+        "--attention-dropout",
+        type=number,
+        default=0.0,
+        metavar="D",
+        help="of gat and gatv2: of the weights of edges (default: %(default)s)",
+    )
     add(
         "--degrees",
         default="in",

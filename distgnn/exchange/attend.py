@@ -9,12 +9,14 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import attention, kernels
 from distgnn.exchange.aggregate import send_to_leaves
+from distgnn.exchange.scores import Edges, Ends, LeafSums, Sources, State, Targets
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.exchange.blocks import Blocks, Csr, Half
+    from distgnn.exchange.blocks import Blocks, Half
     from distgnn.exchange.exchange import Arrival, Exchange
+    from distgnn.exchange.scores import Scoring
 
 
 class AttendAcrossCut(torch.autograd.Function):
@@ -41,13 +43,18 @@ class AttendAcrossCut(torch.autograd.Function):
         x: Tensor,
         source_score: Tensor,
         target_score: Tensor,
+        vectors: Tensor | None,
         blocks: Blocks,
         exchange: Exchange,
-        slope: float,
+        scoring: Scoring,
     ) -> Tensor:
-        """Return (num_targets, heads * width): weighted means of the rows of in-neighbours."""
-        attention_pass = _Pass(blocks, exchange, slope)
-        roots = _Sources(x.contiguous(), source_score.contiguous())
+        """Return (num_targets, heads * width): weighted means of the rows of in-neighbours.
+
+        The vectors are those that the scoring holds, named here for their gradient.
+        """
+        del vectors
+        attention_pass = _Pass(blocks, exchange, scoring)
+        roots = Sources(x.contiguous(), source_score.contiguous())
         target_score = target_score.contiguous()
         total, leaves, leaf_sums = attention_pass.forward(roots, target_score)
         ctx.attention_pass = attention_pass
@@ -56,74 +63,21 @@ class AttendAcrossCut(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Run the transposed blocks; gradients of rows and of both scores travel back."""
         saved = ctx.saved_tensors
-        roots, leaves = _Sources(*saved[0:2]), _Sources(*saved[2:4])
+        roots, leaves = Sources(*saved[0:2]), Sources(*saved[2:4])
         target_score, out, log_sum = saved[4:7]
         grad = grads[0].contiguous()
         heads = log_sum.shape[1]
         shape = len(grad), heads, out.shape[1] // heads
         # Not a product and its sum: that writes a product as large as the result.
         delta = torch.einsum("vhj,vhj->vh", grad.view(shape), out.view(shape))
-        targets = _Targets.of(target_score, grad, delta, log_sum)
-        leaf_sums = _LeafSums(*saved[7:9])
+        targets = Targets.of(target_score, grad, delta, log_sum)
+        leaf_sums = LeafSums(*saved[7:9])
         root_grad = ctx.attention_pass.backward(roots, leaves, targets, leaf_sums)
-        return root_grad.x, root_grad.score, targets.score_grad, None, None, None
-
-
-class _Sources(NamedTuple):
-    """What edges start from: (num_sources, heads * width) rows, (num_sources, heads) scores."""
-
-    x: Tensor
-    score: Tensor
-
-
-class _State(NamedTuple):
-    """A softmax under way: (num_targets, heads * width), and twice (num_targets, heads)."""
-
-    out: Tensor
-    maximum: Tensor
-    denominator: Tensor
-
-    @classmethod
-    def empty(cls, num_rows: int, like: _Sources) -> _State:
-        width, heads = like.x.shape[1], like.score.shape[1]
-        return cls(*(like.x.new_empty((num_rows, columns)) for columns in (width, heads, heads)))
-
-
-class _LeafSums(NamedTuple):
-    """What forward leaves for backward at the leaves that are targets, each (num_leaves, heads).
-
-    Attributes:
-        score: Of the targets.
-        log_sum: Logarithm of the sum of exponentials over this part's edges.
-    """
-
-    score: Tensor
-    log_sum: Tensor
-
-
-class _Targets(NamedTuple):
-    """What gradients start from: the scores of targets, and what their softmax made of them.
-
-    Attributes:
-        score: (num_targets, heads).
-        log_sum: (num_targets, heads). Logarithm of the sum of exponentials over all in-edges.
-        grad: (num_targets, heads * width). Gradient of the result.
-        delta: (num_targets, heads). Gradient times result, summed over a head's columns.
-        score_grad: (num_targets, heads). Gradient of the scores, from the edges taken so far.
-    """
-
-    score: Tensor
-    log_sum: Tensor
-    grad: Tensor
-    delta: Tensor
-    score_grad: Tensor
-
-    @classmethod
-    def of(cls, score: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor) -> _Targets:
-        return cls(score, log_sum, grad, delta, torch.zeros_like(score))
+        vectors_grad = ctx.attention_pass.scoring.take_gradient()
+        return *root_grad, targets.score_grad, vectors_grad, None, None, None
 
 
 class _Pass(NamedTuple):
@@ -131,9 +85,9 @@ class _Pass(NamedTuple):
 
     blocks: Blocks
     exchange: Exchange
-    slope: float
+    scoring: Scoring
 
-    def forward(self, roots: _Sources, target_score: Tensor) -> tuple[_State, _Sources, _LeafSums]:
+    def forward(self, roots: Sources, target_score: Tensor) -> tuple[State, Sources, LeafSums]:
         """Return the finished state of the roots, the rows of leaves, and their sums.
 
         The scores of leaves as targets are few and needed first. Then the order is that of a sum:
@@ -146,46 +100,46 @@ class _Pass(NamedTuple):
         arriving = self._send(direction.send, *roots)
         channel = exchange.new_channel()
         leaf_score = arriving_scores.wait()
-        partial = _State.empty(direction.leaf_from_root.num_rows, roots)
-        total = _State.empty(direction.root_from_root.num_rows, roots)
-        self._take(partial, direction.leaf_from_root, roots, leaf_score, accumulate=False)
+        partial = State.empty(direction.leaf_from_root.num_rows, roots, self.scoring.heads)
+        total = State.empty(direction.root_from_root.num_rows, roots, self.scoring.heads)
+        self._take("leaf_from_root", partial, roots, leaf_score, accumulate=False)
         needs_leaves = direction.leaf_from_leaf.num_edges > 0
         if not needs_leaves:
             returning = self._return(direction.reduce, channel, *partial)
-        self._take(total, direction.root_from_root, roots, target_score, accumulate=False)
-        leaves = _Sources(*self._received(arriving, *(part.shape[1] for part in roots)))
+        self._take("root_from_root", total, roots, target_score, accumulate=False)
+        leaves = Sources(*self._received(arriving, *(part.shape[1] for part in roots)))
         if needs_leaves:
-            self._take(partial, direction.leaf_from_leaf, leaves, leaf_score, accumulate=True)
+            self._take("leaf_from_leaf", partial, leaves, leaf_score, accumulate=True)
             returning = self._return(direction.reduce, channel, *partial)
-        self._take(total, direction.root_from_leaf, leaves, target_score, accumulate=True)
+        self._take("root_from_leaf", total, leaves, target_score, accumulate=True)
         received = returning.wait()
         with exchange.clock.timed("pack"):
             attention.merge_attention(received, direction.reduce.root_rows, **total._asdict())
         with exchange.clock.timed("aggregate"):
             attention.finish_attention(*total)
         leaf_log_sum = partial.maximum + partial.denominator.log()
-        return total, leaves, _LeafSums(leaf_score, leaf_log_sum)
+        return total, leaves, LeafSums(leaf_score, leaf_log_sum)
 
     def backward(
-        self, roots: _Sources, leaves: _Sources, targets: _Targets, leaf_sums: _LeafSums
-    ) -> _Sources:
+        self, roots: Sources, leaves: Sources, targets: Targets, leaf_sums: LeafSums
+    ) -> Sources:
         """Return the gradients of the roots' rows and scores; the targets collect theirs."""
         forward, exchange = self.blocks.forward, self.exchange
         exchange.start_pass(is_backward=True)
-        widths = [part.shape[1] for part in roots]
+        widths, heads = [part.shape[1] for part in roots], self.scoring.heads
         arriving = self._send(forward.reduce, targets.grad, targets.delta, targets.log_sum)
         channels = exchange.new_channel(), exchange.new_channel()
         root_grad, leaf_grad = (
-            _Sources(*(torch.empty_like(part) for part in ends)) for ends in (roots, leaves)
+            Sources(*(torch.empty_like(part) for part in ends)) for ends in (roots, leaves)
         )
         self._back("root_from_leaf", leaves, targets, leaf_grad, accumulate=False)
         needs_leaves = forward.leaf_from_leaf.num_edges > 0
         if not needs_leaves:
             returning = self._return(forward.send, channels[0], *leaf_grad)
         self._back("root_from_root", roots, targets, root_grad, accumulate=False)
-        grad, delta, log_sum = self._received(arriving, *widths, widths[1])
+        grad, delta, log_sum = self._received(arriving, widths[0], heads, heads)
         log_sum = torch.maximum(log_sum, leaf_sums.log_sum)
-        leaf_targets = _Targets.of(leaf_sums.score, grad, delta, log_sum)
+        leaf_targets = Targets.of(leaf_sums.score, grad, delta, log_sum)
         if needs_leaves:
             self._back("leaf_from_leaf", leaves, leaf_targets, leaf_grad, accumulate=True)
             returning = self._return(forward.send, channels[0], *leaf_grad)
@@ -197,66 +151,34 @@ class _Pass(NamedTuple):
         return root_grad
 
     def _take(
-        self,
-        state: _State,
-        block: Csr,
-        sources: _Sources,
-        target_score: Tensor,
-        *,
-        accumulate: bool,
+        self, name: str, state: State, sources: Sources, target: Tensor, *, accumulate: bool
     ) -> None:
         """Let the edges of a block take part in a softmax; without `accumulate`, start one."""
-        if accumulate and block.num_edges == 0:
+        edges = Edges.of(self.blocks, name)
+        if accumulate and edges.forward.num_edges == 0:
             return
         with self.exchange.clock.timed("aggregate"):
-            attention.attend(
-                block.indptr,
-                block.indices,
-                sources.score,
-                target_score,
-                sources.x,
-                **state._asdict(),
-                slope=self.slope,
-                accumulate=accumulate,
-                plan=block.plan,
-            )
+            self.scoring.take(edges, sources, target, state, accumulate=accumulate)
 
     def _back(
         self,
         name: str,
-        sources: _Sources,
-        targets: _Targets,
-        source_grad: _Sources,
+        sources: Sources,
+        targets: Targets,
+        source_grad: Sources,
         *,
         accumulate: bool,
     ) -> None:
         """Send gradients over the edges of a forward block; without `accumulate`, start them."""
-        block: Csr = getattr(self.blocks.forward, name)
-        transposed: Csr = getattr(self.blocks.backward, _TRANSPOSED[name])
-        if accumulate and block.num_edges == 0:
+        edges = Edges.of(self.blocks, name)
+        num_edges = edges.forward.num_edges
+        if accumulate and num_edges == 0:
             return
-        assert transposed.position is not None, "gradients travel over transposed blocks"
-        heads, dtype = targets.score.shape[1], targets.score.dtype
-        edge_grad = self.exchange.buffers.empty(block.num_edges, heads, dtype)
+        dtype = sources.x.dtype
+        edge_grad = self.exchange.buffers.empty(num_edges, self.scoring.heads, dtype)
+        ends = Ends(sources, targets, source_grad)
         with self.exchange.clock.timed("aggregate"):
-            attention.attend_backward(
-                transposed.indptr,
-                transposed.indices,
-                transposed.position,
-                sources.score,
-                targets.score,
-                log_sum=targets.log_sum,
-                x=sources.x,
-                grad=targets.grad,
-                delta=targets.delta,
-                grad_x=source_grad.x,
-                grad_source=source_grad.score,
-                edge_grad=edge_grad,
-                slope=self.slope,
-                accumulate=accumulate,
-                plan=transposed.plan,
-            )
-            attention.edge_sum(block.indptr, edge_grad, targets.score_grad, accumulate=True)
+            self.scoring.back(edges, ends, edge_grad, accumulate=accumulate)
 
     def _send(self, half: Half, *tables: Tensor) -> Arrival:
         """Send rows of several tables to the leaves in one message."""
@@ -282,11 +204,3 @@ class _Pass(NamedTuple):
     def _add(self, half: Half, received: Tensor, total: Tensor) -> None:
         with self.exchange.clock.timed("pack"):
             kernels.scatter_add_rows(received, half.root_rows, total)
-
-
-_TRANSPOSED = {
-    "root_from_root": "root_from_root",
-    "leaf_from_root": "root_from_leaf",
-    "root_from_leaf": "leaf_from_root",
-    "leaf_from_leaf": "leaf_from_leaf",
-}

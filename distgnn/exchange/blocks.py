@@ -59,6 +59,12 @@ class Csr:
         return self.planner.plan(self)
 
     @cached_property
+    def row_of_edge(self) -> Tensor:
+        """(num_edges,) int32. Row of each edge, for what is computed edge by edge."""
+        rows = torch.arange(self.num_rows, dtype=torch.int32)
+        return torch.repeat_interleave(rows, self.indptr.diff())
+
+    @cached_property
     def fingerprint(self) -> str:
         """Hexadecimal digits that tell its edges from those of other blocks."""
         digest = hashlib.sha256(f"{self.num_columns} ".encode())

@@ -121,7 +121,7 @@ def maximum_traffic(width: int) -> LayerTraffic:
     return LayerTraffic(width, (read, write, ids), (write.reversed(), read.reversed()))
 
 
-def attention_traffic(heads: int, width: int) -> LayerTraffic:
+def attention_traffic(heads: int, width: int, *, is_additive: bool = False) -> LayerTraffic:
     """Describe an attention; see `AttendAcrossCut`.
 
     Forward moves scores of targets, rows with the scores of sources, and partials with the maximum
@@ -131,11 +131,14 @@ def attention_traffic(heads: int, width: int) -> LayerTraffic:
     Args:
         heads: How many there are.
         width: Of each head.
+        is_additive: Whether scores are made of the rows themselves: those of targets travel in
+            place of their scores, and sources have none.
     """
     columns = heads * width
+    source_scores, target_scores = (0, columns) if is_additive else (heads, heads)
     forward = (
-        Leg("write", False, heads * ITEM_BYTES),
-        Leg("read", False, (columns + heads) * ITEM_BYTES),
+        Leg("write", False, target_scores * ITEM_BYTES),
+        Leg("read", False, (columns + source_scores) * ITEM_BYTES),
         Leg("write", True, (columns + 2 * heads) * ITEM_BYTES),
     )
     return LayerTraffic(columns, forward, tuple(leg.reversed() for leg in forward))

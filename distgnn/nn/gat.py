@@ -30,7 +30,8 @@ class GATConv(Convolution):
     Per vertex v and head k, with z = W_k h:
     h'_v = sum over in-edges uv of alpha_uv z_u, where alpha_uv is the softmax over in-edges of v of
     leaky_relu(source_k . z_u + target_k . z_v). The heads are concatenated, or averaged, and the
-    bias is added. A vertex without a self-loop gets one, as in PyG; one that has any keeps them.
+    bias is added. In training, weights alpha are dropped with probability `dropout` and the others
+    scaled up. A vertex without a self-loop gets one, as in PyG; one that has any keeps them.
     Duplicate edges count as often as they are there, and edge weights do not count.
 
     Args:
@@ -38,6 +39,7 @@ class GATConv(Convolution):
         out_width: Columns of each head.
         heads: Attention heads.
         concat: Concatenate the heads; else average them.
+        dropout: Probability of dropping a weight of an edge, in training.
 
     Shapes:
         input (num_rows, in_width), output (num_rows, heads * out_width) or, averaged, (num_rows,
@@ -48,10 +50,19 @@ class GATConv(Convolution):
         Velickovic et al., "Graph Attention Networks", ICLR 2018, equations 1 to 6.
     """
 
-    def __init__(self, in_width: int, out_width: int, *, heads: int, concat: bool = True) -> None:
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        *,
+        heads: int,
+        concat: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.concat = concat
+        self.dropout = dropout
         self.linear = Linear(in_width, heads * out_width, bias=False)
         self.source = nn.Parameter(torch.empty(heads, out_width))
         self.target = nn.Parameter(torch.empty(heads, out_width))
@@ -82,6 +93,7 @@ class GATConv(Convolution):
             source_score=source_score,
             target_score=graph.own(target_score),
             slope=SLOPE,
+            dropout=self.dropout if self.training else 0.0,
         )
         if not self.concat:
             result = result.view(len(result), self.heads, self.source.shape[1]).mean(dim=1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from distgnn.datasets.errors import InputError
 from distgnn.nn.convolution import Convolution, Dense
 from distgnn.nn.gat import GATConv
+from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv
 from distgnn.nn.propagation import APPNPConv, SGConv
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from distgnn.nn.models import ModelConfig
 
-ModelName = Literal["sage", "gcn", "gat", "gin", "sgc", "appnp", "rgcn", "rsage"]
+ModelName = Literal["sage", "gcn", "gat", "gatv2", "gin", "sgc", "appnp", "rgcn", "rsage"]
 
 
 class Kind(ABC):
@@ -116,13 +117,20 @@ class _Gcn(Kind):
 
 
 class _Gat(Kind):
-    options = frozenset({"heads"})
+    options = frozenset({"heads", "attention_dropout"})
+    layer: ClassVar[type[GATConv | GATv2Conv]] = GATConv
     is_attention = True
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
     ) -> Convolution:
-        return GATConv(in_width, out_width, heads=config.heads, concat=not is_last)
+        return self.layer(
+            in_width,
+            out_width,
+            heads=config.heads,
+            concat=not is_last,
+            dropout=config.attention_dropout,
+        )
 
     def width(self, config: ModelConfig) -> int:
         return config.hidden * config.heads
@@ -133,6 +141,10 @@ class _Gat(Kind):
 
     def sends_no_sums(self, config: ModelConfig) -> str:
         return f"--model {config.model}"
+
+
+class _Gatv2(_Gat):
+    layer = GATv2Conv
 
 
 class _Gin(Kind):
@@ -230,6 +242,7 @@ KINDS: Mapping[str, Kind] = {
     "sage": _Sage(),
     "gcn": _Gcn(),
     "gat": _Gat(),
+    "gatv2": _Gatv2(),
     "gin": _Gin(),
     "sgc": _Sgc(),
     "appnp": _Appnp(),

@@ -42,7 +42,9 @@ class ModelConfig:
     aggregator: Aggregator = "mean"
     """Reduction of a GraphSAGE layer; the others have their own."""
     heads: int = 4
-    """Attention heads of a GAT layer: hidden layers concatenate them, the last averages them."""
+    """Heads of a GAT or GATv2 layer: hidden layers concatenate them, the last averages them."""
+    attention_dropout: float = 0.0
+    """Probability of dropping a weight of attention, in a GAT or GATv2 layer."""
     bases: int = 0
     """Maps that those of all relations are made of in an R-GCN or R-SAGE layer; 0: one for each."""
     relation_norm: RelationNorm = "relation"
@@ -58,7 +60,7 @@ class ModelConfig:
     learn_eps: bool = False
     """Whether it is a weight of each layer."""
     hidden: int = 64
-    """Columns of hidden layers; of a GAT layer, columns of each head."""
+    """Columns of hidden layers; of attention, columns of each head."""
     layers: int = 2
     """Convolutions."""
     dropout: float = 0.5

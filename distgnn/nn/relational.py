@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 from torch import nn
 
-from distgnn.constants import inverse_in_degree
 from distgnn.exchange.traffic import ITEM_BYTES, LayerTraffic, Leg
+from distgnn.graph import inverse_in_degree
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear, dense
 

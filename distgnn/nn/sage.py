@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from distgnn.arrays import computed
-from distgnn.constants import inverse_in_degree
 from distgnn.exchange.traffic import NO_TRAFFIC, maximum_traffic
+from distgnn.graph import inverse_in_degree
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear, dense, is_multiplied_here, map_own, maps_first
 from distgnn.nn.update import Activation, Layer, sage

@@ -28,7 +28,7 @@ _SEED_LIMIT = 2**63
 _ADDED = frozenset(
     (
         *("features_dtype", "activations_dtype", "bases", "relation_norm"),
-        *("activation", "degrees", "hops", "alpha", "eps", "learn_eps"),
+        *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
     )
 )
@@ -118,7 +118,11 @@ class TrainConfig:
             raise InputError(
                 f"--weight-decay must be at least 0 and finite, got {self.weight_decay}"
             )
-        for flag, value in (("--dropout", model.dropout), ("--input-dropout", model.input_dropout)):
+        for flag, value in (
+            ("--dropout", model.dropout),
+            ("--input-dropout", model.input_dropout),
+            ("--attention-dropout", model.attention_dropout),
+        ):
             if not 0 <= value < 1:
                 raise InputError(f"{flag} must be at least 0 and below 1, got {value}")
         if not 0 < model.alpha <= 1:

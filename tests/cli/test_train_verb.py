@@ -94,6 +94,8 @@ def test_every_flag_reaches_the_configuration():
         dropout=0.2,
         input_dropout=0.2,
     )
+    words = "--model gatv2 --attention-dropout 0.6"
+    assert config(*words.split()).model.attention_dropout == 0.6
     words = "--model gin --eps 0.5 --learn-eps"
     assert config(*words.split()).model == ModelConfig(model="gin", eps=0.5, learn_eps=True)
 

@@ -10,8 +10,11 @@ from graphs import cut, make_graph
 
 from distgnn.bench import peers
 from distgnn.comm.single import SingleGroup
+from distgnn.draws import Draws
+from distgnn.exchange import edge_scores
 from distgnn.graph import LocalGraph
 from distgnn.nn.gat import SLOPE, GATConv
+from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.models import GNN, ModelConfig
 from distgnn.ops import SparseRows
 from distgnn.train.inputs import load_features
@@ -50,6 +53,73 @@ def test_each_head_averages_the_neighbours_and_the_vertex_itself(kind, concat):
     result = conv(local, rows).detach().numpy()
     assert result.shape == (graph.num_vertices, 15 if concat else 5)
     np.testing.assert_allclose(result, formula(graph, conv, dense), rtol=1e-4, atol=1e-5)
+
+
+def additive_formula(graph, conv, dense):
+    """GATv2, one vertex and one head at a time, in double precision."""
+    values = {name: p.detach().double().numpy() for name, p in conv.named_parameters()}
+    source, target = (
+        dense.double().numpy() @ values[f"{end}.weight"].T + values[f"{end}.bias"]
+        for end in ("source", "target")
+    )
+    shape = graph.num_vertices, conv.heads, -1
+    source, target = source.reshape(shape), target.reshape(shape)
+    src, dst = (end.numpy() for end in reference.looped_edges(graph))
+    out = np.zeros_like(source)
+    for vertex, head in np.ndindex(out.shape[:2]):
+        rows = source[src[dst == vertex], head]
+        raw = rows + target[vertex, head]
+        weight = np.exp(np.where(raw > 0, raw, SLOPE * raw) @ values["vectors"][head])
+        out[vertex, head] = weight @ rows / weight.sum()
+    result = out.reshape(graph.num_vertices, -1) if conv.concat else out.mean(axis=1)
+    return result + values["bias"]
+
+
+@pytest.mark.parametrize("concat", [True, False])
+@pytest.mark.parametrize("kind", ["random", "weighted", "loops", "sparse-features"])
+def test_additive_scores_are_made_of_the_rows_of_both_ends(kind, concat, monkeypatch):
+    # Some chunks, the last one smaller.
+    monkeypatch.setattr(edge_scores, "_CHUNK_VALUES", 15 * 7)
+    graph, local, rows, dense = whole(kind)
+    conv = GATv2Conv(6, 5, heads=3, concat=concat)
+    for bias in (conv.bias, conv.source.bias, conv.target.bias):
+        torch.nn.init.normal_(bias)
+    result = conv(local, rows).detach().numpy()
+    np.testing.assert_allclose(result, additive_formula(graph, conv, dense), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("layer", [GATConv, GATv2Conv])
+def test_gradients_with_dropout_are_those_of_finite_differences(layer, dropout):
+    _, local, _, dense = whole("loops")
+    conv = layer(6, 2, heads=2, dropout=dropout).double()
+    rows = dense.double().requires_grad_()
+
+    def apply(*_):
+        local.draws = Draws()
+        return conv(local, rows)
+
+    inputs = (rows, *conv.parameters())
+    assert torch.autograd.gradcheck(apply, inputs, fast_mode=True)
+
+
+def test_dropout_drops_weights_after_the_softmax():
+    """Vectors of 0 weigh all edges alike: a row is 0 or 2 of its in-edges' share."""
+    graph, local, _, _ = whole("loops")
+    conv = GATConv(graph.num_vertices, graph.num_vertices, heads=2, dropout=0.5)
+    with torch.no_grad():
+        conv.linear.weight.copy_(torch.eye(graph.num_vertices).repeat(2, 1))
+        conv.source.zero_(), conv.target.zero_()
+    rows = torch.eye(graph.num_vertices)
+    kept = conv.eval()(local, rows).detach()
+    drawn = [conv.train()(local, rows).detach() for _ in range(2)]
+    for masked in drawn:
+        share = masked / torch.where(kept > 0, kept, 1)
+        torch.testing.assert_close(share, share.round())
+        assert set(share.unique().round().tolist()) == {0.0, 2.0}
+        assert 0.8 < float(share[kept > 0].mean()) < 1.2
+    assert not torch.equal(*drawn)
+    assert not torch.equal(*drawn[0].chunk(2, dim=1))
 
 
 @pytest.mark.parametrize("concat", [True, False])

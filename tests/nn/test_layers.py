@@ -200,6 +200,7 @@ def test_sparse_and_dense_features_give_the_same_scores_and_gradients():
     for config in (
         ModelConfig(model="gcn", **drops),
         ModelConfig(model="gat", **drops),
+        ModelConfig(model="gatv2", attention_dropout=0.5, **drops),
         ModelConfig(model="gin", learn_eps=True, **drops),
         ModelConfig(model="sgc", **drops),
         ModelConfig(model="appnp", **drops),

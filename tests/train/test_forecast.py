@@ -35,6 +35,7 @@ MODELS = {
     "sgc": {"model": "sgc", "layers": 1},
     "sgc-deep": {"model": "sgc", "hops": 3, "hidden": 9},
     "appnp": {"model": "appnp", "hops": 3},
+    "gatv2": {"model": "gatv2", "heads": 3, "hidden": 2, "attention_dropout": 0.5},
     "gat": {"model": "gat", "heads": 3, "hidden": 2},
     "gat-residual": {"model": "gat", "heads": 2, "hidden": 3, "layers": 3, "residual": True},
 }

@@ -40,7 +40,7 @@ def test_any_model_on_any_number_of_ranks(model, num_parts):
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_graph_and_any_cut(kind, how):
     graph = make_graph(kind)
-    for model in ("gcn-dropout", "sage-max", "gat", "gin-learned", "appnp-dropout"):
+    for model in ("gcn-dropout", "sage-max", "gat", "gin-learned", "gatv2-dropout"):
         expected = first_step(cut(graph, 1), graph, model)
         check_equal(first_step(cut(graph, 3, how=how), graph, model), expected)
 
@@ -110,7 +110,18 @@ def test_another_seed_and_another_epoch_draw_other_masks():
     assert one[0]["loss"] != pytest.approx(one[1]["loss"], rel=1e-4)
 
 
-SAVING = ("gcn", "sage-mean", "sage-max", "sage-pool", "gat", "gat-dropout", "gin", "sgc", "appnp")
+SAVING = (
+    "gcn",
+    "sage-mean",
+    "sage-max",
+    "sage-pool",
+    "gat",
+    "gatv2-dropout",
+    "gat-dropout",
+    "gin",
+    "sgc",
+    "appnp",
+)
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])

@@ -20,6 +20,7 @@ MODELS = {
     "sage-max": {"aggregator": "max"},
     "sage-layer-jumping": {"norm": "layer", "jumping": "cat"},
     "sage-pool": {"aggregator": "pool"},
+    "gatv2": {"model": "gatv2", "attention_dropout": 0.5},
     "gin": {"model": "gin", "learn_eps": True},
     "sgc": {"model": "sgc"},
     "appnp": {"model": "appnp"},

@@ -17,7 +17,7 @@ from distgnn.train.delays import check_bins
 NAN, INFINITY = float("nan"), float("inf")
 
 REFUSED = [
-    ({"model": "gtn"}, "--model must be one of sage, gcn, gat, gin, sgc, appnp, got 'gtn'"),
+    ({"model": "gtn"}, "--model must be one of sage, gcn, gat, gatv2, gin, sgc, appnp, got 'gtn'"),
     ({"aggregator": "sum"}, "--aggregator must be one of mean, gcn, max, pool, got 'sum'"),
     ({"activation": "gelu"}, "--activation must be one of relu, elu, got 'gelu'"),
     ({"degrees": "out"}, "--degrees must be one of in, out-in, got 'out'"),
@@ -66,7 +66,14 @@ REFUSED = [
         {"learn_eps": True},
         "--learn-eps has no effect on --model sage; drop it or use --model gin",
     ),
-    ({"heads": 8}, "--heads 8 has no effect on --model sage; drop it or use --model gat"),
+    (
+        {"heads": 8},
+        "--heads 8 has no effect on --model sage; drop it or use --model gat or gatv2",
+    ),
+    (
+        {"model": "gat", "attention_dropout": 1.0},
+        "--attention-dropout must be at least 0 and below 1, got 1.0",
+    ),
     *(
         (
             {"algorithm": name},

@@ -1,0 +1,150 @@
+"""Attention on a rank's part of a graph: the share of `LocalGraph` that layers with scores call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from distgnn.arrays import column
+from distgnn.exchange.attend import AttendAcrossCut
+from distgnn.exchange.edge_scores import Additive, EdgeDropout, EdgeKeys, LeakyByEdge
+from distgnn.exchange.loops import with_loops
+from distgnn.exchange.scores import Leaky
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.draws import Draws
+    from distgnn.exchange.blocks import Blocks
+    from distgnn.exchange.exchange import Exchange
+    from distgnn.exchange.scores import Scoring
+    from distgnn.partition.store import Part
+
+
+@dataclass
+class AttentionMemo:
+    """What the graph alone decides, made at the first attention."""
+
+    looped_blocks: Blocks | None = None
+    edge_keys: EdgeKeys | None = None
+
+
+class AttendingGraph:
+    """A graph whose vertices can attend to their in-neighbours; see `LocalGraph`."""
+
+    part: Part
+    blocks: Blocks
+    exchange: Exchange
+    draws: Draws
+    num_rows: int
+    row_id: Tensor
+    _attention_memo: AttentionMemo
+
+    @cached_property
+    def self_loops(self) -> Tensor:
+        """(num_rows, 1) float32. Edges from each vertex to itself."""
+        return column(self.part.self_loops)
+
+    def attend(
+        self,
+        rows: Tensor,
+        *,
+        source_score: Tensor,
+        target_score: Tensor,
+        slope: float,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        """Average the rows of each vertex's in-neighbours, across the cut, as their scores say.
+
+        Head h of the row of u weighs softmax over in-edges uv of v of
+        leaky_relu(source_score[u, h] + target_score[v, h]). Each edge counts, whatever its weight;
+        a vertex without an edge to itself gets one.
+
+        Args:
+            rows: (num_sources, heads * width), float32 or float64; heads side by side.
+            source_score: (num_sources, heads).
+            target_score: (num_rows, heads).
+            slope: Of the leaky ReLU below 0.
+            dropout: Probability of dropping a weight; its mask is a function of the epoch, both
+                ends and the head, so that edges with the same ends share it.
+
+        Returns:
+            (num_rows, heads * width), differentiable.
+        """
+        heads, drops = source_score.shape[1], self._edge_dropout(dropout)
+        scoring = LeakyByEdge(heads, slope, drops) if drops else Leaky(heads, slope)
+        return self._attend(rows, source_score, target_score, None, scoring)
+
+    def attend_additive(
+        self,
+        rows: Tensor,
+        *,
+        target_rows: Tensor,
+        vectors: Tensor,
+        slope: float,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        """As `attend`, with vectors[h] . leaky_relu(rows[u, h] + target_rows[v, h]) for scores.
+
+        Args:
+            rows: (num_sources, heads * width).
+            target_rows: (num_rows, heads * width).
+            vectors: (heads, width).
+            slope: Of the leaky ReLU below 0.
+            dropout: As in `attend`.
+
+        Returns:
+            (num_rows, heads * width), differentiable.
+        """
+        scoring = Additive(vectors, slope, self._edge_dropout(dropout))
+        no_scores = rows.new_empty((len(rows), 0))
+        return self._attend(rows, no_scores, target_rows, vectors, scoring)
+
+    def _attend(
+        self,
+        rows: Tensor,
+        source_score: Tensor,
+        target_score: Tensor,
+        vectors: Tensor | None,
+        scoring: Scoring,
+    ) -> Tensor:
+        blocks, exchange = self._looped_blocks(), self.exchange
+        result: Tensor = AttendAcrossCut.apply(  # type: ignore[no-untyped-call]
+            rows, source_score, target_score, vectors, blocks, exchange, scoring
+        )
+        return result
+
+    def _edge_dropout(self, probability: float) -> EdgeDropout | None:
+        if probability == 0:
+            return None
+        if self._attention_memo.edge_keys is None:
+            sources = self._ids_of_sources(), self._leaf_ids(self.part.is_reading)
+            targets = self.row_id, self._leaf_ids(self.part.is_writing)
+            self._attention_memo.edge_keys = EdgeKeys(self._looped_blocks(), sources, targets)
+        return EdgeDropout(probability, self.draws.next_seed(), self._attention_memo.edge_keys)
+
+    def _looped_blocks(self) -> Blocks:
+        """Return the blocks with an edge from each vertex to itself, made at the first call."""
+        if self.blocks.forward.has_loops:
+            return self.blocks
+        if self._attention_memo.looped_blocks is None:
+            loops, columns = self.self_loops[:, 0], self._columns_of_rows()
+            self._attention_memo.looped_blocks = with_loops(self.blocks, loops, columns)
+        return self._attention_memo.looped_blocks
+
+    def _columns_of_rows(self) -> Tensor:
+        """(num_rows,) int64. Where each vertex stands among the rows that a layer reads."""
+        return torch.arange(self.num_rows)
+
+    def _leaf_ids(self, takes_part: NDArray[np.bool_]) -> Tensor:
+        """(num_leaves that take part,) int64. Their global ids."""
+        leaves = self.part.global_id[self.part.num_roots :][np.asarray(takes_part)]
+        return torch.from_numpy(np.array(leaves, dtype=np.int64))
+
+    def _ids_of_sources(self) -> Tensor:
+        return self.row_id

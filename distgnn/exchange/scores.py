@@ -1,0 +1,208 @@
+"""How attention scores its edges: what one block of a part computes, in either direction."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from distgnn import attention
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.exchange.blocks import Blocks, Csr
+
+_TRANSPOSED = {
+    "root_from_root": "root_from_root",
+    "leaf_from_root": "root_from_leaf",
+    "root_from_leaf": "leaf_from_root",
+    "leaf_from_leaf": "leaf_from_leaf",
+}
+
+
+class Edges(NamedTuple):
+    """One block in both directions.
+
+    Attributes:
+        name: Of the block of the forward direction.
+        forward: Edges by target.
+        transposed: The same edges by source.
+    """
+
+    name: str
+    forward: Csr
+    transposed: Csr
+
+    @classmethod
+    def of(cls, blocks: Blocks, name: str) -> Edges:
+        """Pick a block of the forward direction by its name."""
+        transposed = getattr(blocks.backward, _TRANSPOSED[name])
+        return cls(name, getattr(blocks.forward, name), transposed)
+
+    @property
+    def position(self) -> Tensor:
+        """(num_edges,) int64. Where each transposed edge stands in the forward block."""
+        assert self.transposed.position is not None, "gradients travel over transposed blocks"
+        return self.transposed.position
+
+
+class Sources(NamedTuple):
+    """What edges start from: (num_sources, heads * width) rows, and what the scores take of them.
+
+    Scores are (num_sources, heads), or (num_sources, 0) if they take the rows alone.
+    """
+
+    x: Tensor
+    score: Tensor
+
+
+class State(NamedTuple):
+    """A softmax under way: (num_targets, heads * width), and twice (num_targets, heads)."""
+
+    out: Tensor
+    maximum: Tensor
+    denominator: Tensor
+
+    @classmethod
+    def empty(cls, num_rows: int, like: Sources, heads: int) -> State:
+        """Return one whose values are not set."""
+        widths = (like.x.shape[1], heads, heads)
+        return cls(*(like.x.new_empty((num_rows, columns)) for columns in widths))
+
+
+class LeafSums(NamedTuple):
+    """What forward leaves for backward at the leaves that are targets.
+
+    Attributes:
+        score: (num_leaves, columns). Of the targets.
+        log_sum: (num_leaves, heads). Logarithm of the sum of exponentials over this part's edges.
+    """
+
+    score: Tensor
+    log_sum: Tensor
+
+
+class Targets(NamedTuple):
+    """What gradients start from: the scores of targets, and what their softmax made of them.
+
+    Attributes:
+        score: (num_targets, columns). One a head, or rows as wide as those of the sources.
+        log_sum: (num_targets, heads). Logarithm of the sum of exponentials over all in-edges.
+        grad: (num_targets, heads * width). Gradient of the result.
+        delta: (num_targets, heads). Gradient times result, summed over a head's columns.
+        score_grad: (num_targets, columns). Gradient of the scores, from the edges taken so far.
+    """
+
+    score: Tensor
+    log_sum: Tensor
+    grad: Tensor
+    delta: Tensor
+    score_grad: Tensor
+
+    @classmethod
+    def of(cls, score: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor) -> Targets:
+        """Return them before any edge was taken."""
+        return cls(score, log_sum, grad, delta, torch.zeros_like(score))
+
+
+class Ends(NamedTuple):
+    """Both ends of the edges of a block in backward; `source_grad` is written."""
+
+    sources: Sources
+    targets: Targets
+    source_grad: Sources
+
+
+class Scoring(ABC):
+    """Scores the edges of one attention, and sums rows as the softmax of the scores says.
+
+    Args:
+        heads: How many scores an edge has.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self.heads = heads
+
+    @abstractmethod
+    def take(
+        self, edges: Edges, sources: Sources, target: Tensor, state: State, *, accumulate: bool
+    ) -> None:
+        """Let edges take part in a softmax.
+
+        Args:
+            edges: Of one block.
+            sources: Where they start.
+            target: (num_targets, columns). What scores take of the targets.
+            state: Of the targets; written.
+            accumulate: Whether the state already there takes part.
+        """
+
+    @abstractmethod
+    def back(self, edges: Edges, ends: Ends, edge_grad: Tensor, *, accumulate: bool) -> None:
+        """Send gradients over the edges to what they start from, and collect those of the scores.
+
+        Args:
+            edges: Of one block.
+            ends: What is there at both ends.
+            edge_grad: (num_edges, heads). Scratch.
+            accumulate: Whether the gradients of the sources start from what is there.
+        """
+
+    def take_gradient(self) -> Tensor | None:
+        """Return the gradient of the scoring's own weights and forget it; None if it has none."""
+        return None
+
+
+class Leaky(Scoring):
+    """leaky_relu(source score + target score), by kernels that keep nothing per edge.
+
+    Args:
+        heads: How many scores an edge has.
+        slope: Of the leaky ReLU below 0.
+    """
+
+    def __init__(self, heads: int, slope: float) -> None:
+        super().__init__(heads)
+        self._slope = slope
+
+    def take(
+        self, edges: Edges, sources: Sources, target: Tensor, state: State, *, accumulate: bool
+    ) -> None:
+        """See `Scoring`."""
+        block = edges.forward
+        attention.attend(
+            block.indptr,
+            block.indices,
+            sources.score,
+            target,
+            sources.x,
+            **state._asdict(),
+            slope=self._slope,
+            accumulate=accumulate,
+            plan=block.plan,
+        )
+
+    def back(self, edges: Edges, ends: Ends, edge_grad: Tensor, *, accumulate: bool) -> None:
+        """See `Scoring`."""
+        sources, targets, source_grad = ends
+        transposed = edges.transposed
+        attention.attend_backward(
+            transposed.indptr,
+            transposed.indices,
+            edges.position,
+            sources.score,
+            targets.score,
+            log_sum=targets.log_sum,
+            x=sources.x,
+            grad=targets.grad,
+            delta=targets.delta,
+            grad_x=source_grad.x,
+            grad_source=source_grad.score,
+            edge_grad=edge_grad,
+            slope=self._slope,
+            accumulate=accumulate,
+            plan=transposed.plan,
+        )
+        attention.edge_sum(edges.forward.indptr, edge_grad, targets.score_grad, accumulate=True)

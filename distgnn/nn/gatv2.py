@@ -1,0 +1,92 @@
+"""The graph attention network whose scores rank sources anew for every target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from distgnn.exchange.traffic import attention_traffic
+from distgnn.nn.convolution import Convolution
+from distgnn.nn.gat import SLOPE
+from distgnn.nn.linear import Linear, map_own
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.exchange.traffic import LayerTraffic
+    from distgnn.graph import LocalGraph
+    from distgnn.nn.linear import Given
+    from distgnn.ops import Rows
+
+
+class GATv2Conv(Convolution):
+    """Graph attention whose scores are no sum of a part of each end.
+
+    Per vertex v and head k, with z = W_source,k h + b_source,k and y = W_target,k h + b_target,k:
+    h'_v = sum over in-edges uv of alpha_uv z_u, where alpha_uv is the softmax over in-edges of v of
+    vector_k . leaky_relu(z_u + y_v). The heads are concatenated, or averaged, and the bias is
+    added. Self-loops, duplicate edges, edge weights and dropout are as in `GATConv`.
+
+    Args:
+        in_width: Columns of the input.
+        out_width: Columns of each head.
+        heads: Attention heads.
+        concat: Concatenate the heads; else average them.
+        dropout: Probability of dropping a weight of an edge, in training.
+
+    Shapes:
+        input (num_rows, in_width), output (num_rows, heads * out_width) or, averaged, (num_rows,
+        out_width); source.weight and target.weight (heads * out_width, in_width), head after head,
+        source.bias and target.bias (heads * out_width,); vectors (heads, out_width); bias as wide
+        as the output.
+
+    References:
+        Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7.
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        *,
+        heads: int,
+        concat: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.concat = concat
+        self.dropout = dropout
+        self.source = Linear(in_width, heads * out_width)
+        self.target = Linear(in_width, heads * out_width)
+        self.vectors = nn.Parameter(torch.empty(heads, out_width))
+        self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the vectors of the scores again, Glorot-uniform; the linear maps draw their own.
+
+        Args:
+            generator: Where random numbers come from; torch's global one if None.
+        """
+        nn.init.xavier_uniform_(self.vectors, generator=generator)
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks: mapped rows, whatever the input."""
+        del given
+        return attention_traffic(*self.vectors.shape, is_additive=True)
+
+    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
+        """Apply the convolution; mapped rows of sources and of targets travel."""
+        result = graph.attend_additive(
+            self.source(rows),
+            target_rows=map_own(graph, rows, self.target),
+            vectors=self.vectors,
+            slope=SLOPE,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        if not self.concat:
+            result = result.view(len(result), *self.vectors.shape).mean(dim=1)
+        return result + self.bias
