@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distgnn.datasets.archive import is_text_sound
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import DAMAGES, FlatArray, open_flat, read_header
-from distgnn.datasets.npz import graph_of_arrays, is_text_sound, log_unused, sha256
+from distgnn.datasets.npz import graph_of_arrays, log_unused, sha256
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import lzma
 import os
-import warnings
-import zipfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
 
+from distgnn.datasets.archive import read_arrays
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.flat_array import DAMAGES
 from distgnn.datasets.graph import Graph
 
 if TYPE_CHECKING:
@@ -47,7 +43,6 @@ _OPTIONAL_KEYS = (
 )
 _KNOWN_KEYS = {"edge_index", "num_vertices", "features", *_CSR_KEYS, *_OPTIONAL_KEYS}
 _BLOCK_BYTES = 1 << 20
-_DAMAGES = (*DAMAGES, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
 def read_npz(path: str | Path) -> Graph:
@@ -64,7 +59,7 @@ def read_npz(path: str | Path) -> Graph:
     """
     path = Path(path)
     try:
-        arrays = _read_arrays(path)
+        arrays = read_arrays(path)
         graph = graph_of_arrays(
             arrays, None, name=path.stem, source=str(path), checksum=sha256([path])
         )
@@ -124,42 +119,6 @@ def sha256(paths: Iterable[Path]) -> str:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     return digest.hexdigest()
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        raise InputError("there is no such file; check the path")
-    if not zipfile.is_zipfile(path):
-        raise InputError(
-            "this is not an .npz file or its end is missing; write it with numpy.savez_compressed"
-        )
-    arrays: dict[str, NDArray[Any]] = {}
-    key = "the table of contents"
-    try:
-        with warnings.catch_warnings(), path.open("rb") as file:
-            warnings.simplefilter("ignore")
-            archive = np.lib.npyio.NpzFile(file, allow_pickle=False)
-            for key in archive.files:
-                arrays[key] = archive[key]
-                if not isinstance(arrays[key], np.ndarray):
-                    raise ValueError("it is not in the .npy format")
-                if not is_text_sound(arrays[key]):
-                    raise ValueError("its text has characters that do not exist")
-    except _DAMAGES as error:
-        raise InputError(
-            f"{key} cannot be read ({error}); the file is damaged or holds Python objects, so "
-            "write it again with plain numpy arrays"
-        ) from error
-    return arrays
-
-
-def is_text_sound(array: NDArray[Any]) -> bool:
-    """Whether all characters of an array of text can be written; numpy checks none of them."""
-    if array.dtype.kind != "U" or array.size == 0 or array.dtype.itemsize == 0:
-        return True
-    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-    code = native.reshape(-1).view(np.uint32)
-    return bool(((code < 0xD800) | ((code > 0xDFFF) & (code <= 0x10FFFF))).all())
 
 
 def graph_of_arrays(

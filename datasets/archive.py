@@ -1,0 +1,115 @@
+"""The arrays of an `.npz` archive, which is a zip file of `.npy` files; none of them unpickled."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import warnings
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.flat_array import DAMAGES
+from distgnn.datasets.plain_pickle import read_pickle
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+    from typing import IO
+
+    from numpy.typing import NDArray
+
+ARCHIVE_DAMAGES = (*DAMAGES, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+"""What reading a damaged archive raises."""
+_SUFFIX = ".npy"
+
+
+def array_names(path: Path) -> frozenset[str]:
+    """Return the names of the arrays of an archive; none for a file that is no archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return frozenset(name.removesuffix(_SUFFIX) for name in archive.namelist())
+    except (OSError, *ARCHIVE_DAMAGES):
+        return frozenset()
+
+
+def read_arrays(path: Path, *, pickled: Container[str] = ()) -> dict[str, Any]:
+    """Read the arrays of an archive.
+
+    Args:
+        path: The file.
+        pickled: Names of arrays that may hold objects, such as a scipy matrix: these are read by
+            `read_pickle`. Any other array of objects is an error.
+
+    Raises:
+        InputError: If the file is missing or damaged, or an array holds objects.
+    """
+    if not path.is_file():
+        raise InputError("there is no such file; check the path")
+    if not zipfile.is_zipfile(path):
+        raise InputError(
+            "this is not an .npz file or its end is missing; write it with numpy.savez_compressed"
+        )
+    with path.open("rb") as file:
+        return arrays_in(file, pickled=pickled)
+
+
+def arrays_in(
+    file: IO[bytes], *, pickled: Container[str] = (), only: Container[str] | None = None
+) -> dict[str, Any]:
+    """Read the arrays of an archive that is open; as `read_arrays`, of the names in `only`."""
+    arrays: dict[str, Any] = {}
+    key = "the table of contents"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            archive = np.lib.npyio.NpzFile(file, allow_pickle=False)
+            for key in archive.files:
+                if only is None or key in only:
+                    arrays[key] = _member(archive, key, may_be_pickled=key in pickled)
+    except InputError:
+        raise
+    except ARCHIVE_DAMAGES as error:
+        raise InputError(
+            f"{key} cannot be read ({error}); the file is damaged or holds Python objects, so "
+            "write it again with plain numpy arrays"
+        ) from error
+    return arrays
+
+
+def is_text_sound(array: NDArray[Any]) -> bool:
+    """Whether all characters of an array of text can be written; numpy checks none of them."""
+    if array.dtype.kind != "U" or array.size == 0 or array.dtype.itemsize == 0:
+        return True
+    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    code = native.reshape(-1).view(np.uint32)
+    return bool(((code < 0xD800) | ((code > 0xDFFF) & (code <= 0x10FFFF))).all())
+
+
+def _member(archive: Any, key: str, *, may_be_pickled: bool) -> Any:
+    if may_be_pickled:
+        name = key if key in archive.zip.namelist() else key + _SUFFIX
+        data = archive.zip.read(name)
+        held = _objects(data, key)
+        if held is not None:
+            return held
+    array = archive[key]
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is not in the .npy format")
+    if not is_text_sound(array):
+        raise ValueError("its text has characters that do not exist")
+    return array
+
+
+def _objects(data: bytes, key: str) -> Any:
+    """Return what an `.npy` file of objects holds; None for one of numbers."""
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        header = np.lib.format.read_array_header_1_0(stream)
+    else:
+        header = np.lib.format.read_array_header_2_0(stream)
+    return read_pickle(stream.read(), key) if header[2].hasobject else None
