@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from distgnn import datasets
+from distgnn.datasets import InputError
+from distgnn.datasets.gnn_benchmark import read_gnn_benchmark
+
+EDGES = {(0, 1), (1, 0), (1, 2), (2, 1)}
+LABELS = np.array([0, 1, 1])
+
+
+def adjacency() -> scipy.sparse.csr_matrix:
+    """Directed, with a weight and a self-loop, as some of the files have them."""
+    return scipy.sparse.csr_matrix(np.array([[0, 1, 0], [1, 5, 0], [0, 2, 0]], dtype=np.float32))
+
+
+def attributes() -> scipy.sparse.csr_matrix:
+    return scipy.sparse.csr_matrix(np.array([[0, 2], [1, 0], [0, 0]], dtype=np.float32))
+
+
+def arrays_of() -> dict[str, Any]:
+    """The layout of gnn-benchmark, the pickled names included."""
+    arrays: dict[str, Any] = {"labels": LABELS}
+    for kind, matrix in (("adj", adjacency()), ("attr", attributes())):
+        for part in ("data", "indices", "indptr", "shape"):
+            arrays[f"{kind}_{part}"] = np.asarray(getattr(matrix, part))
+    arrays["idx_to_node"] = np.array({0: "a"}, dtype=object)
+    arrays["class_names"] = np.array(["red", "blue"])
+    return arrays
+
+
+def check(graph: Any) -> None:
+    assert set(zip(graph.src.tolist(), graph.dst.tolist(), strict=True)) == EDGES
+    assert graph.num_edges == len(EDGES)
+    assert graph.edge_weight is None
+    assert graph.labels.tolist() == LABELS.tolist()
+    dense = graph.features.toarray() if scipy.sparse.issparse(graph.features) else graph.features
+    assert dense.tolist() == attributes().toarray().tolist()
+    assert graph.train_mask is None
+
+
+def test_both_directions_without_loops_and_weights(tmp_path: Path) -> None:
+    np.savez(tmp_path / "amazon_electronics_photo.npz", **arrays_of())
+    graph = datasets.load(tmp_path / "amazon_electronics_photo.npz")
+    check(graph)
+    assert graph.name == "amazon_electronics_photo"
+    assert graph.class_names == ("red", "blue")
+
+
+@pytest.mark.parametrize("feature_key", ["attr_matrix", "node_attr"])
+@pytest.mark.parametrize("label_key", ["label", "node_label", "labels"])
+def test_recompressed_copies_are_read(tmp_path: Path, feature_key: str, label_key: str) -> None:
+    for features in (attributes(), attributes().toarray()):
+        held: Any = (
+            np.array(features, dtype=object) if scipy.sparse.issparse(features) else features
+        )
+        arrays = {feature_key: held, label_key: LABELS[:, None]}
+        np.savez_compressed(
+            tmp_path / "g.npz", adj_matrix=np.array(adjacency(), dtype=object), **arrays
+        )
+        check(datasets.load(tmp_path / "g.npz"))
+
+
+def test_features_as_a_dense_matrix(tmp_path: Path) -> None:
+    arrays = {key: value for key, value in arrays_of().items() if not key.startswith("attr_")}
+    np.savez(tmp_path / "g.npz", **arrays, attr_matrix=attributes().toarray())
+    check(datasets.load(tmp_path / "g.npz"))
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"adj_indptr": None}, r"g\.npz: adj_indptr is missing beside adj_data; fetch the whole"),
+    ({"attr_shape": None}, "attr_shape is missing beside attr_data"),
+    ({"adj_indices": np.array([0, 1, 2, 9])}, "adj_data, adj_indices, .* are no CSR matrix"),
+    ({"adj_shape": np.array([3, 4])}, "must have a square adjacency matrix"),
+    ({"labels": np.array([0, 1])}, r"labels must have shape \(3,\)"),
+    ({"labels": np.array([object()], dtype=object)}, "labels: the pickle asks for"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), MISTAKES)
+def test_wrong_files_are_one_sentence(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    arrays = {key: value for key, value in {**arrays_of(), **change}.items() if value is not None}
+    if change.get("labels") is not None and change["labels"].dtype == object:
+        arrays["labels"] = np.array([Path("x")], dtype=object)
+    np.savez(tmp_path / "g.npz", **arrays)
+    with pytest.raises(InputError, match=message):
+        datasets.load(tmp_path / "g.npz")
+
+
+def test_a_cut_file_is_one_sentence(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", **arrays_of())
+    data = (tmp_path / "g.npz").read_bytes()
+    (tmp_path / "g.npz").write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=r"not an .npz file or its end is missing"):
+        datasets.load(tmp_path / "g.npz")
+    (tmp_path / "g.npz").write_bytes(data.replace(b"\x93NUMPY", b"\x93NUMPX"))
+    with pytest.raises(InputError, match="cannot be read"):
+        read_gnn_benchmark(tmp_path / "g.npz")
