@@ -1,0 +1,93 @@
+"""Reddit as DGL publishes it and PyG takes it: `reddit_data.npz` and `reddit_graph.npz`.
+
+References:
+    Hamilton, Ying, Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS 2017.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distgnn.datasets.archive import ARCHIVE_DAMAGES, array_names, arrays_in, read_arrays
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
+from distgnn.datasets.npz import sha256
+from distgnn.datasets.scipy_npz import ends_of_matrix
+
+_DATA, _GRAPH = "reddit_data.npz", "reddit_graph.npz"
+_SPLITS = {"train": 1, "val": 2, "test": 3}
+
+
+def is_reddit(path: Path) -> bool:
+    """Whether a folder has, or a zip file holds, Reddit's two archives."""
+    if path.is_dir():
+        return (path / _GRAPH).is_file() and (path / _DATA).is_file()
+    if path.suffix != ".zip":
+        return False
+    names = {name.rpartition("/")[2] for name in array_names(path)}
+    return {_DATA, _GRAPH} <= names
+
+
+def read_reddit(path: str | Path) -> Graph:
+    """Read Reddit.
+
+    Args:
+        path: The folder with the two archives, or the zip file that holds them. Edges are those of
+            the file, with its self-loops if it is the one with self-loops.
+
+    Raises:
+        InputError: If a file is damaged, an array is missing, or they contradict each other.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            files = [path / _DATA, path / _GRAPH]
+            data, graph = (_named(file.name, read_arrays, file) for file in files)
+        else:
+            files = [path]
+            data, graph = (_zipped(path, name) for name in (_DATA, _GRAPH))
+        for key in ("feature", "label", "node_types"):
+            if key not in data:
+                raise InputError(
+                    f"{_DATA} has no array {key!r} among {', '.join(sorted(data))}; fetch it again"
+                )
+        src, dst, num_vertices = _named(_GRAPH, ends_of_matrix, graph)
+        kinds = data["node_types"]
+        return Graph(
+            name="reddit",
+            num_vertices=num_vertices,
+            src=src,
+            dst=dst,
+            features=data["feature"],
+            labels=data["label"],
+            **{f"{split}_mask": kinds == number for split, number in _SPLITS.items()},
+            source=str(path),
+            checksum=sha256(files),
+        )
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _named(name: str, function: Any, argument: Any) -> Any:
+    """Call a reader; its error says of which of the two files it speaks."""
+    try:
+        return function(argument)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+def _zipped(path: Path, name: str) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            member = next(item for item in archive.namelist() if item.rpartition("/")[2] == name)
+            content = io.BytesIO(archive.read(member))
+    except ARCHIVE_DAMAGES as error:
+        raise InputError(f"{name} cannot be read ({error}); fetch the zip file again") from error
+    if not zipfile.is_zipfile(content):
+        raise InputError(f"{name} is no .npz archive; fetch the zip file again")
+    return dict(_named(name, arrays_in, content))
