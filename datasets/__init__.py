@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
-from distgnn.datasets.sources import describe, load, names
+from distgnn.datasets.sources import describe, find, load, names
 
-__all__ = ["Graph", "InputError", "describe", "load", "names"]
+__all__ = ["Graph", "InputError", "describe", "find", "load", "names"]

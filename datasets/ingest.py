@@ -18,6 +18,7 @@ from distgnn.datasets.edge_file import EdgeFile, finite_weights, from_array_fold
 from distgnn.datasets.edge_list import columns_of, is_header, is_range, tables_of, weights_of
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatWriter, open_flat
+from distgnn.datasets.layouts import reader_of
 from distgnn.datasets.npz import arrays_of
 from distgnn.datasets.numbering import Numbering, distinct_ids
 from distgnn.datasets.reverses import add_reverses
@@ -75,7 +76,8 @@ def ingest(
         edges = from_array_folder(path)
         add_reverses(edges, weight_of(path, edges.num_edges), folder)
         return folder
-    if path.is_dir() and not (path / "manifest.json").exists():
+    is_published = reader_of(path) is not None
+    if path.is_dir() and not is_published and not (path / "manifest.json").exists():
         path, found = tables_of(path)
         vertices = found if vertices is None else vertices
     if path.name.endswith(TABLE_SUFFIXES):

@@ -15,14 +15,20 @@ from distgnn.datasets.bundled import LICENCES, load_bundled
 from distgnn.datasets.edge_list import read_edge_list, read_folder
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.datasets.layouts import NAMED, locate, reader_of
+from distgnn.datasets.matrix_market import MATRIX_SUFFIXES
 from distgnn.datasets.npz import read_npz
+from distgnn.datasets.rdf import RDF_SUFFIXES
 from distgnn.datasets.splits import parse_fractions, random_split
 from distgnn.datasets.tables import TABLE_SUFFIXES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_FILES = f".npz, {', '.join(TABLE_SUFFIXES)}, or a folder with edges.csv or edge_index.npy"
+_FILES = (
+    f".npz, {', '.join((*TABLE_SUFFIXES, *MATRIX_SUFFIXES, *RDF_SUFFIXES))}, or a folder with "
+    "edges.csv, edge_index.npy or a published graph"
+)
 
 
 def names() -> list[str]:
@@ -38,13 +44,15 @@ def load(
     inverse_relations: bool = False,
     split: str | None = None,
     seed: int = 0,
+    root: str | Path | None = None,
 ) -> Graph:
     """Load a graph.
 
     Args:
         source: A name of `names`, a synthetic graph with options such as
-            "synthetic:rmat,scale=14,seed=1", an `.npz` file, an edge list, or a folder
-            with an edge list or with arrays. A name wins over a file of that name; write "./cora"
+            "synthetic:rmat,scale=14,seed=1", an `.npz` file, an edge list, a folder with an edge
+            list or with arrays, a file or folder in a published layout, or the name of one that
+            lies below the root. A name of `names` wins over a file of that name; write "./cora"
             for the file.
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none.
@@ -52,13 +60,14 @@ def load(
         split: Shares of train, val and test, such as "0.6/0.2/0.2"; replaces the masks of the
             source by one random split of its labelled vertices.
         seed: Determines the random split.
+        root: Where graphs that are named lie; None for `DISTGNN_DATASETS` or ./dataset.
 
     Raises:
         InputError: If the source is unknown, cannot be read, or contradicts itself or the options.
     """
     fractions = None if split is None else parse_fractions(split)
     try:
-        graph = _read(source, vertices)
+        graph = _read(find(source, root), vertices)
     except OSError as error:
         raise InputError(
             f"{str(source)!r} cannot be read ({error.strerror}); check the path and its permissions"
@@ -68,6 +77,24 @@ def load(
     if inverse_relations:
         graph = add_inverse_relations(graph)
     return graph if fractions is None else random_split(graph, fractions, seed=seed)
+
+
+def find(source: str | Path, root: str | Path | None = None) -> str:
+    """Return the path of a graph that lies below the root under its name; else the source.
+
+    Args:
+        source: As of `load`.
+        root: As of `load`.
+
+    Raises:
+        InputError: If the name is that of a published graph whose files are not there.
+    """
+    return str(source) if _is_own_name(str(source)) else locate(str(source), root)
+
+
+def _is_own_name(source: str) -> bool:
+    """Whether a source is a bundled or a synthetic graph, whatever files there are."""
+    return source.startswith(synthetic.PREFIX) or source in LICENCES
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -151,42 +178,46 @@ def add_inverse_relations(graph: Graph) -> Graph:
     )
 
 
-def _read(source: str | Path, vertices: str | Path | None) -> Graph:
+def _read(source: str, vertices: str | Path | None) -> Graph:
     path = Path(source)
     if path.name.endswith(TABLE_SUFFIXES):
         return read_edge_list(path, vertices=vertices)
-    is_name = str(source).startswith(synthetic.PREFIX) or source in LICENCES
+    is_name = _is_own_name(source)
+    reader = None if is_name else reader_of(path)
     if path.is_dir() and not is_name:
         if (path / "manifest.json").is_file():
             raise InputError(
                 f"{path} is a partition directory, which is already cut; pass it to distgnn train"
             )
-        if not is_array_folder(path):
+        if reader is None and not is_array_folder(path):
             return read_folder(path, vertices=vertices)
     if vertices is not None:
         raise InputError(
-            f"{str(source)!r} takes no vertex table, only edge lists do; leave out {vertices}"
+            f"{source!r} takes no vertex table, only edge lists do; leave out {vertices}"
         )
-    if str(source).startswith(synthetic.PREFIX):
-        return synthetic.make(str(source))
+    if source.startswith(synthetic.PREFIX):
+        return synthetic.make(source)
     if is_name:
-        return load_bundled(str(source))
+        return load_bundled(source)
+    if reader is not None:
+        return reader(path)
     if path.is_dir():
         return read_array_folder(path)
     if path.suffix == ".npz":
         return read_npz(path)
     if path.is_file():
         raise InputError(
-            f"file {str(source)!r} has the unknown suffix {path.suffix!r}; convert it, or give a "
+            f"file {source!r} has the unknown suffix {path.suffix!r}; convert it, or give a "
             f"file that ends in {_FILES}"
         )
-    raise InputError(_unknown(str(source)))
+    raise InputError(_unknown(source))
 
 
 def _unknown(source: str) -> str:
-    close = difflib.get_close_matches(source, [*names(), *synthetic.GENERATORS], n=1)
+    close = difflib.get_close_matches(source, [*names(), *NAMED, *synthetic.GENERATORS], n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     return (
         f"there is no dataset, file or folder {source!r}{hint}; choose one of "
-        f"{', '.join(names())}, or give a file that ends in {_FILES}"
+        f"{', '.join(names())}, one to bring ({', '.join(NAMED)}), or give a file that ends in "
+        f"{_FILES}"
     )

@@ -110,11 +110,13 @@ def _work(arguments: argparse.Namespace) -> Path:
 
 def _fits(arguments: argparse.Namespace) -> bool:
     """Say whether the default method would fit into memory; and say so, if not."""
+    from distgnn.datasets import find
     from distgnn.partition.auto import NEEDS, USABLE_FRACTION
 
-    if not is_path(arguments.source):
+    source = find(arguments.source, arguments.root)
+    if not is_path(source):
         return True
-    num_vertices, num_edges = _numbers(Path(arguments.source))
+    num_vertices, num_edges = _numbers(Path(source))
     needed = NEEDS[0].bytes(num_vertices, num_edges) + _GRAPH_EDGE_BYTES * num_edges
     available = arguments.memory or USABLE_FRACTION * available_memory()
     if needed > available:
@@ -129,12 +131,15 @@ def _numbers(source: Path) -> tuple[int, int]:
     """Vertices and edges of an array folder or an edge list, without reading it; else zeros."""
     from distgnn.datasets.array_folder import ends_of, is_array_folder, num_vertices_of
     from distgnn.datasets.edge_list import tables_of
+    from distgnn.datasets.layouts import reader_of
     from distgnn.datasets.parquet_table import num_rows_of
     from distgnn.datasets.tables import TABLE_SUFFIXES
 
     if is_array_folder(source):
         return num_vertices_of(source) or 0, ends_of(source)[0].size
     is_table = source.name.endswith(TABLE_SUFFIXES)
+    if not is_table and reader_of(source) is not None:
+        return 0, 0
     if source.is_dir() and not is_table and not (source / MANIFEST_NAME).exists():
         source, is_table = tables_of(source)[0], True
     if not is_table or not source.is_file():

@@ -29,14 +29,22 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
         or_parts: Whether the verb takes a partition directory too.
     """
     what = (
-        "a data set's name (see distgnn datasets), a graph file (.npz, .csv, .tsv, .parquet), or "
-        "a folder with edges.csv and vertices.csv or with edge_index.npy"
+        "a data set's name (see distgnn datasets), a graph file (.npz, .csv, .tsv, .parquet, .mtx, "
+        ".nt), a folder with edges.csv and vertices.csv or with edge_index.npy, or a file or "
+        "folder as Planetoid, DGL and others publish it"
     )
     parser.add_argument(
         "source",
         type=path,
         metavar="SOURCE",
         help=f"{what}; or a partition directory" if or_parts else what,
+    )
+    parser.add_argument(
+        "--root",
+        type=path,
+        metavar="DIR",
+        help="where data sets lie that you bring and name, such as reddit (default: "
+        "DISTGNN_DATASETS or ./dataset)",
     )
     parser.add_argument(
         "--vertices", type=path, metavar="FILE", help="table of vertices beside an edge list"
@@ -78,7 +86,9 @@ def load_graph(values: dict[str, Any]) -> Graph:
 
 def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return what a run must remember to open its source again; paths become absolute."""
-    source = arguments.source
+    from distgnn.datasets import find
+
+    source = find(arguments.source, arguments.root)
     if is_path(source):
         source = str(Path(source).resolve())
     vertices = arguments.vertices and str(Path(arguments.vertices).resolve())

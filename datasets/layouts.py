@@ -1,0 +1,125 @@
+"""Published layouts: which reader takes a file or folder, told by what is inside, and their names.
+
+To add one, write its reader and its test in a file of their own, and a line in a table here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distgnn.datasets.archive import array_names
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.gnn_benchmark import is_gnn_benchmark, read_gnn_benchmark
+from distgnn.datasets.heterophilous import is_heterophilous, read_heterophilous
+from distgnn.datasets.matrix_market import (
+    MATRIX_SUFFIXES,
+    PROTEINS_FILES,
+    is_proteins,
+    read_matrix_market,
+    read_proteins,
+)
+from distgnn.datasets.planetoid import is_planetoid, read_planetoid
+from distgnn.datasets.rdf import is_rdf, read_rdf
+from distgnn.datasets.reddit import is_reddit, read_reddit
+from distgnn.datasets.root import root_of
+from distgnn.datasets.scipy_npz import is_scipy_npz, read_scipy_npz
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distgnn.datasets.graph import Graph
+
+    Reader = Callable[[Path], Graph]
+
+_LAYOUTS: tuple[tuple[Callable[[Path], bool], Reader], ...] = (
+    (is_reddit, read_reddit),
+    (is_planetoid, read_planetoid),
+    (is_rdf, read_rdf),
+    (is_proteins, read_proteins),
+    (lambda path: path.name.endswith(MATRIX_SUFFIXES), read_matrix_market),
+)
+# By the names of the arrays inside.
+_ARCHIVES: tuple[tuple[Callable[[frozenset[str]], bool], Reader], ...] = (
+    (is_gnn_benchmark, read_gnn_benchmark),
+    (is_heterophilous, read_heterophilous),
+    (is_scipy_npz, read_scipy_npz),
+)
+
+
+def _rdf(name: str) -> tuple[str, ...]:
+    return (f"{name}_stripped.nt.gz", f"{name}_stripped.nt")
+
+
+NAMED: dict[str, tuple[str, ...]] = {
+    "aifb": _rdf("aifb"),
+    "am": _rdf("am"),
+    "amazon-computers": ("amazon_electronics_computers.npz", "amazon_cs.npz"),
+    "amazon-photo": ("amazon_electronics_photo.npz", "amazon_photo.npz"),
+    "amazon-ratings": ("amazon_ratings.npz",),
+    "bgs": _rdf("bgs"),
+    "chameleon-filtered": ("chameleon_filtered.npz",),
+    "citeseer": ("ind.citeseer.graph",),
+    "coauthor-cs": ("ms_academic_cs.npz", "coauthor_cs.npz"),
+    "coauthor-physics": ("ms_academic_phy.npz", "coauthor_phy.npz"),
+    "minesweeper": ("minesweeper.npz",),
+    "mutag": _rdf("mutag"),
+    "nell": ("ind.nell.0.001.graph", "ind.nell.0.01.graph", "ind.nell.0.1.graph"),
+    "proteins": PROTEINS_FILES,
+    "pubmed": ("ind.pubmed.graph",),
+    "questions": ("questions.npz",),
+    "reddit": ("reddit_graph.npz", "reddit.zip"),
+    "roman-empire": ("roman_empire.npz",),
+    "squirrel-filtered": ("squirrel_filtered.npz",),
+    "tolokers": ("tolokers.npz",),
+}
+"""Names of graphs that users bring, and their published files; any one tells where a graph is."""
+
+
+def reader_of(path: Path) -> Reader | None:
+    """Return the reader of a published layout; None for what has none of them.
+
+    Args:
+        path: A file or folder.
+    """
+    for is_layout, reader in _LAYOUTS:
+        if is_layout(path):
+            return reader
+    if path.suffix != ".npz" or not path.is_file():
+        return None
+    names = array_names(path)
+    return next((reader for is_layout, reader in _ARCHIVES if is_layout(names)), None)
+
+
+def locate(source: str, root: str | Path | None = None) -> str:
+    """Return the path of a graph that is named; any other source as it is.
+
+    A name stands for a folder or an .npz file of that name below the root, or for its published
+    files there, in a folder of its name, or in `raw` of that.
+
+    Args:
+        source: A name, a path, or anything else that `load` takes.
+        root: Where named graphs lie; None for `DISTGNN_DATASETS` or ./dataset.
+
+    Raises:
+        InputError: If the name is known and its files are not there.
+    """
+    if Path(source).exists() or source != Path(source).name:
+        return source
+    folder = root_of(root)
+    own = [folder / source, folder / source / "raw"]
+    places = [*own, folder / source.upper() / "raw", folder / source.capitalize() / "raw", folder]
+    found = [place / file for place in places for file in NAMED.get(source, ())]
+    found = [file for file in found if file.is_file()]
+    if found:
+        # Reddit is two files; whichever is asked for, the folder has both.
+        return str(found[0].parent if found[0].name == "reddit_graph.npz" else found[0])
+    if (folder / f"{source}.npz").is_file():
+        return str(folder / f"{source}.npz")
+    if source in NAMED:
+        raise InputError(
+            f"dataset {source!r} is not in {folder}; put {' or '.join(NAMED[source])}, with the "
+            f"files published beside it, into {own[0]}, or say by --root DIR or DISTGNN_DATASETS "
+            "where it is"
+        )
+    return str(own[0]) if own[0].exists() else source
