@@ -132,7 +132,7 @@ class _Collector:
     def finish(self) -> Gathered:
         """Make the graph of what has come."""
         manifest = self._manifest
-        known: dict[str, Any] = dict(self._by_vertex)
+        known: dict[str, Any] = {**self._by_vertex, **self._by_edge}
         if self._sparse is not None:
             known["features"] = self._sparse.finish()
         graph = Graph(
@@ -144,7 +144,6 @@ class _Collector:
             relation_names=manifest.relation_names or None,
             source=manifest.source,
             checksum=manifest.source_checksum,
-            **self._by_edge,
             **known,
         )
         counts = np.diff(self._start)

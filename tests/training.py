@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 
 from distgnn.comm.threads import run_ranks
@@ -157,11 +158,13 @@ MODELS = {
     "gat": {"model": "gat", "heads": 2},
     "gat-dropout": {"model": "gat", "heads": 3, "dropout": 0.4, "input_dropout": 0.3},
     "gat-batch-residual": {"model": "gat", "norm": "batch", "residual": True, "layers": 3},
+    "gat-jumping": {"model": "gat", "norm": "layer", "jumping": "cat"},
+}
+TYPED_MODELS = {
     "rgcn": {"model": "rgcn"},
     "rgcn-dropout": {"model": "rgcn", "bases": 2, "dropout": 0.4, "input_dropout": 0.3},
     "rsage-batch-residual": {"model": "rsage", "norm": "batch", "residual": True},
     "rsage-jumping": {"model": "rsage", "jumping": "cat", "relation_norm": "all"},
-    "gat-jumping": {"model": "gat", "norm": "layer", "jumping": "cat"},
 }
 
 
@@ -172,7 +175,7 @@ def first_step(
 
     Options are fields of the run and of its model.
     """
-    settings = {"hidden": 5, "epochs": num_epochs, **MODELS[model], **options}
+    settings = {"hidden": 5, "epochs": num_epochs, **{**MODELS, **TYPED_MODELS}[model], **options}
     config, task = make_config(**settings), task_of(graph)
 
     def on_rank(group):
@@ -196,3 +199,17 @@ def first_step(
         for name, grad in grads[0].items():
             assert torch.equal(grad, results[0][1][0][name]), "ranks step with the same gradient"
     return results[0]
+
+
+def check_equal(got: Any, expected: Any) -> None:
+    """Compare what `first_step` returned: losses, metrics and gradients."""
+    for one, other in zip(got[0], expected[0], strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+        for split in ("train", "val", "test"):
+            assert one[f"{split}_metric"] == pytest.approx(other[f"{split}_metric"])
+    for one, other in zip(got[1], expected[1], strict=True):
+        assert one.keys() == other.keys()
+        # Relative to the largest gradient: a bias before batch norm has none but rounding.
+        largest = max(float(grad.abs().max()) for grad in other.values())
+        for name, grad in other.items():
+            torch.testing.assert_close(one[name], grad, rtol=1e-5, atol=1e-5 * largest, msg=name)

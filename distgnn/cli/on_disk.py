@@ -66,8 +66,8 @@ def stays_on_disk(arguments: argparse.Namespace) -> bool:
     wish = arguments.out_of_core
     given = [
         flag
-        for flag in ("--method", "--option", "--assignment")
-        if getattr(arguments, flag.removeprefix("--"))
+        for flag in ("--method", "--option", "--assignment", "--inverse-relations")
+        if getattr(arguments, flag.removeprefix("--").replace("-", "_"))
     ]
     if wish == ON and given:
         raise InputError(
@@ -181,6 +181,8 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     )
     if is_begun(places.work):
         note(f"going on from '{places.work}'")
-    given = Input(**source_values(arguments))
+    values = source_values(arguments)
+    del values["inverse_relations"]  # `stays_on_disk` has refused it
+    given = Input(**values)
     with noting_compilation(note):
         return partition(given, places, settings, choose_roots=roots, progress=note)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
     from distgnn.exchange.planner import Planner
+    from distgnn.nn.relational import GraphSize
     from distgnn.partition.store import Part
     from distgnn.train.inference import TrainedRun
 
@@ -100,6 +101,7 @@ def _open(run_dir: str) -> tuple[TrainedRun, Source]:
             f"run '{run_dir}' was trained on '{trained.source['source']}', which cannot be opened: "
             f"{error}"
         ) from error
+    _check_size(run_dir, trained, source)
     expected = (trained.task.num_features, trained.task.num_classes)
     if expected != (source.task.num_features, source.task.num_classes):
         raise InputError(
@@ -108,3 +110,20 @@ def _open(run_dir: str) -> tuple[TrainedRun, Source]:
             f"{source.task.num_classes}; restore it or train again"
         )
     return trained, source
+
+
+def _check_size(run_dir: str, trained: TrainedRun, source: Source) -> None:
+    """Check that a typed model fits a graph, whose vertices and relations have weights in it."""
+    if trained.config.model.kind.is_typed and trained.task.size != source.task.size:
+        raise InputError(
+            f"run '{run_dir}' was trained on {_counted(trained.task.size)}, but "
+            f"'{trained.source['source']}' has {_counted(source.task.size)}; restore it or train "
+            "again"
+        )
+
+
+def _counted(size: GraphSize) -> str:
+    return (
+        f"{size.num_vertices} vertices of {size.num_vertex_types} types and {size.num_relations} "
+        "relations"
+    )

@@ -324,7 +324,7 @@ def _divide(
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
 
 
-def _types(part: Part, rows: _Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Tensor]:
+def _types(part: Part, rows: _Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Any]:
     edges = slice(int(part.indptr[rows.start]), int(part.indptr[rows.stop]))
     names = ("edge_type", "relation_degree")
     return {name: own(getattr(part, name)[edges][kept], np.int32) for name in names}

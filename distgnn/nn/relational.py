@@ -167,13 +167,15 @@ class TypedInput(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw learnt rows again, from the normal distribution; the linear map draws its own.
+        """Draw learnt rows again, normal of deviation 0.1; the linear map draws its own.
+
+        Rows of deviation 1 learn the training vertices by heart: on AIFB they cost 5 points.
 
         Args:
             generator: Where random numbers come from; torch's global one if None.
         """
         if self.learnt is not None:
-            nn.init.normal_(self.learnt, generator=generator)
+            nn.init.normal_(self.learnt, std=0.1, generator=generator)
 
     def forward(self, graph: LocalGraph, features: Rows) -> Tensor:
         """Return the rows that the first layer reads.

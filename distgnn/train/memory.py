@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 # Gradients and scratch of the size of hidden rows where a layer is made of separate operations.
 _SEPARATE_GRADIENTS = 4
+# Gradients, moments and the best epoch's weights.
+_WEIGHT_COPIES = 4
+# Indices and weights of both directions, and what sorts the edges of a block.
+_RELATION_EDGE_BYTES = 40
 # What torch's checkpoints load in the first epoch.
 _COMPILER = "torch._dynamo"
 _COMPILER_BYTES = 70 << 20
@@ -65,7 +69,26 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     )
     if model.recomputes and not _is_one_operation(model) and _COMPILER not in sys.modules:
         static_bytes += _COMPILER_BYTES
-    return static_bytes + values
+    return static_bytes + values + _typed_bytes(model, graphs)
+
+
+def _typed_bytes(model: GNN, graphs: RunGraphs) -> int:
+    """What a typed model takes besides: its many weights, its first rows, edges by relation."""
+    if model.typed_input is None:
+        return 0
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    rows = graphs.training.num_rows * model.config.hidden_width
+    forward = graphs.exact.blocks.forward
+    num_edges = sum(
+        block.num_edges
+        for block in (
+            forward.root_from_root,
+            forward.leaf_from_root,
+            forward.root_from_leaf,
+            forward.leaf_from_leaf,
+        )
+    )
+    return ITEM_BYTES * (_WEIGHT_COPIES * weights + 2 * rows) + _RELATION_EDGE_BYTES * num_edges
 
 
 def working_bytes(

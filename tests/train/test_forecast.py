@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from graphs import KINDS, make_graph
-from training import MODEL_FIELDS, make_config, task_of
+from graphs import KINDS, TYPED_KINDS, make_graph
+from training import MODEL_FIELDS, TYPED_MODELS, make_config, task_of
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError, load
@@ -144,6 +144,16 @@ def test_layers_that_are_computed_again_send_again(kind, model, directories):
     directory = directories(kind, "random", 3)
     again = check(directory, dataclasses.replace(config, recompute=True))
     assert again.bytes_per_epoch >= check(directory, config).bytes_per_epoch
+
+
+@pytest.mark.parametrize("kind", TYPED_KINDS)
+@pytest.mark.parametrize("model", TYPED_MODELS)
+def test_typed_models(model, kind, directories):
+    config = make_config(**{"epochs": 2, **TYPED_MODELS[model]})
+    found = check(directories(kind, "libra", 3), config)
+    assert found.bytes_per_epoch > 0
+    if config.model.norm != "batch":
+        check(directories(kind, "libra", 3), dataclasses.replace(config, recompute=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)

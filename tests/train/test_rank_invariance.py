@@ -8,24 +8,11 @@ import numpy as np
 import pytest
 import torch
 from graphs import CUTS, KINDS, cut, make_graph
-from training import MODELS, first_step
+from training import MODELS, check_equal, first_step
 
 from distgnn.partition import METHODS, assign
 from distgnn.partition.build import build_parts
 from distgnn.partition.orders import ORDERS, arrange
-
-
-def check_equal(got, expected):
-    for one, other in zip(got[0], expected[0], strict=True):
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
-        for split in ("train", "val", "test"):
-            assert one[f"{split}_metric"] == pytest.approx(other[f"{split}_metric"])
-    for one, other in zip(got[1], expected[1], strict=True):
-        assert one.keys() == other.keys()
-        # Relative to the largest gradient: a bias before batch norm has none but rounding.
-        largest = max(float(grad.abs().max()) for grad in other.values())
-        for name, grad in other.items():
-            torch.testing.assert_close(one[name], grad, rtol=1e-5, atol=1e-5 * largest, msg=name)
 
 
 @pytest.mark.parametrize("num_parts", [2, 3, 4, 7])

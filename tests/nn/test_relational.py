@@ -1,0 +1,108 @@
+"""R-GCN and R-SAGE against their formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphs import cut, make_graph
+from training import first_step, make_config, task_of
+
+from distgnn.comm.single import SingleGroup
+from distgnn.datasets import InputError
+from distgnn.exchange.blocks import plan_blocks
+from distgnn.exchange.exchange import Synchronous
+from distgnn.graph import LocalGraph
+from distgnn.nn.models import ModelConfig
+from distgnn.nn.relational import RelationalConv, TypedInput
+from distgnn.partition.whole import whole_part
+from distgnn.train.trainer import build_model
+
+
+def local(graph):
+    part, group = whole_part(graph), SingleGroup()
+    return LocalGraph(part, plan_blocks(part, group, has_types=True), Synchronous(group))
+
+
+def by_the_formula(graph, conv, rows):
+    """One edge after the other."""
+    weights = np.ones(graph.num_edges) if graph.edge_weight is None else graph.edge_weight
+    types = graph.vertex_type if len(conv.own) > 1 else np.zeros(graph.num_vertices, np.int64)
+    out = torch.stack(
+        [row @ conv.own[t] + conv.bias[t] for row, t in zip(rows, types, strict=True)]
+    )
+    for src, dst, kind, weight in zip(graph.src, graph.dst, graph.edge_type, weights, strict=True):
+        into = graph.dst == dst
+        counts = {
+            "relation": (into & (graph.edge_type == kind)).sum(),
+            "all": into.sum(),
+            "none": 1,
+        }
+        matrix = conv.bases[kind]
+        if conv.coefficients is not None:
+            matrix = sum(a * b for a, b in zip(conv.coefficients[kind], conv.bases, strict=True))
+        out[dst] += float(weight) / int(counts[conv.norm]) * (rows[src] @ matrix)
+    return out
+
+
+@pytest.mark.parametrize("norm", ["relation", "all", "none"])
+@pytest.mark.parametrize(
+    ("kind", "num_bases", "num_own_maps"), [("typed", 0, 2), ("typed", 2, 1), ("featureless", 4, 1)]
+)
+def test_a_layer_is_its_formula(kind, num_bases, num_own_maps, norm):
+    graph = make_graph(kind)
+    conv = RelationalConv(
+        6, 4, num_relations=3, num_bases=num_bases, num_own_maps=num_own_maps, norm=norm
+    )
+    torch.nn.init.normal_(conv.bias)
+    rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = by_the_formula(graph, conv, rows)
+        torch.testing.assert_close(conv(local(graph), rows), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_bases_share_the_weights_of_relations():
+    conv = RelationalConv(6, 4, num_relations=9, num_bases=2)
+    assert {name: tuple(p.shape) for name, p in conv.named_parameters()} == {
+        "bases": (2, 6, 4),
+        "coefficients": (9, 2),
+        "own": (1, 6, 4),
+        "bias": (1, 4),
+    }
+    assert conv.weight.shape == (9, 6, 4)
+
+
+def test_the_input_of_a_graph_without_features_is_learnt_vertex_by_vertex():
+    graph = make_graph("featureless")
+    module = TypedInput(0, 40, 5)
+    rows = module(local(graph), torch.empty(40, 0))
+    assert torch.equal(rows, module.learnt)
+    assert float(module.learnt.detach().std()) == pytest.approx(0.1, rel=0.2)
+
+
+def test_a_typed_model_draws_all_its_weights_from_the_seed():
+    task = task_of(make_graph("featureless"))
+    config = make_config(model="rsage", bases=2)
+    first, again = build_model(config, task).state_dict(), build_model(config, task).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_r_sage_has_an_own_map_for_each_type_of_vertex():
+    task = task_of(make_graph("typed"))
+    own = {
+        name: build_model(make_config(model=name), task).last.own.shape[0]
+        for name in ("rgcn", "rsage")
+    }
+    assert own == {"rgcn": 1, "rsage": 2}
+
+
+@pytest.mark.parametrize("model", ["rgcn", "rsage"])
+def test_a_graph_without_types_is_refused(model):
+    with pytest.raises(InputError, match=f"--model {model} is for typed graphs, .* no edge_type"):
+        ModelConfig(model=model).build(6, 3)
+
+
+def test_other_models_need_features():
+    graph = make_graph("featureless")
+    with pytest.raises(InputError, match=r"no features, .* or use --model rgcn"):
+        first_step(cut(graph, 1), graph, "gcn")
