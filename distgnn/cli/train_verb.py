@@ -42,6 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training")
     _add_training_arguments(training)
     add_epoch_arguments(training)
+    training.add_argument(
+        "--overlap",
+        type=switch,
+        default=True,
+        metavar="on|off",
+        help="off: cd-0 waits for rows as soon as it has sent its own, to measure what is hidden "
+        "(same results; default: on)",
+    )
     _add_machine_arguments(parser.add_argument_group("machine and files"))
 
 

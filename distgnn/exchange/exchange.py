@@ -151,6 +151,21 @@ class Synchronous(Exchange):
         return _Transfer(works, rows, incoming, self.clock)
 
 
+class Unhidden(Synchronous):
+    """cd-0 that waits for its rows as soon as it has sent its own, to measure what overlap hides.
+
+    The same rows travel in the same messages, so that every bit is that of `Synchronous`.
+    """
+
+    def begin(
+        self, route: Route, rows: Tensor, channel: int, picked: Tensor | None = None
+    ) -> Arrival:
+        """Do one half of an exchange; see `Exchange.begin`."""
+        arriving = super().begin(route, rows, channel, picked)
+        arriving.wait()
+        return arriving
+
+
 class _Transfer:
     """A transfer under way; holds the outgoing rows so that they outlive the sends."""
 
@@ -164,4 +179,5 @@ class _Transfer:
         with self._clock.timed("exchange_wait"):
             for work in self._works:
                 work.wait()
+        self._works.clear()
         return self._incoming

@@ -27,7 +27,7 @@ _SEED_LIMIT = 2**63
 # Runs of earlier versions lack these; they ran with the defaults.
 _ADDED = frozenset(
     (
-        *("features_dtype", "activations_dtype", "bases", "relation_norm"),
+        *("features_dtype", "activations_dtype", "bases", "relation_norm", "overlap"),
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
     )
@@ -84,6 +84,8 @@ class TrainConfig:
     """Whether input that is not dropped out is aggregated once instead of in every epoch."""
     receptive_field: bool = True
     """Whether layers run on the rows that the loss reads instead of on all."""
+    overlap: bool = True
+    """Whether rows of cd-0 travel while edges are walked; off to measure what that hides."""
     recompute: bool = False
     """Whether backward computes hidden layers again instead of keeping what they are made of."""
 
@@ -229,7 +231,7 @@ class TrainConfig:
         Returns:
             One phrase per setting.
         """
-        free = ("epochs", "patience", "checkpoint_every", "recompute")
+        free = ("epochs", "patience", "checkpoint_every", "recompute", "overlap")
         mine, theirs = _flat(self.to_json()), _flat(other.to_json())
         return [
             f"{name} (begun with {mine[name]}, now {theirs[name]})"

@@ -33,6 +33,11 @@ def check_delays(config: TrainConfig) -> None:
     for flag, share in _smoothings(config):
         if not 0 <= share < 1:
             raise InputError(f"{flag} must be at least 0 and below 1, got {share}")
+    if not config.overlap and config.algorithm != "cd-0":
+        raise InputError(
+            f"--overlap off has an effect with --algorithm cd-0 only, got {config.algorithm}; drop "
+            "one of the two"
+        )
     if config.algorithm in ("0c", "cd-0"):
         _check_nothing_is_given(config)
         return

@@ -10,7 +10,7 @@ import torch
 
 from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.delayed import Delayed
-from distgnn.exchange.exchange import Exchange, Synchronous
+from distgnn.exchange.exchange import Exchange, Synchronous, Unhidden
 from distgnn.exchange.loops import with_loops
 from distgnn.graph import EVALUATION_TAG, LocalGraph
 from distgnn.ops import SparseRows
@@ -71,6 +71,8 @@ def build_exchange(config: TrainConfig, group: Group) -> Exchange:
         A delayed one where rows wait or take turns; otherwise the synchronous one, on which an
         isolated graph sends nothing.
     """
+    if not config.overlap:
+        return Unhidden(group)
     if config.delays.is_synchronous:
         return Synchronous(group)
     return Delayed(group, config.delays)
@@ -208,6 +210,8 @@ def describe_savings(
         effect += "; bins are dealt among the rows that still travel"
     lines.append(_saving("receptive field", why_not_restricted(config), effect))
     lines += _stored(config)
+    if not config.overlap:
+        lines.append("overlap: off, rows are waited for as soon as they were sent")
     if config.recompute:
         lines.append("recompute: backward computes hidden layers again")
     return tuple(lines)

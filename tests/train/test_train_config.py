@@ -74,6 +74,10 @@ REFUSED = [
         {"model": "gat", "attention_dropout": 1.0},
         "--attention-dropout must be at least 0 and below 1, got 1.0",
     ),
+    (
+        {"overlap": False, "algorithm": "cd-2"},
+        "--overlap off has an effect with --algorithm cd-0 only, got cd-2; drop one of the two",
+    ),
     *(
         (
             {"algorithm": name},
