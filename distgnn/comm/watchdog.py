@@ -23,6 +23,7 @@ EXIT_RETRY = 75  # EX_TEMPFAIL: the same job may succeed when started again
 _DIAGNOSIS_S = 5.0
 _GRACE_S = 10.0
 _LINGER_S = 2.5
+_HEAD_START_S = 1.0
 
 
 @dataclass
@@ -94,6 +95,7 @@ class Watchdog:
         self._note: tuple[int, str] | None = None
         self._checkpoint: int | None = None
         self._is_closing = False
+        self._has_cause = False
         self._lock = threading.Lock()
         self._verdict: str | None = None
         self._verdict_s = 0.0
@@ -192,6 +194,7 @@ class Watchdog:
         if isinstance(error, PeerError):
             self._declare(str(error))
         else:
+            self._has_cause = True
             text = str(error) if isinstance(error, InputError) else _named(error)
             where = f"rank {self._me.rank} ({self._me.host})"
             self._declare(f"{where}: {text} ({self._place(self._me)}); {self._remedy()}")
@@ -199,8 +202,14 @@ class Watchdog:
         deadline_s = time.monotonic() + _LINGER_S
         while time.monotonic() < deadline_s and not self._has_lost_store and self._is_unseen():
             time.sleep(0.05)
+        if not isinstance(error, PeerError) or self._has_lost_store:
+            time.sleep(0.2)
+            return
         # The rank with the cause ends first, so that the launcher takes its exit status.
-        time.sleep(1.0 if isinstance(error, PeerError) and not self._has_lost_store else 0.2)
+        time.sleep(_HEAD_START_S)
+        deadline_s = time.monotonic() + _GRACE_S / 2
+        while time.monotonic() < deadline_s and self._is_cause_here():
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """Stop watching."""
@@ -340,6 +349,15 @@ class Watchdog:
             for peer in self._peers
         )
 
+    def _is_cause_here(self) -> bool:
+        """Whether the rank that failed by itself is on this machine and has not ended yet."""
+        return any(
+            peer.beat.get("has_cause")
+            and peer.process.machine == self._machine
+            and not peer.is_dead(self._machine)
+            for peer in self._peers
+        )
+
     def _send_beat(self) -> None:
         epoch, phase = self._note or (None, "")
         beat = {
@@ -348,6 +366,7 @@ class Watchdog:
             "phase": phase,
             "checkpoint": self._checkpoint,
             "is_closing": self._is_closing,
+            "has_cause": self._has_cause,
             "has_seen": self._is_published.is_set(),
         }
         self._store.set(f"beat/{self._me.rank}", json.dumps(beat))
