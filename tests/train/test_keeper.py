@@ -19,17 +19,28 @@ from distgnn.train.trainer import Trainer, train
 
 
 class Script(Silent):
-    """Does something after an epoch, and remembers the warnings."""
+    """Does something after an epoch, and remembers the warnings of all ranks."""
 
     def __init__(self, **actions):
-        self._actions = {int(name.removeprefix("after_")): act for name, act in actions.items()}
+        self.actions = {int(name.removeprefix("after_")): act for name, act in actions.items()}
         self.warnings = []
 
+
+class OnRank(Silent):
+    """A script on one rank."""
+
+    def __init__(self, script, group):
+        self._script, self._group = script, group
+
     def epoch(self, record):
-        self._actions.get(record["epoch"], lambda: None)()
+        act = self._script.actions.get(record["epoch"])
+        if act is not None:
+            self._group.barrier()  # rank 0 has written the epoch
+            act()
+            self._group.barrier()
 
     def warn(self, line):
-        self.warnings.append(line)
+        self._script.warnings.append(line)
 
 
 def trained(folder, config, script, *, num_ranks=1, prepare=None):
@@ -43,7 +54,7 @@ def trained(folder, config, script, *, num_ranks=1, prepare=None):
         if prepare is not None:
             prepare(trainer)
         try:
-            return train(trainer, RunDirectory(folder), script, records=[])
+            return train(trainer, RunDirectory(folder), OnRank(script, group), records=[])
         except (InputError, StoppedError) as error:
             return error
 
