@@ -144,6 +144,11 @@ class Watchdog:
         return self._verdict is not None
 
     @property
+    def _is_cut_off(self) -> bool:
+        """Whether this rank hears nobody and nobody hears it."""
+        return self._has_lost_store or time.monotonic() - self._contact_s > self._stale_s / 2
+
+    @property
     def has_dead_neighbour(self) -> bool:
         """Whether the process of a rank of this machine has ended before its work was done."""
         return bool(self._dead())
@@ -200,14 +205,14 @@ class Watchdog:
             self._declare(f"{where}: {text} ({self._place(self._me)}); {self._remedy()}")
         # The store ends with rank 0, and a launcher ends the others once one rank has ended.
         deadline_s = time.monotonic() + _LINGER_S
-        while time.monotonic() < deadline_s and not self._has_lost_store and self._is_unseen():
+        while time.monotonic() < deadline_s and not self._is_cut_off and self._is_unseen():
             time.sleep(0.05)
-        if not isinstance(error, PeerError) or self._has_lost_store:
+        if not isinstance(error, PeerError) or self._is_cut_off:
             time.sleep(0.2)
             return
         # The rank with the cause ends first, so that the launcher takes its exit status.
         time.sleep(_HEAD_START_S)
-        deadline_s = time.monotonic() + _GRACE_S / 2
+        deadline_s += _GRACE_S / 2
         while time.monotonic() < deadline_s and self._is_cause_here():
             time.sleep(0.05)
 
@@ -359,11 +364,10 @@ class Watchdog:
         )
 
     def _send_beat(self) -> None:
-        epoch, phase = self._note or (None, "")
         beat = {
             "at": time.monotonic(),
-            "epoch": epoch,
-            "phase": phase,
+            "epoch": self._note and self._note[0],
+            "phase": self._note and self._note[1],
             "checkpoint": self._checkpoint,
             "is_closing": self._is_closing,
             "has_cause": self._has_cause,
@@ -385,7 +389,7 @@ class Watchdog:
         return "start-up" if epoch is None else f"epoch {epoch}, {phase}"
 
     def _remedy(self) -> str:
-        known = [self._checkpoint, *(peer.beat.get("checkpoint") for peer in self._peers)]
+        known = (self._checkpoint, *(peer.beat.get("checkpoint") for peer in self._peers))
         epochs = [epoch for epoch in known if isinstance(epoch, int)]
         if not epochs:
             return "there is no checkpoint yet; start the job again"

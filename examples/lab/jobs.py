@@ -1,0 +1,47 @@
+"""Whole jobs of forked ranks on this machine, and the comparison of their ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from pathlib import Path
+
+import nursery
+
+SOURCE = "synthetic:planted,num_vertices=300"
+LIMIT_S = 300.0
+
+
+def start(words: list[str], num_ranks: int, out: Path) -> list[nursery.Rank]:
+    """Start the ranks of a job; what they say is added to a file."""
+    job = {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
+    # As torchrun would: no launcher is there to kill survivors.
+    job |= {"TORCHELASTIC_RUN_ID": uuid.uuid4().hex, "TORCHELASTIC_RESTART_COUNT": "0"}
+    job |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    return [
+        nursery.start(words, {**job, "RANK": str(rank), "LOCAL_RANK": str(rank)}, out)
+        for rank in range(num_ranks)
+    ]
+
+
+def cut(parts: Path, num_ranks: int, source: str = SOURCE) -> None:
+    """Cut a graph in a process of its own: what partitions may not be loaded before a fork."""
+    words = ["partition", source, "--parts", str(num_ranks), "--out", str(parts)]
+    words += ["--method", "random", "--overwrite"]
+    child = nursery.start(words, {}, parts.with_suffix(".out"))
+    if nursery.statuses([child], LIMIT_S) != [0]:
+        sys.exit(parts.with_suffix(".out").read_text())
+
+
+def losses(run: Path) -> list[float]:
+    """Of each epoch in metrics.jsonl; an unfinished last line is left out."""
+    lines = (run / "metrics.jsonl").read_text().split("\n")[:-1]
+    return [json.loads(line)["loss"] for line in lines]
+
+
+def check_end(run: Path, straight: Path) -> None:
+    """End the script unless a finished run has the losses and the weights of the straight one."""
+    models = [(folder / "model.safetensors").read_bytes() for folder in (run, straight)]
+    if losses(run) != losses(straight) or models[0] != models[1]:
+        sys.exit(f"'{run}' did not end like '{straight}'")

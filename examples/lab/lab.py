@@ -1,0 +1,237 @@
+"""The lab for these scripts: hosts of their own network on one machine, and how ranks run there."""
+
+from __future__ import annotations
+
+import nursery  # isort: skip
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jobs
+
+BIN = Path(sys.executable).parent
+DISTGNN = str(BIN / "distgnn")
+ENVIRON = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+}
+PORT = "29500"
+
+
+def folder_of_lab() -> Path:
+    """The folder with netlab.py; ends the script with one sentence where there is no lab."""
+    folder = os.environ.get("DISTGNN_LAB")
+    if folder is None or not (Path(folder) / "netlab.py").exists():
+        print("skipped: DISTGNN_LAB does not name a folder with netlab.py")
+        sys.exit(0)
+    if os.geteuid() != 0:
+        print("skipped: only root may make network namespaces")
+        sys.exit(0)
+    return Path(folder)
+
+
+def mpich() -> Path | None:
+    """The mpirun of MPICH that DISTGNN_MPIRUN names, if it does."""
+    path = os.environ.get("DISTGNN_MPIRUN")
+    return None if path is None else Path(path)
+
+
+class Counters(NamedTuple):
+    """What a host's interface has sent since it was made."""
+
+    num_bytes: int
+    num_packets: int
+
+
+class Job:
+    """Ranks under way: forks of this process, which nobody watches, or those of an mpirun."""
+
+    def __init__(
+        self, lab: Lab, out: Path, forks: list[nursery.Rank], mpirun: subprocess.Popen[bytes] | None
+    ) -> None:
+        self._lab = lab
+        self.out = out
+        self._forks = forks
+        self.mpirun = mpirun
+
+    def pids(self) -> list[int]:
+        """Numbers of the processes of the ranks that have not ended, by host."""
+        if self.mpirun is None:
+            return [rank.pid for rank in self._forks if is_there(rank.pid)]
+        return [pid for host in range(self._lab.num_hosts) for pid in self._lab.ranks(host)]
+
+    def is_over(self) -> bool:
+        """Whether no rank is left."""
+        return not self.pids() if self.mpirun is None else self.mpirun.poll() is not None
+
+    def wait(self, limit_s: float = 900) -> int:
+        """Wait for the end; a status that is not 0 if there is one."""
+        if self.mpirun is None:
+            return next((s for s in nursery.statuses(self._forks, limit_s) if s), 0)
+        try:
+            return self.mpirun.wait(timeout=limit_s)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Kill what is left."""
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.mpirun is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.mpirun.pid, signal.SIGKILL)
+            self.mpirun.wait()
+        else:
+            with contextlib.suppress(ChildProcessError):
+                nursery.statuses(self._forks, 10)
+
+
+class Lab:
+    """Hosts with one rank each; gone when the block ends."""
+
+    def __init__(self, num_hosts: int, rate: str) -> None:
+        self.num_hosts = num_hosts
+        self._rate = rate
+        number = os.getpid() % 50_000
+        self.name = f"d{number}"
+        self._net = f"10.{80 + number // 250 % 100}.{number % 250}"
+        self._folder = Path("/tmp") / f"netlab-{self.name}"
+        self._netlab = [sys.executable, str(folder_of_lab() / "netlab.py")]
+        self._environ = {
+            **os.environ,
+            **ENVIRON,
+            "NETLAB_NAME": self.name,
+            "NETLAB_DIR": str(self._folder),
+            "NETLAB_NET": self._net,
+        }
+
+    def __enter__(self) -> Lab:
+        # So that the block ends in order: the hosts would outlive this process.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+        print(self.do("up", "-n", str(self.num_hosts), "--rate", self._rate), end="", flush=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.do("down")
+
+    def do(self, *words: str) -> str:
+        """Run a verb of netlab.py; what it printed."""
+        done = subprocess.run(
+            [*self._netlab, *words],
+            env=self._environ,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    def start(self, words: list[str], out: Path, transport: str = "gloo") -> Job:
+        """Start `distgnn` with these words on all hosts, one rank each; it speaks to a file."""
+        out.unlink(missing_ok=True)
+        if transport != "gloo":
+            return Job(self, out, [], self._mpirun([*words, "--backend", "mpi"], out, transport))
+        size = str(self.num_hosts)
+        job = {**ENVIRON, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+        job |= {"MASTER_ADDR": f"{self._net}.1", "MASTER_PORT": PORT, "TMPDIR": "/dev/shm"}
+        words = [*words, "--backend", "gloo"]
+        forks = [
+            nursery.start(words, {**job, "RANK": str(host)}, out, self._first_process(host))
+            for host in range(self.num_hosts)
+        ]
+        return Job(self, out, forks, None)
+
+    def _first_process(self, host: int) -> int:
+        return int((self._folder / f"pid{host}").read_text())
+
+    def _mpirun(self, words: list[str], out: Path, transport: str) -> subprocess.Popen[bytes]:
+        environ, count = dict(self._environ), ["-n", str(self.num_hosts), "--"]
+        if transport == "mpi (Open MPI)":
+            line = ["--mpirun", str(BIN / "mpirun"), *count]
+        else:
+            launcher = mpich()
+            assert launcher is not None, "DISTGNN_MPIRUN names the mpirun of MPICH"
+            found = launcher.resolve().parents[1].glob("lib*/libmpi.so*")
+            library = max(found, key=lambda file: file.stat().st_size)
+            environ["MPI4PY_LIBMPI"] = str(library)
+            # Else Hydra ends the survivors before they can speak.
+            quiet = "--extra=-disable-auto-cleanup"
+            line = ["--mpi", "hydra", "--mpirun", str(launcher), quiet, *count]
+        with out.open("wb") as file:
+            return subprocess.Popen(
+                [*self._netlab, "mpirun", *line, sys.executable, DISTGNN, *words],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def run(self, words: list[str], out: Path, transport: str = "gloo") -> None:
+        """Run `distgnn` on all hosts until it ends well."""
+        if status := self.start(words, out, transport).wait():
+            sys.exit(f"distgnn {' '.join(words)}: status {status}\n{out.read_text()}")
+
+    def ranks(self, host: int) -> list[int]:
+        """Numbers of the processes of launched ranks on a host that run or are stopped."""
+        words = ["ip", "netns", "pids", f"{self.name}n{host}"]
+        listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        return [pid for pid in map(int, listed.split()) if _is_rank(pid)]
+
+    def counters(self) -> list[Counters]:
+        """What each host's interface has sent."""
+        found = []
+        for host in range(self.num_hosts):
+            table = self.do("exec", f"host{host}", "cat", "/proc/net/dev")
+            line = next(line for line in table.splitlines() if line.strip().startswith("eth0:"))
+            fields = line.partition(":")[2].split()
+            found.append(Counters(int(fields[8]), int(fields[9])))
+        return found
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs or is stopped; it has ended if only its parent has not asked yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _is_rank(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return is_there(pid) and words[0].decode() == sys.executable and DISTGNN.encode() in words[:2]
+
+
+def epochs_of(run: Path) -> list[dict[str, float]]:
+    """The whole lines of a run's metrics."""
+    try:
+        lines = (run / "metrics.jsonl").read_text().split("\n")
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def wait_for_epoch(run: Path, epoch: int, job: Job) -> None:
+    """Return once a run has written an epoch's line; end the script if it ends before."""
+    while len(epochs_of(run)) <= epoch:
+        if job.is_over():
+            sys.exit(f"the run ended before epoch {epoch}: {job.out.read_text()}")
+        time.sleep(0.02)
+
+
+def cut(source: str, parts: Path, num_parts: int) -> None:
+    """Cut a graph at random, unless that was done before."""
+    if not (parts / "manifest.json").exists():
+        jobs.cut(parts, num_parts, source)
