@@ -25,6 +25,8 @@ _VALUES_PER_BLOCK = 1 << 24
 _ALWAYS_ALLOWED_CLASSES = 1000
 # Each relation has weights of its own; more are ids taken for types.
 _MOST_TYPES = 1 << 16
+UNKNOWN_FLAG = 255
+"""A label of several, as uint8, of which nobody knows whether the vertex has it."""
 
 
 def vertex_count(value: Any) -> int:
@@ -130,22 +132,43 @@ def _check_finite(values: NDArray[np.float32], indptr: NDArray[Any] | None) -> N
         )
 
 
-def labels(value: Any, num_vertices: int) -> NDArray[np.int64] | NDArray[np.uint8]:
-    """Return classes as (num_vertices,) int64 or several labels as (num_vertices, T) uint8."""
+def labels(
+    value: Any, num_vertices: int
+) -> NDArray[np.int64] | NDArray[np.uint8] | NDArray[np.float32]:
+    """Return classes (num_vertices,) int64, flags (num_vertices, T) uint8, or values float32."""
     array = np.asarray(value)
     if array.ndim not in (1, 2) or array.shape[0] != num_vertices or 0 in array.shape:
         raise InputError(
             f"labels must have shape ({num_vertices},) or ({num_vertices}, num_labels), "
             f"got {array.shape}; give one label or one row of 0 and 1 for each vertex"
         )
+    if array.dtype == np.float32 and (array.ndim == 1 or not _flags(array).all()):
+        return _values(array.reshape(len(array), -1))
     return _classes(array) if array.ndim == 1 else _multilabel(array)
+
+
+def _values(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    if np.isinf(array).any():
+        vertex, column = (int(i) for i in np.argwhere(np.isinf(array))[0])
+        raise InputError(
+            f"vertex {vertex} has the value {array[vertex, column]} in label column {column}, but "
+            "values to be learnt are finite, or NaN where they are not known; correct it"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _flags(array: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where an array holds 0, 1, or its type's mark for what is not known."""
+    is_unknown = array == UNKNOWN_FLAG if array.dtype == np.uint8 else array != array
+    found: NDArray[np.bool_] = (array == 0) | (array == 1) | is_unknown
+    return found
 
 
 def _classes(array: NDArray[Any]) -> NDArray[np.int64]:
     if array.dtype.kind not in "iub":
         raise InputError(
             f"labels must hold integers, got {array.dtype}; number the classes from 0 and write "
-            "-1 for an unlabelled vertex"
+            "-1 for an unlabelled vertex, or give float32 for values to be learnt"
         )
     limit = max(array.size, _ALWAYS_ALLOWED_CLASSES)
     if int(array.max()) >= limit:
@@ -170,14 +193,15 @@ def _multilabel(array: NDArray[Any]) -> NDArray[np.uint8]:
             f"labels of shape {array.shape} must hold 0 and 1, got {array.dtype}; write one "
             "column of 0 and 1 for each label"
         )
-    bad = (array != 0) & (array != 1)
+    bad = ~_flags(array)
     if bad.any():
         vertex, column = (int(i) for i in np.argwhere(bad)[0])
         raise InputError(
             f"vertex {vertex} has value {array[vertex, column]} in label column {column}, but "
             "labels with several columns are 0 or 1; correct it, or give one column of classes"
         )
-    return np.ascontiguousarray(array, dtype=np.uint8)
+    known = array if array.dtype == np.uint8 else np.where(array != array, UNKNOWN_FLAG, array)
+    return np.ascontiguousarray(known, dtype=np.uint8)
 
 
 def edge_weight(value: Any, num_edges: int) -> NDArray[np.float32]:
@@ -334,10 +358,11 @@ def _check_splits(given: Mapping[str, NDArray[np.bool_]]) -> None:
 
 
 def _check_labelled(given: Mapping[str, NDArray[np.bool_]], labels: NDArray[Any]) -> None:
-    if labels.ndim == 2:
+    if labels.dtype == np.uint8:
         return  # a row of zeros is an answer: none of the labels
+    is_unlabelled = labels < 0 if labels.ndim == 1 else np.isnan(labels).all(axis=1)
     for key, mask in given.items():
-        unlabelled = mask & (labels < 0)
+        unlabelled = mask & is_unlabelled
         if unlabelled.any():
             split, vertex = (int(i) for i in np.argwhere(unlabelled)[0])
             raise InputError(

@@ -35,8 +35,9 @@ class Graph:
     """(num_edges,) int64. The vertex that each edge enters."""
     features: NDArray[np.float32] | scipy.sparse.csr_matrix | None = None
     """(num_vertices, num_features) float32, dense or CSR with sorted indices."""
-    labels: NDArray[np.int64] | NDArray[np.uint8] | None = None
-    """(num_vertices,) int64, -1 = unlabelled; or (num_vertices, num_classes) uint8 of 0 and 1."""
+    labels: NDArray[np.int64] | NDArray[np.uint8] | NDArray[np.float32] | None = None
+    """(num_vertices,) int64, -1 = unlabelled; or (num_vertices, num_classes): uint8 of 0 and 1,
+    255 = unknown; or float32 values to be learnt, NaN = unknown."""
     train_mask: NDArray[np.bool_] | None = None
     """(num_splits, num_vertices) bool. Vertices that the loss reads; with a test_mask, or none."""
     val_mask: NDArray[np.bool_] | None = None
@@ -56,6 +57,8 @@ class Graph:
     """(num_vertices,) int64 or str. The ids of the input; None where they are 0, 1, 2, ..."""
     class_names: tuple[str, ...] | None = None
     """The name of each class, where the input has names."""
+    metric: str = ""
+    """What results on this graph are published in, as `distgnn train --metric` says it; or none."""
     unused: tuple[str, ...] = ()
     """Names of arrays in the source that a Graph cannot hold, such as `edge_features`."""
     source: str = ""
@@ -112,7 +115,12 @@ class Graph:
     @property
     def is_multilabel(self) -> bool:
         """Whether a vertex may have several classes at once."""
-        return self.labels is not None and self.labels.ndim == 2
+        return self.labels is not None and self.labels.dtype == np.uint8
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the labels are values."""
+        return self.labels is not None and self.labels.dtype == np.float32
 
     @cached_property
     def num_classes(self) -> int:

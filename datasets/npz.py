@@ -3,7 +3,7 @@
 A file holds `edge_index` (2, num_edges), optionally `num_vertices`, `features` (or the CSR arrays
 `features_indptr`, `features_indices`, `features_data`, `features_shape`), `labels`, the three
 masks (or two, without `val_mask`), `edge_weight`, the types `edge_type` and `vertex_type`,
-`relation_names`, `vertex_id` and `class_names`. Nothing in it is ever unpickled.
+`relation_names`, `vertex_id`, `class_names` and `metric`. Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPTIONAL_KEYS = (
     "vertex_id",
     "class_names",
 )
-_KNOWN_KEYS = {"edge_index", "num_vertices", "features", *_CSR_KEYS, *_OPTIONAL_KEYS}
+_KNOWN_KEYS = {"edge_index", "num_vertices", "metric", "features", *_CSR_KEYS, *_OPTIONAL_KEYS}
 _BLOCK_BYTES = 1 << 20
 
 
@@ -147,6 +147,8 @@ def graph_of_arrays(
     for key in ("class_names", "relation_names"):
         if key in fields:
             fields[key] = tuple(fields[key].astype(str).reshape(-1).tolist())
+    if "metric" in arrays:
+        fields["metric"] = "".join(arrays["metric"].astype(str).reshape(-1)[:1].tolist())
     return Graph(
         name=name,
         num_vertices=_num_vertices(arrays, ends, features),
@@ -242,4 +244,6 @@ def arrays_of(graph: Graph) -> dict[str, Any]:
         value = getattr(graph, key)
         if value is not None and not (key == "val_mask" and not value.any()):
             arrays[key] = np.asarray(value)
+    if graph.metric:
+        arrays["metric"] = np.asarray(graph.metric)
     return arrays

@@ -51,10 +51,12 @@ def random_split(
         raise InputError(f"num_splits must be at least 1, got {num_splits}; ask for one split")
     if graph.labels is None:
         raise InputError(f"graph {graph.name!r} has no labels, so it cannot be split; give labels")
-    is_labelled = graph.labels >= 0
-    if graph.is_multilabel:
-        is_labelled = np.ones(graph.num_vertices, dtype=np.bool_)
-    candidates = np.flatnonzero(is_labelled)
+    if graph.is_regression:
+        candidates = np.flatnonzero(~np.isnan(graph.labels).all(axis=1))
+    elif graph.is_multilabel:
+        candidates = np.arange(graph.num_vertices)
+    else:
+        candidates = np.flatnonzero(graph.labels >= 0)
     # Rounding the running sum gives counts that add up, whatever the fractions are.
     bounds = [round(share * candidates.size) for share in np.cumsum(fractions)]
     counts = np.diff([0, *bounds])

@@ -73,8 +73,8 @@ class Part:
     """(num_roots,) int32. Self-loop edges of the vertex in the whole graph."""
     features: NDArray[np.float32] | sp.csr_matrix | None
     """(num_roots, num_features) float32, dense or CSR."""
-    labels: NDArray[np.int64] | NDArray[np.uint8] | None
-    """(num_roots,) int64 with -1 for unlabelled, or (num_roots, num_classes) uint8."""
+    labels: NDArray[np.int64] | NDArray[np.uint8] | NDArray[np.float32] | None
+    """(num_roots,) int64 with -1 for unlabelled, or (num_roots, num_classes) uint8 or float32."""
     train_mask: NDArray[np.bool_] | None
     """(num_splits, num_roots) bool."""
     val_mask: NDArray[np.bool_] | None

@@ -66,6 +66,8 @@ def manifest_of(
         num_vertex_types=graph.num_vertex_types,
         relation_names=graph.relation_names or (),
         is_multilabel=graph.is_multilabel,
+        is_regression=graph.is_regression,
+        metric=graph.metric,
         has_labels=graph.labels is not None,
         num_splits=graph.num_splits,
         num_train=() if train is None else tuple(int(count) for count in train.sum(axis=1)),

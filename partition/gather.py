@@ -142,6 +142,7 @@ class _Collector:
             dst=self._ends[1],
             class_names=manifest.class_names or None,
             relation_names=manifest.relation_names or None,
+            metric=manifest.metric,
             source=manifest.source,
             checksum=manifest.source_checksum,
             **known,

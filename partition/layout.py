@@ -83,6 +83,8 @@ def part_specs(manifest: Manifest, part: int) -> dict[str, ArraySpec]:
         specs["features"] = ArraySpec("float32", (roots, manifest.num_features))
     if manifest.is_multilabel:
         specs["labels"] = ArraySpec("uint8", (roots, manifest.num_classes))
+    elif manifest.is_regression:
+        specs["labels"] = ArraySpec("float32", (roots, manifest.num_classes))
     elif manifest.has_labels:
         specs["labels"] = ArraySpec("int64", (roots,))
     if splits:

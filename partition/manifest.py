@@ -17,7 +17,14 @@ FORMAT_VERSION = 1
 _FILE_NAME = re.compile(r"part-[0-9]{4,}/[a-z_]+\.npy")
 _REMEDY = "partition the graph again"
 # What directories of earlier versions do not say.
-_ADDED = {"order": "source", "num_relations": 0, "num_vertex_types": 0, "relation_names": []}
+_ADDED = {
+    "order": "source",
+    "num_relations": 0,
+    "num_vertex_types": 0,
+    "relation_names": [],
+    "is_regression": False,
+    "metric": "",
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,10 @@ class Manifest:
     seed: int
     source: str
     source_checksum: str
+    is_regression: bool = False
+    """Whether labels are values. Not there in directories written before they could be."""
+    metric: str = ""
+    """The data set's own. Not there in directories written before it was kept."""
     order: str = "source"
     """Of the roots inside a part. Not there in directories written before there was a choice."""
     num_relations: int = 0

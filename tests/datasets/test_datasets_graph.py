@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import scipy.sparse
 
 from distgnn.datasets import Graph, InputError
+from distgnn.datasets.npz import read_npz, write_npz
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def make(**fields: Any) -> Graph:
@@ -286,3 +290,26 @@ def test_types_are_int64_and_counted() -> None:
 def test_bad_types_are_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make(**TWO_EDGES, **fields)
+
+
+def test_float32_labels_are_values_to_be_learnt() -> None:
+    graph = make(labels=np.array([0.5, np.nan, 2.0], dtype=np.float32))
+    assert graph.labels is not None
+    assert (graph.labels.dtype, graph.labels.shape) == (np.float32, (3, 1))
+    assert graph.is_regression
+    assert not graph.is_multilabel
+    assert graph.num_classes == 1
+    with pytest.raises(InputError, match="vertex 1 has the value inf in label column 0"):
+        make(labels=np.array([0.5, np.inf, 2.0], dtype=np.float32))
+    with pytest.raises(InputError, match="train_mask of split 0 selects vertex 1, which has no"):
+        make(labels=graph.labels, **masks([0, 1, 0], [1, 0, 0], [0, 0, 1]))
+
+
+def test_flags_that_nobody_knows_are_kept_apart(tmp_path: Path) -> None:
+    graph = make(labels=np.array([[0, 1], [np.nan, 1], [1, 0]]), metric="roc-auc")
+    assert graph.labels is not None
+    assert graph.labels.tolist() == [[0, 1], [255, 1], [1, 0]]
+    write_npz(graph, tmp_path / "g.npz")
+    again = read_npz(tmp_path / "g.npz")
+    np.testing.assert_array_equal(again.labels, graph.labels)
+    assert (again.is_multilabel, again.metric, again.unused) == (True, "roc-auc", ())
