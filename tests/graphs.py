@@ -14,7 +14,10 @@ from distgnn.partition.build import build_parts
 if TYPE_CHECKING:
     from distgnn.partition.store import Part
 
-KINDS = ("random", "sparse-features", "weighted", "multi-label", "few-edges", "loops")
+KINDS = (
+    *("random", "sparse-features", "weighted", "multi-label", "few-edges", "loops"),
+    *("unknown-flags", "regression"),
+)
 
 
 TYPED_KINDS = ("typed", "featureless")
@@ -38,6 +41,11 @@ def make_graph(kind: str = "random", *, num_vertices: int = 40, seed: int = 0) -
     labels = rng.integers(0, 3, num_vertices)
     if kind == "multi-label":
         labels = (rng.random((num_vertices, 3)) < 0.4).astype(np.uint8)
+    if kind == "unknown-flags":
+        labels = rng.choice([0.0, 1.0, np.nan], (num_vertices, 3), p=[0.5, 0.3, 0.2])
+    if kind == "regression":
+        labels = rng.normal(3, 2, (num_vertices, 2)).astype(np.float32)
+        labels[rng.random(num_vertices) < 0.2, 1] = np.nan
     role = rng.permutation(num_vertices) % 4
     masks = [np.isin(role, roles)[None] for roles in ((0, 1), (2,), (3,))]
     weight = rng.random(len(src)).astype(np.float32) + 0.5 if kind == "weighted" else None

@@ -59,6 +59,8 @@ def _evaluate(trained: TrainedRun, share: Share, split_index: int | None) -> dic
         split_index=index,
         feature_norm=trained.config.feature_norm,
         features_dtype=trained.config.features_dtype,
+        task=trained.config.task,
+        metric=trained.config.metric,
     )
     scores = trained.scores(part, group, features=inputs.features, planner=planner)
     result = Scores(scores, inputs, group)
@@ -66,6 +68,6 @@ def _evaluate(trained: TrainedRun, share: Share, split_index: int | None) -> dic
     return {
         **metrics,
         "val_loss": result.val_loss,
-        "metric": inputs.metric_name,
+        "metric": inputs.measure.name,
         "split_index": index,
     }

@@ -35,14 +35,14 @@ class _Predictions(NamedTuple):
     Attributes:
         global_id: (num,) int64.
         vertex_id: (num,) int64 or str. Ids in the user's files.
-        probability: (num, num_classes) float32.
-        is_multilabel: () bool. Whether a vertex has several labels.
+        output: (num, num_classes) float32. Probabilities, or values of a regression.
+        task: () str. What was learnt.
     """
 
     global_id: NDArray[np.int64]
     vertex_id: NDArray[np.generic]
-    probability: NDArray[np.float32]
-    is_multilabel: NDArray[np.bool_]
+    output: NDArray[np.float32]
+    task: NDArray[np.str_]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=path,
         required=True,
         metavar="FILE",
-        help=".csv or .tsv: id, label, probability; .npy: probabilities in vertex order",
+        help=".csv or .tsv: id, label, probability, or id and values; .npy: probabilities, or "
+        "values, in vertex order",
     )
     add_json_flag(parser)
 
@@ -78,16 +79,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _predict(trained: TrainedRun, share: Share) -> tuple[list[_Predictions], tuple[str, ...]]:
     """Predictions of all parts, and the names of the classes."""
+    from distgnn.train.tasks import TASKS, task_of_labels
+
     part, group, planner = share
     scores = trained.scores(part, group, planner=planner)
-    is_multilabel = part.labels is not None and part.labels.ndim == 2
-    probability = scores.sigmoid() if is_multilabel else scores.softmax(dim=1)
+    task = TASKS[task_of_labels(np.asarray(part.labels))]
     global_id = np.array(part.global_id[: part.num_roots])
     own = _Predictions(
         global_id,
         global_id if part.vertex_id is None else np.array(part.vertex_id),
-        probability.numpy(),
-        np.array(is_multilabel),
+        task.output(scores).numpy(),
+        np.array(task.name),
     )
     buffer = io.BytesIO()
     np.savez(buffer, **own._asdict())
@@ -105,8 +107,8 @@ def _merged(parts: list[_Predictions]) -> _Predictions:
     columns = list(zip(*parts, strict=True))
     joined = [np.concatenate(column) for column in columns[:-1]]
     order = np.argsort(joined[0])
-    global_id, vertex_id, probability = (column[order] for column in joined)
-    return _Predictions(global_id, vertex_id, probability, columns[-1][0])
+    global_id, vertex_id, output = (column[order] for column in joined)
+    return _Predictions(global_id, vertex_id, output, columns[-1][0])
 
 
 def _check_target(out: Path) -> None:
@@ -130,7 +132,7 @@ def _write(out: Path, predictions: _Predictions, class_names: tuple[str, ...]) -
     try:
         if out.suffix == ".npy":
             with temporary.open("wb") as file:
-                np.save(file, predictions.probability, allow_pickle=False)
+                np.save(file, predictions.output, allow_pickle=False)
         else:
             text = _as_text(predictions, _SEPARATORS[out.suffix], class_names)
             temporary.write_text(text, encoding="utf-8")
@@ -144,22 +146,24 @@ def _write(out: Path, predictions: _Predictions, class_names: tuple[str, ...]) -
 
 def _as_text(predictions: _Predictions, separator: str, class_names: tuple[str, ...]) -> str:
     text = io.StringIO()
-    num_classes = predictions.probability.shape[1]
-    names = np.array(class_names or range(num_classes))
+    output = predictions.output
+    names = np.array(class_names or range(output.shape[1]))
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-    probability = predictions.probability
     ids = predictions.vertex_id.tolist()
-    if predictions.is_multilabel:
+    if predictions.task == "regression":
+        columns = [f"value_{name}" for name in names] if len(names) > 1 else ["value"]
+        writer.writerow(["id", *columns])
+        rows = output.astype(str).tolist()
+        writer.writerows([name, *row] for name, row in zip(ids, rows, strict=True))
+    elif predictions.task == "multi-label":
         writer.writerow(["id", *(f"label_{name}" for name in names)])
         writer.writerows(
-            [name, *row]
-            for name, row in zip(ids, (probability > 0.5).astype(int).tolist(), strict=True)
+            [name, *row] for name, row in zip(ids, (output > 0.5).astype(int).tolist(), strict=True)
         )
     else:
         writer.writerow(["id", "label", "probability"])
-        best = probability.argmax(axis=1)
-        shown = np.round(
-            np.take_along_axis(probability, best[:, None], axis=1)[:, 0].astype(float), 6
-        )
+        best = output.argmax(axis=1)
+        chance = np.take_along_axis(output, best[:, None], axis=1)[:, 0]
+        shown = np.round(chance.astype(float), 6)
         writer.writerows(zip(ids, names[best].tolist(), shown.tolist(), strict=True))
     return text.getvalue()

@@ -90,6 +90,8 @@ def _labels(part: Part, roots: NDArray[np.int64]) -> NDArray[Any]:
     labels: NDArray[Any] = np.array(part.labels)[roots]
     if labels.ndim == 1:
         labels[labels < 0] = 0  # so that any vertex may be trained on
+    elif labels.dtype == np.float32:
+        labels[np.isnan(labels)] = 0
     return labels
 
 

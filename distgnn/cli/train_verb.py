@@ -56,6 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--epochs", type=whole(1), default=200, metavar="E", help="default: %(default)s")
+    add(
+        "--task",
+        default="auto",
+        help="what the labels are for: single-label, multi-label or regression (default: as the "
+        "labels are stored)",
+    )
+    add(
+        "--metric",
+        default="auto",
+        help="accuracy, micro-f1, roc-auc, average-precision, mse, mae or r2; chooses the best "
+        "epoch (default: the data set's, else the task's)",
+    )
     add("--optimizer", default="adam", help="adam, adamw or sgd (default: %(default)s)")
     add("--lr", type=number, default=0.01, metavar="R", help="default: %(default)s")
     add("--weight-decay", type=number, default=5e-4, metavar="W", help="default: %(default)s")
@@ -204,6 +216,7 @@ def _announce(arguments: argparse.Namespace, trainer: Trainer, predicted: int) -
         return
     if group.reason:
         note(f"backend: {group.backend}, because {group.reason}")
+    note(f"task: {config.task}, measured by {config.metric}")
     for saving in trainer.graphs.savings:
         note(saving)
     if group.size > 1:
@@ -243,7 +256,7 @@ def _load(
     from distgnn.train.trainer import Trainer
 
     opened = _open(arguments, config, run_dir, group)
-    trainer = Trainer(config, opened.task, opened.part, group, planner=opened.planner)
+    trainer = Trainer(opened.config, opened.task, opened.part, group, planner=opened.planner)
     predicted = predict_peak_bytes(trainer.model, trainer.graphs)
     # An earlier peak counts for nothing here: what was let go of since is free again.
     added = predict_added_bytes(trainer.model, trainer.graphs)
@@ -257,6 +270,7 @@ def _load(
 class _Opened(NamedTuple):
     """What is needed of a source: its edges are let go, as the part has them in another form."""
 
+    config: TrainConfig
     task: Task
     part: Part
     planner: Planner
@@ -273,6 +287,7 @@ def _open(
 
     source = collectively(group, lambda: open_source(source_values(arguments)))
     check_ranks(source, group, f"distgnn train {arguments.source} ...")
+    config = collectively(group, lambda: source.resolved(config))
     if not arguments.overwrite:
         on_rank_0(group, lambda: check_settings(run_dir, config, arguments.resume))
     on_rank_0(group, lambda: check_trace_file(arguments))
@@ -287,7 +302,8 @@ def _open(
     }
     if arguments.resume:
         on_rank_0(group, lambda: check_graph(run_dir, begin))
-    return _Opened(source.task, part, build_planner(arguments, config, source, group), begin)
+    planner = build_planner(arguments, config, source, group)
+    return _Opened(config, source.task, part, planner, begin)
 
 
 def _report(arguments: argparse.Namespace, run_dir: RunDirectory, summary: dict[str, Any]) -> None:
@@ -303,6 +319,7 @@ def _report(arguments: argparse.Namespace, run_dir: RunDirectory, summary: dict[
     print_lines(
         pairs(
             {
+                "metric": summary["metric"],
                 **shown,
                 "best epoch": f"{summary['best_epoch']} of {summary['num_epochs']}",
                 "median epoch": f"{summary['median_epoch_s'] * 1e3:.2f} ms",

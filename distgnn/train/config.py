@@ -15,6 +15,7 @@ from distgnn.nn.models import ActivationName, JumpingName, ModelConfig, NormName
 from distgnn.nn.relational import RelationNorm
 from distgnn.nn.sage import Aggregator
 from distgnn.train.delays import check_delays
+from distgnn.train.tasks import METRIC_NAMES, TASK_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ _ADDED = frozenset(
         *("features_dtype", "activations_dtype", "bases", "relation_norm", "overlap"),
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
+        *("task", "metric"),
     )
 )
 
@@ -40,6 +42,10 @@ class TrainConfig:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     """What is trained."""
+    task: str = "auto"
+    """What the labels are for; auto asks them."""
+    metric: str = "auto"
+    """What is measured, and chooses the best epoch; auto: the data set's own, else the task's."""
     epochs: int = 200
     """Full-batch steps, at most."""
     optimizer: OptimizerName = "adam"
@@ -99,6 +105,8 @@ class TrainConfig:
         _choice("--jumping", model.jumping, get_args(JumpingName))
         _choice("--activation", model.activation, get_args(ActivationName))
         _choice("--degrees", model.degrees, get_args(Degrees))
+        _choice("--task", self.task, ("auto", *TASK_NAMES))
+        _choice("--metric", self.metric, ("auto", *METRIC_NAMES))
         _choice("--optimizer", self.optimizer, get_args(OptimizerName))
         _choice("--feature-norm", self.feature_norm, get_args(FeatureNorm))
         _choice("--features-dtype", self.features_dtype, get_args(DtypeName))
@@ -236,7 +244,10 @@ class TrainConfig:
         return [
             f"{name} (begun with {mine[name]}, now {theirs[name]})"
             for name in mine
-            if name not in free and mine[name] != theirs[name]
+            if name not in free
+            and mine[name] != theirs[name]
+            # A run of an earlier version had no choice of these.
+            and not (name in ("task", "metric") and mine[name] == "auto")
         ]
 
 

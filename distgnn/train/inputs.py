@@ -15,6 +15,7 @@ from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.setup import leaf_inputs, place_leaves
 from distgnn.graph import SETUP_TAG
 from distgnn.ops import SparseRows
+from distgnn.train.tasks import TASKS, choose, task_of_labels
 
 if TYPE_CHECKING:
     from distgnn.arrays import DtypeName
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
     from distgnn.train.config import FeatureNorm
+    from distgnn.train.measures import Measure
+    from distgnn.train.tasks import VertexTask
 
 SPLITS = ("train", "val", "test")
 
@@ -36,22 +39,19 @@ class Inputs:
 
     Attributes:
         features: (num_roots, num_features), normalised.
-        labels: (num_roots,) int64, or (num_roots, num_classes) float32 if a vertex has several.
+        labels: (num_roots,) int64 classes, or (num_roots, num_classes) float32 flags or values.
         rows: Roots of each split that have a label, int64, by name of the split.
         counts: Vertices of each split over all ranks.
-        is_multilabel: Whether a vertex has several labels.
+        task: What is learnt.
+        measure: What is measured.
     """
 
     features: Rows
     labels: torch.Tensor
     rows: dict[str, torch.Tensor]
     counts: dict[str, int]
-    is_multilabel: bool
-
-    @property
-    def metric_name(self) -> str:
-        """What is measured on this task."""
-        return "micro_f1" if self.is_multilabel else "accuracy"
+    task: VertexTask
+    measure: Measure
 
 
 def load_inputs(
@@ -62,6 +62,8 @@ def load_inputs(
     feature_norm: FeatureNorm,
     features_dtype: DtypeName = "fp32",
     needs_features: bool = True,
+    task: str = "auto",
+    metric: str = "auto",
 ) -> Inputs:
     """Copy a part's features, labels and masks into memory.
 
@@ -74,6 +76,8 @@ def load_inputs(
         feature_norm: How to normalise features.
         features_dtype: What dense features are stored as.
         needs_features: Whether a graph without features is an error; else it gets no columns.
+        task: Of the labels; auto asks them.
+        metric: One of the task; auto takes its own.
 
     Returns:
         This rank's share.
@@ -84,8 +88,7 @@ def load_inputs(
     """
     rows = split_rows(part, split_index)
     labels = np.asarray(part.labels)
-    is_multilabel = labels.ndim == 2
-    tensor = torch.from_numpy(labels.astype(np.float32 if is_multilabel else np.int64))
+    found, measure = choose(task, metric, labels)
     counts = torch.tensor([len(rows[name]) for name in SPLITS], dtype=torch.int64)
     group.all_reduce(counts)
     features: Rows = torch.empty(part.num_roots, 0)
@@ -93,10 +96,11 @@ def load_inputs(
         features = input_rows(part, group, norm=feature_norm, dtype=features_dtype)
     return Inputs(
         features=features,
-        labels=tensor,
+        labels=found.targets(labels),
         rows=rows,
         counts=dict(zip(SPLITS, counts.tolist(), strict=True)),
-        is_multilabel=is_multilabel,
+        task=found,
+        measure=measure,
     )
 
 
@@ -200,7 +204,7 @@ def split_rows(part: Part, split_index: int) -> dict[str, torch.Tensor]:
             "make a split with --split 0.6/0.2/0.2"
         )
     labels = np.asarray(part.labels)
-    has_label = np.ones(len(labels), dtype=bool) if labels.ndim == 2 else np.greater(labels, -1)
+    has_label = TASKS[task_of_labels(labels)].is_labelled(labels)
     rows = {}
     for name, mask in zip(SPLITS, masks, strict=True):
         assert mask is not None, "checked above"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn import functional
 
 from distgnn.train.inputs import SPLITS
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Loss:
-    """Cross-entropy (one label) or binary cross-entropy (several) over training vertices.
+    """The task's loss over training vertices.
 
     A rank's value is the sum over its own roots divided by the global count, so that the values,
     and the weight gradients, of all ranks add up to those of the whole graph.
@@ -35,7 +34,7 @@ class Loss:
     ) -> None:
         self._rows = rows
         self._labels = inputs.labels[inputs.rows["train"]]
-        self._is_multilabel = inputs.is_multilabel
+        self._losses = inputs.task.losses
         self._weight = weight
         self._total = total
 
@@ -43,20 +42,10 @@ class Loss:
         """Return this rank's share of the loss for (num_rows, num_classes) scores."""
         # Not scores[rows], whose backward adds one row after the other on one thread.
         own = scores if self._rows is None else scores.index_select(0, self._rows)
-        losses = vertex_losses(own, self._labels, self._is_multilabel)
+        losses = self._losses(own, self._labels)
         if self._weight is not None:
             losses = losses * self._weight
         return losses.sum() / self._total
-
-
-def vertex_losses(scores: Tensor, labels: Tensor, is_multilabel: bool) -> Tensor:
-    """Return the (num,) loss of each vertex; with several labels, their mean."""
-    if is_multilabel:
-        per_label = functional.binary_cross_entropy_with_logits(
-            scores, labels.to(scores.dtype), reduction="none"
-        )
-        return per_label.mean(dim=1)
-    return functional.cross_entropy(scores, labels, reduction="none")
 
 
 def build_loss(
@@ -93,7 +82,7 @@ def build_loss(
 
 
 class Scores:
-    """The metric of each split over all ranks: accuracy, or micro-F1 with several labels.
+    """The metric of each split over all ranks; collective.
 
     Args:
         scores: (num_roots, num_classes) of this rank.
@@ -101,35 +90,24 @@ class Scores:
         group: All ranks.
 
     Attributes:
-        metric: By name of the split; None for a split without vertices.
+        metric: By name of the split; None for a split without vertices, or on which the metric is
+            not defined.
         val_loss: Mean loss over validation vertices; breaks ties between epochs.
     """
 
     def __init__(self, scores: Tensor, inputs: Inputs, group: Group) -> None:
-        table = torch.zeros(len(SPLITS) + 1, 2, dtype=torch.float64)
-        for index, name in enumerate(SPLITS):
+        shares, losses = [], torch.zeros(1, dtype=torch.float64)
+        for name in SPLITS:
             rows = inputs.rows[name]
             own, labels = scores.index_select(0, rows), inputs.labels.index_select(0, rows)
-            table[index] = _hits(own, labels, inputs.is_multilabel)
+            shares.append(inputs.measure.shares(own, labels, group))
             if name == "val":
-                losses = vertex_losses(own, labels, inputs.is_multilabel)
-                table[-1, 0] = losses.sum(dtype=torch.float64)
+                losses[0] = inputs.task.losses(own, labels).sum(dtype=torch.float64)
+        table = torch.cat([*shares, losses])
         group.all_reduce(table)
-        # Where no label is true and none predicted, micro-F1 is 0 by the usual convention.
+        sums = torch.split(table, [len(share) for share in shares] + [1])
         self.metric = {
-            name: float(hits / of.clamp(min=1)) if inputs.counts[name] else None
-            for name, (hits, of) in zip(SPLITS, table[:-1], strict=True)
+            name: inputs.measure.value(sums[index]) if inputs.counts[name] else None
+            for index, name in enumerate(SPLITS)
         }
-        self.val_loss = float(table[-1, 0]) / max(inputs.counts["val"], 1)
-
-
-def _hits(scores: Tensor, labels: Tensor, is_multilabel: bool) -> Tensor:
-    """(2,) float64 numerator and denominator of the metric; both add up over ranks.
-
-    Micro-F1 is 2 TP / (2 TP + FP + FN), and 2 TP + FP + FN is the number of predicted plus the
-    number of true labels.
-    """
-    if is_multilabel:
-        predicted, true = scores > 0, labels > 0
-        return torch.stack([2 * (predicted & true).sum(), predicted.sum() + true.sum()]).double()
-    return torch.tensor([int((scores.argmax(dim=1) == labels).sum()), len(labels)]).double()
+        self.val_loss = float(table[-1]) / max(inputs.counts["val"], 1)

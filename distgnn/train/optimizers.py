@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from distgnn.nn.models import GNN
+    from distgnn.train.config import TrainConfig
+
 Moments = dict[str, "Tensor"]
 
 
@@ -158,3 +161,21 @@ class Sgd(Optimizer):
             maximize=False,
             is_first_step=False,
         )
+
+
+def build_optimizer(config: TrainConfig, model: GNN) -> Optimizer:
+    """Build the optimizer of a run.
+
+    Args:
+        config: The run.
+        model: What it steps.
+
+    Returns:
+        The optimizer.
+    """
+    parameters = model.parameters()
+    if config.optimizer == "sgd":
+        return Sgd(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    is_decoupled = config.optimizer == "adamw"
+    decay = config.weight_decay
+    return Adam(parameters, lr=config.lr, weight_decay=decay, is_decoupled=is_decoupled)

@@ -16,6 +16,7 @@ class Task:
         num_features: Columns of the input.
         num_classes: Columns of the output.
         class_names: Name of each class, or nothing where the source numbers them.
+        metric: The data set's own, or nothing.
         num_vertices: Of the whole graph.
         num_relations: Types of edges; 0 without.
         num_vertex_types: Types of vertices; 0 without.
@@ -25,6 +26,7 @@ class Task:
     num_features: int
     num_classes: int
     class_names: tuple[str, ...] = ()
+    metric: str = ""
     num_vertices: int = 0
     num_relations: int = 0
     num_vertex_types: int = 0

@@ -11,6 +11,7 @@ import torch
 
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.planner import Planner
+from distgnn.train.best import Best
 from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
 from distgnn.train.graphs import build_graphs
 from distgnn.train.identity import layout_of
@@ -18,9 +19,10 @@ from distgnn.train.inputs import load_inputs
 from distgnn.train.keeper import Keeper
 from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
 from distgnn.train.objective import Scores, build_loss
-from distgnn.train.optimizers import Adam, Sgd
+from distgnn.train.optimizers import build_optimizer
 from distgnn.train.run_dir import SUMMARY
 from distgnn.train.stop import NeverAsked, encode
+from distgnn.train.tasks import resolve, task_of_labels
 from distgnn.train.trace import Untraced
 from distgnn.train.weights import WeightSync
 
@@ -33,23 +35,10 @@ if TYPE_CHECKING:
     from distgnn.partition.store import Part
     from distgnn.train.checkpoint import Checkpoint
     from distgnn.train.config import TrainConfig
-    from distgnn.train.optimizers import Optimizer
     from distgnn.train.progress import Progress
     from distgnn.train.run_dir import RunDirectory
     from distgnn.train.stop import StopRequest
     from distgnn.train.task import Task
-
-
-@dataclass
-class _Best:
-    """The best validation metric so far; the lower validation loss decides between equals."""
-
-    epoch: int | None = None
-    metric: float = float("-inf")
-    loss: float = float("inf")
-
-    def improves(self, metric: float, loss: float) -> bool:
-        return (metric, -loss) > (self.metric, -self.loss)
 
 
 class Trainer:
@@ -76,7 +65,7 @@ class Trainer:
         *,
         planner: Planner | None = None,
     ) -> None:
-        self.config = config
+        self.config = config = resolve_for(part, config, task)
         self.group = group
         self.planner = planner or Planner()
         self.trace = Untraced()
@@ -87,6 +76,8 @@ class Trainer:
             feature_norm=config.feature_norm,
             features_dtype=config.features_dtype,
             needs_features=not config.model.kind.is_typed,
+            task=config.task,
+            metric=config.metric,
         )
         self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
         self.graph, self.features = self.graphs.training, self.graphs.features
@@ -100,7 +91,7 @@ class Trainer:
         self.optimizer = build_optimizer(config, self.model)
         self.weights = WeightSync(group, self.graph.exchange.clock)
         self.weights.broadcast(self.model)
-        self.best = _Best()
+        self.best = Best()
         self.best_state: dict[str, torch.Tensor] = {}
         self.num_epochs = 0
         self._saved_at: int | None = None
@@ -222,9 +213,11 @@ class Trainer:
         # Without validation vertices the latest epoch is the best one.
         metric = scores.metric["val"]
         if metric is None:
-            metric = float(self.num_epochs)
-        if self.best.improves(metric, scores.val_loss):
-            self.best = _Best(self.num_epochs, metric, scores.val_loss)
+            merit = float(self.num_epochs)
+        else:
+            merit = -metric if self.inputs.measure.is_lower_better else metric
+        if self.best.improves(merit, scores.val_loss):
+            self.best = Best(self.num_epochs, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
         metrics = {f"{split}_metric": value for split, value in scores.metric.items()}
         stop = time.perf_counter()
@@ -272,11 +265,31 @@ class Trainer:
             return None
         self.best_state = unpack_state(found.state, self.model, self.optimizer)
         progress = found.progress
-        self.best = _Best(progress["best_epoch"], progress["metric"], progress["loss"])
+        self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
         self.num_epochs = self.graph.draws.epoch = self._saved_at = found.num_epochs
         if found.rows:
             self.graph.exchange.load_state(found.rows)
         return found
+
+
+def resolve_for(part: Part, config: TrainConfig, task: Task) -> TrainConfig:
+    """Choose the task and the metric of a run, where it leaves that to the graph.
+
+    Args:
+        part: Any part of the graph.
+        config: The run.
+        task: What the data set says.
+
+    Returns:
+        The run; as it was where there are no labels.
+
+    Raises:
+        InputError: If the run asks for what the labels are not for.
+    """
+    if part.labels is None:
+        return config
+    kind = task_of_labels(part.labels)
+    return resolve(config, of_labels=kind, num_classes=task.num_classes, metric=task.metric)
 
 
 def build_model(config: TrainConfig, task: Task) -> GNN:
@@ -292,24 +305,6 @@ def build_model(config: TrainConfig, task: Task) -> GNN:
     model = config.model.build(task.num_features, task.num_classes, task.size)
     model.reset_parameters(torch.Generator().manual_seed(config.seed))
     return model
-
-
-def build_optimizer(config: TrainConfig, model: GNN) -> Optimizer:
-    """Build the optimizer of a run.
-
-    Args:
-        config: The run.
-        model: What it steps.
-
-    Returns:
-        The optimizer.
-    """
-    parameters = model.parameters()
-    if config.optimizer == "sgd":
-        return Sgd(parameters, lr=config.lr, weight_decay=config.weight_decay)
-    is_decoupled = config.optimizer == "adamw"
-    decay = config.weight_decay
-    return Adam(parameters, lr=config.lr, weight_decay=decay, is_decoupled=is_decoupled)
 
 
 def train(
@@ -380,4 +375,6 @@ def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:
         "kernels": [json.loads(text) for text in texts],
         "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "num_ranks": trainer.group.size,
+        "task": trainer.config.task,
+        "metric": trainer.config.metric,
     }

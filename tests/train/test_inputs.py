@@ -58,12 +58,14 @@ def test_each_vertex_is_loaded_once_at_its_root(kind):
     for part, own in zip(parts, inputs, strict=True):
         ids = part.global_id[: part.num_roots]
         np.testing.assert_array_equal(own.labels.numpy(), graph.labels[ids])
-        assert own.labels.dtype == (torch.float32 if own.is_multilabel else torch.int64)
+        assert own.labels.dtype == (
+            torch.float32 if own.task.name == "multi-label" else torch.int64
+        )
         assert own.counts == counts
         for name, rows in own.rows.items():
             mask = getattr(graph, f"{name}_mask")[0]
             np.testing.assert_array_equal(rows.numpy(), np.flatnonzero(mask[ids]))
-    assert inputs[0].metric_name == ("micro_f1" if kind == "multi-label" else "accuracy")
+    assert inputs[0].measure.name == ("micro-f1" if kind == "multi-label" else "accuracy")
 
 
 def test_a_vertex_without_a_label_is_in_no_split():

@@ -12,7 +12,8 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.graph import LocalGraph
 from distgnn.train.inputs import Inputs, load_inputs
-from distgnn.train.objective import Loss, Scores, build_loss, vertex_losses
+from distgnn.train.objective import Loss, Scores, build_loss
+from distgnn.train.tasks import METRICS, TASKS
 
 RANKS = [1, 2, 3, 7]
 KINDS = ["random", "multi-label"]
@@ -134,7 +135,9 @@ def inputs_of(labels, rows):
     empty = torch.empty(0, dtype=torch.int64)
     rows = {"train": empty, "val": empty, "test": empty, **rows}
     counts = {name: len(own) for name, own in rows.items()}
-    return Inputs(torch.empty(len(labels), 1), labels, rows, counts, labels.ndim == 2)
+    name = "multi-label" if labels.ndim == 2 else "single-label"
+    features = torch.empty(len(labels), 1)
+    return Inputs(features, labels, rows, counts, TASKS[name], METRICS[name][0]())
 
 
 def test_a_split_without_vertices_has_no_metric():
@@ -162,10 +165,10 @@ def test_the_loss_of_a_vertex_is_torchs():
     scores = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
     labels = torch.tensor([0, 2, 1, 1, 0])
     expected = functional.cross_entropy(scores, labels)
-    torch.testing.assert_close(vertex_losses(scores, labels, False).mean(), expected)
+    torch.testing.assert_close(TASKS["single-label"].losses(scores, labels).mean(), expected)
     several = (scores > 0.3).float()
     expected = functional.binary_cross_entropy_with_logits(scores, several)
-    torch.testing.assert_close(vertex_losses(scores, several, True).mean(), expected)
+    torch.testing.assert_close(TASKS["multi-label"].losses(scores, several).mean(), expected)
 
 
 @pytest.mark.parametrize("how", CUTS)

@@ -1,0 +1,219 @@
+"""What is learnt about vertices: targets, loss and output, one object a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from distgnn.datasets.errors import InputError
+from distgnn.train.measures import (
+    R2,
+    Accuracy,
+    AveragePrecision,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    MicroF1,
+    RocAuc,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.measures import Measure
+
+TaskName = Literal["single-label", "multi-label", "regression"]
+TASK_NAMES = get_args(TaskName)
+METRICS: dict[str, tuple[type[Measure], ...]] = {
+    "single-label": (Accuracy, RocAuc, AveragePrecision),
+    "multi-label": (MicroF1, RocAuc, AveragePrecision),
+    "regression": (MeanSquaredError, MeanAbsoluteError, R2),
+}
+"""By task; the first is the task's own."""
+METRIC_NAMES = tuple(dict.fromkeys(kind.name for kinds in METRICS.values() for kind in kinds))
+_BINARY = ("roc-auc", "average-precision")
+_UNKNOWN_FLAG = 255
+
+
+class VertexTask(ABC):
+    """A task on vertices.
+
+    Attributes:
+        name: As `--task` says it.
+    """
+
+    name: TaskName
+
+    def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which vertices have anything that can be learnt.
+
+        Args:
+            labels: As a part has them.
+
+        Returns:
+            (num,) bool.
+        """
+        return np.ones(len(labels), dtype=bool)
+
+    @abstractmethod
+    def targets(self, labels: NDArray[Any]) -> Tensor:
+        """Turn a part's labels into what losses and metrics compare scores with."""
+
+    @abstractmethod
+    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Return the (num,) loss of each vertex."""
+
+    @abstractmethod
+    def output(self, scores: Tensor) -> Tensor:
+        """Turn (num, num_classes) scores into probabilities or values."""
+
+
+class SingleLabel(VertexTask):
+    """One of several classes: cross-entropy of softmax."""
+
+    name = "single-label"
+
+    def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which vertices have a class; -1 is none."""
+        return np.asarray(labels) > -1
+
+    def targets(self, labels: NDArray[Any]) -> Tensor:
+        """(num,) int64."""
+        return torch.from_numpy(labels.astype(np.int64))
+
+    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """-log softmax(scores)[class]."""
+        return functional.cross_entropy(scores, targets, reduction="none")
+
+    def output(self, scores: Tensor) -> Tensor:
+        """Softmax over classes."""
+        return scores.softmax(dim=1)
+
+
+class MultiLabel(VertexTask):
+    """Any of several labels: the mean binary cross-entropy over a vertex's known labels."""
+
+    name = "multi-label"
+
+    def targets(self, labels: NDArray[Any]) -> Tensor:
+        """(num, num_labels) float32: 0, 1, or NaN where it is not known."""
+        known = torch.from_numpy(labels.astype(np.float32))
+        return torch.where(known == _UNKNOWN_FLAG, torch.nan, known)
+
+    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Mean over labels of -log sigmoid(score) for a yes, -log(1 - sigmoid(score)) for a no."""
+        return _mean_of_known(functional.binary_cross_entropy_with_logits, scores, targets)
+
+    def output(self, scores: Tensor) -> Tensor:
+        """Sigmoid of each label."""
+        return scores.sigmoid()
+
+
+class Regression(VertexTask):
+    """Numbers: the mean squared error over a vertex's known values."""
+
+    name = "regression"
+
+    def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which vertices have a value; NaN is none."""
+        known: NDArray[np.bool_] = ~np.isnan(labels).all(axis=1)
+        return known
+
+    def targets(self, labels: NDArray[Any]) -> Tensor:
+        """(num, num_values) float32; NaN where it is not known."""
+        return torch.from_numpy(labels.astype(np.float32))
+
+    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Mean over values of (score - value)^2."""
+        return _mean_of_known(functional.mse_loss, scores, targets)
+
+    def output(self, scores: Tensor) -> Tensor:
+        """The scores themselves."""
+        return scores
+
+
+TASKS: dict[str, VertexTask] = {
+    task.name: task for task in (SingleLabel(), MultiLabel(), Regression())
+}
+
+
+def _mean_of_known(loss: Any, scores: Tensor, targets: Tensor) -> Tensor:
+    is_known = ~targets.isnan()
+    known = torch.where(is_known, targets, 0).to(scores.dtype)
+    each = loss(scores, known, reduction="none")
+    total: Tensor = torch.where(is_known, each, 0).sum(dim=1)
+    return total / is_known.sum(dim=1).clamp(min=1)
+
+
+def task_of_labels(labels: NDArray[Any]) -> TaskName:
+    """Say which task labels are for.
+
+    Args:
+        labels: As a graph has them: (num,) int64 classes, (num, T) uint8 flags, or (num, T)
+            float32 values.
+    """
+    if labels.ndim == 1:
+        return "single-label"
+    return "multi-label" if labels.dtype == np.uint8 else "regression"
+
+
+def choose(task: str, metric: str, labels: NDArray[Any]) -> tuple[VertexTask, Measure]:
+    """Find the objects of a task.
+
+    Args:
+        task: auto, or the task of these labels.
+        metric: auto, or one of the task.
+        labels: As a graph has them.
+
+    Returns:
+        The task and its metric.
+    """
+    name = task_of_labels(labels) if task == "auto" else task
+    kinds = {kind.name: kind for kind in METRICS[name]}
+    return TASKS[name], (METRICS[name][0] if metric == "auto" else kinds[metric])()
+
+
+def resolve(
+    config: TrainConfig, *, of_labels: TaskName, num_classes: int, metric: str
+) -> TrainConfig:
+    """Replace what the graph decides about a run, so that the run remembers it.
+
+    Args:
+        config: The run.
+        of_labels: What the graph's labels are for.
+        num_classes: Columns of the output.
+        metric: The data set's own; empty if it has none.
+
+    Returns:
+        The run with its task and its metric.
+
+    Raises:
+        InputError: If the labels are for another task, or the task has no such metric.
+    """
+    if config.task not in ("auto", of_labels):
+        raise InputError(
+            f"--task {config.task} does not suit the graph's labels, which are for {of_labels}; "
+            "leave --task out, or store integers (num_vertices,) for single-label, 0 and 1 "
+            "(num_vertices, T) for multi-label, float32 for regression"
+        )
+    asked, where = config.metric, "--metric"
+    if asked == "auto" and metric:
+        asked, where = metric, "the graph's metric"
+    names = [kind.name for kind in METRICS[of_labels]]
+    if of_labels == "single-label" and num_classes != 2:
+        names = [name for name in names if name not in _BINARY]
+    if asked == "auto":
+        asked = names[0]
+    if asked not in names:
+        classes = f" with {num_classes} classes" if of_labels == "single-label" else ""
+        raise InputError(
+            f"{where} '{asked}' is none of a {of_labels} task{classes}; "
+            f"use --metric {' or '.join(names)}"
+        )
+    return replace(config, task=of_labels, metric=asked)

@@ -1,0 +1,63 @@
+"""Tasks and metrics on the command line: what train, evaluate and predict make of labels."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from ring import ring_arrays
+
+
+@pytest.fixture
+def values(here):
+    """The ring with numbers to be learnt."""
+    target = np.linspace(-1, 1, 12, dtype=np.float32)
+    np.savez(here / "values.npz", **ring_arrays(labels=target))
+    return here / "values.npz"
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_a_regression_is_trained_evaluated_and_predicted(distgnn, values, here, num_parts):
+    source, run = values, here / "run"
+    if num_parts > 1:
+        source = here / "parts"
+        assert distgnn("partition", values, "--parts", 3, "--out", source).status == 0
+    command = ["train", values, "--run", run, "--epochs", 8, "--metric", "r2", "--json", "--quiet"]
+    summary = distgnn(*command).json
+    assert (summary["task"], summary["metric"]) == ("regression", "r2")
+    config = json.loads((run / "config.json").read_text())
+    assert (config["train"]["task"], config["train"]["metric"]) == ("regression", "r2")
+    config["source"]["source"] = str(source)
+    (run / "config.json").write_text(json.dumps(config))
+    evaluated = distgnn("evaluate", run, "--json").json
+    assert evaluated["metric"] == "r2"
+    assert evaluated["val_metric"] == pytest.approx(summary["val_metric"], rel=1e-4)
+    assert distgnn("predict", run, "--out", "out.csv").status == 0
+    lines = (here / "out.csv").read_text().splitlines()
+    assert lines[0] == "id,value"
+    assert distgnn("predict", run, "--out", "out.npy").status == 0
+    np.testing.assert_allclose(
+        [float(line.split(",")[1]) for line in lines[1:]], np.load("out.npy")[:, 0], rtol=1e-6
+    )
+
+
+def test_the_metric_of_the_graph_is_taken_unless_another_is_asked_for(distgnn, here):
+    arrays = ring_arrays(labels=np.arange(12) % 2, metric=np.array("roc-auc"))
+    np.savez(here / "two.npz", **arrays)
+    assert distgnn("partition", "two.npz", "--parts", 1, "--out", "parts").status == 0
+    for source in ("two.npz", "parts"):
+        command = ["train", source, "--epochs", 1, "--json", "--quiet", "--overwrite", "--run", "r"]
+        assert distgnn(*command).json["metric"] == "roc-auc"
+        assert distgnn(*command, "--metric", "accuracy").json["metric"] == "accuracy"
+
+
+def test_a_task_or_a_metric_that_does_not_suit_is_one_sentence(distgnn, ring):
+    command = ["train", ring, "--run", "run"]
+    assert distgnn(*command, "--task", "multi-label").sentence.startswith(
+        "--task multi-label does not suit the graph's labels, which are for single-label;"
+    )
+    assert "use --metric accuracy" in distgnn(*command, "--metric", "mse").sentence
+    assert distgnn(*command, "--metric", "f2").sentence.startswith(
+        "--metric must be one of auto, accuracy, roc-auc"
+    )

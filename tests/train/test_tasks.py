@@ -1,0 +1,93 @@
+"""Tasks: which one labels are for, what is refused, losses, and the run that remembers it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphs import cut, make_graph
+from training import first_step, make_config, run
+
+from distgnn.datasets.errors import InputError
+from distgnn.train.tasks import TASKS, resolve, task_of_labels
+
+METRICS_OF_KINDS = {
+    "random": ("accuracy",),
+    "multi-label": ("micro-f1", "roc-auc", "average-precision"),
+    "unknown-flags": ("micro-f1", "roc-auc"),
+    "regression": ("mse", "mae", "r2"),
+}
+
+
+def test_labels_tell_their_task():
+    assert task_of_labels(np.zeros(3, np.int64)) == "single-label"
+    assert task_of_labels(np.zeros((3, 2), np.uint8)) == "multi-label"
+    assert task_of_labels(np.zeros((3, 1), np.float32)) == "regression"
+
+
+def test_a_run_remembers_what_the_graph_chose():
+    config = make_config()
+    found = resolve(config, of_labels="single-label", num_classes=2, metric="roc-auc")
+    assert (found.task, found.metric) == ("single-label", "roc-auc")
+    again = resolve(found, of_labels="single-label", num_classes=2, metric="")
+    assert again == found
+    assert resolve(config, of_labels="regression", num_classes=1, metric="").metric == "mse"
+
+
+@pytest.mark.parametrize(
+    ("options", "data", "expected"),
+    [
+        (
+            {"task": "regression"},
+            ("single-label", 3, ""),
+            "--task regression does not suit the graph's labels, which are for single-label; leave",
+        ),
+        (
+            {"metric": "roc-auc"},
+            ("single-label", 3, ""),
+            "--metric 'roc-auc' is none of a single-label task with 3 classes; use --metric acc",
+        ),
+        (
+            {},
+            ("multi-label", 3, "accuracy"),
+            "the graph's metric 'accuracy' is none of a multi-label task; use --metric micro-f1 or",
+        ),
+    ],
+)
+def test_what_labels_are_not_for_is_refused(options, data, expected):
+    of_labels, num_classes, metric = data
+    with pytest.raises(InputError, match=f"^{expected}"):
+        resolve(make_config(**options), of_labels=of_labels, num_classes=num_classes, metric=metric)
+
+
+def test_unknown_flags_and_values_have_no_loss():
+    scores = torch.tensor([[1.0, 5.0], [0.5, 9.0]])
+    flags = TASKS["multi-label"].targets(np.array([[1, 255], [255, 255]], np.uint8))
+    losses = TASKS["multi-label"].losses(scores, flags)
+    assert losses.tolist() == pytest.approx([float(torch.nn.functional.softplus(-scores[0, 0])), 0])
+    values = TASKS["regression"].targets(np.array([[3, np.nan], [1, 1]], np.float32))
+    assert TASKS["regression"].losses(scores, values).tolist() == [4.0, (0.25 + 64) / 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"), [(kind, name) for kind, names in METRICS_OF_KINDS.items() for name in names]
+)
+def test_any_number_of_ranks_measures_the_same(kind, metric):
+    graph = make_graph(kind)
+    options = {"metric": metric, "num_epochs": 2}
+    alone, own = first_step(cut(graph, 1), graph, "gcn", **options)
+    for num_parts in (2, 5):
+        records, grads = first_step(cut(graph, num_parts), graph, "gcn", **options)
+        for got, expected in zip(records, alone, strict=True):
+            for name in ("loss", "train_metric", "val_metric", "test_metric"):
+                assert got[name] == pytest.approx(expected[name], rel=1e-5), name
+        for name, grad in own[0].items():
+            torch.testing.assert_close(grads[0][name], grad, rtol=1e-5, atol=1e-7)
+
+
+def test_the_best_epoch_of_a_regression_has_the_lowest_error(tmp_path):
+    graph = make_graph("regression")
+    trained = run(tmp_path, graph, cut(graph, 2), make_config(epochs=6, lr=0.5))[0]
+    errors = [record["val_metric"] for record in trained.records]
+    assert trained.summary["best_epoch"] == int(np.argmin(errors)) != len(errors) - 1
+    assert (trained.summary["task"], trained.summary["metric"]) == ("regression", "mse")
