@@ -160,6 +160,13 @@ class Source:
         return 1 if self.manifest is None else self.manifest.num_parts
 
     @property
+    def num_splits(self) -> int:
+        """Rows of the masks; at least 1, so that a run without any says what is missing."""
+        about = self.graph if self.manifest is None else self.manifest
+        assert about is not None, "a source is a directory or a graph"
+        return max(about.num_splits, 1)
+
+    @property
     def task(self) -> Task:
         """Widths of the model's ends."""
         from distgnn.train.task import Task

@@ -9,8 +9,17 @@ from distgnn.cli.delays import add_delay_arguments
 from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
 from distgnn.cli.job import add_machine_arguments
 from distgnn.cli.model import add_model_arguments, model_from, picked
-from distgnn.cli.output import add_json_flag, human_bytes, note, pairs, print_json, print_lines
+from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments, build_planner
+from distgnn.cli.results import result_lines
+from distgnn.cli.series import (
+    ALL,
+    add_series_arguments,
+    check_series,
+    is_series,
+    split_index,
+    train_series,
+)
 from distgnn.cli.source import add_source_arguments, check_ranks, open_source, source_values
 from distgnn.cli.trace import add_trace_arguments, check_trace, check_trace_file, open_trace
 
@@ -41,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser.add_argument_group("model"))
     training = parser.add_argument_group("training")
     _add_training_arguments(training)
-    add_epoch_arguments(training)
+    add_epoch_arguments(training, split=split_index)
     training.add_argument(
         "--overlap",
         type=switch,
@@ -50,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="off: cd-0 waits for rows as soon as it has sent its own, to measure what is hidden "
         "(same results; default: on)",
     )
+    add_series_arguments(training)
     _add_machine_arguments(parser.add_argument_group("machine and files"))
 
 
@@ -84,8 +94,15 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
     add("--reweight-loss", action="store_true", help="0c: weigh vertices by local/global in-degree")
 
 
-def add_epoch_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add what decides, beside the model, what an epoch computes and sends."""
+def add_epoch_arguments(
+    group: argparse._ArgumentGroup, *, split: Callable[[str], object] | None = None
+) -> None:
+    """Add what decides, beside the model, what an epoch computes and sends.
+
+    Args:
+        group: Of the verb.
+        split: Type of --split-index where the verb takes more than a number.
+    """
     add = group.add_argument
     add(
         "--features-dtype",
@@ -95,10 +112,10 @@ def add_epoch_arguments(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--split-index",
-        type=whole(0),
+        type=split or whole(0),
         default=0,
         metavar="K",
-        help="row of the masks (default: %(default)s)",
+        help=f"row of the masks{', or all: one run each' if split else ''} (default: %(default)s)",
     )
     add_delay_arguments(group)
     add(
@@ -160,9 +177,10 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     from distgnn.train.config import TrainConfig
     from distgnn.train.delays import check_bins
 
-    config = TrainConfig(
-        model=model_from(arguments), **picked(arguments, TrainConfig, but=("model",))
-    )
+    values = picked(arguments, TrainConfig, but=("model",))
+    if values.get("split_index") == ALL:
+        values["split_index"] = 0  # of the first run
+    config = TrainConfig(model=model_from(arguments), **values)
     # A run of an earlier version may go on with more; see `_check_bounds`.
     if not getattr(arguments, "resume", False):
         check_bins(config)
@@ -173,12 +191,30 @@ def run(arguments: argparse.Namespace) -> int:
     """Open the group, train, report."""
     from distgnn.cli.job import run_job
 
+    several = is_series(arguments)
     config = config_from(arguments)
     check_trace(arguments)
-    return run_job(lambda group: _train(arguments, config, group), arguments)
+    if several:
+        check_series(arguments)
+        return run_job(lambda group: train_series(arguments, config, group, _train), arguments)
+
+    def work(group: Group) -> None:
+        summary = _train(arguments, config, group)
+        if group.rank == 0:
+            _report(arguments, summary)
+
+    return run_job(work, arguments)
 
 
-def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
+def _report(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
+    if arguments.json:
+        print_json(summary)
+    else:
+        print_lines(result_lines(summary, Path(arguments.run_dir)))
+
+
+def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> dict[str, Any]:
+    """Train one run; its summary."""
     from distgnn.cli.job import on_rank_0
     from distgnn.train.run_dir import RunDirectory
 
@@ -187,9 +223,7 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     trainer, predicted = _load(arguments, config, run_dir, group)
     with trainer.trace:
         _announce(arguments, trainer, predicted)
-        summary = _run_epochs(arguments, trainer, run_dir)
-    if group.rank == 0:
-        _report(arguments, run_dir, summary)
+        return _run_epochs(arguments, trainer, run_dir)
 
 
 def _check_bounds(
@@ -304,35 +338,3 @@ def _open(
         on_rank_0(group, lambda: check_graph(run_dir, begin))
     planner = build_planner(arguments, config, source, group)
     return _Opened(config, source.task, part, planner, begin)
-
-
-def _report(arguments: argparse.Namespace, run_dir: RunDirectory, summary: dict[str, Any]) -> None:
-    if arguments.json:
-        print_json(summary)
-        return
-    shown = {
-        f"{split} metric": "-"
-        if summary[f"{split}_metric"] is None
-        else f"{summary[f'{split}_metric']:.4f}"
-        for split in ("test", "val", "train")
-    }
-    print_lines(
-        pairs(
-            {
-                "metric": summary["metric"],
-                **shown,
-                "best epoch": f"{summary['best_epoch']} of {summary['num_epochs']}",
-                "median epoch": f"{summary['median_epoch_s'] * 1e3:.2f} ms",
-                "sent per epoch": ", ".join(
-                    f"{human_bytes(summary[f'{name}_bytes_per_epoch'])} of {what}"
-                    for name, what in (
-                        ("halo", "rows"),
-                        ("weight", "gradients"),
-                        ("eval_halo", "rows to evaluate"),
-                    )
-                ),
-                "peak memory": human_bytes(max(summary["peak_rss_bytes"])) + " on the largest rank",
-                "results": run_dir.path,
-            }
-        )
-    )

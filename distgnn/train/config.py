@@ -246,8 +246,8 @@ class TrainConfig:
             for name in mine
             if name not in free
             and mine[name] != theirs[name]
-            # A run of an earlier version had no choice of these.
-            and not (name in ("task", "metric") and mine[name] == "auto")
+            # What was chosen since is what a run of an earlier version had.
+            and not (name in ("task", "metric") and "auto" in (mine[name], theirs[name]))
         ]
 
 

@@ -175,7 +175,7 @@ def test_several_labels_give_a_column_each(distgnn, ring, here):
     probability = np.load("p.npy", allow_pickle=False)
     assert np.array(rows[1:], dtype=int)[:, 1:].tolist() == (probability > 0.5).astype(int).tolist()
     assert probability.sum(axis=1).max() > 1.1
-    assert distgnn("evaluate", "r", "--json").json["metric"] == "micro_f1"
+    assert distgnn("evaluate", "r", "--json").json["metric"] == "micro-f1"
 
 
 def test_a_label_that_is_not_known_is_predicted_all_the_same(distgnn, ring, here):

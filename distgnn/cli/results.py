@@ -1,0 +1,44 @@
+"""What `distgnn train` prints of a run that has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.output import human_bytes, pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:
+    """Describe a run for people.
+
+    Args:
+        summary: Of the run.
+        folder: Its directory.
+
+    Returns:
+        Lines of text.
+    """
+    shown = {
+        f"{split} metric": "-"
+        if summary[f"{split}_metric"] is None
+        else f"{summary[f'{split}_metric']:.4f}"
+        for split in ("test", "val", "train")
+    }
+    sent = (("halo", "rows"), ("weight", "gradients"), ("eval_halo", "rows to evaluate"))
+    return pairs(
+        {
+            "metric": summary["metric"],
+            **shown,
+            "best epoch": f"{summary['best_epoch']} of {summary['num_epochs']}",
+            "median epoch": f"{summary['median_epoch_s'] * 1e3:.2f} ms",
+            "sent per epoch": ", ".join(
+                f"{human_bytes(summary[f'{name}_bytes_per_epoch'])} of {what}"
+                for name, what in sent
+            ),
+            "peak memory": human_bytes(max(summary["peak_rss_bytes"])) + " on the largest rank",
+            "results": folder,
+        }
+    )

@@ -1,0 +1,88 @@
+"""Several seeds and splits: one run each, the published figures, and going on in the middle."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+from ring import ring_arrays
+
+from distgnn.cli.series import as_published
+
+QUICK = ("--epochs", 3, "--hidden", 4, "--quiet", "--json")
+
+
+@pytest.fixture
+def splits(here):
+    """The ring with two splits."""
+    arrays = ring_arrays()
+    for name in ("train_mask", "val_mask", "test_mask"):
+        arrays[name] = np.stack([arrays[name], arrays[name][::-1]])
+    np.savez(here / "splits.npz", **arrays)
+    return here / "splits.npz"
+
+
+def test_seeds_are_runs_of_their_own_and_are_summed_up(distgnn, ring, here):
+    found = distgnn("train", ring, "--run", "s", "--seeds", 3, "--seed", 5, *QUICK).json
+    assert [run["run"] for run in found["runs"]] == ["seed-5", "seed-6", "seed-7"]
+    alone = distgnn("train", ring, "--run", "one", "--seed", 6, *QUICK).json
+    assert {key: found["runs"][1][key] for key in ("test_metric", "best_epoch")} == {
+        key: alone[key] for key in ("test_metric", "best_epoch")
+    }
+    values = [run["val_metric"] for run in found["runs"]]
+    assert found["val_metric_mean"] == pytest.approx(statistics.fmean(values))
+    assert found["val_metric_std"] == pytest.approx(np.std(values, ddof=1))
+    assert json.loads((here / "s/series.json").read_text()) == found
+    assert (here / "s/seed-7/model.safetensors").is_file()
+
+
+def test_all_splits_are_trained_on(distgnn, splits, here):
+    words = ("--split-index", "all", "--seeds", 2)
+    found = distgnn("train", splits, "--run", "s", *words, *QUICK).json
+    assert [(run["split_index"], run["seed"]) for run in found["runs"]] == [
+        *((0, 0), (0, 1)),
+        *((1, 0), (1, 1)),
+    ]
+    assert sorted(item.name for item in (here / "s").iterdir()) == [
+        *("series.json", "split-0-seed-0", "split-0-seed-1", "split-1-seed-0", "split-1-seed-1"),
+    ]
+    assert distgnn("evaluate", "s/split-1-seed-0", "--json").json["split_index"] == 1
+
+
+def test_a_series_goes_on_where_it_stopped(distgnn, ring, here):
+    command = ["train", ring, "--run", "s", "--seeds", 3, *QUICK]
+    straight = distgnn(*command).json
+    ended = (here / "s/seed-0/metrics.jsonl").stat().st_mtime_ns
+    (here / "s/series.json").unlink()
+    (here / "s/seed-1/summary.json").unlink()
+    assert "already holds seed-0; continue with --resume" in distgnn(*command).sentence
+    again = distgnn(*command, "--resume").json
+    assert [run["test_metric"] for run in again["runs"]] == [
+        run["test_metric"] for run in straight["runs"]
+    ]
+    assert (here / "s/seed-0/metrics.jsonl").stat().st_mtime_ns == ended
+    changed = distgnn(*command, "--resume", "--lr", 0.5)
+    assert changed.sentence.startswith("cannot resume 's/seed-0' with other settings: lr")
+
+
+def test_what_several_runs_cannot_share_is_refused(distgnn, ring, ring_run, here):
+    command = ["train", ring, "--seeds", 2]
+    assert distgnn(*command, "--run", "s", "--trace", "t.json").sentence.startswith(
+        "--trace shows one run, but --seeds"
+    )
+    assert "holds a run of its own" in distgnn(*command, "--run", ring_run).sentence
+    assert distgnn("train", ring, "--run", "s", "--split-index", "some").sentence.startswith(
+        "--split-index must be a whole number from 0 to 2147483647, got 'some', or all"
+    )
+
+
+def test_figures_are_written_as_they_are_published(distgnn, ring):
+    assert as_published(0.71741, 0.00291, "accuracy") == "71.74 \u00b1 0.29"
+    assert as_published(0.5, None, "accuracy") == "50.00"
+    assert as_published(1.25, 0.5, "mse") == "1.2500 \u00b1 0.5000"
+    assert as_published(None, None, "roc-auc") == "-"
+    outcome = distgnn("train", ring, "--run", "s", "--seeds", 2, *QUICK[:-1])
+    (line,) = [line for line in outcome.out.splitlines() if line.startswith("test metric")]
+    assert " \u00b1 " in line
