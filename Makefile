@@ -1,4 +1,4 @@
-# make quickstart | install | test | test-baseline | lint | bench | sanitize | clean      PYTHON=python3.12 chooses the interpreter
+# make quickstart | install | test | test-baseline | lint | bench | bench-accuracy | sanitize | clean      PYTHON=python3.12 chooses the interpreter
 #
 # Needs Python >= 3.10 and a C++ compiler; everything else is installed into .venv.
 
@@ -11,7 +11,7 @@ KERNEL_SOURCES := CMakeLists.txt $(wildcard csrc/*)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: quickstart install test test-baseline lint bench sanitize clean
+.PHONY: quickstart install test test-baseline lint bench bench-accuracy sanitize clean
 
 quickstart: install
 	bash examples/quickstart.sh
@@ -55,6 +55,11 @@ bench: $(VENV)/.installed
 	  --out $(RESULTS)/epoch-gat.json
 	$(BIN)/distgnn bench report $(addprefix $(RESULTS)/,epoch-sage.json epoch-narrow.json \
 	  epoch-gat.json kernels.json) --out $(RESULTS)/RESULTS.md
+
+# Our accuracy beside published figures: the recipes whose graph is Cora or lies in DISTGNN_DATA, or
+# RECIPES="cora-gcn ...". Hours for all of them; runs that have ended are kept.
+bench-accuracy: $(VENV)/.installed
+	$(BIN)/python examples/accuracy/run.py --write $(RECIPES)
 
 # The kernels under the address and undefined-behaviour sanitizers, without Python.
 sanitize:

@@ -57,6 +57,7 @@ def test_the_wheel_holds_the_three_rooms_and_the_kernels(names):
         "distgnn/cli/__init__.py",
         "distgnn/datasets/__init__.py",
         "distgnn/datasets/data/cora.npz",
+        "distgnn/recipes/cora-gcn.json",
         "distgnn/partition/__init__.py",
         "distgnn/partition/store.py",
     ):

@@ -158,6 +158,13 @@ MODELS = {
     "gat": {"model": "gat", "heads": 2},
     "gat-dropout": {"model": "gat", "heads": 3, "dropout": 0.4, "input_dropout": 0.3},
     "gat-batch-residual": {"model": "gat", "norm": "batch", "residual": True, "layers": 3},
+    "gcn-mapped-last": {
+        "model": "gcn",
+        "residual": True,
+        "residual_map": True,
+        "jumping": "last",
+        "norm": "layer",
+    },
     "gat-jumping": {"model": "gat", "norm": "layer", "jumping": "cat"},
 }
 TYPED_MODELS = {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from distgnn import __version__
 from distgnn.cli.limits import num_killed
+from distgnn.cli.recipes import expanded
 from distgnn.comm.failure import PeerError, fail
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
@@ -94,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _use_huge_pages()
     try:
         is_speaker = detect().rank == 0
-        arguments = build_parser().parse_args(argv)
+        words = expanded(sys.argv[1:] if argv is None else argv)
+        arguments = build_parser().parse_args(words)
         with _insistent_interrupts():
             return int(arguments.run(arguments))
     except BrokenPipeError:

@@ -60,7 +60,12 @@ def add_model_arguments(
     add("--activation", default="relu", help="relu or elu (default: %(default)s)")
     add("--norm", default="none", help="none, batch or layer (default: %(default)s)")
     add("--residual", action="store_true", help="add a hidden layer's input to its output")
-    add("--jumping", default="none", help="none, cat or max over all layers (default: %(default)s)")
+    add("--residual-map", action="store_true", help="of --residual: map it linearly, always")
+    add(
+        "--jumping",
+        default="none",
+        help="a linear layer reads cat or max of all layers, or the last (default: none)",
+    )
     add(
         "--activations-dtype",
         default="fp32",

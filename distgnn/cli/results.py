@@ -1,14 +1,44 @@
-"""What `distgnn train` prints of a run that has ended."""
+"""What `distgnn train` says of a run, before its epochs and after them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distgnn.cli.output import human_bytes, pairs
+from distgnn.cli.output import human_bytes, note, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from distgnn.train.trainer import Trainer
+
+
+def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
+    """Say what is about to happen; collective.
+
+    Args:
+        trainer: Of the run.
+        predicted: Bytes at the peak of this rank.
+        is_quiet: Whether to say nothing.
+    """
+    import torch
+
+    from distgnn.train.forecast import planned_bytes
+
+    config, group = trainer.config, trainer.group
+    sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
+    group.all_reduce(sent)
+    if group.rank > 0 or is_quiet:
+        return
+    if group.reason:
+        note(f"backend: {group.backend}, because {group.reason}")
+    note(f"task: {config.task}, measured by {config.metric}")
+    for saving in trainer.graphs.savings:
+        note(saving)
+    if group.size > 1:
+        per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
+        note(f"rows: {per_epoch} will be sent per epoch by all ranks")
+    note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
 
 
 def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:

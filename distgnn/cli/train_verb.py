@@ -9,9 +9,10 @@ from distgnn.cli.delays import add_delay_arguments
 from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
 from distgnn.cli.job import add_machine_arguments
 from distgnn.cli.model import add_model_arguments, model_from, picked
-from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines
+from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments, build_planner
-from distgnn.cli.results import result_lines
+from distgnn.cli.recipes import add_recipe_argument
+from distgnn.cli.results import announce, result_lines
 from distgnn.cli.series import (
     ALL,
     add_series_arguments,
@@ -25,6 +26,7 @@ from distgnn.cli.trace import add_trace_arguments, check_trace, check_trace_file
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from distgnn.comm.group import Group
     from distgnn.exchange.planner import Planner
@@ -47,6 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", type=path, required=True, metavar="RUN", dest="run_dir", help="results go here"
     )
+    add_recipe_argument(parser)
+    add_recipe_flags(parser)
+    _add_machine_arguments(parser.add_argument_group("machine and files"))
+
+
+def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what a recipe may set: flags of the model and of its training."""
     add_model_arguments(parser.add_argument_group("model"))
     training = parser.add_argument_group("training")
     _add_training_arguments(training)
@@ -60,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(same results; default: on)",
     )
     add_series_arguments(training)
-    _add_machine_arguments(parser.add_argument_group("machine and files"))
 
 
 def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
@@ -81,6 +89,9 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
     add("--optimizer", default="adam", help="adam, adamw or sgd (default: %(default)s)")
     add("--lr", type=number, default=0.01, metavar="R", help="default: %(default)s")
     add("--weight-decay", type=number, default=5e-4, metavar="W", help="default: %(default)s")
+    add(
+        "--decay-of", default="all", help="weights that decay: all, or first layer's (default: all)"
+    )
     add("--feature-norm", default="none", help="none, row or standard (default: %(default)s)")
     add("--seed", type=whole(0, MAX_SEED), default=0, metavar="S", help="default: %(default)s")
     add("--eval-every", type=whole(1), default=1, metavar="N", help="epochs (default: %(default)s)")
@@ -222,7 +233,7 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
     on_rank_0(group, lambda: _check_bounds(arguments, config, run_dir))
     trainer, predicted = _load(arguments, config, run_dir, group)
     with trainer.trace:
-        _announce(arguments, trainer, predicted)
+        announce(trainer, predicted, is_quiet=arguments.quiet)
         return _run_epochs(arguments, trainer, run_dir)
 
 
@@ -235,28 +246,6 @@ def _check_bounds(
     if not (arguments.resume and run_dir.has_run()):
         check_bins(config)
         check_delay(config)
-
-
-def _announce(arguments: argparse.Namespace, trainer: Trainer, predicted: int) -> None:
-    """Say what is about to happen."""
-    import torch
-
-    from distgnn.train.forecast import planned_bytes
-
-    config, group = trainer.config, trainer.group
-    sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
-    group.all_reduce(sent)
-    if group.rank > 0 or arguments.quiet:
-        return
-    if group.reason:
-        note(f"backend: {group.backend}, because {group.reason}")
-    note(f"task: {config.task}, measured by {config.metric}")
-    for saving in trainer.graphs.savings:
-        note(saving)
-    if group.size > 1:
-        per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
-        note(f"rows: {per_epoch} will be sent per epoch by all ranks")
-    note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
 
 
 def _run_epochs(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distgnn.ops import Rows
 
 NormName = Literal["none", "batch", "layer"]
-JumpingName = Literal["none", "cat", "max"]
+JumpingName = Literal["none", "cat", "max", "last"]
 ActivationName = Literal["relu", "elu"]
 
 
@@ -73,8 +73,11 @@ class ModelConfig:
     """Normalisation after each hidden convolution."""
     residual: bool = False
     """Whether a hidden layer's input is added to its output (linearly mapped if widths differ)."""
+    residual_map: bool = False
+    """Whether that input is linearly mapped, with a bias, where widths are equal, too."""
     jumping: JumpingName = "none"
-    """Jumping knowledge: a linear layer reads the concatenation or maximum of all layers."""
+    """Jumping knowledge: a linear layer reads the concatenation or maximum of all layers, or only
+    the last of them."""
     activations_dtype: DtypeName = "fp32"
     """Type that rows between layers, and their gradients, are stored as; computed is in fp32."""
 
@@ -146,7 +149,9 @@ class GNN(nn.Module):
         )
         self.norms = nn.ModuleList(_norm(config.norm, width) for _ in pairs)
         self.residuals = nn.ModuleList(
-            Linear(*pair, bias=False) if config.residual and pair[0] != pair[1] else nn.Identity()
+            Linear(*pair, bias=config.residual_map)
+            if config.residual and (config.residual_map or pair[0] != pair[1])
+            else nn.Identity()
             for pair in pairs
         )
         # Each layer is read by the next one alone, so that a layer can be one operation.
@@ -198,6 +203,8 @@ class GNN(nn.Module):
             return self.last(torch.cat(outputs, dim=1))  # type: ignore[no-any-return]
         if self.config.jumping == "max":
             return self.last(torch.stack(outputs).amax(dim=0))  # type: ignore[no-any-return]
+        if self.config.jumping == "last":
+            return self.last(rows)  # type: ignore[no-any-return]
         return self.last(graph.level(len(self.hidden)), rows)  # type: ignore[no-any-return]
 
     def set_recompute(self, recomputes: bool) -> None:

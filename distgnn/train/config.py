@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OptimizerName = Literal["adam", "adamw", "sgd"]
+DecayOf = Literal["all", "first"]
 FeatureNorm = Literal["none", "row", "standard"]
 
 _ALGORITHM = re.compile(r"0c|cd-[0-9]{1,9}")
@@ -31,7 +32,7 @@ _ADDED = frozenset(
         *("features_dtype", "activations_dtype", "bases", "relation_norm", "overlap"),
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
-        *("task", "metric"),
+        *("task", "metric", "decay_of", "residual_map"),
     )
 )
 
@@ -54,6 +55,8 @@ class TrainConfig:
     """Length of a step."""
     weight_decay: float = 5e-4
     """L2 penalty on all weights (adamw: decoupled)."""
+    decay_of: DecayOf = "all"
+    """Whether the penalty is on all weights, or on those of the first layer alone."""
     feature_norm: FeatureNorm = "none"
     """row: each vertex's features sum to 1; standard: each column has mean 0 and variance 1."""
     features_dtype: DtypeName = "fp32"
@@ -107,6 +110,7 @@ class TrainConfig:
         _choice("--degrees", model.degrees, get_args(Degrees))
         _choice("--task", self.task, ("auto", *TASK_NAMES))
         _choice("--metric", self.metric, ("auto", *METRIC_NAMES))
+        _choice("--decay-of", self.decay_of, get_args(DecayOf))
         _choice("--optimizer", self.optimizer, get_args(OptimizerName))
         _choice("--feature-norm", self.feature_norm, get_args(FeatureNorm))
         _choice("--features-dtype", self.features_dtype, get_args(DtypeName))
@@ -143,6 +147,8 @@ class TrainConfig:
             raise InputError(f"--lr must be positive and finite, got {self.lr}")
         for name in sorted(set().union(*(kind.options for kind in KINDS.values()))):
             _has_effect(model, name)
+        if model.residual_map and not model.residual:
+            raise InputError("--residual-map has no effect without --residual; add it or drop both")
         self._check_algorithm()
         self._resolve_delays()
         check_delays(self)

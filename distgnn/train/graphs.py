@@ -183,7 +183,7 @@ def why_not_restricted(config: TrainConfig) -> str:
         return "switched off"
     if config.model.norm == "batch":
         return "batch norm reads all vertices"
-    if config.model.jumping != "none":
+    if config.model.jumping not in ("none", "last"):
         return "jumping knowledge reads all layers"
     return config.model.kind.why_not_restricted(config.model)
 

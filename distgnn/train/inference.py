@@ -54,7 +54,8 @@ class TrainedRun:
             names = tuple(str(name) for name in task["class_names"])
             # Not there in runs of earlier versions, which had no typed models.
             size = (int(task.get(name, 0)) for name in GraphSize._fields)
-            self.task = Task(str(task["name"]), *widths, names, *size)
+            metric = str(task.get("metric", ""))
+            self.task = Task(str(task["name"]), *widths, names, metric, *size)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"

@@ -7,7 +7,7 @@ every rank, and seconds to start.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,10 +29,20 @@ class Optimizer(ABC):
         parameters: What is stepped; one without a gradient is left as it is.
         lr: Length of a step.
         weight_decay: Weight of the L2 penalty.
+        decaying: What the penalty is on; all if None.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], *, lr: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        decaying: Iterable[Tensor] | None = None,
+    ) -> None:
         self._parameters = list(parameters)
+        decaying = self._parameters if decaying is None else list(decaying)
+        self._decaying = {id(parameter) for parameter in decaying}
         self._moments: dict[int, Moments] = {}
         self.lr = lr
         self.weight_decay = weight_decay
@@ -46,10 +56,16 @@ class Optimizer(ABC):
         for number in numbers:
             if number not in self._moments:
                 self._moments[number] = self._begin(self._parameters[number])
+        for decay, is_wanted in ((self.weight_decay, True), (0.0, False)):
+            own = [n for n in numbers if (id(self._parameters[n]) in self._decaying) == is_wanted]
+            if own:
+                self._step_some(own, decay)
+
+    def _step_some(self, numbers: list[int], decay: float) -> None:
         parameters = [self._parameters[number] for number in numbers]
         gradients = [each.grad for each in parameters if each.grad is not None]
         moments = [self._moments[number] for number in numbers]
-        self._step(parameters, gradients, moments)
+        self._step(parameters, gradients, moments, decay)
 
     @abstractmethod
     def _begin(self, parameter: Tensor) -> Moments:
@@ -57,7 +73,11 @@ class Optimizer(ABC):
 
     @abstractmethod
     def _step(
-        self, parameters: list[Tensor], gradients: list[Tensor], moments: list[Moments]
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        moments: list[Moments],
+        weight_decay: float,
     ) -> None:
         """Step parameters in place."""
 
@@ -89,6 +109,7 @@ class Adam(Optimizer):
         parameters: What is stepped.
         lr: Length of a step.
         weight_decay: Weight of the L2 penalty.
+        decaying: What the penalty is on; all if None.
         is_decoupled: Whether it is AdamW.
 
     References:
@@ -102,9 +123,10 @@ class Adam(Optimizer):
         *,
         lr: float,
         weight_decay: float,
+        decaying: Iterable[Tensor] | None = None,
         is_decoupled: bool = False,
     ) -> None:
-        super().__init__(parameters, lr=lr, weight_decay=weight_decay)
+        super().__init__(parameters, lr=lr, weight_decay=weight_decay, decaying=decaying)
         self.is_decoupled = is_decoupled
 
     def _begin(self, parameter: Tensor) -> Moments:
@@ -115,7 +137,11 @@ class Adam(Optimizer):
         }
 
     def _step(
-        self, parameters: list[Tensor], gradients: list[Tensor], moments: list[Moments]
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        moments: list[Moments],
+        weight_decay: float,
     ) -> None:
         steps, means, squares = (
             [each[name] for each in moments] for name in ("step", "exp_avg", "exp_avg_sq")
@@ -133,7 +159,7 @@ class Adam(Optimizer):
             lr=self.lr,
             beta1=0.9,
             beta2=0.999,
-            weight_decay=self.weight_decay,
+            weight_decay=weight_decay,
             eps=1e-8,
             amsgrad=False,
             maximize=False,
@@ -147,13 +173,17 @@ class Sgd(Optimizer):
         return {"momentum_buffer": torch.zeros_like(parameter)}
 
     def _step(
-        self, parameters: list[Tensor], gradients: list[Tensor], moments: list[Moments]
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        moments: list[Moments],
+        weight_decay: float,
     ) -> None:
         torch._fused_sgd_(
             parameters,
             gradients,
             [each["momentum_buffer"] for each in moments],
-            weight_decay=self.weight_decay,
+            weight_decay=weight_decay,
             momentum=0.9,
             lr=self.lr,
             dampening=0.0,
@@ -173,9 +203,13 @@ def build_optimizer(config: TrainConfig, model: GNN) -> Optimizer:
     Returns:
         The optimizer.
     """
-    parameters = model.parameters()
+    first = next(iter([*model.hidden, model.last]))
+    decaying = first.parameters() if config.decay_of == "first" else None
+    how: dict[str, Any] = {
+        "lr": config.lr,
+        "weight_decay": config.weight_decay,
+        "decaying": decaying,
+    }
     if config.optimizer == "sgd":
-        return Sgd(parameters, lr=config.lr, weight_decay=config.weight_decay)
-    is_decoupled = config.optimizer == "adamw"
-    decay = config.weight_decay
-    return Adam(parameters, lr=config.lr, weight_decay=decay, is_decoupled=is_decoupled)
+        return Sgd(model.parameters(), **how)
+    return Adam(model.parameters(), is_decoupled=config.optimizer == "adamw", **how)

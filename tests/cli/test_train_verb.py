@@ -148,11 +148,12 @@ def test_a_trace_may_lie_in_the_run_directory(distgnn, ring, here):
 def test_progress_is_one_line_an_epoch_on_standard_error_or_nothing(distgnn, ring):
     outcome = distgnn("train", ring, "--run", "a", "--epochs", 3)
     lines = outcome.err.splitlines()
-    assert lines[0] == "static input: the first layer aggregates it once"
-    assert lines[1].startswith("receptive field: the layers run over ")
-    assert re.fullmatch(r"memory: about [0-9.]+ .?i?B at the peak of rank 0, predicted", lines[2])
+    assert lines[0] == "task: single-label, measured by accuracy"
+    assert lines[1] == "static input: the first layer aggregates it once"
+    assert lines[2].startswith("receptive field: the layers run over ")
+    assert re.fullmatch(r"memory: about [0-9.]+ .?i?B at the peak of rank 0, predicted", lines[3])
     epochs = [["epoch", str(epoch)] for epoch in range(3)]
-    assert [line.split()[:2] for line in lines[3:]] == epochs
+    assert [line.split()[:2] for line in lines[4:]] == epochs
     assert "test metric" in outcome.out
     assert "results         a" in outcome.out
     assert distgnn("train", ring, "--run", "b", "--epochs", 3, "--quiet").err == ""

@@ -56,7 +56,7 @@ def check_same_graph(found: Graph, expected: Graph) -> None:
         assert (left is None) == (right is None)
         if right is not None:
             assert left.dtype == right.dtype
-            assert np.array_equal(left, right)
+            assert np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
     if sp.issparse(expected.features):
         assert (found.features != expected.features).nnz == 0
         assert found.features.nnz == expected.features.nnz

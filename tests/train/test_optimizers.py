@@ -10,7 +10,7 @@ import torch
 from training import check_same_values, make_config
 
 from distgnn.nn.models import ModelConfig
-from distgnn.train.trainer import build_optimizer
+from distgnn.train.optimizers import Sgd, build_optimizer
 
 TORCHS = {
     "adam": torch.optim.Adam,
@@ -79,3 +79,13 @@ def test_training_does_not_import_the_compiler(tmp_path):
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script, tmp_path / "run"], check=True)
+
+
+def test_the_penalty_may_be_on_some_weights_alone():
+    first, second = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = Sgd([first, second], lr=0.1, weight_decay=0.5, decaying=[first])
+    for parameter in (first, second):
+        parameter.grad = torch.zeros(3)
+    optimizer.step()
+    assert first.tolist() == pytest.approx([0.95] * 3)
+    assert second.tolist() == [1, 1, 1]

@@ -10,8 +10,9 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.train.checkpoint import pack_state, unpack_state
+from distgnn.train.optimizers import build_optimizer
 from distgnn.train.run_dir import RunDirectory
-from distgnn.train.trainer import Trainer, build_model, build_optimizer
+from distgnn.train.trainer import Trainer, build_model
 
 ALGORITHMS = {
     "cd-0": {"algorithm": "cd-0"},

@@ -1,0 +1,192 @@
+"""Recipes: flags of `distgnn train` in a file, as results were published with them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import distgnn
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_KEYS = ("about", "data", "published", "runs", "flags")
+"""What a recipe may hold: only its flags decide what is trained."""
+_RUNS = ("--seeds", "--split-index")
+
+
+class Recipe(NamedTuple):
+    """A recipe as it was read.
+
+    Attributes:
+        name: Of its file.
+        about: Where the settings come from.
+        data: Names of the graphs that they are for.
+        published: Mean and standard deviation that were published with them, in percent; or {}.
+        runs: Flags that repeat a run as it was published: seeds, or all splits.
+        flags: Of the model and of its training, by name without dashes.
+    """
+
+    name: str
+    about: str
+    data: tuple[str, ...]
+    published: dict[str, float]
+    runs: dict[str, Any]
+    flags: dict[str, Any]
+
+    def words(self, *, with_runs: bool = False) -> list[str]:
+        """Return the flags as words of a command line.
+
+        Args:
+            with_runs: Whether to repeat the run, too.
+
+        Raises:
+            InputError: If a key is no flag that a recipe may set, or has a value of another kind.
+        """
+        known = _flags()
+        words = []
+        for key, value in self.flags.items():
+            action = known.get(f"--{key}")
+            if action is None:
+                raise InputError(
+                    f"recipe '{self.name}' has the key '{key}', which is no flag of a model or its "
+                    "training; see distgnn train --help"
+                )
+            words += _words_of(self.name, key, value, takes_value=action.nargs != 0)
+        for key, value in self.runs.items() if with_runs else ():
+            words += _words_of(self.name, key, value, takes_value=True)
+        return words
+
+
+def _words_of(name: str, key: str, value: Any, *, takes_value: bool) -> list[str]:
+    """Return one flag; a switch is true or false."""
+    is_right = isinstance(value, bool) != takes_value and isinstance(value, str | int | float)
+    if not is_right:
+        wanted = "a number or a text" if takes_value else "true or false"
+        raise InputError(f"recipe '{name}' has {key} = {json.dumps(value)}, but it takes {wanted}")
+    if takes_value:
+        return [f"--{key}={value}"]
+    return [f"--{key}"] * value
+
+
+def _flags() -> dict[str, argparse.Action]:
+    """The flags that a recipe may set: of the model and of its training."""
+    from distgnn.cli.train_verb import add_recipe_flags
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    add_recipe_flags(parser)
+    return {
+        option: action
+        for action in parser._actions
+        for option in action.option_strings
+        if option not in _RUNS
+    }
+
+
+def add_recipe_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the flag itself.
+
+    Args:
+        parser: Of `distgnn train`.
+    """
+    parser.add_argument(
+        "--recipe",
+        metavar="NAME|FILE",
+        help="take flags from a recipe; those of the command line win. One of "
+        f"{', '.join(names())}, or a .json file",
+    )
+
+
+def folder() -> Path:
+    """Return where the recipes lie that come with distgnn."""
+    installed = Path(distgnn.__file__).parent / "recipes"
+    return installed if installed.is_dir() else installed.parents[1] / "examples" / "recipes"
+
+
+def names() -> list[str]:
+    """Return the names of the recipes that come with distgnn."""
+    return sorted(path.stem for path in folder().glob("*.json"))
+
+
+def read(name: str) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        name: One of `names`, or a path that ends in .json.
+
+    Raises:
+        InputError: If there is none, or it is not of this form.
+    """
+    path = Path(name) if name.endswith(".json") else folder() / f"{name}.json"
+    if not name.endswith(".json") and name not in names():
+        raise InputError(
+            f"there is no recipe '{name}'; use one of {', '.join(names())}, or a .json file"
+        )
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"cannot read recipe '{path}': {error.strerror}; check the path"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"recipe '{path}' is not JSON: {error}; correct it") from error
+    return _checked(name, values)
+
+
+def _checked(name: str, values: Any) -> Recipe:
+    if not isinstance(values, dict) or not isinstance(values.get("flags"), dict):
+        raise InputError(
+            f"recipe '{name}' is no object with flags; write "
+            '{"flags": {"model": "gcn", "hidden": 16}}'
+        )
+    unknown = [key for key in values if key not in _KEYS]
+    if unknown:
+        raise InputError(
+            f"recipe '{name}' has the key '{unknown[0]}', but it may have {', '.join(_KEYS)}; "
+            "write flags of train below flags"
+        )
+    if not all(isinstance(values.get(key, {}), dict) for key in ("published", "runs")):
+        raise InputError(f"recipe '{name}' has published or runs that are no objects; correct them")
+    return Recipe(
+        Path(name).stem,
+        str(values.get("about", "")),
+        tuple(str(data) for data in values.get("data", ())),
+        dict(values.get("published", {})),
+        dict(values.get("runs", {})),
+        dict(values["flags"]),
+    )
+
+
+def expanded(words: Sequence[str]) -> list[str]:
+    """Put the flags of a recipe before those of the command line, so that the latter win.
+
+    Args:
+        words: Of the command line; as they are unless they are `train ... --recipe NAME`.
+
+    Raises:
+        InputError: If the recipe cannot be used.
+    """
+    name = _recipe_of(words)
+    if name is None or words[0] != "train":
+        return list(words)
+    return ["train", *read(name).words(), *words[1:]]
+
+
+def _recipe_of(words: Sequence[str]) -> str | None:
+    for number, word in enumerate(words):
+        if word == "--recipe" and number + 1 < len(words):
+            return words[number + 1]
+        if word.startswith("--recipe="):
+            return word.removeprefix("--recipe=")
+    return None
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """Write published figures, in percent."""
+    mean, std = values.get("mean"), values.get("std")
+    if mean is None:
+        return "-"
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} \u00b1 {std:.2f}"

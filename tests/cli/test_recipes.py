@@ -1,0 +1,95 @@
+"""Recipes: every one that comes along can be trained with, the command line wins, mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distgnn.cli import build_parser, recipes
+from distgnn.cli.train_verb import config_from
+from distgnn.datasets.errors import InputError
+
+
+def parsed(*words):
+    return build_parser().parse_args(recipes.expanded([str(word) for word in words]))
+
+
+@pytest.fixture
+def write(here):
+    def write_recipe(**values):
+        (here / "mine.json").write_text(json.dumps(values))
+        return "mine.json"
+
+    return write_recipe
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_each_recipe_is_a_configuration(name):
+    recipe = recipes.read(name)
+    assert recipe.about
+    assert recipe.data
+    assert recipe.published["mean"] > 0
+    words = ("train", "cora", "--run", "r", "--recipe", name)
+    found = config_from(parsed(*words)).to_json()
+    flat = {**found, **found["model"]}
+    for key, value in recipe.flags.items():
+        assert flat[key.replace("-", "_")] == value
+    repeated = build_parser().parse_args([*words, *recipe.words(with_runs=True)])
+    assert repeated.seeds is not None or repeated.split_index == "all"
+
+
+def test_kipfs_recipe_reaches_what_it_should(distgnn):
+    command = ("train", "cora", "--run", "r", "--recipe", "cora-gcn", "--quiet", "--json")
+    outcome = distgnn(*command, "--epochs", 100)
+    assert outcome.status == 0, outcome.err
+    assert outcome.json["test_metric"] > 0.8
+
+
+def test_a_flag_of_the_command_line_wins_wherever_it_stands():
+    for words in (
+        ("--hidden", 8, "--recipe", "cora-gcn"),
+        ("--recipe=cora-gcn", "--hidden", 8),
+    ):
+        config = config_from(parsed("train", "cora", "--run", "r", *words))
+        assert (config.model.hidden, config.model.model, config.decay_of) == (8, "gcn", "first")
+
+
+def test_other_verbs_and_words_stay_as_they_are():
+    words = ["evaluate", "--recipe", "cora-gcn"]
+    assert recipes.expanded(words) == words
+    assert recipes.expanded([]) == []
+
+
+def test_a_recipe_of_ones_own_sets_switches_too(write):
+    name = write(flags={"model": "gcn", "residual": True, "recompute": False, "lr": 0.5})
+    config = config_from(parsed("train", "cora", "--run", "r", "--recipe", name))
+    assert (config.model.residual, config.recompute, config.lr) == (True, False, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"flags": {"depth": 3}}, "recipe 'mine' has the key 'depth', which is no flag of a model"),
+        ({"flags": {"run": "x"}}, "recipe 'mine' has the key 'run', which is no flag of a model"),
+        ({"flags": {"seeds": 3}}, "recipe 'mine' has the key 'seeds', which is no flag of a model"),
+        ({"flags": {"lr": True}}, "recipe 'mine' has lr = true, but it takes a number or a text"),
+        ({"flags": {"residual": 1}}, "recipe 'mine' has residual = 1, but it takes true or false"),
+        ({"lr": 1, "flags": {}}, "recipe 'mine.json' has the key 'lr', but it may have about, dat"),
+        ({"about": "x"}, "recipe 'mine.json' is no object with flags; write"),
+        ({"flags": {}, "runs": 3}, "recipe 'mine.json' has published or runs that are no objects"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_is_refused_in_a_sentence(write, distgnn, values, expected):
+    outcome = distgnn("train", "cora", "--run", "r", "--recipe", write(**values))
+    assert outcome.sentence.startswith(expected)
+
+
+def test_a_recipe_that_is_not_there_is_refused(here):
+    with pytest.raises(InputError, match=r"^there is no recipe 'kipf'; use one of amazon"):
+        recipes.read("kipf")
+    with pytest.raises(InputError, match=r"^cannot read recipe 'kipf.json': No such file"):
+        recipes.read("kipf.json")
+    (here / "bad.json").write_text("{")
+    with pytest.raises(InputError, match=r"^recipe 'bad.json' is not JSON"):
+        recipes.read("bad.json")
