@@ -61,6 +61,7 @@ def _evaluate(trained: TrainedRun, share: Share, split_index: int | None) -> dic
         features_dtype=trained.config.features_dtype,
         task=trained.config.task,
         metric=trained.config.metric,
+        needs_features=not trained.config.model.kind.is_typed,
     )
     scores = trained.scores(part, group, features=inputs.features, planner=planner)
     result = Scores(scores, inputs, group)

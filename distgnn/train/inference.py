@@ -103,12 +103,10 @@ class TrainedRun:
             (num_roots, num_classes) scores before softmax or sigmoid.
         """
         config = self.config
-        if features is None and part.features is None and config.model.kind.is_typed:
-            features = torch.empty(part.num_roots, 0)
+        has_types = config.model.kind.is_typed
         if features is None:
             norm, dtype = config.feature_norm, config.features_dtype
-            features = input_rows(part, group, norm=norm, dtype=dtype)
-        has_types = config.model.kind.is_typed
+            features = input_rows(part, group, norm=norm, dtype=dtype, needs=not has_types)
         blocks = plan_blocks(part, group, has_positions=False, has_types=has_types, planner=planner)
         graph = LocalGraph(part, blocks, Synchronous(group))
         with torch.no_grad():

@@ -91,11 +91,9 @@ def load_inputs(
     found, measure = choose(task, metric, labels)
     counts = torch.tensor([len(rows[name]) for name in SPLITS], dtype=torch.int64)
     group.all_reduce(counts)
-    features: Rows = torch.empty(part.num_roots, 0)
-    if needs_features or part.features is not None:
-        features = input_rows(part, group, norm=feature_norm, dtype=features_dtype)
+    needs = needs_features
     return Inputs(
-        features=features,
+        features=input_rows(part, group, norm=feature_norm, dtype=features_dtype, needs=needs),
         labels=found.targets(labels),
         rows=rows,
         counts=dict(zip(SPLITS, counts.tolist(), strict=True)),
@@ -104,7 +102,9 @@ def load_inputs(
     )
 
 
-def input_rows(part: Part, group: Group, *, norm: FeatureNorm, dtype: DtypeName) -> Rows:
+def input_rows(
+    part: Part, group: Group, *, norm: FeatureNorm, dtype: DtypeName, needs: bool = True
+) -> Rows:
     """Load a part's features as a model reads them; collective.
 
     Args:
@@ -112,6 +112,7 @@ def input_rows(part: Part, group: Group, *, norm: FeatureNorm, dtype: DtypeName)
         group: All ranks.
         norm: How to normalise them.
         dtype: What dense ones are stored as, after they were normalised.
+        needs: Whether a graph without features is an error; else it gets no columns.
 
     Returns:
         (num_roots, num_features), not to be changed.
@@ -119,6 +120,8 @@ def input_rows(part: Part, group: Group, *, norm: FeatureNorm, dtype: DtypeName)
     Raises:
         InputError: If the graph has no features, or sparse ones where that does not do.
     """
+    if part.features is None and not needs:
+        return torch.empty(part.num_roots, 0)
     if dtype == "fp32":
         return normalised(load_features(part), norm, group)
     if issparse(part.features):

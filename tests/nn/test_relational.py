@@ -38,8 +38,9 @@ def by_the_formula(graph, conv, rows):
             "all": into.sum(),
             "none": 1,
         }
-        matrix = conv.bases[kind]
-        if conv.coefficients is not None:
+        if conv.coefficients is None:
+            matrix = conv.bases[kind]
+        else:
             matrix = sum(a * b for a, b in zip(conv.coefficients[kind], conv.bases, strict=True))
         out[dst] += float(weight) / int(counts[conv.norm]) * (rows[src] @ matrix)
     return out

@@ -11,10 +11,12 @@ from training import TYPED_MODELS, check_equal, first_step
 @pytest.mark.parametrize("model", TYPED_MODELS)
 def test_any_number_of_ranks(model, kind):
     graph = make_graph(kind)
-    expected = first_step(cut(graph, 1), graph, model, num_epochs=2)
+    # The bias before a batch norm has no gradient but rounding, of which Adam makes whole steps.
+    num_epochs = 1 if "batch" in model else 2
+    expected = first_step(cut(graph, 1), graph, model, num_epochs=num_epochs)
     for num_parts, how in ((2, "either-end"), (3, "anywhere"), (4, "empty-part"), (7, "anywhere")):
         parts = cut(graph, num_parts, how=how)
-        check_equal(first_step(parts, graph, model, num_epochs=2), expected)
+        check_equal(first_step(parts, graph, model, num_epochs=num_epochs), expected)
 
 
 @pytest.mark.parametrize("kind", TYPED_KINDS)
