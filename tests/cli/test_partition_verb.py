@@ -118,6 +118,7 @@ def test_options_reach_the_graph(distgnn, ring):
     assert found["num_train"] == [6]
     assert found["options"] == {
         "undirected": True,
+        "inverse_relations": False,
         "split": "0.5/0.25/0.25",
         "refine": None,
         "imbalance": None,
@@ -176,6 +177,7 @@ def test_options_reach_the_method_and_the_manifest(distgnn, ring):
     found = distgnn(*command, "--option", "tau=2.5", "--option", "edge_balance=1.5").json
     assert found["options"] == {
         "undirected": False,
+        "inverse_relations": False,
         "split": None,
         "refine": None,
         "imbalance": None,

@@ -10,6 +10,7 @@ from training import make_config, task_of
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.blocks import Csr
 from distgnn.exchange.planner import Chooser, Planner, PlanSource, Way, edges_per_piece
+from distgnn.train.task import Task
 from distgnn.train.trainer import Trainer
 from distgnn.train.tuning import Tuner, aggregated_widths, fastest_of, time_plans
 
@@ -79,7 +80,7 @@ def test_without_a_trial_the_size_of_a_block_decides(case, monkeypatch):
 )
 def test_a_layer_sums_the_narrower_of_its_ends_where_it_may(options, expected):
     config = make_config(hidden=16, **options)
-    assert aggregated_widths(config, num_features=7, num_classes=3) == expected
+    assert aggregated_widths(config, Task("g", 7, 3)) == expected
 
 
 @pytest.mark.parametrize(
