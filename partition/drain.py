@@ -5,11 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.partition.empty_slots import NOWHERE, Scratch, crowding
-from distgnn.partition.jit import compiled
+from distgnn.partition.jit import borrow, compiled
 from distgnn.partition.move_vertices import move_vertices
 from distgnn.partition.moves import move
-from distgnn.partition.placement import DUE_ROOT, DUE_SLOTS, Limits, Placement, has, weight_of
+from distgnn.partition.placement import (
+    DUE_ROOT,
+    DUE_SLOTS,
+    Limits,
+    Placement,
+    crowding,
+    has,
+    is_even,
+    most_clones,
+    weight_of,
+)
+from distgnn.partition.plan import NOWHERE, Scratch, list_by_part, plan
 
 # Rows that a vertex may add when it leaves a part with too many clones, and one.
 PRICES = (1, 2, 4, 8, 16)
@@ -41,12 +51,55 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
         # Beyond the first price every vertex adds a row.
         if crowding(placement) <= limits.clones or (price > 1 and placement.totals[0] >= most_rows):
             break
+        _empty_crowded(placement, scratch, limits, (price - 1, most_rows))
         move_vertices(placement, scratch, limits, (price, most_rows))
 
 
 @compiled
+def _empty_crowded(
+    placement: Placement, scratch: Scratch, limits: Limits, bounds: tuple[int, int]
+) -> None:
+    """Empty slots in parts with too many clones, for up to bounds[0] slots each elsewhere.
+
+    No more rows than bounds[1] are made in all.
+    """
+    placement, scratch = borrow(placement), borrow(scratch)
+    slack, most_rows = bounds
+    num_parts = placement.load.size
+    for node in range(placement.used.size):
+        begin = placement.first[node]
+        for slot in range(begin + placement.used[node] - 1, begin, -1):
+            part = placement.slot_part[slot]
+            if placement.clones[part] * num_parts <= limits.clones * placement.totals[1]:
+                continue
+            list_by_part(placement, scratch, node)
+            change = plan(placement, scratch, limits, (node, part, slack))
+            rows = placement.totals[0] + change * placement.price
+            if change <= slack and (change <= 0 or rows <= most_rows):
+                _try_to_leave(placement, scratch, limits, (node, part))
+
+
+@compiled
+def _try_to_leave(
+    placement: Placement, scratch: Scratch, limits: Limits, which: tuple[int, int]
+) -> None:
+    """Move a slot's units as planned; undo it if other parts get too many clones."""
+    node, part = which
+    most, clones = most_clones(placement, limits), placement.clones[part]
+    for i in range(scratch.begin[part], scratch.end[part]):
+        move(placement, node, scratch.entry[i], scratch.target[i])
+    if placement.clones[part] < clones and is_even(placement, limits, most):
+        placement.is_due[node] = DUE_SLOTS | DUE_ROOT
+        for i in range(scratch.begin[part], scratch.end[part]):
+            placement.is_due[placement.neighbor[scratch.entry[i]]] = DUE_SLOTS | DUE_ROOT
+        return
+    for i in range(scratch.begin[part], scratch.end[part]):
+        move(placement, node, scratch.entry[i], part)
+
+
+@compiled
 def _drain_for_free(placement: Placement, limits: Limits) -> None:
-    # Names of their own spare the counting of references, as in `empty_slots`.
+    placement = borrow(placement)
     held, neighbor, load = placement.held, placement.neighbor, placement.load
     parts, mate, slot_part = placement.part, placement.mate, placement.slot_part
     for node in range(placement.used.size):
@@ -75,6 +128,7 @@ def _drain_by_slots(
     Returns:
         Whether there was one.
     """
+    placement, scratch = borrow(placement), borrow(scratch)
     has_moved = False
     for vertex in range(placement.num_vertices):
         for node in range(vertex, placement.used.size, placement.num_vertices):
@@ -143,9 +197,9 @@ def _move_to(placement: Placement, limits: Limits, node: int, way: tuple[int, in
 def _move_evenly(placement: Placement, limits: Limits, which: tuple[int, int], part: int) -> None:
     """Move a unit, unless that leaves the clones less even than they may be."""
     node, entry = which
-    home, most = placement.part[entry], max(crowding(placement), limits.clones)
+    home, most = placement.part[entry], most_clones(placement, limits)
     move(placement, node, entry, part)
-    if crowding(placement) > most:
+    if not is_even(placement, limits, most):
         move(placement, node, entry, home)
     else:
         placement.is_due[node] = placement.is_due[placement.neighbor[entry]] = DUE_SLOTS | DUE_ROOT

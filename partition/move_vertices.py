@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from distgnn.partition.empty_slots import NOWHERE, Scratch, crowding
-from distgnn.partition.jit import compiled
+from distgnn.partition.jit import borrow, compiled
 from distgnn.partition.moves import find, move, move_root
 from distgnn.partition.placement import (
     DUE_ROOT,
@@ -11,9 +10,12 @@ from distgnn.partition.placement import (
     Limits,
     Placement,
     has,
+    is_even,
+    most_clones,
     twin,
     weight_of,
 )
+from distgnn.partition.plan import NOWHERE, Scratch
 
 # Units at the root's part over those at another beyond which moving a root was seldom worth trying.
 MOST_AT_HOME = 8
@@ -35,6 +37,7 @@ def move_vertices(
     Returns:
         Number of vertices moved.
     """
+    placement, scratch = borrow(placement), borrow(scratch)
     price, most_rows = bounds
     num_moves = 0
     for vertex in range(placement.num_vertices):
@@ -124,7 +127,7 @@ def _try_move(placement: Placement, scratch: Scratch, limits: Limits, way: tuple
     """Move a vertex to a part; undo it if the clones get uneven."""
     vertex, goal = way
     home = placement.slot_part[placement.first[vertex]]
-    most = max(crowding(placement), limits.clones)
+    most = most_clones(placement, limits)
     move_root(placement, vertex, goal)
     num_moved = 0
     for node in range(vertex, placement.used.size, placement.num_vertices):
@@ -133,7 +136,7 @@ def _try_move(placement: Placement, scratch: Scratch, limits: Limits, way: tuple
                 scratch.entry[num_moved] = k
                 num_moved += 1
                 move(placement, node, k, goal)
-    if crowding(placement) <= most:
+    if is_even(placement, limits, most):
         _make_due(placement, vertex)
         return True
     for i in range(num_moved):

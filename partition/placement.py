@@ -272,3 +272,43 @@ def is_at_twin(placement: Placement, node: int, part: int) -> bool:
     """Tell whether the other node of the same vertex has a slot in a part."""
     other = twin(placement, node)
     return other >= 0 and has(placement.held, other, part)
+
+
+@compiled
+def crowding(placement: Placement) -> float:
+    """Measure how unevenly clones are spread.
+
+    Args:
+        placement: Where the clones are.
+
+    Returns:
+        Clones of the fullest part over the mean.
+    """
+    return float(placement.clones.max() * placement.clones.size / placement.totals[1])
+
+
+@compiled
+def most_clones(placement: Placement, limits: Limits) -> int:
+    """Say how many clones a part may have in spite of the limit.
+
+    Args:
+        placement: Where the clones are.
+        limits: What no part may pass.
+
+    Returns:
+        Those of the fullest part if it is beyond the limit, or none: savings elsewhere lower the
+        mean, and may go on.
+    """
+    return int(placement.clones.max()) if crowding(placement) > limits.clones else 0
+
+
+@compiled
+def is_even(placement: Placement, limits: Limits, most: int) -> bool:
+    """Tell whether the clones may be spread as they are.
+
+    Args:
+        placement: Where the clones are.
+        limits: What no part may pass.
+        most: `most_clones` before the change in hand.
+    """
+    return crowding(placement) <= limits.clones or int(placement.clones.max()) <= most

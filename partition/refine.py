@@ -13,9 +13,10 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Arcs, split_arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.drain import drain
-from distgnn.partition.empty_slots import empty_slots, scratch_of
+from distgnn.partition.empty_slots import empty_slots
 from distgnn.partition.move_vertices import move_vertices
 from distgnn.partition.placement import Limits, Placement, placement_of
+from distgnn.partition.plan import scratch_of
 from distgnn.partition.stopwatch import Stopwatch
 
 EDGE_BALANCE = 1.05
@@ -24,6 +25,8 @@ VERTEX_BALANCE = 1.25
 MAX_PASSES = 12
 # A pass that saves a smaller share of the rows is the last.
 LEAST_SAVING = 0.003
+# Moves of roots that save a smaller share of them are the last.
+LEAST_SAVING_BY_ROOTS = 0.001
 
 
 def refine(
@@ -161,11 +164,15 @@ def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
         most_rows: No more rows than these are made where parts hold too many edges.
     """
     scratch = scratch_of(placement)
+    has_moving_roots = limits.roots > 0
     for _ in range(MAX_PASSES):
         drain(placement, scratch, limits, most_rows)
         rows = int(placement.totals[0])
         empty_slots(placement, scratch, limits)
-        if limits.roots > 0:
+        if has_moving_roots:
+            before = int(placement.totals[0])
             move_vertices(placement, scratch, limits, (0, most_rows))
+            saving = before - int(placement.totals[0])
+            has_moving_roots = saving > LEAST_SAVING_BY_ROOTS * before
         if rows - placement.totals[0] <= LEAST_SAVING * rows:
             break

@@ -11,9 +11,8 @@ from distgnn.datasets import Graph, InputError
 from distgnn.partition import METHODS, assign
 from distgnn.partition.arcs import split_arcs_of
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.empty_slots import crowding
 from distgnn.partition.moves import move, move_root
-from distgnn.partition.placement import check_numbers, placement_of
+from distgnn.partition.placement import check_numbers, crowding, placement_of
 from distgnn.partition.quality import measure
 from distgnn.partition.refine import most_edges, refine
 
