@@ -59,14 +59,31 @@ DISTGNN_INLINE void score_edges(const AttendArgs<T>& a, const Heads& heads, cons
   for (int h = 0; h < count; ++h) largest[h] = best[h];
 }
 
+// What is kept of a row beside its sums; `at` is its first head.
+template <typename T>
+DISTGNN_INLINE void prefetch_row(const AttendArgs<T>& a, int64_t at) {
+  __builtin_prefetch(a.scores.target + at);
+  __builtin_prefetch(a.state.maximum + at, 1);
+  __builtin_prefetch(a.state.denominator + at, 1);
+}
+
 // Starts the state of a row whose edges have these largest e: with accumulate, the state already
 // there is brought to the common maximum.
 template <typename T>
 DISTGNN_INLINE void start_row(const AttendArgs<T>& a, const Heads& heads, int64_t row,
                               bool has_edges, T* largest) {
+  if (!a.accumulate) {
+    T* maximum = a.state.maximum + row * heads.all + heads.begin;
+    T* denominator = a.state.denominator + row * heads.all + heads.begin;
+    for (int64_t h = 0; h < heads.count; ++h) {
+      maximum[h] = has_edges ? largest[h] : T(0);
+      denominator[h] = 0;
+    }
+    return;
+  }
   for (int64_t h = 0; h < heads.count; ++h) {
     const int64_t at = row * heads.all + heads.begin + h;
-    const bool has_state = a.accumulate && a.state.denominator[at] != 0;
+    const bool has_state = a.state.denominator[at] != 0;
     T scale = 0;
     if (has_state) {
       const T before = a.state.maximum[at];
@@ -77,7 +94,7 @@ DISTGNN_INLINE void start_row(const AttendArgs<T>& a, const Heads& heads, int64_
     }
     a.state.maximum[at] = largest[h];
     a.state.denominator[at] = has_state ? a.state.denominator[at] * scale : T(0);
-    if (!a.accumulate || scale == 1) continue;
+    if (scale == 1) continue;
     T* out = a.state.out + at * heads.width;
     for (int64_t j = 0; j < heads.width; ++j) out[j] = has_state ? out[j] * scale : T(0);
   }
@@ -137,6 +154,8 @@ DISTGNN_PER_ISA void weigh_edges(const AttendArgs<T>& a, const Heads& heads,
   T* kept = weight;
   for (int64_t i = stretch.begin; i < stretch.end; ++i) {
     const Segment s = stretch.clip(a.schedule.segment(i));
+    const int64_t coming = a.schedule.segment(std::min(i + kSegmentsAhead, stretch.end - 1)).row;
+    prefetch_row(a, coming * heads.all + heads.begin);
     T largest[kMaxHeads];
     score_edges<kHeads, true>(a, heads, a.schedule.indices, s.row, s.begin, s.end,
                               a.schedule.distance(s.end, wanted), kept, largest);

@@ -1,6 +1,17 @@
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "attention.h"
 #include "exponential.h"
 #include "head_dot.h"
+#include "number.h"
+#include "passes.h"
 #include "stretches.h"
 
 namespace distgnn {
@@ -11,8 +22,6 @@ using std::int64_t;
 
 // Edges times heads that a task keeps on its stack, in six values each.
 constexpr int64_t kBufferValues = 1024;
-// Edges between the prefetch of an edge's gradient and its writing.
-constexpr int64_t kEdgesAhead = 16;
 
 template <typename T>
 struct BackwardArgs {
@@ -35,6 +44,21 @@ struct Buffer {
   T dots[kBufferValues * kPartials];
 };
 
+}  // namespace
+}  // namespace distgnn
+
+#define DISTGNN_BODY "attention_backward_pass.inc"
+#include "per_isa.h"
+
+namespace distgnn {
+namespace {
+
+template <int kVectors, int kColumns, int kHeadsOf, typename T>
+void backward_pass(const BackwardArgs<T>& a, const Heads& heads, const Stretch& stretch,
+                   const HeadPass& pass, Buffer<T>* buffer) {
+  DISTGNN_BEST(backward_pass<kVectors, kColumns, kHeadsOf>(a, heads, stretch, pass, buffer));
+}
+
 template <int kHeads, typename T>
 DISTGNN_PER_ISA void weigh_edges(const BackwardArgs<T>& a, const Heads& heads,
                                  const Stretch& stretch, Buffer<T>* buffer) {
@@ -51,7 +75,10 @@ DISTGNN_PER_ISA void weigh_edges(const BackwardArgs<T>& a, const Heads& heads,
     const int64_t first = (s.begin - stretch.first_edge) * count;
     T* alpha = buffer->alpha + first;
     T* gate = buffer->gate + first;
+    const int64_t* edge = a.edge + (s.edge - s.begin);
     for (int64_t k = s.begin; k < s.end; ++k, alpha += count, gate += count) {
+      // Written when the stretch is finished, each on a line of its own.
+      __builtin_prefetch(a.gradients.edge + edge[k] * heads.all + heads.begin, 1);
       const int64_t coming = a.schedule.indices[k + distance] * heads.all + heads.begin;
       __builtin_prefetch(a.targets.score + coming);
       __builtin_prefetch(a.targets.log_sum + coming);
@@ -73,61 +100,6 @@ DISTGNN_PER_ISA void weigh_edges(const BackwardArgs<T>& a, const Heads& heads,
   }
 }
 
-// grad_x, and the partial sums of grad . x of every edge, over the columns of the pass.
-template <int kVectors, int kLanesOf, typename T>
-DISTGNN_PER_ISA void backward_pass(const BackwardArgs<T>& a, const Heads& heads,
-                                   const Stretch& stretch, const HeadPass& pass,
-                                   Buffer<T>* buffer) {
-  constexpr int kPerLine = 64 / sizeof(T);
-  constexpr int kColumns = kVectors * kLanesOf;
-  const int32_t* indices = a.schedule.indices;
-  const int64_t wanted = prefetch_distance(a.width * static_cast<int64_t>(sizeof(T)));
-  const int64_t last_column =
-      column_beyond(a.targets.grad + pass.start[0], a.width,
-                    pass.start[kVectors - 1] + kLanesOf - pass.start[0]);
-  for (int64_t i = stretch.begin; i < stretch.end; ++i) {
-    const Segment s = stretch.clip(a.schedule.segment(i));
-    const int64_t distance = a.schedule.distance(s.end, wanted);
-    const int64_t ahead = std::min(i + kSegmentsAhead, stretch.end - 1);
-    const int64_t coming_row = a.schedule.segment(ahead).row * a.width + pass.start[0];
-    for (int j = 0; j < kColumns; j += kPerLine) {
-      __builtin_prefetch(a.gradients.x + coming_row + j, 1);
-      __builtin_prefetch(a.x + coming_row + j);
-    }
-    const int64_t first = (s.begin - stretch.first_edge) * heads.count;
-    const T* alpha = buffer->alpha + first;
-    T* dots = buffer->dots + first * kPartials;
-    T* out = a.gradients.x + s.row * a.width;
-    T local[kColumns], total[kColumns];
-    load_row<kVectors, kLanesOf>(pass, a.x + s.row * a.width, local);
-    for (int v = 0; v < kVectors; ++v) {
-#pragma omp simd
-      for (int j = 0; j < kLanesOf; ++j) {
-        total[v * kLanesOf + j] = s.starts && !a.accumulate ? T(0) : out[pass.start[v] + j];
-      }
-    }
-    for (int64_t k = s.begin; k < s.end; ++k) {
-      const T* coming = a.targets.grad + indices[k + distance] * a.width + pass.start[0];
-      for (int j = 0; j < kColumns; j += kPerLine) __builtin_prefetch(coming + j);
-      if (last_column != 0) __builtin_prefetch(coming + last_column);
-      const T* grad = a.targets.grad + indices[k] * a.width;
-      for (int v = 0; v < kVectors; ++v) {
-        const T factor = alpha[pass.head[v]];
-#pragma omp simd
-        for (int j = 0; j < kLanesOf; ++j) {
-          total[v * kLanesOf + j] += factor * grad[pass.start[v] + j];
-        }
-      }
-      add_dots<kVectors, kLanesOf>(pass, local, grad, dots);
-      alpha += heads.count;
-      dots += heads.count * kPartials;
-    }
-    for (int v = 0; v < kVectors; ++v) {
-      store_vector<kLanesOf>(total + v * kLanesOf, pass.skip[v], out + pass.start[v]);
-    }
-  }
-}
-
 // The gradients of the scores.
 template <int kHeads, typename T>
 DISTGNN_PER_ISA void finish_edges(const BackwardArgs<T>& a, const Heads& heads,
@@ -146,8 +118,6 @@ DISTGNN_PER_ISA void finish_edges(const BackwardArgs<T>& a, const Heads& heads,
     const int64_t* edge = a.edge + s.edge;
     const int64_t num_edges = s.end - s.begin;
     for (int64_t k = 0; k < num_edges; ++k) {
-      const int64_t coming = edge[std::min(k + kEdgesAhead, num_edges - 1)];
-      __builtin_prefetch(a.gradients.edge + coming * heads.all + heads.begin, 1);
       const T* delta = a.targets.delta + a.schedule.indices[s.begin + k] * heads.all + heads.begin;
       T* edge_grad = a.gradients.edge + edge[k] * heads.all + heads.begin;
 #pragma omp simd
@@ -171,9 +141,9 @@ void backward_task(const BackwardArgs<T>& a, int64_t begin, int64_t end, const H
   for_stretches(a.schedule, begin, end, kBufferValues / heads.count,
                 [&](const Stretch& stretch, bool) {
                   weigh_edges<kHeads>(a, heads, stretch, &buffer);
-                  for_head_passes<T>(heads, [&](auto size, const HeadPass& pass) {
-                    backward_pass<size.kNumVectors, size.kNumLanes>(a, heads, stretch, pass,
-                                                                    &buffer);
+                  for_joined_passes<T>(heads, [&](auto size, const HeadPass& pass) {
+                    backward_pass<size.kNumVectors, size.kNumLanes, size.kNumHeads>(
+                        a, heads, stretch, pass, &buffer);
                   });
                   finish_edges<kHeads>(a, heads, stretch, buffer);
                 });

@@ -57,29 +57,60 @@ DISTGNN_PER_ISA void merge_owned_rows(const MergeArgs<T>& a, int32_t owner, int3
 template <typename T>
 DISTGNN_PER_ISA void finish_rows(int64_t begin, int64_t end, int64_t num_heads, int64_t width,
                                  const AttentionState<T>& state) {
-  for (int64_t at = begin * num_heads; at < end * num_heads; ++at) {
+  const int64_t first = begin * num_heads, last = end * num_heads;
+  // Of a denominator of 0 the logarithm is a number, which is not taken.
+#pragma omp simd
+  for (int64_t at = first; at < last; ++at) {
+    const T log_sum = state.maximum[at] + logarithm(state.denominator[at]);
+    state.maximum[at] = state.denominator[at] == 0 ? T(0) : log_sum;
+  }
+  for (int64_t at = first; at < last; ++at) {
     const T denominator = state.denominator[at];
     T* out = state.out + at * width;
     if (denominator == 0) {
       std::fill_n(out, width, T(0));
-      state.maximum[at] = 0;
       continue;
     }
 #pragma omp simd
     for (int64_t j = 0; j < width; ++j) out[j] /= denominator;
-    state.maximum[at] += logarithm(denominator);
   }
+}
+
+// Columns of edge_sum whose sums stay in registers.
+constexpr int64_t kSummedColumns = 8;
+
+// The columns [column, column + kCount) of the sums.
+template <int kCount, typename T>
+DISTGNN_INLINE void sum_edge_columns(const T* value, int64_t num_edges, int64_t width,
+                                     bool accumulate, T* out) {
+  T total[kCount];
+  for (int j = 0; j < kCount; ++j) total[j] = accumulate ? out[j] : T(0);
+  for (int64_t k = 0; k < num_edges; ++k, value += width) {
+#pragma omp simd
+    for (int j = 0; j < kCount; ++j) total[j] += value[j];
+  }
+  for (int j = 0; j < kCount; ++j) out[j] = total[j];
 }
 
 template <typename T>
 DISTGNN_PER_ISA void sum_edges(const int64_t* indptr, const T* value, int64_t num_heads,
                                bool accumulate, T* out, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    T* total = out + row * num_heads;
-    if (!accumulate) std::fill_n(total, num_heads, T(0));
-    for (int64_t k = indptr[row]; k < indptr[row + 1]; ++k) {
-#pragma omp simd
-      for (int64_t h = 0; h < num_heads; ++h) total[h] += value[k * num_heads + h];
+    const int64_t num_edges = indptr[row + 1] - indptr[row];
+    for (int64_t h = 0; h < num_heads;) {
+      const T* values = value + indptr[row] * num_heads + h;
+      T* total = out + row * num_heads + h;
+      const int64_t left = num_heads - h;
+      if (left >= kSummedColumns) {
+        sum_edge_columns<kSummedColumns>(values, num_edges, num_heads, accumulate, total);
+        h += kSummedColumns;
+      } else if (left >= 4) {
+        sum_edge_columns<4>(values, num_edges, num_heads, accumulate, total);
+        h += 4;
+      } else {
+        sum_edge_columns<1>(values, num_edges, num_heads, accumulate, total);
+        h += 1;
+      }
     }
   }
 }

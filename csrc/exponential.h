@@ -105,12 +105,22 @@ DISTGNN_INLINE T exponential(T value) {
   return selected;
 }
 
+// sum * square^n + 2 / (2 n + 1) * square^(n - 1) + ... + 2 / 3, by Horner's rule.
+template <int n, typename T>
+DISTGNN_INLINE T logarithm_series(T sum, T square) {
+  const T next = sum * square + T(2) / T(2 * n + 1);
+  if constexpr (n == 1) {
+    return next;
+  } else {
+    return logarithm_series<n - 1>(next, square);
+  }
+}
+
 // The natural logarithm of a positive normal number; NaN and infinity stay what they are.
 template <typename T>
 DISTGNN_INLINE T logarithm(T value) {
   using C = ExpConstants<T>;
   using Bits = typename C::Bits;
-  if (!(value <= std::numeric_limits<T>::max())) return value;
   Bits bits;
   std::memcpy(&bits, &value, sizeof(bits));
   // value = m * 2^power with m in [sqrt(1/2), sqrt(2)); the shift keeps the sign.
@@ -123,10 +133,19 @@ DISTGNN_INLINE T logarithm(T value) {
   // log(m) = 2 atanh(s), s = (m - 1) / (m + 1): 2 (s + s^3 / 3 + s^5 / 5 + ...).
   const T s = (m - T(1)) / (m + T(1));
   const T square = s * s;
-  T sum = 0;
-  for (int i = C::kLogTerms; i >= 1; --i) sum = sum * square + T(2) / T(2 * i + 1);
+  constexpr T kLast = T(2) / T(2 * C::kLogTerms + 1);
+  const T sum = logarithm_series<C::kLogTerms - 1>(kLast, square);
   const T tail = sum * square * s + power * C::kLow;
-  return power * C::kHigh + (T(2) * s + tail);
+  const T result = power * C::kHigh + (T(2) * s + tail);
+  // By masks, as above.
+  const auto is_kept = static_cast<Bits>(-!(value <= std::numeric_limits<T>::max()));
+  Bits kept;
+  std::memcpy(&kept, &value, sizeof(kept));
+  std::memcpy(&bits, &result, sizeof(bits));
+  bits = (bits & ~is_kept) | (kept & is_kept);
+  T selected;
+  std::memcpy(&selected, &bits, sizeof(selected));
+  return selected;
 }
 
 }  // namespace distgnn

@@ -109,10 +109,12 @@ void for_head_tasks(const Schedule& schedule, std::int64_t num_heads, std::int64
   });
 }
 
-template <int kVectors, int kLanesOf>
+// Vectors, their columns, and the heads that share one.
+template <int kVectors, int kLanesOf, int kHeadsOf = 1>
 struct PassSize {
   static constexpr int kNumVectors = kVectors;
   static constexpr int kNumLanes = kLanesOf;
+  static constexpr int kNumHeads = kHeadsOf;
 };
 
 template <int kLanesOf, typename Body>
@@ -167,6 +169,42 @@ void for_head_passes(const Heads& heads, const Body& body) {
       default: with_narrow_size<1>(size, with_pass); break;
     }
     first += size;
+  }
+}
+
+// Heads that can share a vector of 16 columns and leave no vector half empty; else 1.
+inline int heads_of_vector(const Heads& heads) {
+  const bool is_narrow = heads.width == 4 || heads.width == 8;
+  if (!is_narrow || heads.count * heads.width % 16 != 0) return 1;
+  return static_cast<int>(16 / heads.width);
+}
+
+template <int kHeadsOf, typename Body>
+void with_joined_size(std::int64_t num_vectors, const Body& body) {
+  if (num_vectors >= 4) return body(PassSize<4, 16, kHeadsOf>{});
+  if (num_vectors >= 2) return body(PassSize<2, 16, kHeadsOf>{});
+  body(PassSize<1, 16, kHeadsOf>{});
+}
+
+// As for_head_passes; narrow heads share vectors where they can. Sums of a column stay its own, so
+// no bit depends on it.
+template <typename T, typename Body>
+void for_joined_passes(const Heads& heads, const Body& body) {
+  const int heads_of = heads_of_vector(heads);
+  if (heads_of == 1) return for_head_passes<T>(heads, body);
+  const std::int64_t num_vectors = heads.count / heads_of;
+  HeadPass pass{};
+  for (std::int64_t first = 0; first < num_vectors;) {
+    const auto with_pass = [&](auto size) {
+      for (int i = 0; i < size.kNumVectors; ++i) {
+        pass.start[i] = heads.begin * heads.width + (first + i) * 16;
+        pass.head[i] = (first + i) * heads_of;
+      }
+      body(size, pass);
+      first += size.kNumVectors;
+    };
+    if (heads_of == 4) with_joined_size<4>(num_vectors - first, with_pass);
+    if (heads_of == 2) with_joined_size<2>(num_vectors - first, with_pass);
   }
 }
 

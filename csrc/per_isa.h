@@ -1,8 +1,8 @@
 // Includes the file DISTGNN_BODY once per instruction set, each time in a namespace of its own and
 // compiled for that set: for code that spells out its vectors, which function clones cannot do.
 // DISTGNN_BEST(call) runs the one for this CPU. A body holds no lambdas (GCC compiles them for the
-// baseline) and includes lanes.inc only. The compiler does not change its macros for these sets, so
-// that DISTGNN_VECTOR_BYTES says how wide a vector is.
+// baseline) and includes other parts of bodies only. The compiler does not change its macros for
+// these sets, so that DISTGNN_VECTOR_BYTES says how wide a vector is.
 #include "isa.h"
 
 #if defined(DISTGNN_HAS_CLONES) && __GNUC__ >= 12
@@ -26,14 +26,14 @@ namespace {
 }  // namespace distgnn::v3
 #undef DISTGNN_VECTOR_BYTES
 #pragma GCC pop_options
-#define DISTGNN_BEST(call)                    \
-  switch (isa()) {                            \
-    case Isa::kV4: return distgnn::v4::call;  \
-    case Isa::kV3: return distgnn::v3::call;  \
-    default: return distgnn::baseline::call;  \
+#define DISTGNN_BEST(...)                            \
+  switch (isa()) {                                   \
+    case Isa::kV4: return distgnn::v4::__VA_ARGS__;  \
+    case Isa::kV3: return distgnn::v3::__VA_ARGS__;  \
+    default: return distgnn::baseline::__VA_ARGS__;  \
   }
 #else
-#define DISTGNN_BEST(call) return distgnn::baseline::call
+#define DISTGNN_BEST(...) return distgnn::baseline::__VA_ARGS__
 #endif
 
 #if defined(__AVX512F__)

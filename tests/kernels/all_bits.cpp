@@ -244,7 +244,7 @@ int main() {
     run_stored(width);
   }
   for (const int64_t num_heads : {1, 3, 4, 8}) {
-    for (const int64_t width : {1, 7, 16, 33, 100, 602}) {
+    for (const int64_t width : {1, 4, 7, 8, 16, 33, 100, 602}) {
       const auto print_values = [](auto... values) { print(values...); };
       run_heads<float>(num_heads, width, print_values, next_random);
       run_heads<double>(num_heads, width, print_values, next_random);

@@ -15,7 +15,8 @@ CASES = {
     "long rows": (3, 30, 300),
 }
 # (heads, columns of a head)
-SHAPES = [(1, 1), (3, 1), (8, 3), (4, 7), (2, 8), (1, 16), (4, 16), (3, 33), (4, 100), (1, 602)]
+SHAPES = [(1, 1), (3, 1), (8, 3), (4, 4), (4, 7), (2, 8), (20, 8), (1, 16), (4, 16), (3, 33)]
+SHAPES += [(4, 100), (1, 602)]
 
 
 def values_of(num_sources, num_rows, num_heads, width, dtype, *, seed=0):

@@ -8,7 +8,8 @@ import torch
 from distgnn import attention
 
 SLOPE = 0.2
-SHAPES = [(1, 1), (3, 1), (8, 3), (4, 7), (2, 8), (1, 16), (4, 16), (3, 33), (4, 100), (1, 602)]
+SHAPES = [(1, 1), (3, 1), (8, 3), (4, 4), (4, 7), (2, 8), (20, 8), (1, 16), (4, 16), (3, 33)]
+SHAPES += [(4, 100), (1, 602)]
 
 
 def autograd_of(graph, s, t, x, grad):

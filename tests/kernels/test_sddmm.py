@@ -7,7 +7,7 @@ import torch
 
 from distgnn import heads, kernels
 
-WIDTHS = [1, 3, 7, 16, 33, 100, 602]
+WIDTHS = [1, 3, 4, 7, 8, 16, 33, 100, 602]
 NUM_HEADS = [1, 3, 4, 8, 19]
 CASES = {
     "no rows": (0, 3, 0),
@@ -96,7 +96,7 @@ def test_a_sum_with_a_weight_per_head_has_the_bits_of_one_sum_per_head(case, dty
                 np.testing.assert_array_equal(out[:, h], expected)
 
 
-@pytest.mark.parametrize(("num_heads", "width"), [(1, 3), (4, 16), (3, 33), (19, 2)])
+@pytest.mark.parametrize(("num_heads", "width"), [(1, 3), (8, 4), (4, 16), (3, 33), (19, 2)])
 def test_plans_and_threads_change_no_bit_of_a_hub(num_heads, width):
     graph = hub_graph()
     plan = kernels.Plan(*graph_of(graph), num_sources=1000)
