@@ -100,8 +100,9 @@ class _Pass(NamedTuple):
         arriving = self._send(direction.send, *roots)
         channel = exchange.new_channel()
         leaf_score = arriving_scores.wait()
-        partial = State.empty(direction.leaf_from_root.num_rows, roots, self.scoring.heads)
-        total = State.empty(direction.root_from_root.num_rows, roots, self.scoring.heads)
+        heads, buffers = self.scoring.heads, exchange.buffers
+        partial = State.empty(direction.leaf_from_root.num_rows, roots, heads, buffers)
+        total = State.empty(direction.root_from_root.num_rows, roots, heads, buffers)
         self._take("leaf_from_root", partial, roots, leaf_score, accumulate=False)
         needs_leaves = direction.leaf_from_leaf.num_edges > 0
         if not needs_leaves:
@@ -130,7 +131,8 @@ class _Pass(NamedTuple):
         arriving = self._send(forward.reduce, targets.grad, targets.delta, targets.log_sum)
         channels = exchange.new_channel(), exchange.new_channel()
         root_grad, leaf_grad = (
-            Sources(*(torch.empty_like(part) for part in ends)) for ends in (roots, leaves)
+            Sources(*(exchange.buffers.empty(*part.shape, part.dtype) for part in ends))
+            for ends in (roots, leaves)
         )
         self._back("root_from_leaf", leaves, targets, leaf_grad, accumulate=False)
         needs_leaves = forward.leaf_from_leaf.num_edges > 0

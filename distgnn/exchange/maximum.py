@@ -21,6 +21,7 @@ from distgnn.extreme import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.buffers import Buffers
     from distgnn.exchange.blocks import Blocks, Csr, Half
     from distgnn.exchange.exchange import Arrival, Exchange
 
@@ -115,10 +116,10 @@ class _Maximum(NamedTuple):
     source: Tensor
 
     @classmethod
-    def over(cls, block: Csr, rows: Tensor) -> _Maximum:
+    def over(cls, block: Csr, rows: Tensor, buffers: Buffers) -> _Maximum:
         """Take the maxima over a block's edges."""
         shape = (block.num_rows, rows.shape[1])
-        found = cls(torch.empty(shape, dtype=rows.dtype), torch.empty(shape, dtype=torch.int32))
+        found = cls(buffers.empty(*shape, rows.dtype), buffers.empty(*shape, torch.int32))
         spmm_extreme(
             block.indptr,
             block.indices,
@@ -130,34 +131,36 @@ class _Maximum(NamedTuple):
         )
         return found
 
-    def merge_leaves(self, block: Csr, given: MaxBlocks, leaf_rows: Tensor) -> None:
+    def merge_leaves(
+        self, block: Csr, given: MaxBlocks, leaf_rows: Tensor, buffers: Buffers
+    ) -> None:
         """Merge the edges out of leaves."""
         if block.num_edges == 0:
             return
-        found = _Maximum.over(block, leaf_rows)
+        found = _Maximum.over(block, leaf_rows, buffers)
         merge_max(*self, *found, source_id=given.source_id, first_source=given.first_leaf)
 
 
 def _forward(given: MaxBlocks, exchange: Exchange, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return maxima, the winners of the roots' and those of the writing leaves' partials."""
-    direction, clock = given.blocks.forward, exchange.clock
+    direction, clock, buffers = given.blocks.forward, exchange.clock, exchange.buffers
     exchange.start_pass(is_backward=False)
     arriving = send_to_leaves(direction.send, exchange, rows)
     channels = exchange.new_channel(), exchange.new_channel()
     with clock.timed("aggregate"):
-        partial = _Maximum.over(direction.leaf_from_root, rows)
+        partial = _Maximum.over(direction.leaf_from_root, rows, buffers)
     needs_leaves = direction.leaf_from_leaf.num_edges > 0
     if not needs_leaves:
         returning = _send(direction.reduce, exchange, given, partial, channels)
     with clock.timed("aggregate"):
-        total = _Maximum.over(direction.root_from_root, rows)
+        total = _Maximum.over(direction.root_from_root, rows, buffers)
     leaf_rows = arriving.wait()
     if needs_leaves:
         with clock.timed("aggregate"):
-            partial.merge_leaves(direction.leaf_from_leaf, given, leaf_rows)
+            partial.merge_leaves(direction.leaf_from_leaf, given, leaf_rows, buffers)
         returning = _send(direction.reduce, exchange, given, partial, channels)
     with clock.timed("aggregate"):
-        total.merge_leaves(direction.root_from_leaf, given, leaf_rows)
+        total.merge_leaves(direction.root_from_leaf, given, leaf_rows, buffers)
     values, ids = (arrival.wait() for arrival in returning)
     with clock.timed("pack"):
         merge_received_max(

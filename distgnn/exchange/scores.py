@@ -12,6 +12,7 @@ from distgnn import attention
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.buffers import Buffers
     from distgnn.exchange.blocks import Blocks, Csr
 
 _TRANSPOSED = {
@@ -66,10 +67,10 @@ class State(NamedTuple):
     denominator: Tensor
 
     @classmethod
-    def empty(cls, num_rows: int, like: Sources, heads: int) -> State:
+    def empty(cls, num_rows: int, like: Sources, heads: int, buffers: Buffers) -> State:
         """Return one whose values are not set."""
-        widths = (like.x.shape[1], heads, heads)
-        return cls(*(like.x.new_empty((num_rows, columns)) for columns in widths))
+        widths, dtype = (like.x.shape[1], heads, heads), like.x.dtype
+        return cls(*(buffers.empty(num_rows, columns, dtype) for columns in widths))
 
 
 class LeafSums(NamedTuple):
