@@ -19,6 +19,7 @@ from distgnn.datasets.edge_list import columns_of, is_header, is_range, tables_o
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatWriter, open_flat
 from distgnn.datasets.layouts import reader_of
+from distgnn.datasets.named_twins import is_streamed_twin, write_twin
 from distgnn.datasets.npz import arrays_of
 from distgnn.datasets.numbering import Numbering, distinct_ids
 from distgnn.datasets.reverses import add_reverses
@@ -65,6 +66,10 @@ def ingest(
         OSError: If the disk is full.
     """
     path, folder = Path(source), Path(folder)
+    if is_streamed_twin(str(source)):
+        path = folder / "twin"
+        if not path.exists():
+            write_twin(str(source), path)
     if path.is_dir() and is_array_folder(path):
         if vertices is not None:
             raise InputError(

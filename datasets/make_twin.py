@@ -84,7 +84,7 @@ def make(
     if not 0 < scale <= 1:
         raise InputError(f"the scale must be above 0 and at most 1, got {scale:g}")
     graph = streamed.sketch(TWINS[name], scale, seed)
-    _check_masks(graph, scale)
+    check_masks(graph, scale)
     has_features = features == "random"
     if folder.exists():
         raise InputError(f"'{folder}' exists; choose another folder or remove it")
@@ -104,8 +104,16 @@ def make(
     return graph
 
 
-def _check_masks(graph: Sketch, scale: float) -> None:
-    """Refuse a graph so small that no vertex is drawn for a mask: nothing reads it."""
+def check_masks(graph: Sketch, scale: float) -> None:
+    """Refuse a graph so small that no vertex is drawn for a mask: nothing reads it.
+
+    Args:
+        graph: What is drawn from.
+        scale: Of it, for the message.
+
+    Raises:
+        InputError: If a mask would be empty.
+    """
     if graph.num_vertices > BLOCK:
         return
     sound = _SOUND_VERTICES / graph.twin.num_vertices

@@ -17,6 +17,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.layouts import NAMED, locate, reader_of
 from distgnn.datasets.matrix_market import MATRIX_SUFFIXES
+from distgnn.datasets.named_twins import TWIN_NAMES, describe_twin, is_twin, load_twin
 from distgnn.datasets.npz import read_npz
 from distgnn.datasets.rdf import RDF_SUFFIXES
 from distgnn.datasets.splits import parse_fractions, random_split
@@ -50,10 +51,10 @@ def load(
 
     Args:
         source: A name of `names`, a synthetic graph with options such as
-            "synthetic:rmat,scale=14,seed=1", an `.npz` file, an edge list, a folder with an edge
-            list or with arrays, a file or folder in a published layout, or the name of one that
-            lies below the root. A name of `names` wins over a file of that name; write "./cora"
-            for the file.
+            "synthetic:rmat,scale=14,seed=1", a twin such as "synthetic:reddit@1/16", an `.npz`
+            file, an edge list, a folder with an edge list or with arrays, a file or folder in a
+            published layout, or the name of one that lies below the root. A name of `names` wins
+            over a file of that name; write "./cora" for the file.
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none.
         inverse_relations: Add every edge of a typed graph reversed, as `add_inverse_relations`.
@@ -100,9 +101,13 @@ def _is_own_name(source: str) -> bool:
 def describe(name: str) -> dict[str, Any]:
     """Return what `distgnn datasets` shows of a name: counts, licence, and options if synthetic.
 
+    The counts of a twin are those of its original at its scale.
+
     Raises:
         InputError: If the name is unknown.
     """
+    if is_twin(name):
+        return describe_twin(name)
     if name not in names():
         raise InputError(_unknown(name))
     graph = load(name)
@@ -195,6 +200,8 @@ def _read(source: str, vertices: str | Path | None) -> Graph:
         raise InputError(
             f"{source!r} takes no vertex table, only edge lists do; leave out {vertices}"
         )
+    if is_twin(source):
+        return load_twin(source)
     if source.startswith(synthetic.PREFIX):
         return synthetic.make(source)
     if is_name:
@@ -216,8 +223,9 @@ def _read(source: str, vertices: str | Path | None) -> Graph:
 def _unknown(source: str) -> str:
     close = difflib.get_close_matches(source, [*names(), *NAMED, *synthetic.GENERATORS], n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
+    twins = [f"{synthetic.PREFIX}{name}" for name in TWIN_NAMES]
     return (
         f"there is no dataset, file or folder {source!r}{hint}; choose one of "
-        f"{', '.join(names())}, one to bring ({', '.join(NAMED)}), or give a file that ends in "
-        f"{_FILES}"
+        f"{', '.join(names())}, a twin ({', '.join(twins)}), one to bring "
+        f"({', '.join(NAMED)}), or give a file that ends in {_FILES}"
     )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distgnn.datasets.twins import class_signal
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -168,6 +170,8 @@ def vertices(
 def features(graph: Sketch, block: int) -> NDArray[np.float32]:
     """Draw the features of a block of vertices: normal noise around a centre for each class.
 
+    The centres are so close that a vertex alone is hardly ever recognised, its neighbourhood is.
+
     Args:
         graph: Of which graph.
         block: Less than `num_vertices` / `BLOCK`, rounded up.
@@ -176,7 +180,8 @@ def features(graph: Sketch, block: int) -> NDArray[np.float32]:
         (at most `BLOCK`, num_features) float32.
     """
     shape = (graph.twin.num_classes, graph.twin.num_features)
-    centre = _generator(graph, 2, 0).standard_normal(shape, np.float32) * np.float32(0.5)
+    centre = _generator(graph, 2, 0).standard_normal(shape, np.float32)
+    centre *= np.float32(class_signal(graph.twin.num_features))
     rows: NDArray[np.float32] = centre[_classes(graph, block)]
     rows += _generator(graph, 3, block).standard_normal(rows.shape, np.float32)
     return rows

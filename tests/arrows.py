@@ -60,6 +60,7 @@ FRONTS = {
 SHARED_DATASETS = {
     "distgnn.datasets.errors",
     "distgnn.datasets.graph",
+    "distgnn.datasets.twins",
     ("distgnn.datasets", "InputError"),
     ("distgnn.datasets", "Graph"),
 }

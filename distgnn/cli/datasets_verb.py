@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(found)
     else:
-        print_lines(_lines(found))
+        print_lines([*_lines(found), *(_more_lines() if arguments.name is None else ())])
     return 0
 
 
@@ -79,6 +79,17 @@ def _lines(found: dict[str, dict[str, Any]]) -> list[str]:
             options = ",".join(f"{key}={value}" for key, value in about["options"].items())
             lines.append(f"{name} takes options: {name},{options}")
     return lines
+
+
+def _more_lines() -> list[str]:
+    """What else has a name: twins, and graphs to bring."""
+    from distgnn.datasets.layouts import NAMED
+    from distgnn.datasets.named_twins import TWIN_NAMES
+
+    return [
+        f"twins of {', '.join(TWIN_NAMES)}: synthetic:reddit, or smaller, synthetic:reddit@1/16",
+        f"to bring, below --root DIR or DISTGNN_DATASETS: {', '.join(NAMED)}",
+    ]
 
 
 def _make(arguments: argparse.Namespace) -> int:
