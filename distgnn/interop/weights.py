@@ -1,0 +1,219 @@
+"""Weights of layers, to and from the layers of the same name of DGL and PyG.
+
+What `to_dgl` and `to_pyg` return is for `load_state_dict` of a layer that was built with the same
+widths, heads and aggregator, and what `from_dgl` and `from_pyg` take is its `state_dict()`. Outputs
+and gradients are then equal on graphs in which every vertex has an edge to itself, given to a PyG
+layer that adds none. Neither library has to be there.
+
+| layer | PyG | DGL |
+|---|---|---|
+| `SAGEConv` | mean, max; pool as `aggr="max", project=True` | mean, gcn, pool |
+| `GCNConv` | `GCNConv`; divides by in-degrees: `degrees="in"` | `GraphConv`; `degrees="out-in"` |
+| `SGConv` | `SGConv`; `degrees="in"` | `SGConv`; `degrees="in"` |
+| `APPNPConv` | `Linear`, then `APPNP`; `degrees="in"` | `Linear`, `APPNPConv`; `degrees="out-in"` |
+| `GATConv`, `GATv2Conv` | `GATConv`, `GATv2Conv` | the same; averaged by the caller |
+| `GINConv` | `GINConv(Sequential(Linear, ReLU, Linear))` | likewise |
+
+DGL's `GATv2Conv` has no bias of the output: ours goes to the biases of both maps, which changes no
+score and gives the same result unless attention drops weights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+
+from distgnn.datasets.errors import InputError
+from distgnn.nn.gat import GATConv
+from distgnn.nn.gatv2 import GATv2Conv
+from distgnn.nn.gcn import GCNConv
+from distgnn.nn.gin import GINConv
+from distgnn.nn.propagation import APPNPConv, SGConv
+from distgnn.nn.sage import SAGEConv
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from distgnn.nn.convolution import Convolution
+
+Library = Literal["dgl", "pyg"]
+Form = Literal["same", "transposed", "batched", "per head"]
+
+
+class _Entry(NamedTuple):
+    """A tensor of ours, its name in the other library, and how that holds it."""
+
+    ours: str
+    theirs: str
+    form: Form = "same"
+
+
+def to_dgl(layer: Convolution) -> dict[str, Tensor]:
+    """Return the state of DGL's layer with these weights.
+
+    Args:
+        layer: Ours.
+
+    Returns:
+        Copies by name, of the types of ours.
+
+    Raises:
+        InputError: If DGL has no such layer.
+    """
+    state = _state_of(layer, "dgl")
+    if isinstance(layer, GATv2Conv):
+        bias = layer.bias.detach().repeat(1 if layer.concat else layer.heads)
+        state["fc_src.bias"] += bias
+        state["fc_dst.bias"] -= bias
+    return state
+
+
+def to_pyg(layer: Convolution) -> dict[str, Tensor]:
+    """As `to_dgl`, for PyG."""
+    return _state_of(layer, "pyg")
+
+
+def from_dgl(layer: Convolution, state: Mapping[str, Tensor]) -> None:
+    """Copy the weights of DGL's layer into ours.
+
+    Args:
+        layer: Ours; its weights are written.
+        state: Of DGL's layer.
+
+    Raises:
+        InputError: If DGL has no such layer, or the state has other names or shapes.
+    """
+    _load(layer, "dgl", state)
+
+
+def from_pyg(layer: Convolution, state: Mapping[str, Tensor]) -> None:
+    """As `from_dgl`, for PyG."""
+    _load(layer, "pyg", state)
+
+
+def _state_of(layer: Convolution, library: Library) -> dict[str, Tensor]:
+    own = _own_state(layer)
+    heads = getattr(layer, "heads", 1)
+    return {
+        entry.theirs: _in_form(own[entry.ours], entry.form, heads)
+        for entry in _entries(layer, library)
+    }
+
+
+def _load(layer: Convolution, library: Library, state: Mapping[str, Tensor]) -> None:
+    expected = _state_of(layer, library)
+    if state.keys() != expected.keys():
+        raise InputError(
+            f"the weights of {_NAMES[library]} for a {type(layer).__name__} must be named "
+            f"{', '.join(sorted(expected))}, got {', '.join(sorted(state))}; "
+            "build both layers with the same options"
+        )
+    own = {}
+    for entry in _entries(layer, library):
+        given, wanted = state[entry.theirs], expected[entry.theirs]
+        if given.shape != wanted.shape:
+            raise InputError(
+                f"{entry.theirs} of {_NAMES[library]} must have the shape {tuple(wanted.shape)}, "
+                f"got {tuple(given.shape)}; build both layers with the same widths"
+            )
+        shape = _own_state(layer)[entry.ours].shape
+        own[entry.ours] = _out_of_form(given.detach(), entry.form, shape)
+    if isinstance(layer, GINConv) and not isinstance(layer.eps, torch.nn.Parameter):
+        layer.eps = float(own.pop("eps"))
+    if isinstance(layer, GATv2Conv) and library == "dgl":
+        own["bias"] = torch.zeros_like(layer.bias)
+    layer.load_state_dict(own)
+
+
+def _own_state(layer: Convolution) -> dict[str, Tensor]:
+    state: dict[str, Tensor] = dict(layer.state_dict())
+    if isinstance(layer, GINConv) and "eps" not in state:
+        state["eps"] = torch.full((1,), float(layer.eps))
+    return state
+
+
+def _in_form(values: Tensor, form: Form, heads: int) -> Tensor:
+    if form == "transposed":
+        return values.t().contiguous()
+    if form == "per head":
+        return values.repeat(heads)
+    return values[None].clone() if form == "batched" else values.clone()
+
+
+def _out_of_form(values: Tensor, form: Form, shape: torch.Size) -> Tensor:
+    if form == "transposed":
+        return values.t()
+    # Heads that are averaged have the average of their biases.
+    return values.view(-1, *shape).mean(dim=0) if form == "per head" else values.view(shape)
+
+
+def _entries(layer: Convolution, library: Library) -> list[_Entry]:
+    is_dgl = library == "dgl"
+    if isinstance(layer, SAGEConv):
+        return _sage_entries(layer, library)
+    if isinstance(layer, GCNConv):
+        names = [("linear.weight", "weight" if is_dgl else "lin.weight")]
+        form: Form = "transposed" if is_dgl else "same"
+        return [*(_Entry(*pair, form) for pair in names), _Entry("bias", "bias")]
+    if isinstance(layer, SGConv):
+        prefix = "fc" if is_dgl else "lin"
+        return [_Entry("linear.weight", f"{prefix}.weight"), _Entry("bias", f"{prefix}.bias")]
+    if isinstance(layer, APPNPConv):
+        return [_Entry(f"linear.{name}", name) for name in ("weight", "bias")]
+    if isinstance(layer, GINConv):
+        prefix = "apply_func" if is_dgl else "nn"
+        maps = [
+            _Entry(f"{ours}.{name}", f"{prefix}.{number}.{name}")
+            for ours, number in (("first", 0), ("second", 2))
+            for name in ("weight", "bias")
+        ]
+        return [_Entry("eps", "eps"), *maps]
+    if isinstance(layer, GATConv):
+        names = [("linear.weight", "fc.weight"), ("source", "attn_l"), ("target", "attn_r")]
+        if not is_dgl:
+            names = [("linear.weight", "lin.weight"), ("source", "att_src"), ("target", "att_dst")]
+        entries = [_Entry(*names[0]), *(_Entry(*pair, "batched") for pair in names[1:])]
+        is_repeated = is_dgl and not layer.concat
+        return [*entries, _Entry("bias", "bias", "per head" if is_repeated else "same")]
+    if isinstance(layer, GATv2Conv):
+        return _gatv2_entries(library)
+    raise InputError(f"{_NAMES[library]} has no layer for the weights of {type(layer).__name__}")
+
+
+def _sage_entries(layer: SAGEConv, library: Library) -> list[_Entry]:
+    missing = {"dgl": "max", "pyg": "gcn"}[library]
+    if layer.aggregator == missing:
+        raise InputError(
+            f"SAGEConv of {_NAMES[library]} has no aggregator {missing}; use another aggregator"
+        )
+    if library == "pyg":
+        entries = [_Entry(f"neighbour.{name}", f"lin_l.{name}") for name in ("weight", "bias")]
+        entries.append(_Entry("root.weight", "lin_r.weight"))
+        pool = "lin"
+    else:
+        is_gcn = layer.aggregator == "gcn"
+        entries = [_Entry("neighbour.weight", "fc_neigh.weight")]
+        entries.append(_Entry("neighbour.bias", "bias" if is_gcn else "fc_self.bias"))
+        entries += [] if is_gcn else [_Entry("root.weight", "fc_self.weight")]
+        pool = "fc_pool"
+    if layer.aggregator == "pool":
+        entries += [_Entry(f"pool.{name}", f"{pool}.{name}") for name in ("weight", "bias")]
+    return entries
+
+
+def _gatv2_entries(library: Library) -> list[_Entry]:
+    is_dgl = library == "dgl"
+    source, target = ("fc_src", "fc_dst") if is_dgl else ("lin_l", "lin_r")
+    entries = [
+        _Entry(f"{ours}.{name}", f"{theirs}.{name}")
+        for ours, theirs in (("source", source), ("target", target))
+        for name in ("weight", "bias")
+    ]
+    entries.append(_Entry("vectors", "attn" if is_dgl else "att", "batched"))
+    return entries if is_dgl else [*entries, _Entry("bias", "bias")]
+
+
+_NAMES: dict[Library, str] = {"dgl": "DGL", "pyg": "PyG"}
