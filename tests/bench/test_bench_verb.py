@@ -59,6 +59,14 @@ def test_a_width_that_is_no_positive_number_is_refused(text):
         run("--widths", text)
 
 
+def test_an_epoch_of_a_model_that_peers_have_not_is_refused():
+    parser = argparse.ArgumentParser()
+    bench_verb.add_arguments(parser)
+    arguments = parser.parse_args(["epoch", "--model", "gin"])
+    with pytest.raises(InputError, match="--model must be one of sage, gcn, gat, which peers have"):
+        bench_verb.run(arguments)
+
+
 def test_an_unknown_operation_is_refused():
     with pytest.raises(InputError, match="'median' must be one of sum, mean, weighted, max"):
         run("--operations", "median", "--peers", "scipy", "--threads", "1")

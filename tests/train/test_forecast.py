@@ -162,7 +162,7 @@ def test_any_graph(kind, directories):
         check(directories(kind, "hdrf", 4), make_config(**{"epochs": 2, **MODELS[model]}))
 
 
-@pytest.mark.parametrize("model", ["sage-wide", "sage-max", "gat"])
+@pytest.mark.parametrize("model", ["sage-wide", "sage-max", "gat", "gatv2", "appnp"])
 @pytest.mark.parametrize("algorithm", ["cd-1", "cd-3"])
 def test_delayed_rows_are_dealt_among_bins(algorithm, model, directories):
     config = make_config(**{"algorithm": algorithm, "epochs": 7, **MODELS[model]})
