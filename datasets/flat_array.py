@@ -13,7 +13,7 @@ import tokenize
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -73,16 +73,9 @@ def read_header(path: Path) -> Header:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file; check the path")
     try:
-        with warnings.catch_warnings(), path.open("rb") as file:
-            warnings.simplefilter("ignore")
-            version = np.lib.format.read_magic(file)
-            if version == (1, 0):
-                shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
-            else:
-                shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
+        with path.open("rb") as file:
+            dtype, shape, is_fortran = parse_header(file)
             offset = file.tell()
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects")
         missing = offset + math.prod(shape) * dtype.itemsize - path.stat().st_size
         if missing > 0:
             raise ValueError(f"its last {missing} bytes are missing")
@@ -90,7 +83,31 @@ def read_header(path: Path) -> Header:
         raise InputError(
             f"{path} cannot be read ({error}); write it again with numpy.save"
         ) from error
-    return Header(dtype, tuple(int(size) for size in shape), is_fortran, offset)
+    return Header(dtype, shape, is_fortran, offset)
+
+
+def parse_header(file: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Read the header of an array from the beginning of a stream.
+
+    Args:
+        file: Of bytes; left where the values begin.
+
+    Returns:
+        The dtype, the shape, and whether the array is stored column by column.
+
+    Raises:
+        ValueError: Or another one of `DAMAGES`, if it is no header or holds Python objects.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        else:
+            shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    return dtype, tuple(int(size) for size in shape), is_fortran
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ def text_slices(
     """
     first: TextTable | None = None
     delimiter, line = "", 1
-    for raw in _slices(path, slice_bytes):
+    for raw in line_slices(path, slice_bytes):
         text = _sound(raw, path)
         rows = _first_rows(text, 1)
         if rows:
@@ -223,8 +223,12 @@ def text_slices(
         raise InputError(f"{path} has no rows; give at least one line that is not a comment")
 
 
-def _slices(path: Path, slice_bytes: int) -> Iterator[bytes]:
-    """Whole lines of a file."""
+def line_slices(path: Path, slice_bytes: int) -> Iterator[bytes]:
+    """Read a file, plain or gzipped, in slices of whole lines; the last may lack its end.
+
+    Raises:
+        InputError: If the file is missing or damaged.
+    """
     rest = b""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
