@@ -19,6 +19,7 @@ from distgnn.datasets.layouts import NAMED, locate, reader_of
 from distgnn.datasets.matrix_market import MATRIX_SUFFIXES
 from distgnn.datasets.named_twins import TWIN_NAMES, describe_twin, is_twin, load_twin
 from distgnn.datasets.npz import read_npz
+from distgnn.datasets.ogb import CATALOGUE, located
 from distgnn.datasets.rdf import RDF_SUFFIXES
 from distgnn.datasets.splits import parse_fractions, random_split
 from distgnn.datasets.tables import TABLE_SUFFIXES
@@ -26,6 +27,7 @@ from distgnn.datasets.tables import TABLE_SUFFIXES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_SHOWN = ("name", "num_vertices", "num_edges", "num_features", "num_classes", "licence")
 _FILES = (
     f".npz, {', '.join((*TABLE_SUFFIXES, *MATRIX_SUFFIXES, *RDF_SUFFIXES))}, or a folder with "
     "edges.csv, edge_index.npy or a published graph"
@@ -53,8 +55,8 @@ def load(
         source: A name of `names`, a synthetic graph with options such as
             "synthetic:rmat,scale=14,seed=1", a twin such as "synthetic:reddit@1/16", an `.npz`
             file, an edge list, a folder with an edge list or with arrays, a file or folder in a
-            published layout, or the name of one that lies below the root. A name of `names` wins
-            over a file of that name; write "./cora" for the file.
+            published layout, OGB's among them, or the name of one that lies below the root. A name
+            of `names` wins over a file of that name; write "./cora" for the file.
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none.
         inverse_relations: Add every edge of a typed graph reversed, as `add_inverse_relations`.
@@ -68,7 +70,9 @@ def load(
     """
     fractions = None if split is None else parse_fractions(split)
     try:
-        graph = _read(find(source, root), vertices)
+        found = find(source, root)
+        found = str(located(found, root, is_reversed=undirected or inverse_relations))
+        graph = _read(found, vertices)
     except OSError as error:
         raise InputError(
             f"{str(source)!r} cannot be read ({error.strerror}); check the path and its permissions"
@@ -90,7 +94,8 @@ def find(source: str | Path, root: str | Path | None = None) -> str:
     Raises:
         InputError: If the name is that of a published graph whose files are not there.
     """
-    return str(source) if _is_own_name(str(source)) else locate(str(source), root)
+    is_found_elsewhere = _is_own_name(str(source)) or str(source) in CATALOGUE
+    return str(source) if is_found_elsewhere else locate(str(source), root)
 
 
 def _is_own_name(source: str) -> bool:
@@ -101,13 +106,17 @@ def _is_own_name(source: str) -> bool:
 def describe(name: str) -> dict[str, Any]:
     """Return what `distgnn datasets` shows of a name: counts, licence, and options if synthetic.
 
-    The counts of a twin are those of its original at its scale.
+    The counts of a twin are those of its original at its scale, and those of data sets of OGB
+    are what is published; they need not be there.
 
     Raises:
         InputError: If the name is unknown.
     """
     if is_twin(name):
         return describe_twin(name)
+    if name in CATALOGUE:
+        published = CATALOGUE[name]
+        return {**{key: getattr(published, key) for key in _SHOWN}, "num_splits": 1, "options": {}}
     if name not in names():
         raise InputError(_unknown(name))
     graph = load(name)
@@ -221,11 +230,12 @@ def _read(source: str, vertices: str | Path | None) -> Graph:
 
 
 def _unknown(source: str) -> str:
-    close = difflib.get_close_matches(source, [*names(), *NAMED, *synthetic.GENERATORS], n=1)
+    known = [*names(), *NAMED, *CATALOGUE, *synthetic.GENERATORS]
+    close = difflib.get_close_matches(source, known, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     twins = [f"{synthetic.PREFIX}{name}" for name in TWIN_NAMES]
     return (
         f"there is no dataset, file or folder {source!r}{hint}; choose one of "
         f"{', '.join(names())}, a twin ({', '.join(twins)}), one to bring "
-        f"({', '.join(NAMED)}), or give a file that ends in {_FILES}"
+        f"({', '.join((*NAMED, *CATALOGUE))}), or give a file that ends in {_FILES}"
     )

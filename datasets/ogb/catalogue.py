@@ -1,0 +1,130 @@
+"""What the Open Graph Benchmark says of its data sets, and how their folders are told apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SITE = "https://snap.stanford.edu/ogb/data/nodeproppred"
+BINARY, TYPED, PLAIN = "data.npz", "triplet-type-list.csv.gz", "edge.csv.gz"
+"""The file of raw/ that each layout has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A data set as it is published.
+
+    Attributes:
+        name: Of the data set.
+        archive: The zip file without its suffix, and the folder inside it.
+        layout: `BINARY`, `TYPED` or `PLAIN`.
+        split: The folder below split/.
+        is_both_ways: Whether each stored edge stands for both directions.
+        metric: What it is measured by.
+        licence: Of the data.
+        num_vertices: Of the graph.
+        num_edges: Directed edges, after both directions are there.
+        num_features: Columns.
+        num_classes: Classes, or tasks of two classes each.
+        notes: What a user who compares with published figures should know, a sentence each.
+    """
+
+    name: str
+    archive: str
+    layout: str = PLAIN
+    split: str = "time"
+    is_both_ways: bool = False
+    metric: str = "accuracy"
+    licence: str = "ODC-BY"
+    num_vertices: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The folder that the package of OGB unpacks it to."""
+        return self.name.replace("-", "_")
+
+    @property
+    def url(self) -> str:
+        """Where it is published."""
+        return f"{SITE}/{self.archive}.zip"
+
+
+_ALL = (
+    Published(
+        name="ogbn-arxiv",
+        archive="arxiv",
+        num_vertices=169_343,
+        num_edges=1_166_243,
+        num_features=128,
+        num_classes=40,
+    ),
+    Published(
+        name="ogbn-products",
+        archive="products",
+        split="sales_ranking",
+        is_both_ways=True,
+        licence="Amazon",
+        num_vertices=2_449_029,
+        num_edges=123_718_280,
+        num_features=100,
+        num_classes=47,
+    ),
+    Published(
+        name="ogbn-proteins",
+        archive="proteins",
+        split="species",
+        is_both_ways=True,
+        metric="roc-auc",
+        licence="CC-0",
+        num_vertices=132_534,
+        num_edges=79_122_504,
+        num_features=8,
+        num_classes=112,
+        notes=("features of a vertex are the mean of those of its edges, as in OGB's baseline",),
+    ),
+    Published(
+        name="ogbn-papers100M",
+        archive="papers100M-bin",
+        layout=BINARY,
+        num_vertices=111_059_956,
+        num_edges=1_615_685_872,
+        num_features=128,
+        num_classes=172,
+    ),
+    Published(
+        name="ogbn-mag",
+        archive="mag",
+        layout=TYPED,
+        num_vertices=1_939_743,
+        num_edges=21_111_007,
+        num_features=128,
+        num_classes=349,
+        notes=("only papers have features and labels, the features of all others are 0",),
+    ),
+)
+CATALOGUE = {published.name: published for published in _ALL}
+"""By name."""
+
+
+def published_of(folder: Path) -> Published | None:
+    """Tell whose raw files a folder has, whatever it is called.
+
+    Args:
+        folder: With raw/ and split/, as OGB's archives have them.
+
+    Returns:
+        The data set, or None for any other folder.
+    """
+    for published in _ALL:
+        # Those of the plain layout differ in their splits.
+        is_split = published.layout != PLAIN or (folder / "split" / published.split).is_dir()
+        if is_split and (folder / "raw" / published.layout).is_file():
+            return published
+    return None
