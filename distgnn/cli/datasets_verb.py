@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING
 
 from distgnn.cli.flags import path, whole
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines, table
+from distgnn.cli.prepare import FLAGS, add_prepare_arguments, run_prepare
 from distgnn.datasets import describe, names
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.make_twin import FEATURES, ORDERS, make
+from distgnn.datasets.ogb import CATALOGUE
 from distgnn.datasets.streamed import TWINS
 
 if TYPE_CHECKING:
     from typing import Any
 
-HELP = "list the data sets that need no file; write the twin of a large one"
+HELP = "list the data sets that have a name; prepare one of OGB; write the twin of a large one"
 _MAKE_ONLY = ("out", "scale", "features", "order", "threads", "seed")
+_EXAMPLES = {
+    "make": f"make {next(iter(TWINS))} --out DIR",
+    "prepare": f"prepare {next(iter(CATALOGUE))} --root DIR",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "name",
         nargs="?",
         metavar="NAME",
-        help="show one only; 'make TWIN --out DIR' writes a synthetic graph of the size, degrees "
-        "and communities of a published one, slice by slice",
+        help="show one only; 'prepare NAME' downloads a data set of OGB and makes arrays of it; "
+        "'make TWIN --out DIR' writes a synthetic graph of the size, degrees and communities of a "
+        "published one, slice by slice",
     )
-    parser.add_argument("twin", nargs="?", metavar="TWIN", help=f"of make: {', '.join(TWINS)}")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="NAME|TWIN",
+        help=f"of prepare: {', '.join(CATALOGUE)}; of make: {', '.join(TWINS)}",
+    )
+    add_prepare_arguments(parser)
     make_group = parser.add_argument_group("make")
     make_group.add_argument("--out", type=path, metavar="DIR", help="folder of arrays to write")
     make_group.add_argument(
@@ -47,18 +60,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List names with their sizes, or write a twin."""
-    if arguments.name == "make":
-        return _make(arguments)
-    for flag in _MAKE_ONLY:
-        if getattr(arguments, flag) is not None:
-            raise InputError(
-                f"--{flag} belongs to distgnn datasets make; write distgnn datasets make "
-                f"{next(iter(TWINS))} --out DIR"
-            )
-    if arguments.twin is not None:
-        raise InputError(f"one name at a time is shown, got '{arguments.twin}' too; leave it out")
-    chosen = names() if arguments.name is None else [arguments.name]
+    """List names with their sizes, prepare one, or write a twin."""
+    action, run_action = arguments.name, _ACTIONS.get(arguments.name)
+    for owner, flags in (("make", _MAKE_ONLY), ("prepare", FLAGS)):
+        for flag in flags:
+            if action != owner and getattr(arguments, flag) is not None:
+                raise InputError(
+                    f"--{flag} belongs to distgnn datasets {owner}; write distgnn datasets "
+                    f"{_EXAMPLES[owner]}"
+                )
+    if run_action is not None:
+        return run_action(arguments)
+    if arguments.what is not None:
+        raise InputError(f"one name at a time is shown, got '{arguments.what}' too; leave it out")
+    chosen = [*names(), *CATALOGUE] if arguments.name is None else [arguments.name]
     found = {name: describe(name) for name in chosen}
     if arguments.json:
         print_json(found)
@@ -74,6 +89,8 @@ def _lines(found: dict[str, dict[str, Any]]) -> list[str]:
         for name, about in found.items()
     ]
     lines = table(("name", *(column.removeprefix("num_") for column in columns)), rows)
+    if any(name in CATALOGUE for name in found):
+        lines.append("ogbn-*: after distgnn datasets prepare NAME, from the Open Graph Benchmark")
     for name, about in found.items():
         if about["options"]:
             options = ",".join(f"{key}={value}" for key, value in about["options"].items())
@@ -93,21 +110,20 @@ def _more_lines() -> list[str]:
 
 
 def _make(arguments: argparse.Namespace) -> int:
-    for word, value in (("TWIN", arguments.twin), ("--out DIR", arguments.out)):
+    for word, value in (("TWIN", arguments.what), ("--out DIR", arguments.out)):
         if value is None:
             raise InputError(
-                f"distgnn datasets make needs {word}; write distgnn datasets make "
-                f"{next(iter(TWINS))} --out DIR"
+                f"distgnn datasets make needs {word}; write distgnn datasets {_EXAMPLES['make']}"
             )
     flags = {flag: getattr(arguments, flag) for flag in _MAKE_ONLY if flag != "out"}
     given = {flag: value for flag, value in flags.items() if value is not None}
-    graph = make(arguments.twin, arguments.out, progress=note, **given)
+    graph = make(arguments.what, arguments.out, progress=note, **given)
     about = {"num_vertices": graph.num_vertices, "num_edges": graph.num_edges}
     if arguments.json:
-        print_json({"name": arguments.twin, "out": arguments.out, **about})
+        print_json({"name": arguments.what, "out": arguments.out, **about})
     else:
         counts = f"{graph.num_vertices} vertices, {graph.num_edges} edges"
-        print_lines([f"wrote {arguments.out}: {arguments.twin}, {counts}"])
+        print_lines([f"wrote {arguments.out}: {arguments.what}, {counts}"])
     return 0
 
 
@@ -118,3 +134,6 @@ def _fraction(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f"must be a number or a fraction such as 1/64, got '{text}'"
         ) from error
+
+
+_ACTIONS = {"make": _make, "prepare": run_prepare}

@@ -110,10 +110,9 @@ def _work(arguments: argparse.Namespace) -> Path:
 
 def _fits(arguments: argparse.Namespace) -> bool:
     """Say whether the default method would fit into memory; and say so, if not."""
-    from distgnn.datasets import find
     from distgnn.partition.auto import NEEDS, USABLE_FRACTION
 
-    source = find(arguments.source, arguments.root)
+    source = located_source(arguments)
     if not is_path(source):
         return True
     num_vertices, num_edges = _numbers(Path(source))

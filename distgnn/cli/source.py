@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path
+from distgnn.cli.output import note
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.ogb import located
 from distgnn.partition.layout import part_folder
 from distgnn.partition.store import MANIFEST_NAME, read_manifest, read_part, whole_part
 
@@ -32,7 +34,7 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
     what = (
         "a data set's name (see distgnn datasets), a graph file (.npz, .csv, .tsv, .parquet, .mtx, "
         ".nt), a folder with edges.csv and vertices.csv or with edge_index.npy, or a file or "
-        "folder as Planetoid, DGL and others publish it"
+        "folder as OGB, Planetoid, DGL and others publish it"
     )
     parser.add_argument(
         "source",
@@ -44,7 +46,7 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
         "--root",
         type=path,
         metavar="DIR",
-        help="where data sets lie that you bring and name, such as reddit (default: "
+        help="where data sets lie that are named, such as reddit or ogbn-arxiv (default: "
         "DISTGNN_DATASETS or ./dataset)",
     )
     parser.add_argument(
@@ -85,11 +87,32 @@ def load_graph(values: dict[str, Any]) -> Graph:
     )
 
 
-def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what a run must remember to open its source again; paths become absolute."""
+def located_source(arguments: argparse.Namespace) -> str:
+    """Return the source; instead of the name of a data set, the path where it lies.
+
+    A data set of OGB is first made an array folder, which is then its path.
+
+    Args:
+        arguments: With the flags of `add_source_arguments`; they keep the outcome.
+
+    Returns:
+        A name or a path.
+
+    Raises:
+        InputError: If a data set that is named is not there, or one of OGB is damaged.
+    """
     from distgnn.datasets import find
 
-    source = find(arguments.source, arguments.root)
+    found = find(arguments.source, arguments.root)
+    is_reversed = arguments.undirected or arguments.inverse_relations
+    found = str(located(found, arguments.root, is_reversed=is_reversed, progress=note))
+    arguments.source = found
+    return found
+
+
+def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what a run must remember to open its source again; paths become absolute."""
+    source = located_source(arguments)
     if is_path(source):
         source = str(Path(source).resolve())
     vertices = arguments.vertices and str(Path(arguments.vertices).resolve())

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import numpy as np
+import ogb_archives as mini
+import pytest
+
 from distgnn.datasets import load, names
+from distgnn.datasets.ogb import CATALOGUE
+from distgnn.partition.store import read_manifest
 
 
 def test_json_describes_every_name(distgnn):
     found = distgnn("datasets", "--json").json
-    assert list(found) == names()
+    assert list(found) == [*names(), *CATALOGUE]
+    assert found["ogbn-arxiv"]["num_vertices"] == 169343
     assert found["cora"]["num_vertices"] == 2708
     assert found["cora"]["licence"] == "MIT"
     assert found["synthetic:rmat"]["options"]["scale"] == 10
@@ -59,3 +66,52 @@ def test_mistakes_of_make_are_refused(distgnn, tmp_path):
         assert f"scale must be a number or a fraction such as 1/64, got '{scale}'" in sentence
     assert "--seed belongs to distgnn datasets make" in distgnn("datasets", "--seed", "1").sentence
     assert "one name at a time is shown, got 'x' too" in distgnn("datasets", "cora", "x").sentence
+
+
+def test_a_data_set_of_ogb_is_prepared_and_trained_on_by_name(distgnn, tmp_path, here):
+    archive = mini.write_zip(tmp_path / "arxiv.zip", mini.arxiv(), "arxiv")
+    root = ("--root", tmp_path / "root")
+    made = distgnn("datasets", "prepare", "ogbn-arxiv", *root, "--archive", archive, "--json").json
+    assert (made["name"], made["num_vertices"], made["num_edges"]) == ("ogbn-arxiv", 12, 20)
+    again = distgnn("datasets", "prepare", "ogbn-arxiv", *root)
+    assert (
+        again.out == f"ogbn-arxiv is in {tmp_path / 'root' / 'ogbn-arxiv'}: 12 vertices, 20 edges\n"
+    )
+    words = ("--run", "run", "--epochs", "2", "--hidden", "4", "--json")
+    trained = distgnn("train", "ogbn-arxiv", *root, *words)
+    assert trained.status == 0, trained
+    # A run remembers where its data set lies: a later command needs no --root.
+    assert distgnn("evaluate", "run", "--json").status == 0
+
+
+@pytest.mark.parametrize("wish", ["on", "off"])
+def test_a_data_set_of_ogb_is_partitioned_by_name_and_by_folder(distgnn, tmp_path, here, wish):
+    folder = mini.write_folder(tmp_path / "dataset" / "ogbn_products", mini.products())
+    cuts = []
+    words = ("--parts", "2", "--out-of-core", wish)
+    for source, more in (("ogbn-products", ("--root", folder.parent)), (folder, ())):
+        out = tmp_path / f"cut-{len(cuts)}"
+        assert distgnn("partition", source, *more, *words, "--out", out).status == 0
+        manifest = read_manifest(out)
+        cuts.append((manifest.name, manifest.num_vertices, manifest.num_edges))
+    assert cuts == [("ogbn-products", 12, 40)] * 2
+
+
+def test_mistakes_of_prepare_are_refused(distgnn, tmp_path):
+    prepare = ("datasets", "prepare")
+    assert "prepare needs NAME; write distgnn datasets prepare" in distgnn(*prepare).sentence
+    assert "no data set 'cora' to prepare" in distgnn(*prepare, "cora").sentence
+    assert (
+        "--root belongs to distgnn datasets prepare" in distgnn("datasets", "--root", "a").sentence
+    )
+    assert "--out belongs to distgnn datasets make" in distgnn(*prepare, "x", "--out", "a").sentence
+    missing = distgnn("train", "ogbn-mag", "--root", tmp_path, "--run", tmp_path / "run").sentence
+    assert f"ogbn-mag is not in '{tmp_path}'; run distgnn datasets prepare ogbn-mag" in missing
+    assert "did you mean ogbn-arxiv?" in distgnn("train", "ogbn-arxv", "--run", "r").sentence
+
+
+def test_types_of_ogb_reach_the_graph(tmp_path):
+    folder = mini.write_folder(tmp_path / "ogbn_mag", mini.mag())
+    graph = load(folder, inverse_relations=True)
+    assert graph.num_relations == 8
+    assert np.bincount(graph.edge_type).tolist() == [5, 6, 7, 8] * 2
