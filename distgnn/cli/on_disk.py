@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from distgnn.cli.flags import path, size
 from distgnn.cli.limits import available_memory
 from distgnn.cli.output import note
-from distgnn.cli.source import is_path, source_values
+from distgnn.cli.source import is_path, located_source, source_values
 from distgnn.datasets.errors import InputError
 from distgnn.partition.store import MANIFEST_NAME
 
