@@ -40,7 +40,7 @@ def _borrow(_context: Any, holder: Any) -> Any:
                 array = context.make_array(kind)(
                     context, builder, builder.extract_value(result, index)
                 )
-                array.meminfo = cgutils.get_null_value(array.meminfo.type)
+                array.meminfo = cast("Any", cgutils).get_null_value(array.meminfo.type)
                 result = builder.insert_value(result, array._getvalue(), index)
         return result
 

@@ -131,7 +131,9 @@ class _Pass(NamedTuple):
         arriving = self._send(forward.reduce, targets.grad, targets.delta, targets.log_sum)
         channels = exchange.new_channel(), exchange.new_channel()
         root_grad, leaf_grad = (
-            Sources(*(exchange.buffers.empty(*part.shape, part.dtype) for part in ends))
+            Sources(
+                *(exchange.buffers.empty(len(part), part.shape[1], part.dtype) for part in ends)
+            )
             for ends in (roots, leaves)
         )
         self._back("root_from_leaf", leaves, targets, leaf_grad, accumulate=False)
