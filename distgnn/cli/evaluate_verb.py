@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import whole
 from distgnn.cli.output import add_json_flag, pairs, print_json, print_lines
-from distgnn.cli.runs import add_run_arguments, run_on_parts
+from distgnn.cli.runs import (
+    add_run_arguments,
+    add_smoothing_argument,
+    run_on_parts,
+    smoothing,
+)
 
 if TYPE_CHECKING:
     import argparse
 
     from distgnn.cli.runs import Share
     from distgnn.train.inference import TrainedRun
+    from distgnn.train.smoothing import CorrectAndSmooth
 
 HELP = "score a trained run on its graph"
 
@@ -23,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split-index", type=whole(0), metavar="K", help="row of the masks (default: the run's)"
     )
+    add_smoothing_argument(parser)
     add_json_flag(parser)
 
 
@@ -30,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Score all splits and report."""
 
     def work(trained: TrainedRun, share: Share) -> dict[str, Any]:
-        return _evaluate(trained, share, arguments.split_index)
+        return _evaluate(trained, share, arguments.split_index, smoothing(arguments))
 
     def report(results: list[dict[str, Any]]) -> None:
         if arguments.json:
@@ -47,7 +54,12 @@ def _text(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def _evaluate(trained: TrainedRun, share: Share, split_index: int | None) -> dict[str, Any]:
+def _evaluate(
+    trained: TrainedRun,
+    share: Share,
+    split_index: int | None,
+    after: CorrectAndSmooth | None,
+) -> dict[str, Any]:
     from distgnn.train.inputs import load_inputs
     from distgnn.train.objective import Scores
 
@@ -63,7 +75,8 @@ def _evaluate(trained: TrainedRun, share: Share, split_index: int | None) -> dic
         metric=trained.config.metric,
         needs_features=not trained.config.model.kind.is_typed,
     )
-    scores = trained.scores(part, group, features=inputs.features, planner=planner)
+    features = inputs.features
+    scores = trained.scores(part, group, features=features, planner=planner, after=after)
     result = Scores(scores, inputs, group)
     metrics = {f"{split}_metric": value for split, value in result.metric.items()}
     return {

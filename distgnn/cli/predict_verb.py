@@ -13,7 +13,12 @@ import numpy as np
 
 from distgnn.cli.flags import path
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.runs import add_run_arguments, run_on_parts
+from distgnn.cli.runs import (
+    add_run_arguments,
+    add_smoothing_argument,
+    run_on_parts,
+    smoothing,
+)
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 
     from distgnn.cli.runs import Share
     from distgnn.train.inference import TrainedRun
+    from distgnn.train.smoothing import CorrectAndSmooth
 
 HELP = "write a trained run's prediction for every vertex, under its original id"
 
@@ -56,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=".csv or .tsv: id, label, probability, or id and values; .npy: probabilities, or "
         "values, in vertex order",
     )
+    add_smoothing_argument(parser)
     add_json_flag(parser)
 
 
@@ -74,15 +81,20 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print_lines([f"wrote {len(everything.global_id)} predictions to {out}"])
 
-    return run_on_parts(arguments, _predict, report)
+    def work(trained: TrainedRun, share: Share) -> tuple[list[_Predictions], tuple[str, ...]]:
+        return _predict(trained, share, smoothing(arguments))
+
+    return run_on_parts(arguments, work, report)
 
 
-def _predict(trained: TrainedRun, share: Share) -> tuple[list[_Predictions], tuple[str, ...]]:
+def _predict(
+    trained: TrainedRun, share: Share, after: CorrectAndSmooth | None
+) -> tuple[list[_Predictions], tuple[str, ...]]:
     """Predictions of all parts, and the names of the classes."""
     from distgnn.train.tasks import TASKS, task_of_labels
 
     part, group, planner = share
-    scores = trained.scores(part, group, planner=planner)
+    scores = trained.scores(part, group, planner=planner, after=after)
     task = TASKS[task_of_labels(np.asarray(part.labels))]
     global_id = np.array(part.global_id[: part.num_roots])
     own = _Predictions(

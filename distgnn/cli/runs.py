@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -12,7 +13,6 @@ from distgnn.cli.source import check_ranks, check_source_values, open_source
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
     from distgnn.cli.source import Source
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distgnn.nn.relational import GraphSize
     from distgnn.partition.store import Part
     from distgnn.train.inference import TrainedRun
+    from distgnn.train.smoothing import CorrectAndSmooth
 
 T = TypeVar("T")
 
@@ -37,6 +38,41 @@ class Share(NamedTuple):
     part: Part
     group: Group
     planner: Planner
+
+
+def add_smoothing_argument(parser: argparse.ArgumentParser) -> None:
+    """Add what is made of scores after the model."""
+    parser.add_argument(
+        "--correct-and-smooth",
+        type=_alphas,
+        metavar="A,B",
+        help="spread the errors on training vertices (share A from neighbours in each of 50 "
+        "steps), then their labels (share B), along edges, such as 0.8,0.8",
+    )
+
+
+def _alphas(text: str) -> tuple[float, float]:
+    try:
+        first, second = (float(word) for word in text.split(","))
+    except ValueError:
+        first = second = -1.0
+    if not (0 <= first < 1 and 0 <= second < 1):
+        raise argparse.ArgumentTypeError(
+            f"must be two shares of at least 0 and below 1, such as 0.8,0.8, got '{text}'"
+        )
+    return first, second
+
+
+def smoothing(arguments: argparse.Namespace) -> CorrectAndSmooth | None:
+    """Return what is made of scores after the model; None for nothing.
+
+    Args:
+        arguments: With that of `add_smoothing_argument`.
+    """
+    from distgnn.train.smoothing import CorrectAndSmooth
+
+    alphas = arguments.correct_and_smooth
+    return None if alphas is None else CorrectAndSmooth(*alphas)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from distgnn.datasets.errors import InputError
@@ -12,9 +13,10 @@ from distgnn.exchange.exchange import Synchronous
 from distgnn.graph import LocalGraph
 from distgnn.nn.relational import GraphSize
 from distgnn.train.config import TrainConfig
-from distgnn.train.inputs import input_rows
+from distgnn.train.inputs import input_rows, split_rows
 from distgnn.train.run_dir import CONFIG, RunDirectory
 from distgnn.train.task import Task
+from distgnn.train.tasks import TASKS, task_of_labels
 from distgnn.train.tensors import read_tensors
 from distgnn.train.trainer import build_model
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from distgnn.nn.models import GNN
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
+    from distgnn.train.smoothing import CorrectAndSmooth
 
 
 class TrainedRun:
@@ -90,6 +93,7 @@ class TrainedRun:
         *,
         features: Rows | None = None,
         planner: Planner | None = None,
+        after: CorrectAndSmooth | None = None,
     ) -> Tensor:
         """Score a part's roots, exactly; collective.
 
@@ -98,12 +102,22 @@ class TrainedRun:
             group: One rank per part.
             features: The part's features, normalised as in training; read from it if None.
             planner: Decides how sums walk the graph; None for one that makes its plans.
+            after: What is made of the scores, with the labels of the run's training vertices.
 
         Returns:
             (num_roots, num_classes) scores before softmax or sigmoid.
+
+        Raises:
+            InputError: If vertices have no single label, and `after` needs one.
         """
         config = self.config
         has_types = config.model.kind.is_typed
+        task = TASKS[task_of_labels(np.asarray(part.labels))]
+        if after is not None and task.name != "single-label":
+            raise InputError(
+                f"--correct-and-smooth needs one label a vertex, but this is a {task.name} task; "
+                "leave it out"
+            )
         if features is None:
             norm, dtype = config.feature_norm, config.features_dtype
             features = input_rows(part, group, norm=norm, dtype=dtype, needs=not has_types)
@@ -111,4 +125,8 @@ class TrainedRun:
         graph = LocalGraph(part, blocks, Synchronous(group))
         with torch.no_grad():
             scores: Tensor = self.load_model()(graph, features)
+            if after is not None:
+                labels = task.targets(np.asarray(part.labels))
+                train = split_rows(part, self.config.split_index)["train"]
+                scores = after.apply(graph, scores, labels, train)
         return scores

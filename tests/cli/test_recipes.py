@@ -41,9 +41,9 @@ def test_each_recipe_is_a_configuration(name):
 
 def test_kipfs_recipe_reaches_what_it_should(distgnn):
     command = ("train", "cora", "--run", "r", "--recipe", "cora-gcn", "--quiet", "--json")
-    outcome = distgnn(*command, "--epochs", 100)
+    outcome = distgnn(*command, "--epochs", 30)
     assert outcome.status == 0, outcome.err
-    assert outcome.json["test_metric"] > 0.8
+    assert outcome.json["test_metric"] > 0.7
 
 
 def test_a_flag_of_the_command_line_wins_wherever_it_stands():

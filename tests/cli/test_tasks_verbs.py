@@ -61,3 +61,18 @@ def test_a_task_or_a_metric_that_does_not_suit_is_one_sentence(distgnn, ring):
     assert distgnn(*command, "--metric", "f2").sentence.startswith(
         "--metric must be one of auto, accuracy, roc-auc"
     )
+
+
+def test_scores_are_corrected_and_smoothed_where_that_is_asked_for(distgnn, ring_run, values, here):
+    plain = distgnn("evaluate", ring_run, "--json").json
+    found = distgnn("evaluate", ring_run, "--correct-and-smooth", "0.5,0", "--json").json
+    assert found["train_metric"] == 1.0  # their own labels, smoothed by nothing
+    assert found["val_loss"] != plain["val_loss"]
+    words = ("--correct-and-smooth", "0.5,0", "--out", "out.npy")
+    assert distgnn("predict", ring_run, *words).status == 0
+    np.testing.assert_allclose(np.load("out.npy").sum(axis=1), 1, rtol=1e-5)
+    wrong = distgnn("evaluate", ring_run, "--correct-and-smooth", "1,0").sentence
+    assert wrong.startswith("--correct-and-smooth must be two shares of at least 0 and below 1")
+    assert distgnn("train", values, "--run", "v", "--epochs", 1, "--quiet").status == 0
+    refused = distgnn("evaluate", "v", "--correct-and-smooth", "0.5,0.5").sentence
+    assert refused.startswith("--correct-and-smooth needs one label a vertex, but this is a regr")
