@@ -102,6 +102,8 @@ def train_series(
 ) -> None:
     """Train one run after the other, and report; collective.
 
+    A random split (`--split`) is that of the first seed in all runs: seeds vary the training.
+
     Args:
         arguments: Of `distgnn train`. With --resume, runs that have ended are not run again.
         config: Of the first run.

@@ -173,10 +173,19 @@ def choose(task: str, metric: str, labels: NDArray[Any]) -> tuple[VertexTask, Me
 
     Returns:
         The task and its metric.
+
+    Raises:
+        InputError: If the run was begun with another task; see `resolve` for one that begins.
     """
-    name = task_of_labels(labels) if task == "auto" else task
+    name = task_of_labels(labels)
     kinds = {kind.name: kind for kind in METRICS[name]}
-    return TASKS[name], (METRICS[name][0] if metric == "auto" else kinds[metric])()
+    metric = METRICS[name][0].name if metric == "auto" else metric
+    if task not in ("auto", name) or metric not in kinds:
+        raise InputError(
+            f"the run learnt a {task} task measured by {metric}, but the graph's labels are for "
+            f"{name}; restore the graph or train again"
+        )
+    return TASKS[name], kinds[metric]()
 
 
 def resolve(

@@ -9,7 +9,7 @@ from graphs import cut, make_graph
 from training import first_step, make_config, run
 
 from distgnn.datasets.errors import InputError
-from distgnn.train.tasks import TASKS, resolve, task_of_labels
+from distgnn.train.tasks import TASKS, choose, resolve, task_of_labels
 
 METRICS_OF_KINDS = {
     "random": ("accuracy",),
@@ -58,6 +58,13 @@ def test_what_labels_are_not_for_is_refused(options, data, expected):
     of_labels, num_classes, metric = data
     with pytest.raises(InputError, match=f"^{expected}"):
         resolve(make_config(**options), of_labels=of_labels, num_classes=num_classes, metric=metric)
+
+
+def test_a_run_of_another_task_is_refused():
+    with pytest.raises(InputError, match=r"^the run learnt a regression task measured by r2, but"):
+        choose("regression", "r2", np.zeros(3, np.int64))
+    with pytest.raises(InputError, match=r"^the run learnt a single-label task measured by mse"):
+        choose("single-label", "mse", np.zeros(3, np.int64))
 
 
 def test_unknown_flags_and_values_have_no_loss():
