@@ -9,7 +9,7 @@ from graphs import CUTS, KINDS, cut, make_graph
 
 from distgnn.comm.threads import run_ranks
 from distgnn.graph import LocalGraph
-from distgnn.nn.models import GNN, ModelConfig
+from distgnn.nn.models import ModelConfig
 from distgnn.receptive import ReceptiveField
 from distgnn.train.inputs import load_features
 
@@ -46,7 +46,7 @@ def one_step(parts, config, *, restricted, is_static, num_epochs=1):
     def on_rank(group):
         part = parts[group.rank]
         graph = LocalGraph.exact(part, group)
-        model = GNN(config, 6, 3)
+        model = config.build(6, 3)
         model.reset_parameters(torch.Generator().manual_seed(1))
         features = load_features(part)
         if is_static:

@@ -117,7 +117,8 @@ def foretell(
     """
     from distgnn.train.forecast import forecast, forecast_of_widths, memory_of_ranks
 
-    is_trainable = manifest.has_labels and manifest.num_splits and manifest.num_features
+    has_inputs = manifest.num_features or (config is not None and config.model.kind.is_typed)
+    is_trainable = manifest.has_labels and manifest.num_splits and has_inputs
     if widths is None and not is_trainable:
         widths = list(DEFAULT_WIDTHS)
     if widths is not None:

@@ -86,6 +86,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace, manifest: Manifest) -> None:
     parts, directory = manifest.num_parts, arguments.directory
+    if config_from(arguments).model.kind.is_typed:
+        raise InputError(
+            f"distgnn plan cannot rehearse --model {arguments.model} yet; train a few epochs on "
+            "this machine, or plan another model"
+        )
     if arguments.ranks not in (None, parts):
         raise InputError(
             f"partition directory '{directory}' has {parts} parts, but --ranks is "
@@ -121,11 +126,6 @@ def plan(arguments: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
     threads = choose_threads(arguments.threads, detect()).threads
     apply_threads(threads)
     config = config_from(arguments)
-    if config.model.kind.is_typed:
-        raise InputError(
-            f"distgnn plan cannot rehearse --model {config.model.model} yet; train a few epochs on "
-            "this machine, or plan another model"
-        )
     found = forecast(arguments.directory, manifest, config)
     rehearsal, pace = _rehearse(arguments, manifest, found)
     compute = _compute(found, rehearsal, _Scales(arguments, threads, pace), manifest)

@@ -23,7 +23,8 @@ def typed(here):
 
 
 def losses(run):
-    return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").open()]
+    text = (run / "metrics.jsonl").read_text()
+    return [json.loads(line)["loss"] for line in text.splitlines()]
 
 
 def test_a_graph_in_parts_trains_as_in_one_process_and_answers(distgnn, typed, here):
@@ -46,6 +47,7 @@ def test_inspect_foretells_typed_epochs(distgnn, typed):
     cut = ("partition", typed, "--parts", 3, "--method", "random", "--out", "p", "--json")
     assert distgnn(*cut).status == 0
     found = distgnn("inspect", "p", "--model", "rsage", "--hidden", 4, "--json").json
+    assert found["model"]["model"] == "rsage"
     assert found["halo_bytes_per_epoch"] > 0
 
 

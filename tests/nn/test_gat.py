@@ -15,7 +15,7 @@ from distgnn.exchange import edge_scores
 from distgnn.graph import LocalGraph
 from distgnn.nn.gat import SLOPE, GATConv
 from distgnn.nn.gatv2 import GATv2Conv
-from distgnn.nn.models import GNN, ModelConfig
+from distgnn.nn.models import ModelConfig
 from distgnn.ops import SparseRows
 from distgnn.train.inputs import load_features
 
@@ -173,7 +173,7 @@ def test_rows_are_those_of_a_peer_with_the_same_weights(peer, kind, monkeypatch)
 
 def test_heads_are_concatenated_in_hidden_layers_and_averaged_in_the_last():
     _, local, rows, _ = whole("random")
-    model = GNN(ModelConfig(model="gat", heads=3, hidden=5, layers=3, norm="layer"), 6, 4)
+    model = ModelConfig(model="gat", heads=3, hidden=5, layers=3, norm="layer").build(6, 4)
     shapes = [conv.linear.weight.shape for conv in (*model.hidden, model.last)]
     assert shapes == [(15, 6), (15, 15), (12, 15)]
     assert model(local, rows).shape == (local.num_rows, 4)
@@ -183,7 +183,7 @@ def test_a_seed_draws_all_weights():
     config = ModelConfig(model="gat")
     drawn = []
     for _ in range(2):
-        model = GNN(config, 6, 3)
+        model = config.build(6, 3)
         model.reset_parameters(torch.Generator().manual_seed(1))
         drawn.append(model.state_dict())
     assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[0])

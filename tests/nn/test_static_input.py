@@ -11,7 +11,7 @@ from distgnn.exchange.blocks import plan_blocks
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.rule import DelayRule
 from distgnn.graph import LocalGraph
-from distgnn.nn.models import GNN, ModelConfig
+from distgnn.nn.models import ModelConfig
 from distgnn.train.inputs import load_features
 
 CONFIGS = {
@@ -31,7 +31,7 @@ def two_epochs(parts, config, *, is_static, delay=0):
         graph = LocalGraph.exact(part, group)
         if delay:
             graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, DelayRule(delay=1)))
-        model = GNN(config, 6, 3)
+        model = config.build(6, 3)
         model.reset_parameters(torch.Generator().manual_seed(1))
         features = load_features(part)
         if is_static:

@@ -11,7 +11,7 @@ from distgnn import ops
 from distgnn.comm.single import SingleGroup
 from distgnn.graph import LocalGraph
 from distgnn.nn import linear, sage
-from distgnn.nn.models import GNN, ModelConfig
+from distgnn.nn.models import ModelConfig
 from distgnn.nn.sage import SAGEConv
 from distgnn.nn.update import Activation
 from distgnn.receptive import ReceptiveField
@@ -22,7 +22,7 @@ def trained(graph, rows, config, *, num_classes=3):
     """Scores and gradients of one pass."""
     graph.draws.end_epoch()
     graph.draws.epoch = 4
-    model = GNN(config, rows.shape[1], num_classes).double()
+    model = config.build(rows.shape[1], num_classes).double()
     model.reset_parameters(torch.Generator().manual_seed(0))
     for parameter in model.parameters():
         if parameter.dim() == 1:
