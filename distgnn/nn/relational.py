@@ -169,7 +169,7 @@ class TypedInput(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw learnt rows again, normal of deviation 0.1; the linear map draws its own.
 
-        Rows of deviation 1 learn the training vertices by heart: on AIFB they cost 5 points.
+        Deviation 1 costs 6 points of accuracy on AIFB (6 seeds).
 
         Args:
             generator: Where random numbers come from; torch's global one if None.
