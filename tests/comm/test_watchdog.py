@@ -150,6 +150,19 @@ def test_a_rank_that_hears_of_a_failure_ends_after_the_one_that_failed(
     end(job)
 
 
+def test_a_rank_that_lost_its_network_does_not_wait_until_the_others_have_heard(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distgnn.comm.watchdog._LINGER_S", 600.0)
+    monkeypatch.setattr("distgnn.comm.watchdog._HEAD_START_S", 600.0)
+    dog = job.dogs[2]
+    dog._contact_s -= 4.0
+    last = threading.Thread(target=dog.publish, args=(PeerError("lost"),), daemon=True)
+    last.start()
+    last.join(timeout=30)
+    assert not last.is_alive()
+
+
 def test_a_dead_process_is_named_before_its_heartbeat_is_missed() -> None:
     slow = Job(2, stale_s=30.0)
     slow.run(0, 1)
