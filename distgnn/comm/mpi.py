@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import signal
 import sys
 import threading
 import time
@@ -204,6 +205,17 @@ class MpiGroup(WatchedGroup):
             self._mpi.memory.fromaddress(address + start, min(MAX_MESSAGE_BYTES, num_bytes - start))
             for start in range(0, num_bytes, MAX_MESSAGE_BYTES)
         ]
+
+    def close(self) -> None:
+        """Leave the group once every rank is done with it; see WatchedGroup.
+
+        With -disable-auto-cleanup and several hosts, MPICH's Hydra sends SIGUSR1 to the ranks that
+        have not ended yet when the first one has, even in order: it would end them, and the job
+        with status 10. From here on there is nothing left that the signal could ask for.
+        """
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        super().close()
 
     def _unblock(self) -> None:
         """A verb that waits looks at the watchdog by itself."""

@@ -170,6 +170,13 @@ def leave(group: Group) -> None:
     loop(group)
 
 
+def notified(group: Group) -> None:
+    """Hydra's signal to the ranks that end later than the first ends none of them."""
+    group.close()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    sys.stdout.write("ok\n")
+
+
 def choice(group: Group) -> None:
     sys.stdout.write(f"{group.backend}: {group.reason}\n")
 
@@ -262,6 +269,7 @@ MODES = {
     "posts": posts,
     "leave": leave,
     "choice": choice,
+    "notified": notified,
 }
 
 if __name__ == "__main__":

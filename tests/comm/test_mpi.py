@@ -82,6 +82,11 @@ def test_a_message_of_another_size_is_refused(job: Job) -> None:
     assert (status, out.split()) == (0, ["ok"] * 2), err
 
 
+def test_a_launcher_that_signals_the_last_ranks_ends_none(job: Job) -> None:
+    status, out, err, _ = job(2, "notified")
+    assert (status, out.split()) == (0, ["ok"] * 2), err
+
+
 def test_survivors_of_a_kill_name_the_rank(job: Job) -> None:
     status, out, err, duration_s = job(3, "loop", "kill:1")
     assert status != 0
