@@ -1,7 +1,7 @@
 """What each fault does to a run on each transport: when the last survivor ends, and what it says.
 
     DISTGNN_LAB=DIR [DISTGNN_MPIRUN=MPIRUN_OF_MPICH] \\
-        python examples/lab/faults.py [--only WORD] [FOLDER]
+        python examples/lab/faults.py [--only WORD] [--skip ROWS] [FOLDER]
 
 Three hosts with one rank each. The fault hits rank 1, or its host, in the middle of a run; then the
 run is resumed on whole hosts, and must end with the bits of a straight one on the same transport.
@@ -53,6 +53,7 @@ class Faults:
     def __init__(self, hosts: Lab, disk: Path) -> None:
         self._hosts = hosts
         self._disk = disk
+        self._remedy = ""
 
     def sigkill(self, victim: int) -> None:
         """End the process."""
@@ -66,11 +67,13 @@ class Faults:
         """The switch drops what the host sends and gets; its interface notices nothing."""
         del victim
         self._hosts.do("fault", f"host{VICTIM}", "drop")
+        self._remedy = "undrop"
 
     def link_down(self, victim: int) -> None:
         """The host's interface loses its carrier."""
         del victim
         self._hosts.do("fault", f"host{VICTIM}", "linkdown")
+        self._remedy = "linkup"
 
     def out_of_memory(self, victim: int) -> None:
         """The memory of its control group runs out, and the kernel ends the rank.
@@ -108,8 +111,9 @@ class Faults:
 
     def mend(self) -> None:
         """Undo what outlives the job."""
-        self._hosts.do("fault", f"host{VICTIM}", "undrop")
-        self._hosts.do("fault", f"host{VICTIM}", "linkup")
+        if self._remedy:
+            self._hosts.do("fault", f"host{VICTIM}", self._remedy)
+        self._remedy = ""
         (self._disk / "filler").unlink(missing_ok=True)
 
 
@@ -263,6 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("lab-faults"))
     parser.add_argument("--only", default="", help="transports with this word")
+    parser.add_argument("--skip", type=int, default=0, help="rows that are there already")
     options = parser.parse_args()
     lab.folder_of_lab()
     folder = options.folder.resolve()
@@ -279,18 +284,19 @@ def main() -> None:
         with Lab(3, "1gbit") as hosts:
             for transport in transports:
                 if options.only in transport:
-                    run_all(Bench(hosts, folder, transport))
+                    run_all(Bench(hosts, folder, transport), options.skip)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def run_all(bench: Bench) -> None:
-    """Record all rows of one transport, each as soon as it is there."""
+def run_all(bench: Bench, skip: int) -> None:
+    """Record the rows of one transport, each as soon as it is there."""
     bench.run_straight()
     outcomes = []
-    for name in [*FAULTS, "NaN weights"]:
+    title = f"Faults: {bench.transport}{', continued' if skip else ''}"
+    for name in [*FAULTS, "NaN weights"][skip:]:
         outcomes.append(bench.break_one(name) if name in FAULTS else bench.diverge())
-        record(f"Faults: {bench.transport}", lines_of(outcomes))
+        record(title, lines_of(outcomes))
 
 
 if __name__ == "__main__":

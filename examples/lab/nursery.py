@@ -25,7 +25,6 @@ import distgnn.train.trainer  # noqa: F401
 from distgnn.cli import main
 
 _NAMESPACES = ("mnt", "uts", "ipc", "net", "pid")
-_NEW_PID = 0x20000000
 
 
 class Rank(NamedTuple):

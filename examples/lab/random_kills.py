@@ -71,22 +71,24 @@ class Campaign:
         if all(map(_is_there, ranks)):
             killed = self.kill(ranks)
         begin_s = time.monotonic()
-        self.launch_out(ranks)
+        is_launched_out = self.launch_out(ranks)
         statuses = nursery.statuses(ranks, jobs.LIMIT_S)
-        if killed:
+        if killed and not is_launched_out:
             self.longest_s = max(self.longest_s, time.monotonic() - begin_s)
         self.judge(killed, statuses)
 
-    def launch_out(self, ranks: list[nursery.Rank]) -> None:
-        """End ranks that wait in start-up for one that has died, as launchers do."""
+    def launch_out(self, ranks: list[nursery.Rank]) -> bool:
+        """End ranks that wait in start-up for one that has died, as launchers do; whether any."""
         deadline_s = time.monotonic() + LAUNCHER_S
         while time.monotonic() < deadline_s and any(map(_is_there, ranks)):
             time.sleep(0.005)
         left = [rank for rank in ranks if _is_there(rank)]
-        if 0 < len(left) < len(ranks) and "resuming" not in self.out.read_text():
-            self.num_launched_out += 1
-            for rank in left:
-                os.kill(rank.pid, signal.SIGKILL)
+        if len(left) in (0, len(ranks)) or "resuming" in self.out.read_text():
+            return False
+        self.num_launched_out += 1
+        for rank in left:
+            os.kill(rank.pid, signal.SIGKILL)
+        return True
 
     def kill(self, ranks: list[nursery.Rank]) -> str:
         """End one rank or all; what was done."""
@@ -138,9 +140,9 @@ class Campaign:
             "none met a damaged checkpoint, none printed a traceback.",
             f"{self.num_ends} runs reached their end, all with the losses and weights of the",
             "straight run, bit by bit.",
-            f"The last survivor ended at most {self.longest_s:.1f} s after a kill.",
-            f"{self.num_launched_out} times a rank died before the ranks had met; what launchers",
-            f"do was done for the others, which waited: they were ended after {LAUNCHER_S:g} s.",
+            f"{self.num_launched_out} times a rank died before the run had said where it goes on,",
+            f"and others waited for it: they were ended after {LAUNCHER_S:g} s, as launchers do.",
+            f"The last of all others ended by itself at most {self.longest_s:.1f} s after a kill.",
         ]
 
 
