@@ -15,8 +15,7 @@ from distgnn.partition.placement import (
     Placement,
     crowding,
     has,
-    is_even,
-    most_clones,
+    most_crowding,
     weight_of,
 )
 from distgnn.partition.plan import NOWHERE, Scratch, list_by_part, plan
@@ -85,10 +84,10 @@ def _try_to_leave(
 ) -> None:
     """Move a slot's units as planned; undo it if other parts get too many clones."""
     node, part = which
-    most, clones = most_clones(placement, limits), placement.clones[part]
+    most, clones = most_crowding(placement, limits), placement.clones[part]
     for i in range(scratch.begin[part], scratch.end[part]):
         move(placement, node, scratch.entry[i], scratch.target[i])
-    if placement.clones[part] < clones and is_even(placement, limits, most):
+    if placement.clones[part] < clones and crowding(placement) <= most:
         placement.is_due[node] = DUE_SLOTS | DUE_ROOT
         for i in range(scratch.begin[part], scratch.end[part]):
             placement.is_due[placement.neighbor[scratch.entry[i]]] = DUE_SLOTS | DUE_ROOT
@@ -166,13 +165,13 @@ def _roomy_part(
             for slot in range(begin, begin + placement.used[other]):
                 scratch.tally[placement.slot_part[slot]] += weight_of(placement, k)
     best, best_gain = NOWHERE, max(least, 1) - 1
-    most_clones = limits.clones * placement.totals[1] / placement.load.size
+    most_crowding = limits.clones * placement.totals[1] / placement.load.size
     for part in range(placement.load.size):
         gain = min(scratch.tally[part], limits.load - placement.load[part])
         if (
             gain > best_gain
             and not has(placement.held, node, part)
-            and placement.clones[part] + 1 <= most_clones
+            and placement.clones[part] + 1 <= most_crowding
         ):
             best, best_gain = part, gain
     scratch.tally[:] = 0
@@ -197,9 +196,9 @@ def _move_to(placement: Placement, limits: Limits, node: int, way: tuple[int, in
 def _move_evenly(placement: Placement, limits: Limits, which: tuple[int, int], part: int) -> None:
     """Move a unit, unless that leaves the clones less even than they may be."""
     node, entry = which
-    home, most = placement.part[entry], most_clones(placement, limits)
+    home, most = placement.part[entry], most_crowding(placement, limits)
     move(placement, node, entry, part)
-    if not is_even(placement, limits, most):
+    if crowding(placement) > most:
         move(placement, node, entry, home)
     else:
         placement.is_due[node] = placement.is_due[placement.neighbor[entry]] = DUE_SLOTS | DUE_ROOT

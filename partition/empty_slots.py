@@ -13,9 +13,9 @@ from distgnn.partition.placement import (
     DUE_SLOTS,
     Limits,
     Placement,
+    crowding,
     has,
-    is_even,
-    most_clones,
+    most_crowding,
 )
 from distgnn.partition.plan import NOWHERE, Scratch, list_by_part, plan
 from distgnn.partition.stream import contains
@@ -125,13 +125,13 @@ def _try_plan(
     """Move the units of a part that are in hand as planned; undo it if that does not pay."""
     node, part = which
     rows, spread = placement.totals[0], placement.spread[0]
-    most = most_clones(placement, limits)
+    most = most_crowding(placement, limits)
     for i in range(scratch.begin[part], scratch.end[part]):
         move(placement, node, scratch.entry[i], scratch.target[i])
     is_better = placement.totals[0] < rows or (
         placement.totals[0] == rows and placement.spread[0] < spread - STEP
     )
-    if is_better and is_even(placement, limits, most):
+    if is_better and crowding(placement) <= most:
         return True
     for i in range(scratch.begin[part], scratch.end[part]):
         move(placement, node, scratch.entry[i], part)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -40,7 +40,7 @@ def _borrow(_context: Any, holder: Any) -> Any:
                 array = context.make_array(kind)(
                     context, builder, builder.extract_value(result, index)
                 )
-                array.meminfo = cast("Any", cgutils).get_null_value(array.meminfo.type)
+                array.meminfo = array.meminfo.type(None)
                 result = builder.insert_value(result, array._getvalue(), index)
         return result
 

@@ -9,9 +9,9 @@ from distgnn.partition.placement import (
     DUE_SLOTS,
     Limits,
     Placement,
+    crowding,
     has,
-    is_even,
-    most_clones,
+    most_crowding,
     twin,
     weight_of,
 )
@@ -127,7 +127,7 @@ def _try_move(placement: Placement, scratch: Scratch, limits: Limits, way: tuple
     """Move a vertex to a part; undo it if the clones get uneven."""
     vertex, goal = way
     home = placement.slot_part[placement.first[vertex]]
-    most = most_clones(placement, limits)
+    most = most_crowding(placement, limits)
     move_root(placement, vertex, goal)
     num_moved = 0
     for node in range(vertex, placement.used.size, placement.num_vertices):
@@ -136,7 +136,7 @@ def _try_move(placement: Placement, scratch: Scratch, limits: Limits, way: tuple
                 scratch.entry[num_moved] = k
                 num_moved += 1
                 move(placement, node, k, goal)
-    if is_even(placement, limits, most):
+    if crowding(placement) <= most:
         _make_due(placement, vertex)
         return True
     for i in range(num_moved):

@@ -288,27 +288,14 @@ def crowding(placement: Placement) -> float:
 
 
 @compiled
-def most_clones(placement: Placement, limits: Limits) -> int:
-    """Say how many clones a part may have in spite of the limit.
+def most_crowding(placement: Placement, limits: Limits) -> float:
+    """Say how unevenly a move may leave the clones: within the limit, or no worse than they are.
 
     Args:
         placement: Where the clones are.
         limits: What no part may pass.
 
     Returns:
-        Those of the fullest part if it is beyond the limit, or none: savings elsewhere lower the
-        mean, and may go on.
+        Clones of the fullest part over the mean.
     """
-    return int(placement.clones.max()) if crowding(placement) > limits.clones else 0
-
-
-@compiled
-def is_even(placement: Placement, limits: Limits, most: int) -> bool:
-    """Tell whether the clones may be spread as they are.
-
-    Args:
-        placement: Where the clones are.
-        limits: What no part may pass.
-        most: `most_clones` before the change in hand.
-    """
-    return crowding(placement) <= limits.clones or int(placement.clones.max()) <= most
+    return max(crowding(placement), limits.clones)

@@ -28,3 +28,10 @@ def test_metis_beats_libra_beats_random(real_graph: Graph, num_parts: int) -> No
     assert metis.edge_balance <= 1.105
     assert metis.vertex_balance <= 1.255
     assert libra.edge_balance <= 1.05
+
+
+def test_leaves_leave_parts_with_too_many_clones(data_dir: Path) -> None:
+    graph = load(str(data_dir / "facebook-pages.npz"))
+    quality = measure(graph, assign("metis", graph, 64))
+    assert quality.clone_balance <= 1.5
+    assert quality.edge_balance <= 1.051
