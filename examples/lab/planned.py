@@ -1,6 +1,6 @@
 """`distgnn plan` beside measured epochs, at three speeds of the links.
 
-    DISTGNN_LAB=DIR python examples/lab/planned.py [--rates 10gbit 1gbit 100mbit] [FOLDER]
+    DISTGNN_LAB=DIR python examples/lab/planned.py [--rates 10gbit,1gbit,100mbit] [FOLDER]
 
 Four hosts with one rank each, gloo. The plan is of a cluster whose ranks have a core each; these
 share the cores of one machine, so that they compute longer by as much as there are too few cores.
@@ -66,14 +66,14 @@ def main() -> None:
     """Run the script."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("lab-planned"))
-    parser.add_argument("--rates", nargs="+", default=["10gbit", "1gbit", "100mbit"])
+    parser.add_argument("--rates", default="10gbit,1gbit,100mbit")
     options = parser.parse_args()
     lab.folder_of_lab()
     options.folder.mkdir(parents=True, exist_ok=True)
     parts = options.folder / "parts"
     lab.cut(GRAPH, parts, NUM_HOSTS)
     rows = []
-    for rate in options.rates:
+    for rate in options.rates.split(","):
         rows.append(row_of(rate, plan(parts, rate), measure(rate, parts, options.folder)))
         record("Planned and measured epochs", lines_of(rows))
 
