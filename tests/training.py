@@ -213,7 +213,7 @@ def check_equal(got: Any, expected: Any) -> None:
     for one, other in zip(got[0], expected[0], strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
         for split in ("train", "val", "test"):
-            assert one[f"{split}_metric"] == pytest.approx(other[f"{split}_metric"])
+            assert one[f"{split}_metric"] == pytest.approx(other[f"{split}_metric"], rel=1e-5)
     for one, other in zip(got[1], expected[1], strict=True):
         assert one.keys() == other.keys()
         # Relative to the largest gradient: a bias before batch norm has none but rounding.

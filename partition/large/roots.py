@@ -31,6 +31,8 @@ from distgnn.partition.stopwatch import Stopwatch
 
 # Edges inside a part never move afterwards, so that roots alone may not pass what parts may hold.
 EDGE_BALANCE = refine.EDGE_BALANCE
+# Where single vertices are large, of a small graph or of clusters.
+LOOSE_EDGE_BALANCE = 1.1
 VERTEX_BALANCE = 1.25
 # METIS moves clusters as a whole: they are at most this small a fraction of a part.
 _CLUSTERS_PER_PART = 20
@@ -157,7 +159,8 @@ class _Levels:
         for level in reversed(levels):
             if level is not coarsest:
                 part = part[np.load(level.folder / _LABELS)]
-            improve(level.rows, part, level.sizes_now(), measure.limit(), self.num_parts)
+            sizes = level.sizes_now()
+            improve(level.rows, part, sizes, measure.limit(sizes), self.num_parts)
             self.watch.note(f"{level.rows.num_vertices} vertices moved between parts")
         return part
 
@@ -212,10 +215,14 @@ class _Measure:
         in_parts = total // (_CLUSTERS_PER_PART * self.num_parts)
         return max(min(in_parts, _LARGEST_CLUSTER * total // own.size), 1)
 
-    def limit(self) -> NDArray[np.int64]:
-        """Vertices and ends of edges up to which a part takes in vertices, (2,) int64."""
+    def limit(self, sizes: Sizes) -> NDArray[np.int64]:
+        """Vertices and ends of edges up to which a part takes in vertices, (2,) int64.
+
+        Without room for one vertex of the graph, or cluster, nothing could move between parts.
+        """
         mean = np.array([self.num_vertices, self.num_ends]) / self.num_parts
-        wanted = np.maximum(mean * [VERTEX_BALANCE, EDGE_BALANCE], np.ceil(mean))
+        room = min(1 + sizes.ends.max(initial=0) / max(mean[1], 1), LOOSE_EDGE_BALANCE)
+        wanted = np.maximum(mean * [VERTEX_BALANCE, max(EDGE_BALANCE, room)], np.ceil(mean))
         return np.maximum(wanted.astype(np.int64), 1)
 
     def _weights(self) -> tuple[int, int]:

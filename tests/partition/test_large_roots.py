@@ -65,7 +65,10 @@ def test_parts_are_balanced(twin: EdgeFile, parts: NDArray[np.int32]) -> None:
     counts = np.bincount(parts, minlength=8)
     ends = np.bincount(parts[load(twin).reshape(-1)], minlength=8)
     assert counts.max() <= 1.25 * counts.mean()
-    assert ends.max() <= 1.05 * ends.mean()
+    # The twin is small: its largest vertex has more of the ends than 1.05 leaves room for.
+    largest = np.bincount(load(twin).reshape(-1)).max()
+    assert 1.05 < 1 + largest / ends.mean() < 1.1
+    assert ends.max() <= ends.mean() + largest
 
 
 @pytest.mark.parametrize("order", ["sorted", "reversed", "by destination"])

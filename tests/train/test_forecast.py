@@ -23,7 +23,7 @@ MODELS = {
     "sage-max": {"aggregator": "max", "layers": 3},
     "sage-wide": {"hidden": 9, "layers": 3, "dropout": 0.3},
     "sage-input-dropout": {"hidden": 5, "input_dropout": 0.3},
-    "sage-residual": {"norm": "layer", "residual": True, "layers": 3},
+    "sage-residual": {"norm": "layer", "residual": True, "residual_map": True, "layers": 3},
     "sage-jumping": {"jumping": "cat", "layers": 3},
     "gcn": {"model": "gcn", "hidden": 5},
     "gcn-batch": {"model": "gcn", "norm": "batch", "hidden": 9},
@@ -31,10 +31,10 @@ MODELS = {
     "sage-pool": {"aggregator": "pool", "layers": 3},
     "gcn-elu": {"model": "gcn", "activation": "elu", "hidden": 9, "layers": 3},
     "gin": {"model": "gin", "hidden": 9, "layers": 3},
-    "gin-learned": {"model": "gin", "learn_eps": True, "input_dropout": 0.3},
+    "gin-learned": {"model": "gin", "learn_eps": True, "eps": 0.5, "input_dropout": 0.3},
     "sgc": {"model": "sgc", "layers": 1},
     "sgc-deep": {"model": "sgc", "hops": 3, "hidden": 9},
-    "appnp": {"model": "appnp", "hops": 3},
+    "appnp": {"model": "appnp", "hops": 3, "alpha": 0.3, "degrees": "out-in"},
     "gatv2": {"model": "gatv2", "heads": 3, "hidden": 2, "attention_dropout": 0.5},
     "gat": {"model": "gat", "heads": 3, "hidden": 2},
     "gat-residual": {"model": "gat", "heads": 2, "hidden": 3, "layers": 3, "residual": True},
@@ -266,5 +266,5 @@ def test_the_savings_are_those_that_training_notes(directories):
 
 
 def test_every_field_of_a_model_is_covered():
-    covered = {name for options in MODELS.values() for name in options}
+    covered = {name for options in (*MODELS.values(), *TYPED_MODELS.values()) for name in options}
     assert covered | {"hidden", "activations_dtype"} == MODEL_FIELDS

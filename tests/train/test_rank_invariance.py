@@ -28,8 +28,9 @@ def test_any_model_on_any_number_of_ranks(model, num_parts):
 def test_any_graph_and_any_cut(kind, how):
     graph = make_graph(kind)
     for model in ("gcn-dropout", "sage-max", "gat", "gin-learned", "gatv2-dropout"):
-        expected = first_step(cut(graph, 1), graph, model)
-        check_equal(first_step(cut(graph, 3, how=how), graph, model), expected)
+        # Adam makes full steps of rounding, which is all the gradient that some biases have.
+        expected = first_step(cut(graph, 1), graph, model, optimizer="sgd")
+        check_equal(first_step(cut(graph, 3, how=how), graph, model, optimizer="sgd"), expected)
 
 
 @pytest.mark.parametrize("model", ["sage-dropout", "gat-dropout"])
