@@ -144,11 +144,11 @@ def _fetch(url: str, part: _Part, progress: Callable[[str], None] | None) -> boo
         check_room(part.file, (total or 0) - start)
         with part.file.open("r+b" if start else "wb") as file:
             file.seek(start)
-            done = _copy(answer, file, (start, total), progress)
+            done, is_whole = _copy(answer, file, (start, total), progress)
             file.truncate()
             file.flush()
             os.fsync(file.fileno())
-    return total is None or done == total
+    return is_whole and total in (None, done)
 
 
 def _take_note(headers: Any, url: str, part: _Part) -> None:
@@ -160,17 +160,19 @@ def _take_note(headers: Any, url: str, part: _Part) -> None:
 
 def _copy(
     answer: Any, file: Any, span: tuple[int, int | None], progress: Callable[[str], None] | None
-) -> int:
-    """Copy the body of an answer; return how many bytes of the file there are."""
+) -> tuple[int, bool]:
+    """Copy the body of an answer; return how many bytes of the file there are, and if it ended."""
     done, total = span
+    is_whole = True
     reported = time.monotonic()
     while True:
         try:
             block = answer.read(_BLOCK_BYTES)
         except http.client.IncompleteRead as error:
-            block = error.partial
+            # A body in chunks names no length: this alone tells that its last chunk is missing.
+            block, is_whole = error.partial, False
         if not block:
-            return done
+            return done, is_whole
         file.write(block)
         done += len(block)
         if progress is not None and time.monotonic() - reported > _REPORT_S:

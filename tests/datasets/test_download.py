@@ -30,6 +30,7 @@ class Site(ThreadingHTTPServer):
         self.etag = '"one"'
         self.faults: list[Any] = []  # a status to answer, or the bytes after which to hang up
         self.resumes = True
+        self.in_chunks = False  # which tells no length
         self.asked: list[str | None] = []
 
     @property
@@ -39,6 +40,7 @@ class Site(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     server: Site
+    protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -66,11 +68,18 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(
                 "Content-Range", f"bytes {begin}-{len(site.data) - 1}/{len(site.data)}"
             )
-        self.send_header("Content-Length", str(len(site.data) - start))
+        if site.in_chunks:
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(len(site.data) - start))
         self.send_header("ETag", site.etag)
         self.end_headers()
         body = site.data[start:]
-        self.wfile.write(body[: len(fault)] if isinstance(fault, bytes) else body)
+        sent = body[: len(fault)] if isinstance(fault, bytes) else body
+        if site.in_chunks:
+            end = b"" if isinstance(fault, bytes) else b"0\r\n\r\n"
+            sent = b"%x\r\n%s\r\n%s" % (len(sent), sent, end)
+        self.wfile.write(sent)
         self.close_connection = True
 
 
@@ -105,6 +114,14 @@ def test_a_broken_connection_is_resumed_where_it_broke(tmp_path: Path, site: Sit
     assert (tmp_path / "f.zip").read_bytes() == DATA
     assert site.asked == [None, "bytes=1000-", "bytes=3000-", "bytes=6000-", "bytes=6010-"]
     assert said.count("the connection ended early; trying again in 0 s") == 4
+
+
+def test_a_body_in_chunks_that_is_cut_is_resumed(tmp_path: Path, site: Site) -> None:
+    site.in_chunks = True
+    site.faults = [cut(1000), cut(1)]
+    download(site.url, tmp_path / "f.zip", patience=QUICK)
+    assert site.asked == [None, "bytes=1000-", "bytes=1001-"]
+    assert (tmp_path / "f.zip").read_bytes() == DATA
 
 
 def test_passing_faults_are_retried_and_lasting_ones_end_it(tmp_path: Path, site: Site) -> None:
