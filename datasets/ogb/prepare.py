@@ -20,7 +20,7 @@ from distgnn.datasets.npz import sha256
 from distgnn.datasets.ogb import binary, plain, typed
 from distgnn.datasets.ogb.arrays import Target
 from distgnn.datasets.ogb.catalogue import BINARY, CATALOGUE, TYPED, Published, published_of
-from distgnn.datasets.ogb.unpack import unpack
+from distgnn.datasets.ogb.unpack import ArchiveError, unpack
 from distgnn.datasets.root import VARIABLE, root_of
 
 if TYPE_CHECKING:
@@ -131,6 +131,14 @@ def prepare(
                 raw = given
             elif not (raw.is_dir() or _is_prepared(published, raw, arrays)):
                 _get(published, raw, given, url or published.url, progress)
+            elif given is not None or url is not None:
+                there = [str(folder) for folder in (raw, arrays) if folder.is_dir()]
+                _LOGGER.warning(
+                    "%s is there already, so %s is not read; to prepare it anew, remove %s",
+                    name,
+                    given or url,
+                    " and ".join(there),
+                )
             _convert(published, raw, arrays, progress)
     except OSError as error:
         raise InputError(
@@ -154,30 +162,58 @@ def _locked(folder: Path) -> Iterator[None]:
 def _get(
     published: Published, raw: Path, archive: Path | None, url: str, progress: Progress
 ) -> None:
-    """Unpack the archive, after downloading it if none is given."""
+    """Unpack the archive, after downloading it if none is given and none lies beside the folder."""
     zipped = raw.with_name(f"{published.archive}.zip") if archive is None else archive
-    if archive is None and not zipped.exists():
-        from distgnn.datasets.download import download
-
-        if progress is not None:
-            progress(f"downloading {url}")
-        download(url, zipped, progress=progress)
+    is_ours = archive is None and not zipped.exists()
+    if archive is None and not is_ours:
+        _LOGGER.warning("%s lies there, so it is used and nothing is downloaded", zipped)
+    if is_ours:
+        zipped = _downloaded(published, raw, url, progress)
     if not zipped.is_file():
         raise InputError(f"there is no archive {zipped}; check the path")
     # OGB publishes no checksum; the one of what came is kept, so that copies can be compared.
     about = {"file": zipped.name, "bytes": zipped.stat().st_size, "sha256": sha256([zipped])}
-    if archive is None:
-        about["url"] = url
-    unpack(zipped, published, raw, progress)
-    (raw / _ARCHIVE).write_text(json.dumps(about, indent=1) + "\n")
-    if archive is None:
+    if is_ours:
+        about.update(file=f"{published.archive}.zip", url=url)
+    try:
+        unpack(zipped, published, raw, progress)
+    except ArchiveError as error:
+        if not is_ours:
+            raise
         zipped.unlink()
+        raise ArchiveError(
+            f"{error}; what {url} sent is removed, so that the next call downloads it again"
+        ) from error
+    (raw / _ARCHIVE).write_text(json.dumps(about, indent=1) + "\n")
+    if is_ours:
+        for leftover in raw.parent.glob(f".{published.archive}.*.zip*"):
+            leftover.unlink()
+
+
+def _downloaded(published: Published, raw: Path, url: str, progress: Progress) -> Path:
+    """Return the archive of a URL, downloaded unless an earlier call did it."""
+    from distgnn.datasets.download import download
+
+    # By its name the file is ours, and of this URL: neither another one nor one that a user put
+    # there is taken for it.
+    mark = hashlib.sha256(url.encode()).hexdigest()[:16]
+    zipped = raw.with_name(f".{published.archive}.{mark}.zip")
+    if not zipped.exists():
+        if progress is not None:
+            progress(f"downloading {url}")
+        download(url, zipped, progress=progress)
+    return zipped
 
 
 def _convert(published: Published, raw: Path, arrays: Path, progress: Progress) -> None:
     """Make the array folder, unless it is there; goes on where it was interrupted."""
     if _is_prepared(published, raw, arrays):
         return
+    if not raw.is_dir():
+        raise InputError(
+            f"{str(arrays)!r} was made by another version of distgnn, and its raw files are gone; "
+            f"run distgnn datasets prepare {published.name} --root {arrays.parent}"
+        )
     found = published_of(raw)
     if found is not published:
         has = "none that is known" if found is None else f"of {found.name}"
@@ -213,9 +249,18 @@ def _convert(published: Published, raw: Path, arrays: Path, progress: Progress) 
     }
     (work / _PREPARED).write_text(json.dumps(record, indent=1) + "\n")
     (work / origin).unlink()
+    _replace(arrays, work)
+
+
+def _replace(arrays: Path, work: Path) -> None:
+    """Put a finished folder under its name; a moment at most there is none."""
+    old = arrays.with_name(f".{arrays.name}.replaced")
+    shutil.rmtree(old, ignore_errors=True)
     if arrays.exists():
-        shutil.rmtree(arrays)
+        arrays.rename(old)
     work.rename(arrays)
+    # Others may read it still; where that hinders its removal, the next call tries again.
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sizes(published: Published, raw: Path) -> tuple[int, int]:
@@ -251,9 +296,9 @@ def _is_prepared(published: Published, raw: Path, arrays: Path) -> bool:
             "rename it and give its path"
         )
     record = _record(arrays)
-    if not (raw / "raw").is_dir():
-        return True
-    return record.get("format") == _FORMAT and record.get("origin") == _fingerprint(raw)
+    if record.get("format") != _FORMAT:
+        return False
+    return not (raw / "raw").is_dir() or record.get("origin") == _fingerprint(raw)
 
 
 def _record(arrays: Path) -> dict[str, Any]:

@@ -24,6 +24,10 @@ _BLOCK_BYTES = 1 << 20
 _FOLDERS = ("raw", "split", "mapping")
 
 
+class ArchiveError(InputError):
+    """The archive itself is at fault: damaged, or another one."""
+
+
 def unpack(
     archive: Path,
     published: Published,
@@ -41,8 +45,9 @@ def unpack(
         progress: Called with one line of text now and then.
 
     Raises:
-        InputError: If the file is damaged or no such archive, a member would lie outside of the
-            folder, or the disk lacks room.
+        ArchiveError: If the file is damaged or no such archive, or a member would lie outside of
+            the folder.
+        InputError: If the disk lacks room.
         OSError: If the disk is full.
     """
     work = folder.with_name(f".{folder.name}.unpacking")
@@ -61,14 +66,14 @@ def unpack(
                     progress(f"unpacking {path}, {size:.0f} MiB ({number} of {len(missing)})")
                 _extract(opened, member, work / path)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InputError(
+        raise ArchiveError(
             f"{archive} is damaged or its end is missing ({error}); get it again from "
             f"{published.url}"
         ) from error
     found = published_of(work)
     if found is not published:
         has = "none that is known" if found is None else f"that of {found.name}"
-        raise InputError(
+        raise ArchiveError(
             f"{archive} lacks the files of {published.name} (its layout is {has}); get it again "
             f"from {published.url}"
         )
@@ -86,7 +91,7 @@ def _members(
         is_link = stat.S_ISLNK(member.external_attr >> 16)
         is_odd = any(mark in member.filename for mark in "\\:\0")
         if path.is_absolute() or ".." in path.parts or is_odd or is_link:
-            raise InputError(
+            raise ArchiveError(
                 f"{archive} has the member {member.filename!r}, which would lie outside of its "
                 f"folder; it is not OGB's archive, so get that from {published.url}"
             )
@@ -98,7 +103,7 @@ def _members(
     if not found:
         others = [one.name for one in CATALOGUE.values() if one.archive in tops]
         holds = f"the archive of {others[0]}" if others else f"one with {sorted(set(tops))[:3]}"
-        raise InputError(
+        raise ArchiveError(
             f"{archive} is {holds}, but that of {published.name} has the folder "
             f"{published.archive!r}; give the right one, from {published.url}"
         )

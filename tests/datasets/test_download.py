@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -217,3 +218,28 @@ def test_a_data_set_is_downloaded_unpacked_and_converted(tmp_path: Path, site: S
     again = prepare("ogbn-arxiv", root=tmp_path / "root", url=site.url)
     assert again == made
     assert len(site.asked) == 2
+
+
+def test_what_a_site_sends_instead_of_an_archive_is_not_kept(tmp_path: Path, site: Site) -> None:
+    site.data = b"<html>Please log in</html>"
+    with pytest.raises(InputError, match=r"is damaged .*; what http.* sent is removed, so that"):
+        prepare("ogbn-arxiv", root=tmp_path / "root", url=site.url)
+    site.data = mini.write_zip(tmp_path / "a.zip", mini.arxiv(), "arxiv").read_bytes()
+    made = prepare("ogbn-arxiv", root=tmp_path / "root", url=site.url)
+    assert made["num_vertices"] == 12
+
+
+def test_an_archive_that_lacks_room_to_unpack_is_not_fetched_twice(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.data = mini.write_zip(tmp_path / "a.zip", mini.arxiv(), "arxiv").read_bytes()
+    usage = shutil.disk_usage(tmp_path)
+    free = iter([usage.free, 0])  # for the download, and to unpack it
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: usage._replace(free=next(free)))
+        with pytest.raises(InputError, match=r"GiB are free; make room"):
+            prepare("ogbn-arxiv", root=tmp_path / "root", url=site.url)
+    prepare("ogbn-arxiv", root=tmp_path / "root", url=site.url)
+    assert len(site.asked) == 1
+    kept = sorted(path.name for path in (tmp_path / "root").iterdir())
+    assert kept == ["ogbn-arxiv", "ogbn_arxiv"]

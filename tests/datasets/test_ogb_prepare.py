@@ -153,6 +153,79 @@ def test_processes_that_prepare_at_once_wait_for_each_other(tmp_path: Path) -> N
     assert found == [20] * 4
 
 
+def test_an_archive_that_lay_at_the_root_is_used_and_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = archive_of(tmp_path, "ogbn-arxiv")
+    data = archive.read_bytes()
+    made = prepare("ogbn-arxiv", root=tmp_path, url="http://localhost:9/elsewhere.zip")
+    assert archive.read_bytes() == data
+    assert "url" not in made["archive"]
+    assert "arxiv.zip lies there, so it is used and nothing is downloaded" in caplog.text
+    shutil.rmtree(tmp_path / "ogbn_arxiv")
+    shutil.rmtree(tmp_path / "ogbn-arxiv")
+    archive.write_bytes(data[:-100])
+    with pytest.raises(
+        InputError, match=r"arxiv.zip is damaged or its end is missing .*http[^;]*$"
+    ):
+        prepare("ogbn-arxiv", root=tmp_path)
+    assert archive.is_file()
+
+
+def test_flags_that_come_too_late_are_said_to_be_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = archive_of(tmp_path, "ogbn-arxiv")
+    root = tmp_path / "root"
+    made = prepare("ogbn-arxiv", root=root, archive=archive)
+    assert "already" not in caplog.text
+    assert prepare("ogbn-arxiv", root=root, archive="other.zip") == made
+    assert (
+        "ogbn-arxiv is there already, so other.zip is not read; to prepare it anew" in caplog.text
+    )
+    assert f"remove {root / 'ogbn_arxiv'} and {root / 'ogbn-arxiv'}" in caplog.text
+    shutil.rmtree(root / "ogbn_arxiv")
+    assert prepare("ogbn-arxiv", root=root, url="http://localhost:9/x.zip") == made
+    assert f"x.zip is not read; to prepare it anew, remove {root / 'ogbn-arxiv'}" in caplog.text
+
+
+def test_arrays_of_another_version_are_made_anew(tmp_path: Path) -> None:
+    raw = mini.write_folder(tmp_path / "ogbn_arxiv", mini.arxiv())
+    made = prepare("ogbn-arxiv", root=tmp_path)
+    record = tmp_path / "ogbn-arxiv" / "prepared.json"
+    old = json.dumps({**json.loads(record.read_text()), "format": 0})
+    record.write_text(old)
+    assert prepare("ogbn-arxiv", root=tmp_path) == made
+    record.write_text(old)
+    shutil.rmtree(raw)
+    with pytest.raises(
+        InputError, match=r"ogbn-arxiv' was made by another version of distgnn, and .* run distgnn"
+    ):
+        datasets.load("ogbn-arxiv", root=tmp_path)
+    prepare("ogbn-arxiv", root=tmp_path, archive=archive_of(tmp_path, "ogbn-arxiv"))
+    assert datasets.load("ogbn-arxiv", root=tmp_path).num_vertices == 12
+
+
+def test_arrays_that_others_read_are_replaced_before_they_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = mini.write_folder(tmp_path / "ogbn_arxiv", mini.arxiv())
+    datasets.load("ogbn-arxiv", root=tmp_path)
+    (raw / "raw/node-label.csv.gz").write_bytes(mini.column(np.ones(12, int)))
+    arrays, remove = tmp_path / "ogbn-arxiv", shutil.rmtree
+    is_complete = []
+
+    def watched(folder: Path, **options: Any) -> None:
+        remove(folder, **options)
+        is_complete.append((arrays / "prepared.json").is_file())
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    datasets.load("ogbn-arxiv", root=tmp_path)
+    assert is_complete
+    assert all(is_complete)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ogbn-arxiv", "ogbn_arxiv"]
+
+
 def test_a_folder_that_others_own_is_used_as_it_lies(tmp_path: Path) -> None:
     raw = mini.write_folder(tmp_path / "theirs" / "ogbn_arxiv", mini.arxiv())
     before = tree(tmp_path / "theirs")
