@@ -191,7 +191,13 @@ def _features(raw: Path, types: Types) -> Iterator[NDArray[Any]]:
     present = [kind for kind, path in paths.items() if path.is_file()]
     if not present:
         raise InputError(f"{raw / 'node-feat'} has no features; prepare the data set again")
-    first = next(counted(paths[present[0]], np.float32, types.num_vertices[present[0]]))
+    filled = next((kind for kind in present if types.num_vertices[kind]), None)
+    if filled is None:
+        raise InputError(
+            f"{raw / 'node-feat'} has features of {', '.join(present)} only, of which there are no "
+            "vertices; prepare the data set again"
+        )
+    first = next(counted(paths[filled], np.float32, types.num_vertices[filled]))
     width = first[1].shape[1]
     for kind, count in types.num_vertices.items():
         if kind in present:

@@ -120,6 +120,17 @@ def test_mag_is_one_graph_with_types(tmp_path: Path) -> None:
     assert graph.unused == ()
 
 
+def test_the_width_of_features_is_that_of_a_type_with_vertices(tmp_path: Path) -> None:
+    files = mini.mag()
+    kinds = ["aaa", "author", "field_of_study", "institution", "paper"]
+    files["raw/num-node-dict.csv.gz"] = mini.table([[0, 4, 3, 2, 6]], ",".join(kinds))
+    files["raw/node-feat/aaa/node-feat.csv.gz"] = mini.text(b"")
+    assert load(tmp_path / "some", "ogbn-mag", files).num_features == 4
+    del files["raw/node-feat/paper/node-feat.csv.gz"]
+    with pytest.raises(datasets.InputError, match="features of aaa only, of which there are no"):
+        load(tmp_path / "none", "ogbn-mag", files)
+
+
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_notes_for_those_who_compare_are_logged(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
