@@ -55,6 +55,7 @@ _NAMES = {
     "_codecs.encode": "encode",
 }
 _DTYPE = re.compile(r"[<>|=]?[biufO][0-9]{1,2}")
+_ROWS_PER_ENTRY, _MOST_EMPTY_ROWS = 10, 1_000_000
 _DAMAGES = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error),
     *(MemoryError, RecursionError),
@@ -355,6 +356,9 @@ def _matrix(word: str, state: dict[str, Any]) -> scipy.sparse.csr_matrix:
     arrays = [_checked(state[key], np.ndarray) for key in ("data", "indices", "indptr")]
     # scipy takes the native byte order only.
     native = tuple(array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays)
-    matrix = build(native, shape=_checked(shape, tuple))
+    # Its conversion to CSR takes memory by the row, whether the row has entries or not.
+    if _checked(shape, tuple)[0] > _ROWS_PER_ENTRY * sum(map(len, native)) + _MOST_EMPTY_ROWS:
+        raise ValueError(f"a matrix of shape {shape} has {len(native[0])} entries")
+    matrix = build(native, shape=shape)
     matrix.check_format(full_check=True)
     return matrix.tocsr()

@@ -106,6 +106,11 @@ def _graph(
     first = values["allx"].shape[0]
     src, dst = _edges(values["graph"])
     num_vertices = 1 + max(int(ids.max(initial=first - 1)) for ids in (src, dst, test_ids))
+    if int(test_ids.max()) > _most(first + test_ids.size + src.size):
+        raise InputError(
+            f"test.index lists vertex {int(test_ids.max())}, but there are {first} rows of allx "
+            f"and {test_ids.size} of tx; they must be of one graph"
+        )
     # Row of each vertex among those of allx and, behind them, tx; -1 for vertices in neither.
     row = np.full(num_vertices, -1, dtype=np.int64)
     row[:first] = np.arange(first)
@@ -181,17 +186,27 @@ def _edges(graph: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if not is_sound:
         raise InputError("graph must hold a dict of lists of vertices; it holds something else")
     degree = np.fromiter(map(len, graph.values()), np.int64, len(graph))
-    try:
-        owner = np.fromiter(graph, np.int64, len(graph))
-        ends = np.fromiter(itertools.chain.from_iterable(graph.values()), np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"graph must hold integers ({error}); it holds something else") from error
+    owner, ends = _ids(list(graph)), _ids(list(itertools.chain.from_iterable(graph.values())))
     least = min(int(ids.min(initial=0)) for ids in (owner, ends))
-    # More ids than rows and entries together are not ids.
     most = max(int(ids.max(initial=0)) for ids in (owner, ends))
-    if least < 0 or most > 10 * (owner.size + ends.size) + 1000:
+    if least < 0 or most > _most(owner.size + ends.size):
         raise InputError(f"graph has vertex {least if least < 0 else most}; ids are 0, 1, 2, ...")
     return np.repeat(owner, degree), ends
+
+
+def _most(num_entries: int) -> int:
+    """Return the highest number that can be an id, in files with so many rows and entries."""
+    return 10 * num_entries + 1000
+
+
+def _ids(values: list[Any]) -> NDArray[np.int64]:
+    try:
+        ids = np.array(values)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"graph must hold integers ({error}); it holds something else") from error
+    if values and (ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.dtype == np.uint64):
+        raise InputError(f"graph must hold integers below 2**63, got {ids.dtype}; correct it")
+    return ids.astype(np.int64)
 
 
 def _classes(one_hot: NDArray[Any]) -> NDArray[np.int64]:

@@ -86,6 +86,13 @@ def test_matrices_of_python_2_are_read_and_checked(columns: tuple[int, int]) -> 
             read_pickle(data, "value")
 
 
+def test_a_matrix_of_rows_that_the_data_do_not_have_is_refused() -> None:
+    matrix = scipy.sparse.csc_matrix(np.eye(3, dtype=np.float32))
+    matrix.__dict__["_shape"] = (10**10, 3)
+    with pytest.raises(InputError, match=r"value is damaged .*shape \(10000000000, 3\) has 3 entr"):
+        round_trip(matrix, 2)
+
+
 def test_an_array_of_objects_is_what_it_holds() -> None:
     matrix = scipy.sparse.eye(2, format="csr")
     assert round_trip(np.array(matrix, dtype=object), 2).nnz == 2

@@ -114,6 +114,12 @@ MISTAKES = [
     ({"graph": [1, 2]}, "graph must hold a dict of lists of vertices"),
     ({"graph": {0: 1}}, "graph must hold a dict of lists of vertices"),
     ({"graph": {0: ["a"]}}, "graph must hold integers"),
+    ({"graph": {0: [1.7]}}, r"graph must hold integers below 2\*\*63, got float64"),
+    ({"graph": {0.5: [1]}}, r"graph must hold integers below 2\*\*63, got float64"),
+    ({"graph": {0: [2**63]}}, r"graph must hold integers below 2\*\*63, got uint64"),
+    ({"graph": {0: [[1]]}}, r"graph must hold integers"),
+    ({"graph": {0: [[1], [1, 2]]}}, r"graph must hold integers \(.*\); it holds something else"),
+    ({"test.index": "4\n6\n99999999999999999\n"}, "lists vertex 9{17}, but there are 4 rows of"),
     ({"graph": {0: [-1]}}, "graph has vertex -1; ids are 0, 1, 2"),
     ({"graph": {0: [10**12]}}, "graph has vertex 1000000000000; ids are"),
 ]
