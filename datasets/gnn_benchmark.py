@@ -66,15 +66,14 @@ def read_gnn_benchmark(path: str | Path) -> Graph:
         src, dst = simple_edges(coo.row, coo.col, adjacency.shape[0])
         features = csr_of(arrays, "attr")
         if features is None:
-            features = next((arrays[key] for key in _FEATURES if key in arrays), None)
-        labels = next((arrays[key] for key in _LABELS if key in arrays), None)
+            features = _first(arrays, _FEATURES)
         return Graph(
             name=path.stem,
             num_vertices=adjacency.shape[0],
             src=src,
             dst=dst,
             features=features,
-            labels=_column(labels),
+            labels=_column(_first(arrays, _LABELS)),
             class_names=_names(arrays.get("class_names")),
             source=str(path),
             checksum=sha256([path]),
@@ -98,14 +97,14 @@ def csr_of(arrays: Mapping[str, Any], kind: str) -> scipy.sparse.csr_matrix | No
     """
     whole = arrays.get(f"{kind}_matrix")
     if scipy.sparse.issparse(whole):
-        return scipy.sparse.csr_matrix(whole)
+        return scipy.sparse.csr_matrix(_numbers(whole, f"{kind}_matrix"))
     keys = [f"{kind}_{part}" for part in _CSR]
     if not any(key in arrays for key in keys):
         return None
     missing = [key for key in keys if key not in arrays]
     if missing:
         raise InputError(f"{missing[0]} is missing beside {keys[0]}; fetch the whole file again")
-    data, indices, indptr, shape = (np.asarray(arrays[key]) for key in keys)
+    data, indices, indptr, shape = (_numbers(arrays[key], key) for key in keys)
     try:
         matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
         matrix.check_format(full_check=True)
@@ -114,6 +113,26 @@ def csr_of(arrays: Mapping[str, Any], kind: str) -> scipy.sparse.csr_matrix | No
             f"{', '.join(keys)} are no CSR matrix ({error}); fetch the file again"
         ) from error
     return matrix
+
+
+def _numbers(value: Any, key: str) -> Any:
+    """Return an array or a scipy matrix of an archive, checked to hold numbers."""
+    try:
+        array = value if scipy.sparse.issparse(value) else np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{key} has rows of several lengths; fetch the file again") from error
+    if array.dtype.kind not in "biuf":
+        raise InputError(
+            f"{key} must hold numbers, got {type(value).__name__} of {array.dtype}; fetch the file "
+            "again"
+        )
+    return array
+
+
+def _first(arrays: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    """Return what an archive has under the first of these names that it has; None if none."""
+    key = next((key for key in keys if key in arrays), None)
+    return None if key is None else _numbers(arrays[key], key)
 
 
 def _column(labels: Any) -> Any:

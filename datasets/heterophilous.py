@@ -42,7 +42,13 @@ def read_heterophilous(path: str | Path) -> Graph:
                 raise InputError(
                     f"{key} is missing; such a file has {', '.join(_KEYS)}, so fetch it again"
                 )
-        edges, num_vertices = arrays["edges"], arrays["node_features"].shape[0]
+        edges, features = arrays["edges"], arrays["node_features"]
+        if features.ndim != 2:
+            raise InputError(
+                f"node_features must have one row for each vertex, got shape {features.shape}; "
+                "fetch the file again"
+            )
+        num_vertices = features.shape[0]
         if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
             raise InputError(
                 f"edges must hold two vertices a row, got {edges.dtype} of shape {edges.shape}; "
@@ -59,7 +65,7 @@ def read_heterophilous(path: str | Path) -> Graph:
             num_vertices=num_vertices,
             src=src,
             dst=dst,
-            features=arrays["node_features"],
+            features=features,
             labels=arrays["node_labels"],
             train_mask=arrays["train_masks"],
             val_mask=arrays["val_masks"],

@@ -22,6 +22,10 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.npz import sha256
 
+_DAMAGES = (
+    *(ValueError, TypeError, EOFError, OverflowError, MemoryError),
+    *(zlib.error, gzip.BadGzipFile),
+)
 _LOGGER = logging.getLogger(__name__)
 
 MATRIX_SUFFIXES = (".mtx", ".mtx.gz")
@@ -127,7 +131,7 @@ def _read(path: Path) -> Any:
                 matrix = scipy.io.mmread(file)
         else:
             matrix = scipy.io.mmread(str(path))
-    except (ValueError, TypeError, EOFError, zlib.error, OverflowError, MemoryError) as error:
+    except _DAMAGES as error:
         reason = str(error).strip().rstrip(".")
         raise InputError(
             f"{path} is damaged or is no Matrix Market file ({reason}); fetch it again"

@@ -64,6 +64,10 @@ def ends_of_matrix(arrays: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any
     Raises:
         InputError: If an array is missing, or they contradict each other.
     """
+    if "format" not in arrays:
+        raise InputError(
+            "the array 'format' of a matrix is missing; save it with scipy.sparse.save_npz"
+        )
     kind = arrays["format"].tobytes().replace(b"\0", b"").decode(errors="replace")
     if kind not in _FORMATS:
         raise InputError(f"the matrix has format {kind!r}; save it as csr, csc or coo")
@@ -71,7 +75,12 @@ def ends_of_matrix(arrays: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any
         if key not in arrays or arrays[key].ndim != 1:
             raise InputError(f"the array {key!r} of a {kind} matrix is missing; save it again")
     shape = arrays["shape"].tolist()
-    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
+    if (
+        arrays["shape"].dtype.kind not in "iu"
+        or len(shape) != 2
+        or shape[0] != shape[1]
+        or shape[0] < 1
+    ):
         raise InputError(f"an adjacency matrix is square, this one has shape {shape}; correct it")
     first, second = (arrays[key] for key in _FORMATS[kind])
     if first.dtype.kind not in "iu" or second.dtype.kind not in "iu":

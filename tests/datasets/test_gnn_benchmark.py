@@ -93,6 +93,36 @@ def test_wrong_files_are_one_sentence(tmp_path: Path, change: dict[str, Any], me
         datasets.load(tmp_path / "g.npz")
 
 
+RAGGED = np.array([[1], [1, 2], [3]], dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": RAGGED}, r"g\.npz: labels has rows of several lengths; fetch the file again"),
+        ({"attr_matrix": RAGGED}, "attr_matrix has rows of several lengths"),
+        ({"labels": np.array({"a": 1}, dtype=object)}, "labels must hold numbers, got dict of obj"),
+        ({"adj_data": np.array(["a"] * 4)}, "adj_data must hold numbers, got ndarray of <U1"),
+        ({"adj_shape": np.array(["3", "3"])}, "adj_shape must hold numbers, got ndarray of <U1"),
+    ],
+)
+def test_what_holds_no_numbers_is_one_sentence(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    arrays = {**arrays_of(), **change}
+    if "attr_matrix" in change:
+        arrays = {key: value for key, value in arrays.items() if not key.startswith("attr_")}
+        arrays["attr_matrix"] = RAGGED
+    np.savez(tmp_path / "g.npz", **arrays)
+    with pytest.raises(InputError, match=message):
+        datasets.load(tmp_path / "g.npz")
+
+
+def test_labels_as_a_pickled_array_of_integers_are_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", **{**arrays_of(), "labels": LABELS.astype(object)})
+    check(datasets.load(tmp_path / "g.npz"))
+
+
 def test_a_cut_file_is_one_sentence(tmp_path: Path) -> None:
     np.savez(tmp_path / "g.npz", **arrays_of())
     data = (tmp_path / "g.npz").read_bytes()

@@ -42,6 +42,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"edges": np.array([[0, -1]])}, "edges has vertices from -1 to 0"),
     ({"edges": np.arange(6).reshape(2, 3)}, r"two vertices a row, got int64 of shape \(2, 3\)"),
     ({"edges": np.ones((2, 2))}, "edges must hold two vertices a row, got float64"),
+    ({"node_features": np.array(1.0)}, r"node_features must have one row .*, got shape \(\)"),
     ({"node_labels": np.array([0, 1])}, r"labels must have shape \(4,\)"),
     ({"val_masks": arrays_of()["train_masks"]}, "is in both train_mask and val_mask"),
 ]

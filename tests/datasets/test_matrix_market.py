@@ -58,6 +58,9 @@ def test_a_cut_archive_or_no_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "g.mtx.gz").write_bytes(data[:-12])
     with pytest.raises(InputError, match="is damaged or is no Matrix Market file"):
         datasets.load(tmp_path / "g.mtx.gz")
+    (tmp_path / "g.mtx.gz").write_text(SYMMETRIC)
+    with pytest.raises(InputError, match=r"no Matrix Market file \(Not a gzipped file"):
+        datasets.load(tmp_path / "g.mtx.gz")
     with pytest.raises(InputError, match=r"there is no file .*none\.mtx"):
         datasets.load(tmp_path / "none.mtx")
 

@@ -80,6 +80,11 @@ def test_cut_files_are_one_sentence(tmp_path: Path) -> None:
         datasets.load(zipped(folder))
     write(folder)
     whole = zipped(folder)
+    np.savez(folder / "reddit_graph.npz", shape=np.array([4, 4]))
+    with pytest.raises(
+        InputError, match=r"reddit_graph\.npz: the array 'format' of a matrix is mi"
+    ):
+        datasets.load(folder)
     content = bytearray(whole.read_bytes())
     content[200:260] = bytes(60)
     whole.write_bytes(content)

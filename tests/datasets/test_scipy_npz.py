@@ -33,6 +33,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"format": np.array(b"dia")}, r"a\.npz: the matrix has format 'dia'; save it as csr"),
     ({"indptr": None}, "the array 'indptr' of a csr matrix is missing"),
     ({"shape": np.array([3, 4])}, r"is square, this one has shape \[3, 4\]"),
+    ({"shape": np.array(["3", "3"])}, r"is square, this one has shape \['3', '3'\]"),
+    ({"shape": np.array([3.0, 3.0])}, r"is square, this one has shape \[3.0, 3.0\]"),
     ({"indptr": np.array([0, 1, 3])}, "indptr does not fit shape and indices"),
     ({"indptr": np.array([0, 2, 1, 3])}, "indptr does not fit shape and indices"),
     ({"indices": np.ones(3)}, "indices and indptr must hold integers"),
