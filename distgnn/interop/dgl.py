@@ -10,8 +10,12 @@ from distgnn.datasets.errors import InputError
 from distgnn.interop.arrays import MASKS, from_numpy, to_array, to_tensors, vertex_arrays
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from distgnn.datasets.graph import Graph
 
+# The mark of flags that nobody knows, as a Graph has it.
+_UNKNOWN_FLAG = 255
 _WEIGHTS = ("weight", "w", "edge_weight")
 
 
@@ -19,10 +23,12 @@ def from_dgl(graph: Any, *, name: str = "memory", **arrays: Any) -> Graph:
     """Build a graph from a DGLGraph.
 
     Args:
-        graph: `feat`, `label` and the masks are taken from `ndata`, `weight` from `edata`, also
-            under the names that are common beside these. A graph of several types becomes a typed
-            one: vertices are numbered type after type, relations in the order of
-            `canonical_etypes`; features are taken if all types have equally many.
+        graph: `feat`, `label`, the masks and `ntype` are taken from `ndata`, `weight` and `etype`
+            from `edata`, also under the names that are common beside these. A graph of several
+            types becomes a typed one: vertices are numbered type after type, relations in the order
+            of `canonical_etypes`; features are taken if all types have equally many. Types without
+            labels get what says unknown, types without a mask are in none, and edges of relations
+            without weights weigh 1.
         name: What reports call the graph.
         arrays: As for `from_numpy`; they win over those of the graph.
 
@@ -37,14 +43,25 @@ def from_dgl(graph: Any, *, name: str = "memory", **arrays: Any) -> Graph:
     if len(graph.canonical_etypes) > 1 or len(graph.ntypes) > 1:
         return from_numpy(name=name, **{**_typed(graph), **arrays})
     src, dst = graph.edges(order="eid")
-    key = next((key for key in _WEIGHTS if key in graph.edata), None)
     given = {
         "num_vertices": graph.num_nodes(),
-        "edge_weight": None if key is None else to_array(graph.edata[key]).reshape(-1),
+        "edge_weight": _weight(graph.edata),
         **vertex_arrays(graph.ndata),
-        **arrays,
     }
+    for ours, theirs, values in (
+        ("edge_type", "etype", graph.edata),
+        ("vertex_type", "ntype", graph.ndata),
+    ):
+        if theirs in values:
+            given[ours] = to_array(values[theirs]).reshape(-1)
+    given.update(arrays)
     return from_numpy(np.stack([to_array(src), to_array(dst)]), name=name, **given)
+
+
+def _weight(values: Any) -> Any:
+    """Return the weights among what DGL has on edges; None if there are none."""
+    key = next((key for key in _WEIGHTS if key in values), None)
+    return None if key is None else to_array(values[key]).reshape(-1)
 
 
 def _typed(graph: Any) -> dict[str, Any]:
@@ -68,15 +85,48 @@ def _typed(graph: Any) -> dict[str, Any]:
     widths = {part["features"].shape[1:] if "features" in part else None for part in parts.values()}
     if len(widths) == 1 and None not in widths:
         found["features"] = np.concatenate([part["features"] for part in parts.values()])
-    for key, nothing in (("labels", -1), *((mask, False) for mask in MASKS)):
+    weights = [_weight(graph.edges[kinds].data) for kinds in graph.canonical_etypes]
+    if any(weight is not None for weight in weights):
+        found["edge_weight"] = np.concatenate(
+            [
+                np.ones(ends.shape[1], np.float32) if weight is None else weight
+                for ends, weight in zip(edges, weights, strict=True)
+            ]
+        )
+    for key in ("labels", *MASKS):
         if any(key in part for part in parts.values()):
-            found[key] = np.concatenate(
-                [
-                    part[key] if key in part else np.full(count, nothing)
-                    for count, part in zip(counts, parts.values(), strict=True)
-                ]
-            )
+            found[key] = _joined(key, counts, [part.get(key) for part in parts.values()])
     return found
+
+
+def _joined(key: str, counts: list[int], parts: list[Any]) -> NDArray[Any]:
+    """Join the labels or a mask of all types; vertices of types without get what says unknown."""
+    is_mask = key in MASKS
+    present = [part if is_mask else _markable(part) for part in parts if part is not None]
+    kind = np.result_type(*present)
+    nothing = False if is_mask else {"f": np.nan, "u": _UNKNOWN_FLAG}.get(kind.kind, -1)
+    left = iter(present)
+    filled = []
+    for count, part in zip(counts, parts, strict=True):
+        first = present[0].shape
+        shape = (*first[:-1], count) if is_mask else (count, *first[1:])
+        filled.append(np.full(shape, nothing, kind) if part is None else next(left))
+        if filled[-1].shape != shape:
+            raise InputError(
+                f"from_dgl: the types of vertices have {key} of shapes "
+                f"{', '.join(str(one.shape) for one in present)}, which cannot be one array; give "
+                "all of them the same columns"
+            )
+    return np.concatenate(filled, axis=-1 if is_mask else 0)
+
+
+def _markable(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return labels in a dtype that has a mark for what is not known."""
+    if labels.ndim == 1:
+        return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
+    if labels.dtype == np.bool_:
+        return labels.astype(np.uint8)
+    return labels if labels.dtype.kind == "f" or labels.dtype == np.uint8 else labels.astype(float)
 
 
 def to_dgl(graph: Graph) -> Any:

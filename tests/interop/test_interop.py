@@ -63,11 +63,7 @@ def assert_equal(first: Graph, second: Graph) -> None:
 def test_a_graph_comes_back_from_its_partner(partner: str, change: dict[str, Any]) -> None:
     graph = graph_of(**change)
     there = getattr(interop, f"to_{partner}")(graph)
-    types = {}
-    if partner == "dgl" and "edge_type" in change:
-        types = {key: change[key] for key in ("edge_type", "vertex_type")}
-        assert there.edata["etype"].tolist() == types["edge_type"].tolist()
-    back = getattr(interop, f"from_{partner}")(there, name="small", **types)
+    back = getattr(interop, f"from_{partner}")(there, name="small")
     if graph.features is None:
         back = back.__class__(**{**back.__dict__, "features": None})
     assert_equal(back, graph)
@@ -82,8 +78,8 @@ def test_sparse_features_become_dense(partner: str) -> None:
     assert np.array_equal(found, dense)
 
 
-@needs_dgl
-def test_a_heterograph_of_dgl_is_typed() -> None:
+def heterograph() -> Any:
+    """Two authors, two papers."""
     import dgl
     import torch
 
@@ -91,7 +87,53 @@ def test_a_heterograph_of_dgl_is_typed() -> None:
         ("author", "writes", "paper"): ([0, 1, 1], [0, 0, 1]),
         ("paper", "cites", "paper"): ([1], [0]),
     }
-    there = dgl.heterograph({key: tuple(map(torch.tensor, value)) for key, value in ends.items()})
+    return dgl.heterograph({key: tuple(map(torch.tensor, value)) for key, value in ends.items()})
+
+
+@needs_dgl
+def test_weights_and_masks_of_some_types_are_taken() -> None:
+    import torch
+
+    there = heterograph()
+    assert interop.from_dgl(there).edge_weight is None
+    there.edges["writes"].data["weight"] = torch.tensor([[2.0], [3.0], [4.0]])
+    there.nodes["paper"].data["label"] = torch.tensor([1, 0])
+    # Two splits, as columns.
+    one = torch.eye(2, dtype=torch.bool)
+    for key, mask in zip(interop.arrays.MASKS, (one, one & False, ~one), strict=True):
+        there.nodes["paper"].data[key] = mask
+    graph = interop.from_dgl(there)
+    assert graph.edge_weight.tolist() == [2, 3, 4, 1]  # type: ignore[union-attr]
+    assert graph.train_mask.tolist() == [[False, False, True, False], [False, False, False, True]]  # type: ignore[union-attr]
+
+
+@needs_dgl
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (np.array([[0, 1], [1, 1]], np.uint8), [[255, 255], [255, 255], [0, 1], [1, 1]]),
+        (np.array([[0, 1], [1, 1]]), [[255, 255], [255, 255], [0, 1], [1, 1]]),
+        (np.array([[0, 1], [1, 1]], bool), [[255, 255], [255, 255], [0, 1], [1, 1]]),
+        (np.array([0.5, 2], np.float32), [[np.nan], [np.nan], [0.5], [2]]),
+        (np.array([1, 0], np.uint8), [-1, -1, 1, 0]),
+    ],
+)
+def test_types_without_labels_get_those_that_say_unknown(given: Any, expected: Any) -> None:
+    import torch
+
+    there = heterograph()
+    there.nodes["paper"].data["label"] = torch.from_numpy(given)
+    assert np.array_equal(np.asarray(interop.from_dgl(there).labels), expected, equal_nan=True)
+    there.nodes["author"].data["label"] = torch.zeros(2, 5)
+    with pytest.raises(InputError, match=r"have labels of shapes \(2, 5\), \(2.*\), which cannot"):
+        interop.from_dgl(there)
+
+
+@needs_dgl
+def test_a_heterograph_of_dgl_is_typed() -> None:
+    import torch
+
+    there = heterograph()
     there.nodes["paper"].data["label"] = torch.tensor([1, 0])
     there.nodes["paper"].data["feat"] = torch.ones(2, 3)
     graph = interop.from_dgl(there)
