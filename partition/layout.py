@@ -91,9 +91,10 @@ def part_specs(manifest: Manifest, part: int) -> dict[str, ArraySpec]:
         specs.update({name: ArraySpec("bool", (splits, roots)) for name in MASKS})
     if manifest.num_relations:
         specs["edge_type"] = specs["relation_degree"] = ArraySpec("int32", (edges,))
+    if manifest.num_vertex_types:
+        specs["vertex_type"] = ArraySpec("int64", (clones,))
     for name, spec in {
         "edge_weight": ArraySpec("float32", (edges,)),
-        "vertex_type": ArraySpec("int64", (clones,)),
         "vertex_id": ArraySpec("int64 or str", (roots,)),
     }.items():
         if f"{part_folder(part)}/{name}.npy" in manifest.files:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from distgnn.datasets import Graph
+from distgnn.datasets.npz import arrays_of
 from distgnn.partition.arcs import undirected
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.large.source import open_folder
@@ -23,24 +23,8 @@ if TYPE_CHECKING:
 def write_folder(folder: Path, graph: Graph) -> Path:
     """Write a graph as an array folder."""
     folder.mkdir()
-    arrays: dict[str, Any] = {
-        "edge_index": np.stack([graph.src, graph.dst]).astype(np.int32),
-        "num_vertices": np.asarray(graph.num_vertices),
-        "labels": graph.labels,
-        "train_mask": graph.train_mask,
-        "val_mask": graph.val_mask,
-        "test_mask": graph.test_mask,
-        "edge_weight": graph.edge_weight,
-        "vertex_id": graph.vertex_id,
-    }
-    if sp.issparse(graph.features):
-        for name in ("indptr", "indices", "data", "shape"):
-            arrays[f"features_{name}"] = np.asarray(getattr(graph.features, name))
-    else:
-        arrays["features"] = graph.features
-    for name, array in arrays.items():
-        if array is not None:
-            np.save(folder / f"{name}.npy", array)
+    for name, array in arrays_of(graph).items():
+        np.save(folder / f"{name}.npy", array)
     return folder
 
 

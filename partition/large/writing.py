@@ -135,6 +135,8 @@ class Writer:
             sparse = features.indptr.astype(np.int64), features.indices.astype(np.int32)
             arrays.update(zip(SPARSE_FEATURES, (*sparse, features.data), strict=True))
         arrays.update({name: value for name, value in data.items() if value is not None})
+        if (vertex_type := self.source.vertices.vertex_type) is not None:
+            arrays["vertex_type"] = vertex_type[structure.global_id]
         files = write_part(self.folder, part, arrays)
         files |= self._write_tables(part, roots, None if position is None else position[edge])
         counts = PartCounts(structure.num_roots, structure.num_leaves, edge.size, nnz)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.source import Source
 from distgnn.partition.large.work import Work
 from distgnn.partition.large.writing import Writer, Written, leaf_counts, tables_of
+from distgnn.partition.layout import MASKS
 from distgnn.partition.orders import ORDERS
 from distgnn.partition.orders import arrange as arrange_in_memory
 from distgnn.partition.quality import measure
@@ -86,6 +88,15 @@ def test_parts_written_from_disk_have_the_bytes_of_parts_built_in_memory(
 ) -> None:
     folder = write_folder(tmp_path / kind, make_graph(kind))
     compare(folder, tmp_path, "source")
+
+
+def test_ids_and_types_of_vertices_are_written_from_disk_too(tmp_path: Path) -> None:
+    graph = make_graph("random")
+    names = np.array([f"v{vertex}" for vertex in range(graph.num_vertices)])
+    typed = replace(graph, vertex_id=names, vertex_type=np.arange(graph.num_vertices) % 3)
+    compare(write_folder(tmp_path / "graph", typed), tmp_path, "source")
+    files = {path.stem for path in (tmp_path / "streamed" / "part-0000").iterdir()}
+    assert {"features", "labels", "vertex_id", "vertex_type", *MASKS} <= files
 
 
 @pytest.mark.parametrize("order_name", [name for name in ORDERS if name != "source"])

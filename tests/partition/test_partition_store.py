@@ -146,6 +146,15 @@ def test_an_unknown_type_is_an_error(tmp_path: Path, name: str, count: int) -> N
         read_part(tmp_path / "parts", 0)
 
 
+def test_types_of_vertices_that_are_counted_but_not_listed_are_an_error(tmp_path: Path) -> None:
+    save(tmp_path / "parts", example("typed"))
+    files = json.loads((tmp_path / "parts" / "manifest.json").read_text())["files"]
+    del files["part-0000/vertex_type.npy"]
+    edit_manifest(tmp_path / "parts", files=files)
+    with pytest.raises(InputError, match=r"does not list 'part-0000/vertex_type.npy'; partition"):
+        read_part(tmp_path / "parts", 0)
+
+
 def test_a_part_needs_no_file_of_another_part(saved: Path) -> None:
     for path in (saved / "part-0001").iterdir():
         path.unlink()
