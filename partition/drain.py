@@ -165,13 +165,13 @@ def _roomy_part(
             for slot in range(begin, begin + placement.used[other]):
                 scratch.tally[placement.slot_part[slot]] += weight_of(placement, k)
     best, best_gain = NOWHERE, max(least, 1) - 1
-    most_crowding = limits.clones * placement.totals[1] / placement.load.size
+    most_clones = limits.clones * placement.totals[1] / placement.load.size
     for part in range(placement.load.size):
         gain = min(scratch.tally[part], limits.load - placement.load[part])
         if (
             gain > best_gain
             and not has(placement.held, node, part)
-            and placement.clones[part] + 1 <= most_crowding
+            and placement.clones[part] + 1 <= most_clones
         ):
             best, best_gain = part, gain
     scratch.tally[:] = 0

@@ -6,25 +6,22 @@ ogbn-papers100M.
 
 from __future__ import annotations
 
-import lzma
 import math
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distgnn.datasets.archive import ARCHIVE_DAMAGES
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.flat_array import DAMAGES, parse_header
+from distgnn.datasets.flat_array import parse_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-
-_DAMAGES = (*DAMAGES, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class Member:
                     values = np.frombuffer(text, self.dtype)
                     yield values.astype(self.dtype.newbyteorder("="), copy=False)
                     left -= count
-        except _DAMAGES as error:
+        except ARCHIVE_DAMAGES as error:
             raise _damaged(self.path, self.key, error) from error
 
     def read(self) -> NDArray[Any]:
@@ -112,7 +109,7 @@ def open_member(path: Path, key: str) -> Member:
                 return Member(path, key, *parse_header(file))
     except InputError:
         raise
-    except _DAMAGES as error:
+    except ARCHIVE_DAMAGES as error:
         raise _damaged(path, key, error) from error
 
 
