@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import jobs
 from lab import Job, Lab, epochs_of, is_there, wait_for_epoch
 from results import record, table
 
@@ -270,10 +271,9 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=0, help="rows that are there already")
     options = parser.parse_args()
     lab.folder_of_lab()
-    folder = options.folder.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = jobs.make_folder(options.folder.resolve())
     disk = folder / "disk"
-    disk.mkdir(parents=True)
+    disk.mkdir()
     lab.cut("synthetic:planted,num_vertices=300", folder / "parts", 3)
     # Before the hosts, which have their own mounts from then on.
     subprocess.run(

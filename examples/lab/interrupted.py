@@ -12,7 +12,6 @@ import nursery  # isort: skip
 
 import argparse
 import os
-import shutil
 import signal
 import sys
 import time
@@ -73,8 +72,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--record", action="store_true", help="write the lines to RESULTS.md")
     options = parser.parse_args()
-    shutil.rmtree(options.folder, ignore_errors=True)
-    options.folder.mkdir(parents=True)
+    jobs.make_folder(options.folder)
     parts = options.folder / "parts"
     jobs.cut(parts, options.ranks)
     lines = [compare(algorithm, parts, options) for algorithm in ("cd-0", "cd-5")]

@@ -13,6 +13,18 @@ SOURCE = "synthetic:planted,num_vertices=300"
 LIMIT_S = 300.0
 
 
+def make_folder(folder: Path) -> Path:
+    """Make the folder of a script; end the script with one sentence if something is in it."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        print(
+            f"'{folder}' exists and is not an empty folder; remove it or name another one",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def start(words: list[str], num_ranks: int, out: Path) -> list[nursery.Rank]:
     """Start the ranks of a job; what they say is added to a file."""
     job = {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}

@@ -11,9 +11,9 @@ start-up, evaluation at the end and shutdown cost.
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from lab import Lab, cut, epochs_of
@@ -45,21 +45,28 @@ class Case(NamedTuple):
     headers: float
 
 
+def epochs_of_one(
+    lab: Lab, parts: Path, folder: Path, options: list[str]
+) -> list[dict[str, float]]:
+    """Train once, and keep nothing but the metrics."""
+    with TemporaryDirectory(dir=folder) as made:
+        run = Path(made) / "run"
+        words = ["train", str(parts), "--run", str(run), *MODEL, *options, "--quiet"]
+        words += ["--eval-every", "1000", "--checkpoint-every", "0", "--seed", "0"]
+        lab.run(words, folder / "out")
+        return epochs_of(run)
+
+
 def measure(lab: Lab, parts: Path, folder: Path, options: list[str]) -> Case:
     """Run a case twice and take the difference."""
     sums, lengths = [], (SHORT, SHORT + EPOCHS)
     for length in lengths:
-        run = folder / "run"
-        shutil.rmtree(run, ignore_errors=True)
-        words = ["train", str(parts), "--run", str(run), *MODEL, *options, "--quiet"]
-        words += ["--epochs", str(length), "--eval-every", "1000", "--checkpoint-every", "0"]
         before = lab.counters()
-        lab.run([*words, "--seed", "0"], folder / "out")
+        epochs = epochs_of_one(lab, parts, folder, [*options, "--epochs", str(length)])
         sent = [
             (now.num_bytes - then.num_bytes, now.num_packets - then.num_packets)
             for now, then in zip(lab.counters(), before, strict=True)
         ]
-        epochs = epochs_of(run)
         counted = sum(e["halo_bytes_sent"] + e["weight_bytes_sent"] for e in epochs)
         sums.append((counted, sum(n for n, _ in sent), sum(n for _, n in sent)))
     timed = epochs[WARM_UP:]

@@ -14,13 +14,12 @@ import argparse
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 from pathlib import Path
 
-from lab import Lab, epochs_of
-from overlap import GRAPH, MODEL
+from lab import Lab
+from overlap import GRAPH, MODEL, epochs_of_one
 from results import record, table
 
 NUM_HOSTS = 4
@@ -41,12 +40,9 @@ def measure(rate: str, parts: Path, folder: Path) -> tuple[float, float]:
     found = []
     with Lab(NUM_HOSTS, rate) as hosts:
         for overlap in ("off", "on"):
-            run = folder / "run"
-            shutil.rmtree(run, ignore_errors=True)
-            words = ["train", str(parts), "--run", str(run), *MODEL, "--overlap", overlap]
-            words += ["--epochs", str(EPOCHS), "--eval-every", "1000", "--checkpoint-every", "0"]
-            hosts.run([*words, "--quiet"], folder / "out")
-            found.append(statistics.median(e["epoch_s"] for e in epochs_of(run)[WARM_UP:]))
+            words = ["--overlap", overlap, "--epochs", str(EPOCHS)]
+            epochs = epochs_of_one(hosts, parts, folder, words)
+            found.append(statistics.median(e["epoch_s"] for e in epochs[WARM_UP:]))
     return found[0], found[1]
 
 

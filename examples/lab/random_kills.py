@@ -165,8 +165,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", action="store_true", help="write the tally to RESULTS.md")
     options = parser.parse_args()
-    shutil.rmtree(options.folder, ignore_errors=True)
-    options.folder.mkdir(parents=True)
+    jobs.make_folder(options.folder)
     campaign = Campaign(options.folder, options.ranks, options.seed)
     whole_s = campaign.begin()
     deadline_s = time.monotonic() + 60 * options.minutes

@@ -12,8 +12,10 @@ import pytest
 pytestmark = pytest.mark.mpi
 
 
-def run(repository, script, *words, cwd):
+def run(repository, script, *words, cwd, lab=None):
     kept = {name: value for name, value in os.environ.items() if name != "DISTGNN_LAB"}
+    if lab is not None:
+        kept["DISTGNN_LAB"] = str(lab)
     return subprocess.run(
         [sys.executable, str(repository / "examples/lab" / script), *map(str, words)],
         cwd=cwd,
@@ -39,3 +41,17 @@ def test_without_a_lab_a_script_says_what_it_needs(repository, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "skipped: DISTGNN_LAB does not name a folder with netlab.py\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("script", ["faults.py", "interrupted.py", "random_kills.py"])
+def test_a_folder_with_files_of_others_is_left_alone(repository, tmp_path, script):
+    if script == "faults.py" and os.geteuid() != 0:
+        pytest.skip("only root gets past the question for the lab")
+    (tmp_path / "netlab.py").touch()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    done = run(repository, script, "mine", cwd=tmp_path, lab=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    sentence = "mine' exists and is not an empty folder; remove it or name another one\n"
+    assert done.stderr.endswith(sentence)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
