@@ -6,7 +6,7 @@ To add one, write its reader and its test in a file of their own, and a line in 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.archive import array_names
 from distgnn.datasets.errors import InputError
@@ -94,8 +94,8 @@ def reader_of(path: Path) -> Reader | None:
 def locate(source: str, root: str | Path | None = None) -> str:
     """Return the path of a graph that is named; any other source as it is.
 
-    A name stands for a folder or an .npz file of that name below the root, or for its published
-    files there, in a folder of its name, or in `raw` of that.
+    A file or folder of that name wins. Else a name stands for a folder or an .npz file of that name
+    below the root, or for its published files there, in a folder of its name, or in `raw` of that.
 
     Args:
         source: A name, a path, or anything else that `load` takes.
@@ -107,19 +107,44 @@ def locate(source: str, root: str | Path | None = None) -> str:
     if Path(source).exists() or source != Path(source).name:
         return source
     folder = root_of(root)
-    own = [folder / source, folder / source / "raw"]
-    places = [*own, folder / source.upper() / "raw", folder / source.capitalize() / "raw", folder]
-    found = [place / file for place in places for file in NAMED.get(source, ())]
-    found = [file for file in found if file.is_file()]
-    if found:
-        # Reddit is two files; whichever is asked for, the folder has both.
-        return str(found[0].parent if found[0].name == "reddit_graph.npz" else found[0])
-    if (folder / f"{source}.npz").is_file():
-        return str(folder / f"{source}.npz")
+    if (found := _below(folder, source)) is not None:
+        return str(found)
     if source in NAMED:
-        raise InputError(
-            f"dataset {source!r} is not in {folder}; put {' or '.join(NAMED[source])}, with the "
-            f"files published beside it, into {own[0]}, or say by --root DIR or DISTGNN_DATASETS "
-            "where it is"
-        )
-    return str(own[0]) if own[0].exists() else source
+        raise InputError(f"dataset {source!r} is not in {folder}; {_how_to_bring(source, folder)}")
+    return str(folder / source) if (folder / source).exists() else source
+
+
+def describe_named(name: str, root: str | Path | None = None) -> dict[str, Any]:
+    """Return what is known of a graph that users bring, without reading it.
+
+    Args:
+        name: A key of `NAMED`.
+        root: As of `locate`.
+
+    Returns:
+        `path`, where it lies, or None; and `bring`, a sentence about what to put where.
+    """
+    folder = root_of(root)
+    found = _below(folder, name)
+    path = None if found is None else str(found)
+    return {"path": path, "bring": _how_to_bring(name, folder)}
+
+
+def _below(folder: Path, name: str) -> Path | None:
+    """Where a named graph lies below the root, if its files are there."""
+    own = [folder / name, folder / name / "raw"]
+    places = [*own, folder / name.upper() / "raw", folder / name.capitalize() / "raw", folder]
+    found = [place / file for place in places for file in NAMED.get(name, ())]
+    found = [file for file in (*found, folder / f"{name}.npz") if file.is_file()]
+    if not found:
+        return None
+    # Reddit is two files; whichever is asked for, the folder has both.
+    is_half = (name, found[0].name) == ("reddit", "reddit_graph.npz")
+    return found[0].parent if is_half else found[0]
+
+
+def _how_to_bring(name: str, folder: Path) -> str:
+    return (
+        f"put {' or '.join(NAMED[name])}, with the files published beside it, into "
+        f"{folder / name}, or say by --root DIR or DISTGNN_DATASETS where it is"
+    )

@@ -15,7 +15,7 @@ from distgnn.datasets.bundled import LICENCES, load_bundled
 from distgnn.datasets.edge_list import read_edge_list, read_folder
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
-from distgnn.datasets.layouts import NAMED, locate, reader_of
+from distgnn.datasets.layouts import NAMED, describe_named, locate, reader_of
 from distgnn.datasets.matrix_market import MATRIX_SUFFIXES
 from distgnn.datasets.named_twins import TWIN_NAMES, describe_twin, is_twin, load_twin
 from distgnn.datasets.npz import read_npz
@@ -56,7 +56,8 @@ def load(
             "synthetic:rmat,scale=14,seed=1", a twin such as "synthetic:reddit@1/16", an `.npz`
             file, an edge list, a folder with an edge list or with arrays, a file or folder in a
             published layout, OGB's among them, or the name of one that lies below the root. A name
-            of `names` wins over a file of that name; write "./cora" for the file.
+            of `names` wins over a file of that name (write "./cora" for the file); a file or
+            folder wins over a name that is looked up below the root.
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none.
         inverse_relations: Add every edge of a typed graph reversed, as `add_inverse_relations`.
@@ -107,7 +108,8 @@ def describe(name: str) -> dict[str, Any]:
     """Return what `distgnn datasets` shows of a name: counts, licence, and options if synthetic.
 
     The counts of a twin are those of its original at its scale, and those of data sets of OGB
-    are what is published; they need not be there.
+    are what is published; they need not be there. Those of graphs that users bring are None; `path`
+    says where they lie, if they do, and `bring` what to put where.
 
     Raises:
         InputError: If the name is unknown.
@@ -117,6 +119,9 @@ def describe(name: str) -> dict[str, Any]:
     if name in CATALOGUE:
         published = CATALOGUE[name]
         return {**{key: getattr(published, key) for key in _SHOWN}, "num_splits": 1, "options": {}}
+    if name in NAMED:
+        unknown = dict.fromkeys((*_SHOWN, "num_splits"))
+        return {**unknown, "name": name, "options": {}, **describe_named(name)}
     if name not in names():
         raise InputError(_unknown(name))
     graph = load(name)

@@ -49,7 +49,7 @@ def located(
     missing or the raw files have changed.
 
     Args:
-        source: A name or a path.
+        source: A name or a path; a file or folder of that name wins over the name.
         root: Where names are looked up; None for `DISTGNN_DATASETS` or ./dataset.
         is_reversed: Whether the reverses of edges are to be added; if not, users who compare with
             published figures are told.
@@ -62,7 +62,7 @@ def located(
         InputError: If the data set is not there, or its files are missing or damaged; or if the
             array folder cannot be written.
     """
-    published = CATALOGUE.get(str(source))
+    published = _named(source, root)
     if published is not None:
         base = root_of(root)
         raw, arrays = base / published.folder, base / published.name
@@ -89,6 +89,16 @@ def located(
             ) from error
     _log_notes(published, is_reversed=is_reversed)
     return arrays
+
+
+def _named(source: str | Path, root: str | Path | None) -> Published | None:
+    """The data set whose name a source is, unless something else has that path."""
+    published = CATALOGUE.get(str(source))
+    if published is None or not Path(source).exists():
+        return published
+    # Where the root is the working directory: this is what is made under that name.
+    arrays = root_of(root) / published.name
+    return published if (arrays / _PREPARED).is_file() and arrays.samefile(source) else None
 
 
 def prepare(

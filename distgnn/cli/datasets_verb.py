@@ -92,6 +92,11 @@ def _lines(found: dict[str, dict[str, Any]]) -> list[str]:
     if any(name in CATALOGUE for name in found):
         lines.append("ogbn-*: after distgnn datasets prepare NAME, from the Open Graph Benchmark")
     for name, about in found.items():
+        if "bring" in about:
+            path = about["path"]
+            lines.append(
+                f"{name} is not there; {about['bring']}" if path is None else f"{name} is {path}"
+            )
         if about["options"]:
             options = ",".join(f"{key}={value}" for key, value in about["options"].items())
             lines.append(f"{name} takes options: {name},{options}")

@@ -46,8 +46,8 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
         "--root",
         type=path,
         metavar="DIR",
-        help="where data sets lie that are named, such as reddit or ogbn-arxiv (default: "
-        "DISTGNN_DATASETS or ./dataset)",
+        help="where data sets lie that are named, such as reddit or ogbn-arxiv, unless a file or "
+        "folder here has that name (default: DISTGNN_DATASETS or ./dataset)",
     )
     parser.add_argument(
         "--vertices", type=path, metavar="FILE", help="table of vertices beside an edge list"
@@ -156,7 +156,7 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
 
 
 def is_path(source: str) -> bool:
-    """Tell whether a SOURCE is a file or a folder: the name of a data set wins over one."""
+    """Tell whether a SOURCE is a file or a folder: a bundled or synthetic graph's name wins."""
     from distgnn.datasets import names
 
     is_synthetic = source.startswith("synthetic:")

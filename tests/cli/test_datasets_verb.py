@@ -32,6 +32,26 @@ def test_people_see_a_table_and_how_to_write_options(distgnn):
     assert load(path.split(": ", 1)[1]).num_vertices == 64
 
 
+def test_a_graph_to_bring_says_what_to_put_where(distgnn, tmp_path, monkeypatch):
+    monkeypatch.setenv("DISTGNN_DATASETS", str(tmp_path))
+    lines = distgnn("datasets", "reddit").out.splitlines()
+    assert lines[1].split() == ["reddit", "-", "-", "-", "-", "-"]
+    assert lines[2].startswith("reddit is not there; put reddit_graph.npz or reddit.zip, with ")
+    assert f"into {tmp_path / 'reddit'}, or say by --root DIR or DISTGNN_DATASETS" in lines[2]
+    (tmp_path / "reddit.zip").touch()
+    found = distgnn("datasets", "reddit", "--json").json["reddit"]
+    assert (found["path"], found["num_vertices"]) == (str(tmp_path / "reddit.zip"), None)
+    assert distgnn("datasets", "reddit").out.splitlines()[2] == f"reddit is {found['path']}"
+
+
+@pytest.mark.parametrize("name", ["ogbn-arxiv", "reddit"])
+def test_a_partition_that_is_called_like_a_data_set_is_meant(distgnn, here, name):
+    assert distgnn("partition", "cora", "--parts", "1", "--out", name).status == 0
+    words = ("--run", "run", "--epochs", "1", "--hidden", "4")
+    assert distgnn("train", name, *words).status == 0
+    assert distgnn("inspect", name).status == 0
+
+
 def test_an_unknown_or_empty_name_is_refused(distgnn):
     assert "no dataset, file or folder 'nosuch'" in distgnn("datasets", "nosuch").sentence
     assert "no dataset, file or folder ''" in distgnn("datasets", "").sentence

@@ -54,6 +54,23 @@ def test_an_archive_becomes_what_ogb_unpacks_and_arrays_beside_it(
     assert any(f"{name}: converting" in line for line in said)
 
 
+def test_a_path_wins_over_a_name_unless_it_is_what_the_name_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    raw = mini.write_folder(tmp_path / "ogbn_arxiv", mini.arxiv())
+    # The root is the working directory: the name goes on to follow the raw files.
+    assert [datasets.load("ogbn-arxiv", root=".").num_vertices for _ in range(2)] == [12, 12]
+    shutil.rmtree(raw)
+    mini.write_folder(raw, {**mini.arxiv(), "raw/edge.csv.gz": mini.table([[0, 1]] * 20)})
+    assert datasets.load("ogbn-arxiv", root=".").dst.tolist() == [1] * 20
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("ogbn-arxiv").mkdir()
+    Path("ogbn-arxiv/edges.csv").write_text("0,1\n")
+    assert datasets.load("ogbn-arxiv", root=tmp_path).num_vertices == 2
+
+
 def test_names_are_looked_up_below_the_root_the_variable_or_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
