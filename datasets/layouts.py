@@ -6,9 +6,10 @@ To add one, write its reader and its test in a file of their own, and a line in 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.datasets.archive import array_names
+from distgnn.datasets.array_folder import is_array_folder
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.gnn_benchmark import is_gnn_benchmark, read_gnn_benchmark
 from distgnn.datasets.heterophilous import is_heterophilous, read_heterophilous
@@ -19,9 +20,9 @@ from distgnn.datasets.matrix_market import (
     read_matrix_market,
     read_proteins,
 )
-from distgnn.datasets.planetoid import is_planetoid, read_planetoid
-from distgnn.datasets.rdf import is_rdf, read_rdf
-from distgnn.datasets.reddit import is_reddit, read_reddit
+from distgnn.datasets.planetoid import is_planetoid, planetoid_files, read_planetoid
+from distgnn.datasets.rdf import is_rdf, rdf_files, read_rdf
+from distgnn.datasets.reddit import is_reddit, read_reddit, reddit_files
 from distgnn.datasets.root import root_of
 from distgnn.datasets.scipy_npz import is_scipy_npz, read_scipy_npz
 
@@ -32,12 +33,29 @@ if TYPE_CHECKING:
 
     Reader = Callable[[Path], Graph]
 
-_LAYOUTS: tuple[tuple[Callable[[Path], bool], Reader], ...] = (
-    (is_reddit, read_reddit),
-    (is_planetoid, read_planetoid),
-    (is_rdf, read_rdf),
-    (is_proteins, read_proteins),
-    (lambda path: path.name.endswith(MATRIX_SUFFIXES), read_matrix_market),
+
+class _Layout(NamedTuple):
+    """What has it, who reads it, and which files that reader reads."""
+
+    is_layout: Callable[[Path], bool]
+    read: Reader
+    files: Callable[[Path], list[Path]]
+
+
+def _itself(path: Path) -> list[Path]:
+    return [path]
+
+
+def _is_matrix(path: Path) -> bool:
+    return path.name.endswith(MATRIX_SUFFIXES)
+
+
+_LAYOUTS = (
+    _Layout(is_reddit, read_reddit, reddit_files),
+    _Layout(is_planetoid, read_planetoid, planetoid_files),
+    _Layout(is_rdf, read_rdf, rdf_files),
+    _Layout(is_proteins, read_proteins, _itself),
+    _Layout(_is_matrix, read_matrix_market, _itself),
 )
 # By the names of the arrays inside.
 _ARCHIVES: tuple[tuple[Callable[[frozenset[str]], bool], Reader], ...] = (
@@ -82,13 +100,37 @@ def reader_of(path: Path) -> Reader | None:
     Args:
         path: A file or folder.
     """
-    for is_layout, reader in _LAYOUTS:
-        if is_layout(path):
-            return reader
+    layout = _layout_of(path)
+    if layout is not None:
+        return layout.read
     if path.suffix != ".npz" or not path.is_file():
         return None
     names = array_names(path)
     return next((reader for is_layout, reader in _ARCHIVES if is_layout(names)), None)
+
+
+def files_of(path: Path) -> list[Path]:
+    """List the files that a graph is read from.
+
+    Args:
+        path: A file or folder that `datasets.load` takes.
+
+    Returns:
+        The files in a fixed order, some of which may not be there: those of a published layout,
+        the arrays of an array folder, else all of a folder, or the file itself.
+
+    Raises:
+        InputError: If a folder has several graphs.
+    """
+    if path.is_dir() and is_array_folder(path):
+        return sorted(path.glob("*.npy"))
+    if (layout := _layout_of(path)) is not None:
+        return layout.files(path)
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
+def _layout_of(path: Path) -> _Layout | None:
+    return next((layout for layout in _LAYOUTS if layout.is_layout(path)), None)
 
 
 def locate(source: str, root: str | Path | None = None) -> str:

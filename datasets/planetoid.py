@@ -48,7 +48,7 @@ def read_planetoid(path: str | Path) -> Graph:
         InputError: If a file is missing or damaged, or they contradict each other.
     """
     folder, name = _find(Path(path))
-    files = [folder / f"ind.{name}.{part}" for part in (*_PICKLES, "test.index")]
+    files = _files(folder, name)
     for file in files:
         if not file.is_file():
             raise InputError(f"there is no file {file}; put all of Planetoid's ind.{name}.* there")
@@ -67,6 +67,15 @@ def is_planetoid(path: Path) -> bool:
     if path.is_dir():
         return any(path.glob("ind.*.graph"))
     return path.name.startswith("ind.") and path.suffix.lstrip(".") in (*_PICKLES, "x", "index")
+
+
+def planetoid_files(path: Path) -> list[Path]:
+    """List the files that `read_planetoid` reads, whether they are there or not."""
+    return _files(*_find(path))
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    return [folder / f"ind.{name}.{part}" for part in (*_PICKLES, "test.index")]
 
 
 def _find(path: Path) -> tuple[Path, str]:

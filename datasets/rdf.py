@@ -66,11 +66,10 @@ def read_rdf(path: str | Path) -> Graph:
     Raises:
         InputError: If a file is damaged, or the labels name no vertex.
     """
-    file = _find(Path(path))
-    files = [file, *(file.parent / name for name in (_TRAIN, _TEST))]
+    file, *tables = rdf_files(Path(path))
     if not file.is_file():
         raise InputError(f"there is no file {file}; check the path")
-    files = [item for item in files if item.is_file()]
+    files = [file, *(item for item in tables if item.is_file())]
     if len(files) == 2:
         raise InputError(f"{files[1]} has no partner; put {_TRAIN} and {_TEST} beside {file.name}")
     triples = _without_targets(read_ntriples(file), file)
@@ -95,6 +94,12 @@ def read_rdf(path: str | Path) -> Graph:
         )
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
+
+
+def rdf_files(path: Path) -> list[Path]:
+    """List the files that `read_rdf` reads, whether they are there or not."""
+    file = _find(path)
+    return [file, *(file.parent / name for name in (_TRAIN, _TEST))]
 
 
 def _files_of(folder: Path) -> list[Path]:

@@ -33,6 +33,11 @@ def is_reddit(path: Path) -> bool:
     return {_DATA, _GRAPH} <= names
 
 
+def reddit_files(path: Path) -> list[Path]:
+    """List the files that `read_reddit` reads."""
+    return [path / _DATA, path / _GRAPH] if path.is_dir() else [path]
+
+
 def read_reddit(path: str | Path) -> Graph:
     """Read Reddit.
 
@@ -45,11 +50,10 @@ def read_reddit(path: str | Path) -> Graph:
     """
     path = Path(path)
     try:
+        files = reddit_files(path)
         if path.is_dir():
-            files = [path / _DATA, path / _GRAPH]
             data, graph = (_named(file.name, read_arrays, file) for file in files)
         else:
-            files = [path]
             data, graph = (_zipped(path, name) for name in (_DATA, _GRAPH))
         for key in ("feature", "label", "node_types"):
             if key not in data:

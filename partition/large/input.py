@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distgnn.datasets.ingest import ingest
+from distgnn.datasets.layouts import files_of
 from distgnn.datasets.npz import sha256
 from distgnn.datasets.splits import parse_fractions, random_split
 from distgnn.partition.large.clock import Progress
@@ -43,8 +44,7 @@ class Input:
 
     def files(self) -> list[Path]:
         """List the files that it is read from; none for a graph that has a name."""
-        path = Path(self.source)
-        found = sorted(path.iterdir()) if path.is_dir() else [path]
+        found = files_of(Path(self.source))
         found += [] if self.vertices is None else [Path(self.vertices)]
         return [file for file in found if file.is_file()]
 

@@ -10,7 +10,8 @@ import pytest
 import scipy.sparse
 
 from distgnn import datasets
-from distgnn.datasets import InputError
+from distgnn.datasets import InputError, layouts
+from distgnn.datasets.npz import sha256
 from distgnn.datasets.planetoid import read_planetoid
 
 NUM_CLASSES = 3
@@ -56,6 +57,13 @@ def test_vertices_are_in_the_order_of_allx_and_test_index(tmp_path: Path, protoc
     assert graph.labels.tolist() == [0, 1, 2, 0, 0, -1, 2, 1]
     masks: list[Any] = [graph.train_mask, graph.val_mask, graph.test_mask]
     assert [np.flatnonzero(mask[0]).tolist() for mask in masks] == [[0, 1], [2, 3], [4, 6, 7]]
+
+
+def test_the_checksum_is_that_of_all_files_of_the_layout(tmp_path: Path) -> None:
+    folder = write(tmp_path, files_of())
+    (folder / "notes.txt").write_text("of nobody")
+    for path in (folder, folder / "ind.mini.graph"):
+        assert datasets.load(path).checksum == sha256(layouts.files_of(path))
 
 
 def test_edges_go_both_ways_once_and_never_to_themselves(tmp_path: Path) -> None:
