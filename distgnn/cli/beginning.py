@@ -9,12 +9,36 @@ from distgnn.cli.output import note
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
+    from distgnn.cli.source import Source
     from distgnn.comm.group import Group
+    from distgnn.partition.store import Part
     from distgnn.train.config import TrainConfig
     from distgnn.train.run_dir import RunDirectory
     from distgnn.train.trainer import Trainer
 
 _OF_THE_CUT = ("source", "checksum", "partition")
+
+
+def begins_with(source: Source, part: Part, config: TrainConfig, group: Group) -> dict[str, Any]:
+    """Say what the configuration of a run is that begins now; collective.
+
+    Args:
+        source: That the run is on.
+        part: This rank's.
+        config: The run.
+        group: All ranks.
+
+    Returns:
+        JSON values by name, the same on every rank.
+    """
+    from distgnn.train.identity import identify_graph
+
+    return {
+        **source.to_json(),
+        "graph": identify_graph(part, group),
+        "num_ranks": group.size,
+        "train": config.to_json(),
+    }
 
 
 def check_settings(run_dir: RunDirectory, config: TrainConfig, is_resuming: bool) -> None:
@@ -47,7 +71,7 @@ def check_graph(run_dir: RunDirectory, begin: dict[str, Any]) -> None:
 
     Args:
         run_dir: Of the run.
-        begin: What the configuration of the run would be if it began now.
+        begin: What the configuration of the run would be if it began now; see `begins_with`.
 
     Raises:
         InputError: If it is another graph.

@@ -6,6 +6,7 @@ import argparse
 import json
 import statistics
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,6 +116,7 @@ def train_series(
     """
     from distgnn.cli.job import collectively, on_rank_0
     from distgnn.cli.source import open_source, source_values
+    from distgnn.train.run_dir import RunDirectory
 
     num_splits = 1
     if arguments.split_index == ALL:
@@ -123,14 +125,17 @@ def train_series(
     folder = Path(arguments.run_dir)
     members = _members(arguments, config, num_splits)
     on_rank_0(group, lambda: _check_folders(arguments, folder, members))
-    summaries = []
+    ended, summaries = _Ended(arguments, config, group), []
     for number, member in enumerate(members):
-        summary = _finished(folder / member.name, member.config, group) if arguments.resume else {}
+        run_dir = RunDirectory(folder / member.name)
+        summary = ended.summary(run_dir, member.config) if arguments.resume else {}
         if not summary:
+            # Figures of runs that are about to be others.
+            on_rank_0(group, lambda: (folder / FILE).unlink(missing_ok=True))
             if group.rank == 0 and not arguments.quiet:
                 note(f"{member.name}: run {number + 1} of {len(members)}")
             own = argparse.Namespace(**vars(arguments))
-            own.run_dir = str(folder / member.name)
+            own.run_dir = str(run_dir.path)
             summary = train_one(own, member.config, group)
         summaries.append(summary)
     found = summarise_series(members, summaries)
@@ -169,17 +174,57 @@ def _check_folders(arguments: argparse.Namespace, folder: Path, members: Sequenc
         )
 
 
-def _finished(folder: Path, config: TrainConfig, group: Group) -> dict[str, Any]:
-    """Return the summary of a run that has ended with these settings, on every rank; else {}."""
-    from distgnn.cli.job import collectively
-    from distgnn.train.run_dir import RunDirectory
+class _Ended:
+    """Runs of a series that have ended, on the graph that the command names.
 
-    def read() -> dict[str, Any]:
-        return _read_finished(RunDirectory(folder), config) if group.rank == 0 else {}
+    Args:
+        arguments: Of `distgnn train`.
+        config: Of the first run.
+        group: All ranks.
+    """
 
-    found = collectively(group, read)
-    first: dict[str, Any] = json.loads(group.all_gather_bytes(json.dumps(found).encode())[0])
-    return first
+    def __init__(self, arguments: argparse.Namespace, config: TrainConfig, group: Group) -> None:
+        self._arguments = arguments
+        self._config = config
+        self._group = group
+
+    def summary(self, run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:
+        """Return that of a run that has ended with these settings, on every rank; else {}.
+
+        Args:
+            run_dir: Of the run; collective.
+            config: Of the run.
+
+        Raises:
+            InputError: If it has other settings, or was on another graph.
+        """
+        from distgnn.cli.beginning import check_graph
+        from distgnn.cli.job import collectively, on_rank_0
+
+        group = self._group
+
+        def read() -> dict[str, Any]:
+            return _read_finished(run_dir, config) if group.rank == 0 else {}
+
+        found = collectively(group, read)
+        first: dict[str, Any] = json.loads(group.all_gather_bytes(json.dumps(found).encode())[0])
+        if first:
+            begin = self._begin
+            on_rank_0(group, lambda: check_graph(run_dir, begin))
+        return first
+
+    @cached_property
+    def _begin(self) -> dict[str, Any]:
+        """What a run would begin with now, read once for all that have ended; collective."""
+        from distgnn.cli.beginning import begins_with
+        from distgnn.cli.job import collectively
+        from distgnn.cli.source import check_ranks, open_source, source_values
+
+        group = self._group
+        source = collectively(group, lambda: open_source(source_values(self._arguments)))
+        check_ranks(source, group, f"distgnn train {self._arguments.source} ...")
+        part = collectively(group, lambda: source.part(group.rank))
+        return begins_with(source, part, self._config, group)
 
 
 def _read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:

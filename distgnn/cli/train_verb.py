@@ -303,10 +303,9 @@ class _Opened(NamedTuple):
 def _open(
     arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
 ) -> _Opened:
-    from distgnn.cli.beginning import check_graph, check_settings
+    from distgnn.cli.beginning import begins_with, check_graph, check_settings
     from distgnn.cli.job import collectively, on_rank_0
     from distgnn.cli.memory_check import check_memory
-    from distgnn.train.identity import identify_graph
 
     source = collectively(group, lambda: open_source(source_values(arguments)))
     check_ranks(source, group, f"distgnn train {arguments.source} ...")
@@ -317,12 +316,7 @@ def _open(
     to_read = source.feature_bytes(group.rank, config)
     check_memory(group, to_read, what="reading features", is_forced=arguments.force)
     part = collectively(group, lambda: source.part(group.rank))
-    begin = {
-        **source.to_json(),
-        "graph": identify_graph(part, group),
-        "num_ranks": group.size,
-        "train": config.to_json(),
-    }
+    begin = begins_with(source, part, config, group)
     if arguments.resume:
         on_rank_0(group, lambda: check_graph(run_dir, begin))
     planner = build_planner(arguments, config, source, group)

@@ -67,6 +67,33 @@ def test_a_series_goes_on_where_it_stopped(distgnn, ring, here):
     assert changed.sentence.startswith("cannot resume 's/seed-0' with other settings: lr")
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_series_that_has_ended_is_not_shown_for_another_graph(distgnn, ring, here, is_cut):
+    other = ring_arrays()
+    other["features"] = other["features"] + 1
+    np.savez(here / "other.npz", **other)
+    first, second = ring, here / "other.npz"
+    if is_cut:
+        for source, out in ((first, "a"), (second, "b")):
+            assert distgnn("partition", source, "--parts", 1, "--out", out).status == 0
+        first, second = "a", "b"
+    command = ["--run", "s", "--seeds", 2, *QUICK]
+    assert distgnn("train", first, *command).status == 0
+    assert distgnn("train", first, *command, "--resume").status == 0
+    refused = distgnn("train", second, *command, "--resume").sentence
+    assert refused.startswith("cannot resume 's/seed-0' with other settings: features (begun with")
+
+
+def test_figures_of_runs_that_are_replaced_do_not_stay(distgnn, ring, here):
+    command = ["train", ring, "--run", "s", "--seeds", 2, *QUICK]
+    assert distgnn(*command).status == 0
+    # A file in the way of the first run ends the command in the middle.
+    (here / "s/seed-0/checkpoints").rename(here / "kept")
+    (here / "s/seed-0/checkpoints").write_text("")
+    assert distgnn(*command, "--overwrite").status == 2
+    assert not (here / "s/series.json").exists()
+
+
 def test_what_several_runs_cannot_share_is_refused(distgnn, ring, ring_run, here):
     command = ["train", ring, "--seeds", 2]
     assert distgnn(*command, "--run", "s", "--trace", "t.json").sentence.startswith(
