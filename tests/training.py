@@ -137,6 +137,7 @@ MODELS = {
     "gin": {"model": "gin", "eps": 0.5},
     "gin-learned": {"model": "gin", "learn_eps": True, "dropout": 0.4, "norm": "batch"},
     "sgc": {"model": "sgc", "layers": 1, "hops": 3},
+    "sgc-near": {"model": "sgc", "hops": 1},
     "sgc-dropout": {"model": "sgc", "hops": 2, "dropout": 0.4, "input_dropout": 0.3},
     "appnp": {"model": "appnp", "hops": 4, "alpha": 0.2},
     "appnp-dropout": {

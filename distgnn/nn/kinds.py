@@ -33,6 +33,8 @@ class Kind(ABC):
             the paper.
         is_typed: Whether layers read the types of edges, and a `TypedInput` comes before them.
         is_attention: Whether layers call `LocalGraph.attend`, and nothing else of it.
+        has_hidden_sums: Whether hidden layers read neighbours, too, so that a linear layer may read
+            them instead of the last one.
     """
 
     options: ClassVar[frozenset[str]] = frozenset()
@@ -40,6 +42,7 @@ class Kind(ABC):
     drops_input: ClassVar[bool] = True
     is_typed: ClassVar[bool] = False
     is_attention: ClassVar[bool] = False
+    has_hidden_sums: ClassVar[bool] = True
 
     def on(self, size: GraphSize, config: ModelConfig) -> Kind:
         """Return what builds the layers for a graph: this, unless they depend on it.
@@ -176,12 +179,13 @@ class _Sgc(Kind):
         return SGConv(in_width, out_width, hops=config.hops, degrees=config.degrees)
 
     def why_not_restricted(self, config: ModelConfig) -> str:
-        return _why_too_far(config)
+        return "" if config.hops == 1 else _why_too_far(config)
 
 
 class _Appnp(Kind):
     options = frozenset({"hops", "degrees", "alpha"})
     defaults: ClassVar[Mapping[str, int]] = {"hops": 10}
+    has_hidden_sums = False
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool

@@ -147,6 +147,11 @@ class TrainConfig:
             raise InputError(f"--lr must be positive and finite, got {self.lr}")
         for name in sorted(set().union(*(kind.options for kind in KINDS.values()))):
             _has_effect(model, name)
+        if model.jumping != "none" and not model.kind.has_hidden_sums:
+            raise InputError(
+                f"--jumping {model.jumping} leaves out the last layer, but --model {model.model} "
+                "reads neighbours in no other; drop it or use --model gcn or sgc"
+            )
         if model.residual_map and not model.residual:
             raise InputError("--residual-map has no effect without --residual; add it or drop both")
         self._check_algorithm()

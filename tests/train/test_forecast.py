@@ -33,6 +33,7 @@ MODELS = {
     "gin": {"model": "gin", "hidden": 9, "layers": 3},
     "gin-learned": {"model": "gin", "learn_eps": True, "eps": 0.5, "input_dropout": 0.3},
     "sgc": {"model": "sgc", "layers": 1},
+    "sgc-near": {"model": "sgc", "hops": 1, "hidden": 9},
     "sgc-deep": {"model": "sgc", "hops": 3, "hidden": 9},
     "appnp": {"model": "appnp", "hops": 3, "alpha": 0.3, "degrees": "out-in"},
     "gatv2": {"model": "gatv2", "heads": 3, "hidden": 2, "attention_dropout": 0.5},

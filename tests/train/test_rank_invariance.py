@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 from graphs import CUTS, KINDS, cut, make_graph
-from training import MODELS, check_equal, first_step
+from training import MODELS, check_equal, first_step, make_config
 
 from distgnn.partition import METHODS, assign
 from distgnn.partition.build import build_parts
 from distgnn.partition.orders import ORDERS, arrange
+from distgnn.train.graphs import why_not_restricted
 
 
 @pytest.mark.parametrize("num_parts", [2, 3, 4, 7])
@@ -108,6 +109,7 @@ SAVING = (
     "gat-dropout",
     "gin",
     "sgc",
+    "sgc-near",
     "appnp",
 )
 
@@ -123,6 +125,12 @@ def test_the_exact_savings_change_nothing_beyond_rounding(kind, model, num_parts
     for static_input, receptive_field in ((True, True), (True, False), (False, True)):
         switches = {"static_input": static_input, "receptive_field": receptive_field}
         check_equal(first_step(parts, graph, model, num_epochs=3, **switches), expected)
+
+
+def test_layers_that_read_one_edge_far_run_on_what_the_loss_reads():
+    assert why_not_restricted(make_config(model="sgc", hops=1)) == ""
+    far = make_config(model="sgc", hops=2)
+    assert why_not_restricted(far) == "a layer reads what is up to 2 edges away"
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])

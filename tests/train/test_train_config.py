@@ -17,7 +17,10 @@ from distgnn.train.delays import check_bins
 NAN, INFINITY = float("nan"), float("inf")
 
 REFUSED = [
-    ({"model": "gtn"}, "--model must be one of sage, gcn, .*, got 'gtn'"),
+    (
+        {"model": "gtn"},
+        "--model must be one of sage, gcn, gat, gatv2, gin, sgc, appnp, rgcn, rsage, got 'gtn'",
+    ),
     ({"aggregator": "sum"}, "--aggregator must be one of mean, gcn, max, pool, got 'sum'"),
     ({"activation": "gelu"}, "--activation must be one of relu, elu, got 'gelu'"),
     ({"degrees": "out"}, "--degrees must be one of in, out-in, got 'out'"),
@@ -69,6 +72,13 @@ REFUSED = [
     (
         {"heads": 8},
         "--heads 8 has no effect on --model sage; drop it or use --model gat or gatv2",
+    ),
+    *(
+        (
+            {"model": "appnp", "jumping": name},
+            f"--jumping {name} leaves out the last layer, but --model appnp reads neighbours in no",
+        )
+        for name in ("cat", "max", "last")
     ),
     (
         {"model": "gat", "attention_dropout": 1.0},
