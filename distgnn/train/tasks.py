@@ -101,6 +101,11 @@ class MultiLabel(VertexTask):
 
     name = "multi-label"
 
+    def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which vertices have a flag that is known; 255 is none."""
+        known: NDArray[np.bool_] = (labels != _UNKNOWN_FLAG).any(axis=1)
+        return known
+
     def targets(self, labels: NDArray[Any]) -> Tensor:
         """(num, num_labels) float32: 0, 1, or NaN where it is not known."""
         known = torch.from_numpy(labels.astype(np.float32))

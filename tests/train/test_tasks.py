@@ -76,6 +76,25 @@ def test_unknown_flags_and_values_have_no_loss():
     assert TASKS["regression"].losses(scores, values).tolist() == [4.0, (0.25 + 64) / 2]
 
 
+def test_vertices_of_which_nothing_is_known_do_not_count():
+    flags = np.array([[1, 255], [255, 255], [0, 0]], np.uint8)
+    assert TASKS["multi-label"].is_labelled(flags).tolist() == [True, False, True]
+    classes = np.array([2, -1, 0])
+    assert TASKS["single-label"].is_labelled(classes).tolist() == [True, False, True]
+    values = np.array([[1, np.nan], [np.nan, np.nan], [0, 0]], np.float32)
+    assert TASKS["regression"].is_labelled(values).tolist() == [True, False, True]
+
+
+def test_the_loss_is_the_mean_over_vertices_of_which_something_is_known():
+    graph = make_graph("unknown-flags")
+    train = np.flatnonzero(graph.train_mask[0])
+    graph.labels[train[:3]] = 255
+    found = [record["loss"] for record in first_step(cut(graph, 1), graph, "gcn")[0]]
+    graph.train_mask[0][train[:3]] = False
+    expected = [record["loss"] for record in first_step(cut(graph, 1), graph, "gcn")[0]]
+    assert found == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("kind", "metric"), [(kind, name) for kind, names in METRICS_OF_KINDS.items() for name in names]
 )
