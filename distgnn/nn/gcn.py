@@ -108,14 +108,18 @@ def _added_loops(graph: LocalGraph) -> Tensor:
 
 
 def _in_scale(graph: LocalGraph) -> Tensor:
-    return _inverse_root(graph.in_weight.double() + _added_loops(graph))
+    return inverse_root(graph.in_weight.double() + _added_loops(graph))
 
 
 def _out_scale(graph: LocalGraph) -> Tensor:
-    return _inverse_root(graph.out_weight.double() + _added_loops(graph))
+    return inverse_root(graph.out_weight.double() + _added_loops(graph))
 
 
-def _inverse_root(degree: Tensor) -> Tensor:
-    """(num_rows, 1): D^-1/2, and 0 where the degree is not positive."""
+def inverse_root(degree: Tensor) -> Tensor:
+    """Return D^-1/2, and 0 where the degree is not positive.
+
+    Args:
+        degree: (num_rows, 1) float64.
+    """
     tiny = torch.finfo(torch.float64).tiny
     return torch.where(degree > 0, degree.clamp(min=tiny).rsqrt(), 0)

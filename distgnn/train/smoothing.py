@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.nn import functional
 
+from distgnn.nn.gcn import inverse_root
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -62,7 +64,9 @@ class CorrectAndSmooth(NamedTuple):
         graph.group.all_reduce(sums)
         mean = float(sums[0] / sums[1].clamp(min=1))
         errors = self._spread(graph, errors, self.correct, -1.0)
-        factor = mean / errors.abs().sum(dim=1, keepdim=True)
+        # Rows that no error reached are 0, whatever they are multiplied by.
+        size = errors.abs().sum(dim=1, keepdim=True)
+        factor = torch.where(size > 0, mean / size, 0.0)
         chance = chance + torch.where(factor > _MOST_SCALE, 1.0, factor) * errors
         chance[train] = known
         smooth = self._spread(graph, chance, self.smooth, 0.0)
@@ -79,5 +83,4 @@ class CorrectAndSmooth(NamedTuple):
 
 def _scale(graph: LocalGraph) -> Tensor:
     """(num_rows, 1): D^-1/2, and 0 where the degree is not positive."""
-    degree = graph.in_weight.double()
-    return torch.where(degree > 0, degree.clamp(min=torch.finfo(torch.float64).tiny).rsqrt(), 0)
+    return inverse_root(graph.in_weight.double())
