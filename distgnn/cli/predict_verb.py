@@ -91,11 +91,9 @@ def _predict(
     trained: TrainedRun, share: Share, after: CorrectAndSmooth | None
 ) -> tuple[list[_Predictions], tuple[str, ...]]:
     """Predictions of all parts, and the names of the classes."""
-    from distgnn.train.tasks import TASKS, task_of_labels
-
     part, group, planner = share
     scores = trained.scores(part, group, planner=planner, after=after)
-    task = TASKS[task_of_labels(np.asarray(part.labels))]
+    task = trained.learnt(part)
     global_id = np.array(part.global_id[: part.num_roots])
     own = _Predictions(
         global_id,

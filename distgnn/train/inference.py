@@ -16,7 +16,7 @@ from distgnn.train.config import TrainConfig
 from distgnn.train.inputs import input_rows, split_rows
 from distgnn.train.run_dir import CONFIG, RunDirectory
 from distgnn.train.task import Task
-from distgnn.train.tasks import TASKS, task_of_labels
+from distgnn.train.tasks import choose
 from distgnn.train.tensors import read_tensors
 from distgnn.train.trainer import build_model
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
     from distgnn.train.smoothing import CorrectAndSmooth
+    from distgnn.train.tasks import VertexTask
 
 
 class TrainedRun:
@@ -86,6 +87,17 @@ class TrainedRun:
             ) from error
         return model.eval()
 
+    def learnt(self, part: Part) -> VertexTask:
+        """Return what the run learnt.
+
+        Args:
+            part: Of the graph that it is used on.
+
+        Raises:
+            InputError: If its labels are for another task.
+        """
+        return choose(self.config.task, self.config.metric, np.asarray(part.labels))[0]
+
     def scores(
         self,
         part: Part,
@@ -108,11 +120,12 @@ class TrainedRun:
             (num_roots, num_classes) scores before softmax or sigmoid.
 
         Raises:
-            InputError: If vertices have no single label, and `after` needs one.
+            InputError: If the graph's labels are for another task than the run learnt, or vertices
+                have no single label, and `after` needs one.
         """
         config = self.config
         has_types = config.model.kind.is_typed
-        task = TASKS[task_of_labels(np.asarray(part.labels))]
+        task = self.learnt(part)
         if after is not None and task.name != "single-label":
             raise InputError(
                 f"--correct-and-smooth needs one label a vertex, but this is a {task.name} task; "

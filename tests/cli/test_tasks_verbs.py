@@ -42,6 +42,19 @@ def test_a_regression_is_trained_evaluated_and_predicted(distgnn, values, here, 
     )
 
 
+def test_predictions_are_of_the_task_that_the_run_learnt(distgnn, here):
+    labels = np.arange(12) % 3
+    np.savez(here / "mine.npz", **ring_arrays(labels=labels))
+    assert distgnn("train", "mine.npz", "--run", "r", "--epochs", 1, "--quiet").status == 0
+    np.savez(here / "mine.npz", **ring_arrays(labels=np.eye(3, dtype=np.uint8)[labels]))
+    for command in (("predict", "r", "--out", "out.csv"), ("evaluate", "r")):
+        assert distgnn(*command).sentence.startswith(
+            "the run learnt a single-label task measured by accuracy, but the graph's labels are "
+            "for multi-label; restore the graph"
+        )
+    assert not (here / "out.csv").exists()
+
+
 def test_the_metric_of_the_graph_is_taken_unless_another_is_asked_for(distgnn, here):
     arrays = ring_arrays(labels=np.arange(12) % 2, metric=np.array("roc-auc"))
     np.savez(here / "two.npz", **arrays)
