@@ -62,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         text = _page_of_run(run_dir)
     else:
+        _refuse_series(Path(arguments.subject))
         raise InputError(
             f"'{arguments.subject}' is neither a partition directory nor that of a run; give one"
         )
@@ -72,6 +73,17 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_lines([f"wrote {out}: a page about {kind} {arguments.subject}"])
     return 0
+
+
+def _refuse_series(folder: Path) -> None:
+    """Name one of its runs instead."""
+    from distgnn.cli.series import FILE
+    from distgnn.train.run_dir import CONFIG
+
+    if (folder / FILE).is_file():
+        runs = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+        one = f", such as '{runs[0]}'" if runs else ""
+        raise InputError(f"'{folder}' holds a series, and a page is about one run; give one{one}")
 
 
 def _page_of_run(run_dir: RunDirectory) -> str:

@@ -94,6 +94,15 @@ def test_figures_of_runs_that_are_replaced_do_not_stay(distgnn, ring, here):
     assert not (here / "s/series.json").exists()
 
 
+def test_a_page_is_about_one_run_of_a_series(distgnn, ring, here):
+    assert distgnn("train", ring, "--run", "s", "--seeds", 2, *QUICK).status == 0
+    refused = distgnn("report", "s", "--out", "p.html").sentence
+    assert refused == (
+        "'s' holds a series, and a page is about one run; give one, such as 's/seed-0'"
+    )
+    assert distgnn("report", "s/seed-0", "--out", "p.html").status == 0
+
+
 def test_what_several_runs_cannot_share_is_refused(distgnn, ring, ring_run, here):
     command = ["train", ring, "--seeds", 2]
     assert distgnn(*command, "--run", "s", "--trace", "t.json").sentence.startswith(
