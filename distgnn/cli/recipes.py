@@ -11,7 +11,7 @@ import distgnn
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 _KEYS = ("about", "data", "published", "runs", "flags")
 """What a recipe may hold: only its flags decide what is trained."""
@@ -95,7 +95,8 @@ def add_recipe_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipe",
         metavar="NAME|FILE",
-        help="take flags from a recipe; those of the command line win. One of "
+        help="take flags from a recipe; those of the command line win, but a switch that a recipe "
+        "sets stays. One of "
         f"{', '.join(names())}, or a .json file",
     )
 
@@ -150,11 +151,23 @@ def _checked(name: str, values: Any) -> Recipe:
         )
     if not all(isinstance(values.get(key, {}), dict) for key in ("published", "runs")):
         raise InputError(f"recipe '{name}' has published or runs that are no objects; correct them")
+    data, published = values.get("data", []), values.get("published", {})
+    if not (isinstance(data, list) and all(isinstance(graph, str) for graph in data)):
+        raise InputError(
+            f"recipe '{name}' has data = {json.dumps(data)}, but it takes names of graphs; write "
+            '["cora"]'
+        )
+    for key, value in published.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(
+                f"recipe '{name}' has published {key} = {json.dumps(value)}, but it takes a "
+                "number; write it in percent"
+            )
     return Recipe(
         Path(name).stem,
         str(values.get("about", "")),
-        tuple(str(data) for data in values.get("data", ())),
-        dict(values.get("published", {})),
+        tuple(data),
+        dict(published),
         dict(values.get("runs", {})),
         dict(values["flags"]),
     )
@@ -167,21 +180,25 @@ def expanded(words: Sequence[str]) -> list[str]:
         words: Of the command line; as they are unless they are `train ... --recipe NAME`.
 
     Raises:
-        InputError: If the recipe cannot be used.
+        InputError: If the recipe cannot be used, or there are two.
     """
-    name = _recipe_of(words)
-    if name is None or words[0] != "train":
+    found = list(_recipes_of(words))
+    if not found or words[0] != "train":
         return list(words)
-    return ["train", *read(name).words(), *words[1:]]
+    if len(found) > 1:
+        raise InputError(
+            f"--recipe was given {len(found)} times, {' and '.join(found)}; give it once, and "
+            "what is to differ as flags"
+        )
+    return ["train", *read(found[0]).words(), *words[1:]]
 
 
-def _recipe_of(words: Sequence[str]) -> str | None:
+def _recipes_of(words: Sequence[str]) -> Iterator[str]:
     for number, word in enumerate(words):
         if word == "--recipe" and number + 1 < len(words):
-            return words[number + 1]
-        if word.startswith("--recipe="):
-            return word.removeprefix("--recipe=")
-    return None
+            yield words[number + 1]
+        elif word.startswith("--recipe="):
+            yield word.removeprefix("--recipe=")
 
 
 def describe(values: Mapping[str, Any]) -> str:

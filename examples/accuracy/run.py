@@ -39,12 +39,19 @@ def source_of(recipe: recipes.Recipe, data: Path | None) -> str | None:
 
 def train(recipe: recipes.Recipe, source: str, out: Path) -> dict | None:
     """Train as the recipe was published, or go on; the figures, or None if it failed."""
+    if not (recipe.runs and "mean" in recipe.published):
+        print(f"{recipe.name}: failed, it has no runs or no published mean", file=sys.stderr)
+        return None
     run = out / recipe.name
     words = ["train", source, "--run", str(run), "--resume", "--quiet", "--eval-every=1"]
     words += ["--checkpoint-every=0", *recipe.words(with_runs=True)]
     if distgnn(words) != 0:
         return None
-    return json.loads((run / FILE).read_text())
+    found = json.loads((run / FILE).read_text()) if (run / FILE).is_file() else {}
+    if found.get("test_metric_mean") is None:
+        print(f"{recipe.name}: failed, its runs are no series with a test metric", file=sys.stderr)
+        return None
+    return found
 
 
 def row_of(recipe: recipes.Recipe, source: str, found: dict) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import runpy
+import sys
 
 import pytest
 
@@ -67,6 +70,22 @@ def test_a_recipe_of_ones_own_sets_switches_too(write):
     assert (config.model.residual, config.recompute, config.lr) == (True, False, 0.5)
 
 
+def test_a_second_recipe_is_refused(distgnn):
+    words = ("--recipe", "cora-gcn", "--recipe=cora-sage")
+    assert distgnn("train", "cora", "--run", "r", *words).sentence.startswith(
+        "--recipe was given 2 times, cora-gcn and cora-sage; give it once"
+    )
+
+
+def test_a_switch_of_a_recipe_stays_as_help_says(write):
+    name = write(flags={"residual": True})
+    assert config_from(parsed("train", "cora", "--run", "r", "--recipe", name)).model.residual
+    parser = argparse.ArgumentParser()
+    recipes.add_recipe_argument(parser)
+    shown = " ".join(parser.format_help().split())
+    assert "those of the command line win, but a switch that a recipe sets stays" in shown
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -77,6 +96,22 @@ def test_a_recipe_of_ones_own_sets_switches_too(write):
         ({"flags": {"residual": 1}}, "recipe 'mine' has residual = 1, but it takes true or false"),
         ({"lr": 1, "flags": {}}, "recipe 'mine.json' has the key 'lr', but it may have about, dat"),
         ({"about": "x"}, "recipe 'mine.json' is no object with flags; write"),
+        (
+            {"flags": {}, "data": 5},
+            "recipe 'mine.json' has data = 5, but it takes names of graphs; w",
+        ),
+        (
+            {"flags": {}, "data": "cora"},
+            "recipe 'mine.json' has data = \"cora\", but it takes names",
+        ),
+        (
+            {"flags": {}, "data": [1]},
+            "recipe 'mine.json' has data = [1], but it takes names of grap",
+        ),
+        (
+            {"flags": {}, "published": {"mean": "81"}},
+            "recipe 'mine.json' has published mean = \"81\", but it takes a number; write it in pe",
+        ),
         ({"flags": {}, "runs": 3}, "recipe 'mine.json' has published or runs that are no objects"),
     ],
 )
@@ -93,3 +128,28 @@ def test_a_recipe_that_is_not_there_is_refused(here):
     (here / "bad.json").write_text("{")
     with pytest.raises(InputError, match=r"^recipe 'bad.json' is not JSON"):
         recipes.read("bad.json")
+
+
+def test_a_recipe_without_figures_to_compare_is_reported_as_failed(
+    here, repository, monkeypatch, capsys
+):
+    """By the table of published figures."""
+    published, plain = {"published": {"mean": 81.5}}, "it has no runs or no published mean"
+    recipes_and_reasons = (
+        ({"runs": {"seeds": 2}}, plain),
+        (published, plain),
+        (
+            {**published, "runs": {"split-index": 0}},
+            "its runs are no series with a test metric",
+        ),
+    )
+    script = runpy.run_path(str(repository / "examples/accuracy/run.py"))
+    flags = {"model": "gcn", "hidden": 4, "epochs": 1}
+    for number, (values, why) in enumerate(recipes_and_reasons):
+        (here / f"{number}.json").write_text(
+            json.dumps({"data": ["cora"], "flags": flags, **values})
+        )
+        words = ["run.py", f"{number}.json", "--out", "out"]
+        monkeypatch.setattr(sys, "argv", words)
+        assert script["main"]() == 1
+        assert f"{number}: failed, {why}\n" in capsys.readouterr().err
