@@ -132,6 +132,11 @@ class Direction:
     has_loops: bool = False
 
 
+def transposed(name: str) -> str:
+    """Name the block of the other direction that has the same edges from their other end."""
+    return "_from_".join(reversed(name.split("_from_")))
+
+
 class Blocks(NamedTuple):
     """Both directions of the pass over one part."""
 
@@ -260,22 +265,11 @@ class _Divided(NamedTuple):
 
 
 def _directions(blocks: _Divided, send: Half, reduce: Half) -> Blocks:
-    forward = Direction(
-        root_from_root=blocks.root_from_root[0],
-        leaf_from_root=blocks.leaf_from_root[0],
-        root_from_leaf=blocks.root_from_leaf[0],
-        leaf_from_leaf=blocks.leaf_from_leaf[0],
-        send=send,
-        reduce=reduce,
-    )
-    backward = Direction(
-        root_from_root=blocks.root_from_root[1],
-        leaf_from_root=blocks.root_from_leaf[1],
-        root_from_leaf=blocks.leaf_from_root[1],
-        leaf_from_leaf=blocks.leaf_from_leaf[1],
-        send=reduce,
-        reduce=send,
-    )
+    pairs = blocks._asdict()
+    ahead = {name: pair[0] for name, pair in pairs.items()}
+    back = {transposed(name): pair[1] for name, pair in pairs.items()}
+    forward = Direction(**ahead, send=send, reduce=reduce)
+    backward = Direction(**back, send=reduce, reduce=send)
     return Blocks(forward, backward)
 
 

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from distgnn import kernels
 from distgnn.arrays import own
 from distgnn.exchange.aggregate import add_to_roots, send_to_leaves
-from distgnn.exchange.blocks import Csr
+from distgnn.exchange.blocks import Csr, transposed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,13 +194,6 @@ def _csr(
 
 # What a pass does over one of its blocks, named as in `Direction`: read some rows, add to others.
 Work = Callable[[str, torch.Tensor, torch.Tensor], None]
-# A block of the backward pass is that of the forward pass from its other end.
-_FORWARD_NAMES = {
-    "root_from_root": "root_from_root",
-    "leaf_from_root": "root_from_leaf",
-    "root_from_leaf": "leaf_from_root",
-    "leaf_from_leaf": "leaf_from_leaf",
-}
 
 
 def _run_pass(
@@ -281,7 +274,7 @@ class RelateAcrossCut(torch.autograd.Function):
         of_weight = torch.zeros_like(weight)
 
         def work(name: str, grad: Tensor, out: Tensor) -> None:
-            forward_name = _FORWARD_NAMES[name]
+            forward_name = transposed(name)
             read = leaf_rows if forward_name.endswith("from_leaf") else rows
             block = getattr(ctx.blocks.forward, forward_name)
             for relation in relations_of(block, is_mean=ctx.is_mean):

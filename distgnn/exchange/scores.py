@@ -8,19 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from distgnn import attention
+from distgnn.exchange.blocks import transposed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.buffers import Buffers
     from distgnn.exchange.blocks import Blocks, Csr
-
-_TRANSPOSED = {
-    "root_from_root": "root_from_root",
-    "leaf_from_root": "root_from_leaf",
-    "root_from_leaf": "leaf_from_root",
-    "leaf_from_leaf": "leaf_from_leaf",
-}
 
 
 class Edges(NamedTuple):
@@ -39,8 +33,7 @@ class Edges(NamedTuple):
     @classmethod
     def of(cls, blocks: Blocks, name: str) -> Edges:
         """Pick a block of the forward direction by its name."""
-        transposed = getattr(blocks.backward, _TRANSPOSED[name])
-        return cls(name, getattr(blocks.forward, name), transposed)
+        return cls(name, getattr(blocks.forward, name), getattr(blocks.backward, transposed(name)))
 
     @property
     def position(self) -> Tensor:

@@ -13,7 +13,7 @@ from distgnn import kernels
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import Graph
-from distgnn.exchange.blocks import Csr, plan_blocks
+from distgnn.exchange.blocks import Csr, plan_blocks, transposed
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.restrict import keep_edges_into, restricted_blocks, sources_of
 from distgnn.partition.assignment import Assignment
@@ -106,3 +106,14 @@ def test_an_undirected_graph_is_held_once(is_undirected):
 
 def roots_of(graph):
     return np.zeros(graph.num_vertices, np.int32)
+
+
+def test_the_other_direction_has_the_same_edges_from_their_other_end():
+    assert transposed("leaf_from_root") == "root_from_leaf"
+    assert transposed("root_from_root") == "root_from_root"
+    parts = parts_in_any_order(3)
+    for blocks in run_ranks(3, lambda group: plan_blocks(parts[group.rank], group)):
+        for name in ("root_from_root", "leaf_from_root", "root_from_leaf", "leaf_from_leaf"):
+            block, other = getattr(blocks.forward, name), getattr(blocks.backward, transposed(name))
+            assert torch.equal(block.indices[other.position], other.row_of_edge)
+            assert torch.equal(block.row_of_edge[other.position], other.indices)
