@@ -11,9 +11,9 @@ import torch
 from distgnn.comm.threads import run_ranks
 from distgnn.nn.models import ModelConfig
 from distgnn.train.config import TrainConfig
+from distgnn.train.ends import ModelEnds
 from distgnn.train.progress import Silent
 from distgnn.train.run_dir import CONFIG, RunDirectory
-from distgnn.train.task import Task
 from distgnn.train.trainer import Trainer, train
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def make_config(**options: Any) -> TrainConfig:
     return TrainConfig(model=ModelConfig(**model), **small)
 
 
-def task_of(graph: Graph) -> Task:
-    return Task(
+def ends_of(graph: Graph) -> ModelEnds:
+    return ModelEnds(
         graph.name,
         graph.num_features,
         graph.num_classes,
@@ -78,14 +78,14 @@ def run(
     stop_at: int | None = None,
 ) -> list[Trained]:
     """Train as the command line does; `stop_at` ends the run after that epoch."""
-    task = task_of(graph)
+    ends = ends_of(graph)
 
     def on_rank(group):
-        trainer = Trainer(config, task, parts[group.rank], group)
+        trainer = Trainer(config, ends, parts[group.rank], group)
         run_dir = RunDirectory(folder)
         if group.rank == 0:
             run_dir.create()
-            about = {**asdict(task), "class_names": []}
+            about = {**asdict(ends), "class_names": []}
             values = {"source": {}, "task": about, "train": config.to_json()}
             run_dir.write_json(CONFIG, values)
         group.barrier()
@@ -184,10 +184,10 @@ def first_step(
     Options are fields of the run and of its model.
     """
     settings = {"hidden": 5, "epochs": num_epochs, **{**MODELS, **TYPED_MODELS}[model], **options}
-    config, task = make_config(**settings), task_of(graph)
+    config, ends = make_config(**settings), ends_of(graph)
 
     def on_rank(group):
-        trainer = Trainer(config, task, parts[group.rank], group)
+        trainer = Trainer(config, ends, parts[group.rank], group)
         grads = []
         step = trainer.optimizer.step
 

@@ -164,12 +164,12 @@ def _our_config(plan: EpochPlan, dtype: DtypeName = "fp32") -> TrainConfig:
 def _our_trainer(graph: Graph, plan: EpochPlan, dtype: DtypeName = "fp32") -> Trainer:
     from distgnn.comm.single import SingleGroup
     from distgnn.partition.store import whole_part
-    from distgnn.train.task import Task
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.trainer import Trainer
 
     config = _our_config(plan, dtype)
-    task = Task(graph.name, graph.num_features, graph.num_classes)
-    return Trainer(config, task, whole_part(graph), SingleGroup())
+    ends = ModelEnds(graph.name, graph.num_features, graph.num_classes)
+    return Trainer(config, ends, whole_part(graph), SingleGroup())
 
 
 def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
@@ -188,11 +188,11 @@ def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
     """
     if name == OURS:
         return _our_trainer(graph, plan).train_epoch
-    from distgnn.train.task import Task
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.trainer import build_model
 
     config = _our_config(plan)
-    model = build_model(config, Task(graph.name, graph.num_features, graph.num_classes))
+    model = build_model(config, ModelEnds(graph.name, graph.num_features, graph.num_classes))
     return _step(name, graph, plan, model)
 
 

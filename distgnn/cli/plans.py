@@ -117,7 +117,7 @@ def _planner(
     from distgnn.train.tuning import Tuner, aggregated_widths
 
     tuner = Tuner(
-        aggregated_widths(config, source.task),
+        aggregated_widths(config, source.ends),
         source=plans,
         machine=f"{processor()}, {instruction_set()}, {num_threads()} threads",
         folder=folder,

@@ -104,7 +104,7 @@ def _predict(
     buffer = io.BytesIO()
     np.savez(buffer, **own._asdict())
     gathered = group.all_gather_bytes(buffer.getvalue())
-    return [_unpacked(data) for data in gathered], trained.task.class_names
+    return [_unpacked(data) for data in gathered], trained.ends.class_names
 
 
 def _unpacked(data: bytes) -> _Predictions:

@@ -110,8 +110,8 @@ def rehearse(graph: Graph, config: TrainConfig, num_classes: int) -> Rehearsal:
     from distgnn.partition.assignment import Assignment
     from distgnn.partition.quality import measure
     from distgnn.partition.store import read_part, write
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.forecast import forecast
-    from distgnn.train.task import Task
     from distgnn.train.trainer import Trainer
 
     everything = Assignment(
@@ -125,8 +125,8 @@ def rehearse(graph: Graph, config: TrainConfig, num_classes: int) -> Rehearsal:
         )
         found = forecast(directory, manifest, config)
         part = read_part(directory, 0, verify=False, manifest=manifest)
-        task = Task(graph.name, graph.num_features, num_classes)
-        trainer = Trainer(config, task, part, SingleGroup())
+        ends = ModelEnds(graph.name, graph.num_features, num_classes)
+        trainer = Trainer(config, ends, part, SingleGroup())
         seconds: list[float] = []
         begin = time.perf_counter()
         while len(seconds) < _WARM_UP + _LEAST_EPOCHS or time.perf_counter() - begin < _LEAST_S:

@@ -138,22 +138,22 @@ def _open(run_dir: str) -> tuple[TrainedRun, Source]:
             f"{error}"
         ) from error
     _check_size(run_dir, trained, source)
-    expected = (trained.task.num_features, trained.task.num_classes)
-    if expected != (source.task.num_features, source.task.num_classes):
+    expected = (trained.ends.num_features, trained.ends.num_classes)
+    if expected != (source.ends.num_features, source.ends.num_classes):
         raise InputError(
             f"run '{run_dir}' was trained on {expected[0]} features and {expected[1]} classes, but "
-            f"'{trained.source['source']}' has {source.task.num_features} and "
-            f"{source.task.num_classes}; restore it or train again"
+            f"'{trained.source['source']}' has {source.ends.num_features} and "
+            f"{source.ends.num_classes}; restore it or train again"
         )
     return trained, source
 
 
 def _check_size(run_dir: str, trained: TrainedRun, source: Source) -> None:
     """Check that a typed model fits a graph, whose vertices and relations have weights in it."""
-    if trained.config.model.kind.is_typed and trained.task.size != source.task.size:
+    if trained.config.model.kind.is_typed and trained.ends.size != source.ends.size:
         raise InputError(
-            f"run '{run_dir}' was trained on {_counted(trained.task.size)}, but "
-            f"'{trained.source['source']}' has {_counted(source.task.size)}; restore it or train "
+            f"run '{run_dir}' was trained on {_counted(trained.ends.size)}, but "
+            f"'{trained.source['source']}' has {_counted(source.ends.size)}; restore it or train "
             "again"
         )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
     from distgnn.partition.store import Manifest, Part
     from distgnn.train.config import TrainConfig
-    from distgnn.train.task import Task
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.tasks import TaskName
 
 
@@ -190,14 +190,14 @@ class Source:
         return max(about.num_splits, 1)
 
     @property
-    def task(self) -> Task:
+    def ends(self) -> ModelEnds:
         """Widths of the model's ends."""
-        from distgnn.train.task import Task
+        from distgnn.train.ends import ModelEnds
 
         about = self.graph if self.manifest is None else self.manifest
         assert about is not None, "a source is a directory or a graph"
         names = tuple(about.class_names or ())
-        return Task(
+        return ModelEnds(
             about.name,
             about.num_features,
             about.num_classes,
@@ -234,9 +234,9 @@ class Source:
             checksum = self.manifest.source_checksum
             # Delayed rows lie in a checkpoint in the order of one partition.
             partition = self.manifest.fingerprint
-        task = {**asdict(self.task), "class_names": list(self.task.class_names)}
-        del task["metric"]  # the run has it
-        return {"source": self.values, "task": task, "checksum": checksum, "partition": partition}
+        ends = {**asdict(self.ends), "class_names": list(self.ends.class_names)}
+        del ends["metric"]  # the run has it
+        return {"source": self.values, "task": ends, "checksum": checksum, "partition": partition}
 
     def feature_bytes(self, rank: int, config: TrainConfig) -> int:
         """Return what a part's features will take; 0 of a graph that is there."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from distgnn.exchange.planner import Planner
     from distgnn.partition.store import Part
     from distgnn.train.config import TrainConfig
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.run_dir import RunDirectory
-    from distgnn.train.task import Task
     from distgnn.train.trainer import Trainer
 
 HELP = "train a model, on one process or under mpirun on one rank per part"
@@ -279,7 +279,7 @@ def _load(
     from distgnn.train.trainer import Trainer
 
     opened = _open(arguments, config, run_dir, group)
-    trainer = Trainer(opened.config, opened.task, opened.part, group, planner=opened.planner)
+    trainer = Trainer(opened.config, opened.ends, opened.part, group, planner=opened.planner)
     predicted = predict_peak_bytes(trainer.model, trainer.graphs)
     # An earlier peak counts for nothing here: what was let go of since is free again.
     added = predict_added_bytes(trainer.model, trainer.graphs)
@@ -294,7 +294,7 @@ class _Opened(NamedTuple):
     """What is needed of a source: its edges are let go, as the part has them in another form."""
 
     config: TrainConfig
-    task: Task
+    ends: ModelEnds
     part: Part
     planner: Planner
     begin: dict[str, Any]
@@ -320,4 +320,4 @@ def _open(
     if arguments.resume:
         on_rank_0(group, lambda: check_graph(run_dir, begin))
     planner = build_planner(arguments, config, source, group)
-    return _Opened(config, source.task, part, planner, begin)
+    return _Opened(config, source.ends, part, planner, begin)

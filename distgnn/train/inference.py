@@ -13,9 +13,9 @@ from distgnn.exchange.exchange import Synchronous
 from distgnn.graph import LocalGraph
 from distgnn.nn.relational import GraphSize
 from distgnn.train.config import TrainConfig
+from distgnn.train.ends import ModelEnds
 from distgnn.train.inputs import input_rows, split_rows
 from distgnn.train.run_dir import CONFIG, RunDirectory
-from distgnn.train.task import Task
 from distgnn.train.tasks import choose
 from distgnn.train.tensors import read_tensors
 from distgnn.train.trainer import build_model
@@ -42,7 +42,7 @@ class TrainedRun:
 
     Attributes:
         source: Values that open the source again.
-        task: Widths of the model's ends.
+        ends: Widths of the model's ends.
         config: How it was trained.
 
     Raises:
@@ -53,13 +53,13 @@ class TrainedRun:
         values = run_dir.read_json(CONFIG)
         try:
             self.source: dict[str, Any] = dict(values["source"])
-            task, config = dict(values["task"]), values["train"]
-            widths = int(task["num_features"]), int(task["num_classes"])
-            names = tuple(str(name) for name in task["class_names"])
+            ends, config = dict(values["task"]), values["train"]
+            widths = int(ends["num_features"]), int(ends["num_classes"])
+            names = tuple(str(name) for name in ends["class_names"])
             # Not there in runs of earlier versions, which had no typed models.
-            size = (int(task.get(name, 0)) for name in GraphSize._fields)
-            metric = str(task.get("metric", ""))
-            self.task = Task(str(task["name"]), *widths, names, metric, *size)
+            size = (int(ends.get(name, 0)) for name in GraphSize._fields)
+            metric = str(ends.get("metric", ""))
+            self.ends = ModelEnds(str(ends["name"]), *widths, names, metric, *size)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"
@@ -79,7 +79,7 @@ class TrainedRun:
             InputError: If the file is damaged or holds another model.
         """
         try:
-            model = build_model(self.config, self.task)
+            model = build_model(self.config, self.ends)
             model.load_state_dict(read_tensors(self._model_path))
         except RuntimeError as error:
             raise InputError(

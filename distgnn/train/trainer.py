@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from distgnn.partition.store import Part
     from distgnn.train.checkpoint import Checkpoint
     from distgnn.train.config import TrainConfig
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.progress import Progress
     from distgnn.train.run_dir import RunDirectory
     from distgnn.train.stop import StopRequest
-    from distgnn.train.task import Task
 
 
 class Trainer:
@@ -45,7 +45,7 @@ class Trainer:
 
     Args:
         config: The run.
-        task: Widths of the model's ends.
+        ends: Widths of the model's ends.
         part: This rank's part.
         group: One rank per part.
         planner: Decides how sums walk the graph; None for one that keeps nothing.
@@ -58,13 +58,13 @@ class Trainer:
     def __init__(
         self,
         config: TrainConfig,
-        task: Task,
+        ends: ModelEnds,
         part: Part,
         group: Group,
         *,
         planner: Planner | None = None,
     ) -> None:
-        self.config = config = resolve_for(part, config, task)
+        self.config = config = resolve_for(part, config, ends)
         self.group = group
         self.planner = planner or Planner()
         self.trace = Untraced()
@@ -85,7 +85,7 @@ class Trainer:
         if config.reweight_loss:
             degrees = (self.graphs.part_degree, self.graphs.exact.in_degree)
         self.loss = build_loss(self.inputs, group, rows=self.graphs.loss_rows, degrees=degrees)
-        self.model = build_model(config, task)
+        self.model = build_model(config, ends)
         self.model.set_recompute(config.recompute)
         self.optimizer = build_optimizer(config, self.model)
         self.weights = WeightSync(group, self.graph.exchange.clock)
@@ -271,13 +271,13 @@ class Trainer:
         return found
 
 
-def resolve_for(part: Part, config: TrainConfig, task: Task) -> TrainConfig:
+def resolve_for(part: Part, config: TrainConfig, ends: ModelEnds) -> TrainConfig:
     """Choose the task and the metric of a run, where it leaves that to the graph.
 
     Args:
         part: Any part of the graph.
         config: The run.
-        task: What the data set says.
+        ends: What the data set says.
 
     Returns:
         The run; as it was where there are no labels.
@@ -288,20 +288,20 @@ def resolve_for(part: Part, config: TrainConfig, task: Task) -> TrainConfig:
     if part.labels is None:
         return config
     kind = task_of_labels(part.labels)
-    return resolve(config, of_labels=kind, num_classes=task.num_classes, metric=task.metric)
+    return resolve(config, of_labels=kind, num_classes=ends.num_classes, metric=ends.metric)
 
 
-def build_model(config: TrainConfig, task: Task) -> GNN:
+def build_model(config: TrainConfig, ends: ModelEnds) -> GNN:
     """Draw the model of a run; the same seed gives the same weights.
 
     Args:
         config: The run.
-        task: Widths of the model's ends.
+        ends: Widths of the model's ends.
 
     Returns:
         The model.
     """
-    model = config.model.build(task.num_features, task.num_classes, task.size)
+    model = config.model.build(ends.num_features, ends.num_classes, ends.size)
     model.reset_parameters(torch.Generator().manual_seed(config.seed))
     return model
 

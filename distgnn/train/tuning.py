@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.planner import PlanSource
     from distgnn.plan import Plan
     from distgnn.train.config import TrainConfig
-    from distgnn.train.task import Task
+    from distgnn.train.ends import ModelEnds
 
 SUFFIX = ".choice.json"
 _WAYS = {
@@ -45,7 +45,7 @@ _WORTHWHILE = 0.97
 _MAX_BYTES = 1 << 30
 
 
-def aggregated_widths(config: TrainConfig, task: Task) -> tuple[int, ...]:
+def aggregated_widths(config: TrainConfig, ends: ModelEnds) -> tuple[int, ...]:
     """Return how wide the rows are that a model's layers sum in every epoch.
 
     A layer sums the narrower of its input and output; static input is summed once, not in every
@@ -53,16 +53,16 @@ def aggregated_widths(config: TrainConfig, task: Task) -> tuple[int, ...]:
 
     Args:
         config: The run.
-        task: Widths of the model's ends.
+        ends: Widths of the model's ends.
 
     Returns:
         Different widths, ascending.
     """
-    model = config.model.build(task.num_features, task.num_classes, task.size)
+    model = config.model.build(ends.num_features, ends.num_classes, ends.size)
     is_static = not why_not_static(config, is_sparse=False)
     layers = model.traffic(is_sparse=False, is_static=is_static)
     # A model of one layer sums its static input once, and that is all.
-    summed = {layer.width for layer in layers if layer.width} or {task.num_features}
+    summed = {layer.width for layer in layers if layer.width} or {ends.num_features}
     return tuple(sorted(summed))
 
 

@@ -13,7 +13,7 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import estimate, measure
 from distgnn.partition.reuse import row_reuse
 from distgnn.partition.store import read_manifest, read_part
-from distgnn.train.task import Task
+from distgnn.train.ends import ModelEnds
 from distgnn.train.trainer import Trainer
 
 
@@ -54,11 +54,11 @@ def test_bytes_are_those_that_training_with_the_same_flags_counts(words, distgnn
     command = ["train", str(ring_parts), "--run", "r", "--epochs", "6", *map(str, words)]
     arguments = build_parser().parse_args(command)
     manifest = read_manifest(ring_parts)
-    task = Task(manifest.name, manifest.num_features, manifest.num_classes)
+    ends = ModelEnds(manifest.name, manifest.num_features, manifest.num_classes)
 
     def on_rank(group):
         part = read_part(ring_parts, group.rank)
-        return list(Trainer(config_from(arguments), task, part, group).epochs())
+        return list(Trainer(config_from(arguments), ends, part, group).epochs())
 
     records = run_ranks(3, on_rank)[0]
     mean = sum(record["halo_bytes_sent"] for record in records) / len(records)

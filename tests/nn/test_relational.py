@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import first_step, make_config, task_of
+from training import ends_of, first_step, make_config
 
 from distgnn.comm.single import SingleGroup
 from distgnn.datasets import InputError
@@ -82,16 +82,16 @@ def test_the_input_of_a_graph_without_features_is_learnt_vertex_by_vertex():
 
 
 def test_a_typed_model_draws_all_its_weights_from_the_seed():
-    task = task_of(make_graph("featureless"))
+    ends = ends_of(make_graph("featureless"))
     config = make_config(model="rsage", bases=2)
-    first, again = build_model(config, task).state_dict(), build_model(config, task).state_dict()
+    first, again = build_model(config, ends).state_dict(), build_model(config, ends).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
 def test_r_sage_has_an_own_map_for_each_type_of_vertex():
-    task = task_of(make_graph("typed"))
+    ends = ends_of(make_graph("typed"))
     own = {
-        name: build_model(make_config(model=name), task).last.own.shape[0]
+        name: build_model(make_config(model=name), ends).last.own.shape[0]
         for name in ("rgcn", "rsage")
     }
     assert own == {"rgcn": 1, "rsage": 2}

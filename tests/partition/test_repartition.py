@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from graphs import KINDS, TYPED_KINDS, make_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training import make_config, task_of
+from training import ends_of, make_config
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import Graph, InputError
@@ -139,7 +139,7 @@ def losses(folder, graph, num_ranks):
 
     def on_rank(group):
         part = read_part(folder, group.rank)
-        return list(Trainer(config, task_of(graph), part, group).epochs())
+        return list(Trainer(config, ends_of(graph), part, group).epochs())
 
     return [record["loss"] for record in run_ranks(num_ranks, on_rank)[0]]
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from graphs import KINDS, TYPED_KINDS, make_graph
-from training import MODEL_FIELDS, TYPED_MODELS, make_config, task_of
+from training import MODEL_FIELDS, TYPED_MODELS, ends_of, make_config
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError, load
@@ -79,7 +79,7 @@ def trained(directory, config):
 
     def on_rank(group):
         part = read_part(directory, group.rank)
-        trainer = Trainer(config, task_of(manifest), part, group)
+        trainer = Trainer(config, ends_of(manifest), part, group)
         own = planned_bytes(config, trainer.model, trainer.graphs)
         return list(trainer.epochs()), own
 
@@ -261,7 +261,7 @@ def test_the_savings_are_those_that_training_notes(directories):
 
     def on_rank(group):
         part = read_part(directory, group.rank)
-        return Trainer(config, task_of(manifest), part, group).graphs.savings
+        return Trainer(config, ends_of(manifest), part, group).graphs.savings
 
     assert run_ranks(3, on_rank)[0] == forecast(directory, manifest, config).savings
 

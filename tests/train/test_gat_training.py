@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import check_same_values, make_config, run, task_of
+from training import check_same_values, ends_of, make_config, run
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.planted import planted
@@ -57,7 +57,7 @@ def test_a_run_keeps_no_second_copy_of_its_edges(algorithm):
     config = make_config(**GAT, algorithm=algorithm, epochs=1)
 
     def on_rank(group):
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         graphs = [trainer.graphs.exact, *(trainer.graph.level(n) for n in range(2))]
         list(trainer.epochs())
         return [(g.blocks.forward.has_loops, g._attention_memo.looped_blocks) for g in graphs]
@@ -74,7 +74,7 @@ def test_all_algorithms_learn_what_one_process_learns():
         config = make_config(**GAT, hidden=8, epochs=60, eval_every=5, algorithm=algorithm)
 
         def on_rank(group):
-            trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+            trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
             records = [r for r in trainer.epochs() if r["val_metric"] is not None]
             return max(records, key=lambda record: record["val_metric"])["test_metric"], records
 

@@ -84,7 +84,7 @@ def test_a_run_remembers_its_source_task_and_configuration(tmp_path):
     change(run_dir, source={"source": "cora"})
     trained = TrainedRun(run_dir)
     assert trained.source == {"source": "cora"}
-    assert (trained.task.name, trained.task.num_features, trained.task.num_classes) == (
+    assert (trained.ends.name, trained.ends.num_features, trained.ends.num_classes) == (
         "random",
         6,
         3,

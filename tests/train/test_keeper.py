@@ -8,7 +8,7 @@ import resource
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import make_config, run, task_of
+from training import ends_of, make_config, run
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
@@ -50,7 +50,7 @@ def trained(folder, config, script, *, num_ranks=1, prepare=None):
     folder.mkdir(exist_ok=True)
 
     def on_rank(group):
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         if prepare is not None:
             prepare(trainer)
         try:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from graphs import cut, make_graph
 from planned_graphs import GRAPHS, tensors
-from training import check_same_values, make_config, task_of
+from training import check_same_values, ends_of, make_config
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -261,7 +261,7 @@ def test_ranks_that_write_the_same_plans_at_the_same_time_do_not_clash(tmp_path)
 def losses(config, graph, parts, planners):
     def on_rank(group):
         planner = planners[group.rank]
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group, planner=planner)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group, planner=planner)
         return [record["loss"] for record in trainer.epochs()]
 
     return run_ranks(len(parts), on_rank)[0]
@@ -284,7 +284,7 @@ def test_a_trainer_s_blocks_are_planned_by_its_planner(tmp_path):
     graph = make_graph("random")
     planner = Planner(cached(tmp_path), Always())
     trainer = Trainer(
-        make_config(layers=3), task_of(graph), cut(graph, 1)[0], SingleGroup(), planner=planner
+        make_config(layers=3), ends_of(graph), cut(graph, 1)[0], SingleGroup(), planner=planner
     )
     next(trainer.epochs())
     blocks = [trainer.graph.level(number).blocks for number in range(3)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import make_config, task_of
+from training import ends_of, make_config
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
@@ -32,10 +32,10 @@ MODELS = {
 def trained(parts, graph, **options):
     """Losses and weights after some epochs of a deep model, and the sizes of what it saves."""
     config = make_config(layers=4, **options)
-    task = task_of(graph)
+    ends = ends_of(graph)
 
     def on_rank(group):
-        trainer = Trainer(config, task, parts[group.rank], group)
+        trainer = Trainer(config, ends, parts[group.rank], group)
         losses = [trainer.train_epoch() for _ in range(3)]
         return losses, trainer.model.state_dict(), trainer.graphs.savings
 
@@ -76,7 +76,7 @@ def test_less_is_kept_between_forward_and_backward(model):
         (part,) = cut(graph, 1)
 
         def on_rank(group, config=config, part=part):
-            trainer = Trainer(config, task_of(graph), part, group)
+            trainer = Trainer(config, ends_of(graph), part, group)
             counts = []
             with torch.autograd.graph.saved_tensors_hooks(
                 lambda tensor: counts.append(tensor.numel()) or tensor, lambda tensor: tensor
@@ -126,7 +126,7 @@ def test_hidden_layers_aggregate_once_more_and_no_more_than_that(options, comput
         )
 
         def on_rank(group, config=config):
-            trainer = Trainer(config, task_of(graph), part, group)
+            trainer = Trainer(config, ends_of(graph), part, group)
             exchange = trainer.graph.exchange
             taken, new_channel = [], exchange.new_channel
             exchange.new_channel = lambda: taken.append(1) or new_channel()
@@ -148,7 +148,7 @@ def test_a_second_forward_pass_after_backward_draws_other_masks():
         drawn = []
         for recompute in (False, True):
             config = make_config(layers=3, dropout=0.4, residual=True, recompute=recompute)
-            trainer = Trainer(config, task_of(graph), part, group)
+            trainer = Trainer(config, ends_of(graph), part, group)
             trainer.model(trainer.graph, trainer.features).sum().backward()
             drawn.append(trainer.graph.draws.num_drawn)
         return drawn

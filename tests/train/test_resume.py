@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from graphs import cut, make_graph
-from training import check_same_values, make_config, run, task_of
+from training import check_same_values, ends_of, make_config, run
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -137,7 +137,7 @@ def resumed_on(folder, parts, config):
     """What each rank finds in the newest checkpoint, and the exchange that goes on from it."""
 
     def on_rank(group):
-        trainer = Trainer(config, task_of(make_graph()), parts[group.rank], group)
+        trainer = Trainer(config, ends_of(make_graph()), parts[group.rank], group)
         found = trainer.resume(trainer.checkpoints(folder / "checkpoints"))
         return found, trainer
 
@@ -168,7 +168,7 @@ def test_another_model_is_refused():
     group = SingleGroup()
     graph = make_graph("random")
     trainers = [
-        Trainer(make_config(hidden=hidden), task_of(graph), cut(graph, 1)[0], group)
+        Trainer(make_config(hidden=hidden), ends_of(graph), cut(graph, 1)[0], group)
         for hidden in (4, 5)
     ]
     state = pack_state(trainers[0].model, trainers[0].optimizer, {})
@@ -180,10 +180,10 @@ def test_another_model_is_refused():
 def test_packing_loses_nothing(optimizer):
     graph = make_graph("random")
     config = make_config(optimizer=optimizer, norm="batch")
-    trainer = Trainer(config, task_of(graph), cut(graph, 1)[0], SingleGroup())
+    trainer = Trainer(config, ends_of(graph), cut(graph, 1)[0], SingleGroup())
     list(trainer.epochs())
     state = pack_state(trainer.model, trainer.optimizer, trainer.best_state)
-    model = build_model(config, task_of(graph))
+    model = build_model(config, ends_of(graph))
     fresh = build_optimizer(config, model)
     best = unpack_state(state, model, fresh)
     check_same_values(best, trainer.best_state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import MODELS, check_same_values, first_step, make_config, run, task_of
+from training import MODELS, check_same_values, ends_of, first_step, make_config, run
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -95,7 +95,7 @@ def test_features_are_rounded_once_after_they_were_normalised(feature_norm):
 
 
 def trainer_of(graph, part, **options):
-    return Trainer(make_config(**options), task_of(graph), part, SingleGroup())
+    return Trainer(make_config(**options), ends_of(graph), part, SingleGroup())
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])
@@ -193,7 +193,7 @@ def test_ranks_draw_the_masks_of_one_process_for_rows_of_bfloat16():
 
     def zeros(group, parts):
         config = make_config(input_dropout=0.4, **BOTH)
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         rows = trainer.graph.dropout(trainer.inputs.features, 0.4)
         assert rows.dtype == torch.bfloat16
         num_roots = parts[group.rank].num_roots

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 from graphs import cut, make_graph
-from training import make_config, task_of
+from training import ends_of, make_config
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
@@ -28,7 +28,7 @@ def trained(path, *, num_ranks=3, num_epochs=5, epochs=range(1000), failures=Non
     failures = failures or {}
 
     def on_rank(group):
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         trainer.begin_trace(Trace(path, group, epochs))
         records = []
         with trainer.trace:
@@ -148,7 +148,7 @@ def test_spans_of_the_epoch_that_failed_are_written(tmp_path):
     graph = make_graph("random")
 
     def on_rank(group):
-        trainer = Trainer(make_config(lr=1e30), task_of(graph), cut(graph, 1)[0], group)
+        trainer = Trainer(make_config(lr=1e30), ends_of(graph), cut(graph, 1)[0], group)
         trainer.begin_trace(Trace(path, group, range(9)))
         with pytest.raises(InputError, match="in epoch 0, and no checkpoint"), trainer.trace:
             list(trainer.epochs())

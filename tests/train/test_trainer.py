@@ -11,7 +11,7 @@ import pytest
 import torch
 from graphs import CUTS, cut, make_graph
 from torch.nn import functional
-from training import make_config, run, task_of
+from training import ends_of, make_config, run
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -36,7 +36,7 @@ class Scripted(Trainer):
 
     def __init__(self, script, config):
         graph = make_graph("random")
-        super().__init__(config, task_of(graph), cut(graph, 1)[0], SingleGroup())
+        super().__init__(config, ends_of(graph), cut(graph, 1)[0], SingleGroup())
         self.script = script
         self.weights_at = {}
 
@@ -106,7 +106,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_on_all_ranks(num_ranks):
     config = make_config(lr=1e38, optimizer="sgd", epochs=9, eval_every=5)
 
     def on_rank(group):
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         expected = r"the loss is (nan|inf) in epoch \d, after a loss of \d.* in epoch 0, and no ch"
         with pytest.raises(InputError, match=expected):
             list(trainer.epochs())
@@ -119,7 +119,7 @@ def test_records_are_the_same_on_every_rank_and_hold_what_they_must():
     parts = cut(graph, 3)
 
     def on_rank(group):
-        trainer = Trainer(make_config(eval_every=2), task_of(graph), parts[group.rank], group)
+        trainer = Trainer(make_config(eval_every=2), ends_of(graph), parts[group.rank], group)
         return list(trainer.epochs())
 
     results = run_ranks(3, on_rank)
@@ -146,7 +146,7 @@ def test_an_algorithm_chooses_its_exchange():
 
 
 def test_a_seed_draws_the_same_weights_whatever_else_draws_numbers():
-    task = task_of(make_graph("random"))
+    task = ends_of(make_graph("random"))
     first = build_model(make_config(seed=4), task).state_dict()
     torch.rand(3)
     again = build_model(make_config(seed=4), task).state_dict()
@@ -174,7 +174,7 @@ def test_a_run_leaves_its_metrics_model_summary_and_checkpoints(num_ranks, tmp_p
     assert summary["test_metric"] == best["test_metric"]
     assert len(summary["peak_rss_bytes"]) == summary["num_ranks"] == num_ranks
     state = read_tensors(directory.model_path)
-    model = build_model(config, task_of(graph))
+    model = build_model(config, ends_of(graph))
     model.load_state_dict(state)
     assert summary["num_parameters"] == sum(p.numel() for p in model.parameters())
     for name, tensor in results[0].trainer.best_state.items():
@@ -247,7 +247,7 @@ def test_the_display_is_closed_whatever_happens(tmp_path):
             closed.append(True)
 
     graph = make_graph("random")
-    trainer = Trainer(make_config(), task_of(graph), cut(graph, 1)[0], SingleGroup())
+    trainer = Trainer(make_config(), ends_of(graph), cut(graph, 1)[0], SingleGroup())
     with pytest.raises(KeyboardInterrupt):
         train(trainer, RunDirectory(tmp_path), Broken(), records=[])
     assert closed == [True]
@@ -314,7 +314,7 @@ def test_0c_is_each_part_alone(kind, model, how, is_reweighted):
     config = make_config(model=model, algorithm="0c", reweight_loss=is_reweighted, epochs=1)
 
     def on_rank(group):
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         state = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         trainer.optimizer.zero_grad = lambda: None
         share = trainer.train_epoch()
@@ -341,7 +341,7 @@ def test_0c_is_evaluated_on_the_whole_graph():
 
     def scores_on(parts):
         def on_rank(group):
-            trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+            trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
             return trainer.evaluate()
 
         return run_ranks(len(parts), on_rank)[0]
@@ -362,7 +362,7 @@ def best_test_metric(communities, **options):
     config = make_config(model="gcn", hidden=16, epochs=60, eval_every=5, **options)
 
     def on_rank(group):
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         records = [record for record in trainer.epochs() if record["val_metric"] is not None]
         return max(records, key=lambda record: record["val_metric"])["test_metric"], records
 
@@ -386,6 +386,6 @@ def test_the_default_configuration_trains(communities):
     graph, parts = communities
     config = TrainConfig(epochs=2)
     trainer = run_ranks(
-        3, lambda g: list(Trainer(config, task_of(graph), parts[g.rank], g).epochs())
+        3, lambda g: list(Trainer(config, ends_of(graph), parts[g.rank], g).epochs())
     )
     assert len(trainer[0]) == 2

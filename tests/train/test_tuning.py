@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from graphs import cut, make_graph
 from planned_graphs import GRAPHS, tensors
-from training import make_config, task_of
+from training import ends_of, make_config
 
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.blocks import Csr
 from distgnn.exchange.planner import Chooser, Planner, PlanSource, Way, edges_per_piece
-from distgnn.train.task import Task
+from distgnn.train.ends import ModelEnds
 from distgnn.train.trainer import Trainer
 from distgnn.train.tuning import Tuner, aggregated_widths, fastest_of, time_plans
 
@@ -80,7 +80,7 @@ def test_without_a_trial_the_size_of_a_block_decides(case, monkeypatch):
 )
 def test_a_layer_sums_the_narrower_of_its_ends_where_it_may(options, expected):
     config = make_config(hidden=16, **options)
-    assert aggregated_widths(config, Task("g", 7, 3)) == expected
+    assert aggregated_widths(config, ModelEnds("g", 7, 3)) == expected
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_tuned_run_has_the_losses_of_any_other(model):
     def on_rank(group, *, is_tuned):
         source = PlanSource()
         planner = Planner(source, tuner(source=source) if is_tuned else Never())
-        trainer = Trainer(config, task_of(graph), parts[group.rank], group, planner=planner)
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group, planner=planner)
         return [record["loss"] for record in trainer.epochs()], len(planner.records)
 
     tuned = run_ranks(3, lambda group: on_rank(group, is_tuned=True))

@@ -12,7 +12,7 @@ from graphs import cut, make_graph
 from distgnn.comm import open_group
 from distgnn.nn.models import ModelConfig
 from distgnn.train.config import TrainConfig
-from distgnn.train.task import Task
+from distgnn.train.ends import ModelEnds
 from distgnn.train.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ def train(group: Group) -> list[list[float]]:
     """The losses of each run, and after them all weights."""
     graph = make_graph(num_vertices=400)
     part = cut(graph, group.size)[group.rank]
-    task = Task(graph.name, graph.num_features, graph.num_classes)
+    ends = ModelEnds(graph.name, graph.num_features, graph.num_classes)
     found = []
     for algorithm, settings in RUNS:
         config = TrainConfig(model=ModelConfig(**settings), algorithm=algorithm, epochs=6)
-        trainer = Trainer(config, task, part, group)
+        trainer = Trainer(config, ends, part, group)
         numbers = [record["loss"] for record in trainer.epochs()]
         for parameter in trainer.model.parameters():
             numbers += parameter.detach().flatten().tolist()

@@ -8,7 +8,7 @@ from distgnn.nn.relational import GraphSize
 
 
 @dataclass(frozen=True)
-class Task:
+class ModelEnds:
     """What the data set says about the model's ends.
 
     Attributes:
