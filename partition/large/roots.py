@@ -221,7 +221,8 @@ class _Measure:
         Without room for one vertex of the graph, or cluster, nothing could move between parts.
         """
         mean = np.array([self.num_vertices, self.num_ends]) / self.num_parts
-        room = min(1 + sizes.ends.max(initial=0) / max(mean[1], 1), LOOSE_EDGE_BALANCE)
+        largest = int(sizes.ends.max(initial=0))
+        room = min(1 + largest / max(float(mean[1]), 1), LOOSE_EDGE_BALANCE)
         wanted = np.maximum(mean * [VERTEX_BALANCE, max(EDGE_BALANCE, room)], np.ceil(mean))
         return np.maximum(wanted.astype(np.int64), 1)
 
