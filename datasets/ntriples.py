@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.whole_lines import whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,22 +128,13 @@ def _distinct(
 
 def _slices(path: Path) -> Iterator[bytes]:
     """Yield the file in pieces of whole lines, each ending with a line end."""
-    rest = b""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while block := file.read(_SLICE_BYTES):
-                end = block.rfind(b"\n") + 1
-                if end:
-                    yield rest + block[:end]
-                    rest = block[end:]
-                else:
-                    rest += block
+        for lines in whole_lines(path, _SLICE_BYTES):
+            yield lines if lines.endswith(b"\n") else lines + b"\n"
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
             f"{path} cannot be unpacked ({error}); the file is cut or damaged, so fetch it again"
         ) from error
-    if rest:
-        yield rest + b"\n"
 
 
 def _bad_line(path: Path, text: bytes, num_before: int) -> str:

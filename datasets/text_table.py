@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.whole_lines import whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,25 +225,15 @@ def text_slices(
 
 
 def line_slices(path: Path, slice_bytes: int) -> Iterator[bytes]:
-    """Read a file, plain or gzipped, in slices of whole lines; the last may lack its end.
+    """Read a file as `whole_lines` does, for users.
 
     Raises:
         InputError: If the file is missing or damaged.
     """
-    rest = b""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while block := file.read(slice_bytes):
-                end = block.rfind(b"\n") + 1
-                if end:
-                    yield rest + block[:end]
-                    rest = block[end:]
-                else:
-                    rest += block
+        yield from whole_lines(path, slice_bytes)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read ({error}); check the path and the file") from error
-    if rest:
-        yield rest
 
 
 def _parse(text: bytes, path: Path, delimiter: str, first_line: int) -> TextTable:

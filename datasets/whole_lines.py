@@ -1,0 +1,31 @@
+"""Text files in slices of whole lines."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def whole_lines(path: Path, slice_bytes: int) -> Iterator[bytes]:
+    """Read a file, plain or gzipped, in slices of whole lines; the last may lack its end.
+
+    Raises:
+        OSError: If the file is missing or cannot be read.
+        EOFError: If it is gzipped and cut.
+        zlib.error: If it is gzipped and damaged.
+    """
+    rest = b""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        while block := file.read(slice_bytes):
+            end = block.rfind(b"\n") + 1
+            if end:
+                yield rest + block[:end]
+                rest = block[end:]
+            else:
+                rest += block
+    if rest:
+        yield rest
