@@ -92,7 +92,9 @@ def pass_sum(
     clock, buffers, width = exchange.clock, exchange.buffers, rows.shape[1]
     is_alone = direction.root_from_leaf.num_edges == 0 and direction.reduce.route.num_out == 0
     dtype = dtype or rows.dtype
-    if source_factor is not None and (not is_alone or direction.root_from_root.weight is not None):
+    # Rows that others get, or partials for them, are made of need their factors before.
+    is_here = is_alone and direction.send.route.num_out == direction.leaf_from_root.num_edges == 0
+    if source_factor is not None and (not is_here or direction.root_from_root.weight is not None):
         scaled = buffers.empty(rows.shape[0], width, rows.dtype)
         kernels.scale_rows(rows, source_factor, scaled)
         rows, source_factor = scaled, None

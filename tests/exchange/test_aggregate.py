@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -15,6 +17,8 @@ from distgnn.exchange.blocks import plan_blocks
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.planner import Chooser, Planner, Way
 from distgnn.graph import LocalGraph
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.build import build_parts
 
 RANKS = (1, 2, 3, 4, 7)
 
@@ -59,6 +63,17 @@ def dense_max(graph, rows, grad):
                 out[vertex, column] = rows[winner, column]
                 back[winner, column] += grad[vertex, column]
     return out, back
+
+
+def test_a_rank_that_gets_nothing_multiplies_what_it_gives():
+    graph = replace(
+        make_graph("random", num_vertices=8), src=np.array([1, 2]), dst=np.array([0, 0])
+    )
+    root_part = np.array([0, *[1] * 7], dtype=np.int32)
+    parts = list(build_parts(graph, Assignment(2, np.array([1, 1], dtype=np.int32), root_part)))
+    rows, grad = np.random.default_rng(1).normal(size=(2, 8, 5))
+    _, back = aggregate_everywhere(parts, rows, grad, "mean")
+    np.testing.assert_allclose(back, adjacency(graph).T @ grad / 2, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("num_parts", RANKS)
