@@ -27,8 +27,11 @@ std::size_t num_multiplied(const SomeRows<T>& x, const Picked& rows) {
 }
 
 template <typename T>
-void add_factor(Product<T>& product, const SomeRows<T>& x, const Picked& rows,
-                const Vector<const T>& panels) {
+void add_factor(Product<T>& product, const std::optional<SomeRows<T>>& some_x, const Picked& rows,
+                const Some<T>& some_panels) {
+  if (!some_x || !some_panels) return;
+  const SomeRows<T>& x = *some_x;
+  const Vector<const T>& panels = *some_panels;
   const auto depth = static_cast<int64_t>(extent(x, 1));
   check_equal("a factor has the wrong number of rows", num_multiplied<T>(x, rows),
               static_cast<std::size_t>(product.num_rows));
@@ -76,18 +79,22 @@ template <typename T>
 void bind_multiply(nb::module_& m) {
   m.def(
       "multiply",
-      [](SomeRows<T> x, Picked rows, Vector<const T> panels, std::optional<SomeRows<T>> x2,
-         Picked rows2, Some<T> panels2, SomeOutRows<T> out, Picked out_rows, bool accumulate, Some<T> row_factor,
-         Some<T> bias, bool has_relu, std::optional<Vector<const int64_t>> row_key,
-         std::uint64_t seed, double probability, std::optional<Vector<T>> workspace) {
+      [](std::optional<SomeRows<T>> x, Picked rows, Some<T> panels, std::optional<SomeRows<T>> x2,
+         Picked rows2, Some<T> panels2, SomeOutRows<T> out, Picked out_rows, bool accumulate,
+         Some<T> row_factor, Some<T> bias, bool has_relu,
+         std::optional<Vector<const int64_t>> row_key, std::uint64_t seed, double probability,
+         std::optional<Vector<T>> workspace) {
         Product<T> product{};
-        const std::size_t num_rows = num_multiplied<T>(x, rows);
+        const std::size_t num_out = out_rows ? out_rows->shape(0) : extent(out, 0);
+        const std::size_t num_rows = x ? num_multiplied<T>(*x, rows) : num_out;
         product.num_rows = static_cast<int64_t>(num_rows);
         product.width = static_cast<int64_t>(extent(out, 1));
         add_factor<T>(product, x, rows, panels);
-        if (x2 && panels2) add_factor<T>(product, *x2, rows2, *panels2);
-        check_equal("out has the wrong number of rows",
-                    out_rows ? out_rows->shape(0) : extent(out, 0), num_rows);
+        add_factor<T>(product, x2, rows2, panels2);
+        if (product.num_factors == 0 && !accumulate) {
+          throw nb::value_error("without factors there is nothing but what is added to");
+        }
+        check_equal("out has the wrong number of rows", num_out, num_rows);
         if (out_rows) check_has_rows("the rows go to no rows", num_rows, extent(out, 0));
         if (row_factor) {
           check_equal("row_factor has the wrong length", row_factor->shape(0), num_rows);
@@ -112,7 +119,7 @@ void bind_multiply(nb::module_& m) {
         multiply(product, workspace ? workspace->data() : nullptr);
         return needed;
       },
-      "x"_a.noconvert(), "rows"_a.noconvert().none(), "panels"_a.noconvert(),
+      "x"_a.noconvert().none(), "rows"_a.noconvert().none(), "panels"_a.noconvert().none(),
       "x2"_a.noconvert().none(), "rows2"_a.noconvert().none(), "panels2"_a.noconvert().none(),
       "out"_a.noconvert(), nb::kw_only(), "out_rows"_a.noconvert().none(), "accumulate"_a,
       "row_factor"_a.noconvert().none(), "bias"_a.noconvert().none(), "has_relu"_a,
@@ -123,8 +130,11 @@ void bind_multiply(nb::module_& m) {
 }
 
 template <typename T>
-void add_factor(Gradient<T>& gradient, const SomeRows<T>& x, const Picked& rows,
-                const Matrix<T>& out) {
+void add_factor(Gradient<T>& gradient, const std::optional<SomeRows<T>>& some_x, const Picked& rows,
+                const std::optional<Matrix<T>>& some_out) {
+  if (!some_x || !some_out) return;
+  const SomeRows<T>& x = *some_x;
+  const Matrix<T>& out = *some_out;
   check_equal("a factor has the wrong number of rows", num_multiplied<T>(x, rows),
               static_cast<std::size_t>(gradient.num_rows));
   check_equal("a gradient has the wrong number of rows", out.shape(0),
@@ -139,14 +149,15 @@ template <typename T>
 void bind_gradient(nb::module_& m) {
   m.def(
       "multiply_transposed",
-      [](SomeRows<T> x, Picked rows, Matrix<T> out, std::optional<SomeRows<T>> x2, Picked rows2,
-         std::optional<Matrix<T>> out2, SomeOutRows<T> grad,
-         std::optional<SomeRows<T>> activation, double scale, std::optional<Vector<T>> bias, std::optional<Vector<T>> workspace) {
+      [](std::optional<SomeRows<T>> x, Picked rows, std::optional<Matrix<T>> out,
+         std::optional<SomeRows<T>> x2, Picked rows2, std::optional<Matrix<T>> out2,
+         SomeOutRows<T> grad, std::optional<SomeRows<T>> activation, double scale,
+         std::optional<Vector<T>> bias, std::optional<Vector<T>> workspace) {
         Gradient<T> gradient{};
         gradient.num_rows = static_cast<int64_t>(extent(grad, 0));
         gradient.width = static_cast<int64_t>(extent(grad, 1));
         add_factor<T>(gradient, x, rows, out);
-        if (x2 && out2) add_factor<T>(gradient, *x2, rows2, *out2);
+        add_factor<T>(gradient, x2, rows2, out2);
         gradient.grad = stored_rows<T>("rows of grad", grad);
         if (activation) {
           check_equal("activation has the wrong number of rows", extent(*activation, 0),
@@ -168,7 +179,7 @@ void bind_gradient(nb::module_& m) {
         multiply_transposed(gradient, workspace->data());
         return needed;
       },
-      "x"_a.noconvert(), "rows"_a.noconvert().none(), "out"_a.noconvert(),
+      "x"_a.noconvert().none(), "rows"_a.noconvert().none(), "out"_a.noconvert().none(),
       "x2"_a.noconvert().none(), "rows2"_a.noconvert().none(), "out2"_a.noconvert().none(),
       "grad"_a.noconvert(), nb::kw_only(), "activation"_a.noconvert().none(), "scale"_a,
       "bias"_a.noconvert().none(), "workspace"_a.noconvert().none(),

@@ -225,7 +225,7 @@ DISTGNN_PER_ISA void multiply_rows(const Product<T>& p, int64_t begin, int64_t e
     coming.block.num_rows = 0;
     if (row + kBlockRows < end) find_rows(p, row + kBlockRows, end, coming.block);
     take_rows(p, block, workspace);
-    multiply_block<kIsWide>(p, block, coming);
+    if (p.num_factors > 0) multiply_block<kIsWide>(p, block, coming);
     for (int i = 0; i < block.num_rows; ++i) {
       finish_row(p.finish, row + i, p.width, block.out[i]);
       leave_row(p, block, i);

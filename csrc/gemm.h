@@ -44,6 +44,7 @@ struct Finish {
 };
 
 // out[i] (or out[rows[i]]) (+)= sum over factors f of f.x[f.rows[i]] * f.matrix, then the finish.
+// Without factors, which only goes with accumulate, rows are finished where they lie.
 template <typename T>
 struct Product {
   Factor<T> factors[kMaxFactors];
@@ -86,7 +87,7 @@ struct GradientFactor {
 // bias_gradient[j] = sum over i of grad[i][j] unless it is null.
 //
 // With an activation (the output of a relu, dropped out or not), grad is first multiplied by scale
-// where the activation is positive and set to 0 elsewhere, in place.
+// where the activation is positive and set to 0 elsewhere, in place; that needs no factors.
 template <typename T>
 struct Gradient {
   GradientFactor<T> factors[kMaxFactors];

@@ -91,10 +91,10 @@ def multiply(
     accumulate: bool = False,
     finish: Finish = _PLAIN,
 ) -> None:
-    """Sum one or two products of rows: out = finish([out +] x W [+ x' W']).
+    """Sum up to two products of rows: out = finish([out +] x W [+ x' W']).
 
     Args:
-        factors: One or two, of matrices in float32 or float64.
+        factors: One or two, of matrices in float32 or float64; none to finish what is in `out`.
         out: (num_rows, width), or more rows if `out_rows` says which. Written. May be bfloat16,
             and the rows of a factor where none are picked and nothing is accumulated.
         out_rows: (num_rows,) int32, distinct. Rows of out that are written; None for all in order.
@@ -103,12 +103,13 @@ def multiply(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, a tensor is not contiguous or not on the CPU, or there are
+            no factors and nothing is added to.
 
     References:
         Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008.
     """
-    dtype = float_type("matrix", factors[0].matrix)
+    dtype = float_type("matrix", factors[0].matrix) if factors else _computed_of(out)
     has_dropout = finish.row_key is not None and finish.probability > 0
     named = {
         **_numbered("panels", [(f.x, f.picked, _packed(f, dtype)) for f in factors], dtype),
@@ -138,7 +139,7 @@ def multiply_transposed(
     """Compute the gradients of weights and bias from that of a product.
 
     Args:
-        factors: One or two.
+        factors: Up to two; none for the bias and the activation alone.
         grad: (num_rows, width). May be bfloat16. With an activation it is changed in place:
             multiplied by scale where the activation is positive, 0 elsewhere.
         activation: (num_rows, width), of the type of grad. Output of relu, dropped out or not,
@@ -150,7 +151,7 @@ def multiply_transposed(
         TypeError: If a dtype is not the documented one.
         ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
     """
-    dtype = float_type("gradient", factors[0].gradient)
+    dtype = float_type("gradient", factors[0].gradient) if factors else _computed_of(grad)
     outputs = [(f.x, f.picked, array("gradient", f.gradient, dtype, 2)) for f in factors]
     passed = None if activation is None else array("activation", activation, grad.dtype, 2)
     named = {
@@ -183,6 +184,10 @@ def _rows(name: str, rows: Tensor, dtype: torch.dtype) -> Any:
     """View rows that are computed with as a type."""
     stored = float_type(name, rows, STORED)
     return array(name, rows, stored if computed(stored) == dtype else dtype, 2)
+
+
+def _computed_of(rows: Tensor) -> torch.dtype:
+    return computed(float_type("rows", rows, STORED))
 
 
 def _packed(factor: Factor, dtype: torch.dtype) -> Any:

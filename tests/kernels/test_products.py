@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from distgnn import kernels
+from distgnn.arrays import computed
 from distgnn.products import Factor, Finish, GradientFactor, multiply, multiply_transposed
 
 DTYPES = (torch.float32, torch.float64)
@@ -61,6 +62,31 @@ def test_rows_are_finished_as_by_separate_operations(probability):
     plain = torch.relu(plain * factor[:, None] + bias)
     kernels.dropout(plain, key, plain, seed=8, probability=probability)
     assert torch.equal(out, plain)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bfloat16])
+def test_without_factors_rows_are_finished_where_they_lie(dtype):
+    out, bias = random(2000, 20).to(dtype), random(20, seed=1).to(computed(dtype))
+    factor, key = random(2000, seed=2).to(bias.dtype), torch.arange(2000) * 3
+    expected = torch.relu(out.to(bias.dtype) * factor[:, None] + bias)
+    kernels.dropout(expected, key, expected, seed=8, probability=0.3)
+    finish = Finish(factor, bias, has_relu=True, row_key=key, seed=8, probability=0.3)
+    multiply([], out, accumulate=True, finish=finish)
+    assert torch.equal(out, expected.to(dtype))
+    with pytest.raises(ValueError, match="without factors there is nothing but what is added to"):
+        multiply([], out)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bfloat16])
+def test_without_factors_a_gradient_passes_the_activation_and_sums_its_columns(dtype):
+    grad, activation = random(3000, 20).to(dtype), random(3000, 20, seed=2).clamp(min=0).to(dtype)
+    bias, plain = (torch.empty(20, dtype=computed(dtype)) for _ in range(2))
+    same, out = grad.clone(), torch.empty(20, 3, dtype=bias.dtype)
+    multiply_transposed([], grad, activation=activation, scale=2.5, bias_gradient=bias)
+    factors = [GradientFactor(random(3000, 3).to(dtype), out)]
+    multiply_transposed(factors, same, activation=activation, scale=2.5, bias_gradient=plain)
+    assert torch.equal(grad, same)
+    close(bias, plain.double())
 
 
 def test_a_product_that_is_not_a_number_stays_so_behind_relu():
