@@ -27,7 +27,7 @@ def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor) -> Blocks:
         columns: (num_rows,) int64, ascending. Where each of them stands among the columns.
 
     Returns:
-        Blocks without edge weights that share all else with the given ones.
+        Blocks that share all else with the given ones; among edge weights, new ones weigh 1.
     """
     rows = torch.nonzero(num_loops == 0)[:, 0]
     columns = columns[rows]
@@ -60,8 +60,11 @@ def _places(block: Csr, rows: Tensor, columns: Tensor) -> NDArray[np.int64]:
 def _added(block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64]) -> Csr:
     longer = torch.bincount(rows + 1, minlength=block.num_rows + 1).cumsum(0)
     indices = np.insert(block.indices.numpy(), places, columns.numpy())
+    weight = block.weight
+    if weight is not None:
+        weight = torch.from_numpy(np.insert(weight.numpy(), places, np.float32(1)))
     return replace(
-        block, indptr=block.indptr + longer, indices=torch.from_numpy(indices), weight=None
+        block, indptr=block.indptr + longer, indices=torch.from_numpy(indices), weight=weight
     )
 
 

@@ -116,8 +116,8 @@ def restricted_blocks(
             `sources_of`.
         targets: (num_roots,) bool. Roots whose rows it makes.
         like: Blocks of the whole part: edges have positions, and targets an edge from themselves,
-            if they have them there (the targets are then among the sources), and the same planner
-            decides how they are walked.
+            if they have them there (the targets are then among the sources), no weights if they
+            have none there, and the same planner decides how they are walked.
 
     Returns:
         Blocks whose columns are numbered among the sources and whose rows among the targets.
@@ -125,6 +125,8 @@ def restricted_blocks(
     block = like.backward.root_from_root
     has_positions = block.position is not None
     has_types = like.forward.root_from_root.edge_type is not None
+    if block.weight is None:
+        kept = replace(kept, edge_weight=None)
     columns, rows = _Numbering.of(sources), _Numbering.of(targets)
     blocks = plan_blocks(
         kept, group, has_positions=has_positions, has_types=has_types, planner=block.planner

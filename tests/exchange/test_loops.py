@@ -44,6 +44,22 @@ def test_roots_without_an_edge_to_themselves_get_one(kind, num_parts):
             assert other.root_from_leaf is one.root_from_leaf
 
 
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_new_edges_weigh_1_and_the_others_what_they_did(num_parts):
+    for before, after, loops in planned("weighted", num_parts):
+        for one, other in zip(before, after, strict=True):
+            weights = {}
+            for block in (one.root_from_root, other.root_from_root):
+                order = np.lexsort((block.weight.numpy(), *pairs(block).T[::-1]))
+                weights[len(weights)] = pairs(block)[order], block.weight.numpy()[order]
+            is_new = np.zeros(len(weights[1][0]), dtype=bool)
+            row, column = weights[1][0].T
+            is_new[(row == column) & (loops.numpy()[row] == 0)] = True
+            np.testing.assert_array_equal(weights[1][1][~is_new], weights[0][1])
+            assert (weights[1][1][is_new] == 1).all()
+            assert is_new.sum() == (loops == 0).sum() > 0
+
+
 @pytest.mark.parametrize("kind", ["random", "loops", "few-edges"])
 def test_positions_count_the_new_edges(kind):
     for _, (forward, backward), _ in planned(kind, 2):
