@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class AttentionMemo:
-    """What the graph alone decides, made at the first attention."""
+    """What the graph alone decides, made when a layer first asks."""
 
     looped_blocks: Blocks | None = None
     edge_keys: EdgeKeys | None = None

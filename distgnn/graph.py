@@ -14,7 +14,7 @@ from distgnn import ops
 from distgnn.arrays import column, computed
 from distgnn.attending import AttendingGraph, AttentionMemo
 from distgnn.draws import Draws
-from distgnn.exchange.aggregate import SumAcrossCut, pass_sum
+from distgnn.exchange.aggregate import PLAIN, SumAcrossCut, Weighting, pass_sum
 from distgnn.exchange.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.exchange.exchange import Exchange, Synchronous
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
@@ -59,7 +59,8 @@ class LocalGraph(AttendingGraph):
 
     Args:
         part: This rank's part.
-        blocks: Its edges and routes, from `plan_blocks`; from `with_loops` if it only attends.
+        blocks: Its edges and routes, from `plan_blocks`; from `with_loops` if all that runs on it
+            asks for an edge from each vertex to itself.
         exchange: When rows travel.
         num_roots: Rows that count in statistics; those of the part if None.
         draws: Shared with other views of the same run; its own if None.
@@ -139,11 +140,6 @@ class LocalGraph(AttendingGraph):
         # Not a cached_property: before Python 3.12 that holds a lock that ranks as threads share.
         return self.once(_sum_of_in_weights, torch.float32)
 
-    @property
-    def out_weight(self) -> Tensor:
-        """As `in_weight`, of out-edges."""
-        return self.once(_sum_of_out_weights, torch.float32)
-
     def at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
         """Apply a function once, synchronously, whatever the exchange of this graph."""
         exchange = Synchronous(self.group, first_tag=SETUP_TAG)
@@ -169,13 +165,26 @@ class LocalGraph(AttendingGraph):
             (num_rows, width), differentiable, of the type of rows; of `max`, of the one that is
             computed with.
         """
-        assert not self.blocks.forward.has_loops, "sums take the edges of the graph alone"
         dtype = computed(rows.dtype)
         if reduce == "max":
+            assert not self.blocks.forward.has_loops, "a maximum takes no loops"
             result: Tensor = MaxAcrossCut.apply(rows.to(dtype), self._max_blocks, self.exchange)  # type: ignore[no-untyped-call]
             return result
         factor = self.once(inverse_in_degree, dtype) if reduce == "mean" else None
-        total: Tensor = SumAcrossCut.apply(rows, self.blocks, self.exchange, factor)  # type: ignore[no-untyped-call]
+        return self.sum_weighted(rows, Weighting(factor))
+
+    def sum_weighted(self, rows: Tensor, weighting: Weighting) -> Tensor:
+        """Sum the rows of each vertex's in-neighbours with factors, across the cut.
+
+        Args:
+            rows: (num_sources, width).
+            weighting: Factors at both ends, of the type that is computed with.
+
+        Returns:
+            (num_rows, width), differentiable, of the type of rows.
+        """
+        blocks = self._blocks_of(weighting)
+        total: Tensor = SumAcrossCut.apply(rows, blocks, self.exchange, weighting)  # type: ignore[no-untyped-call]
         return total
 
     def aggregate_relations(self, rows: Tensor, weight: Tensor, *, is_mean: bool) -> Tensor:
@@ -184,37 +193,38 @@ class LocalGraph(AttendingGraph):
         return result
 
     def sum_forward(
-        self,
-        rows: Tensor,
-        *,
-        row_factor: Tensor | None = None,
-        dtype: torch.dtype | None = None,
+        self, rows: Tensor, weighting: Weighting = PLAIN, *, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """Sum the rows of in-neighbours, unseen by autograd.
+        """As `sum_weighted`, unseen by autograd.
 
         Args:
             rows: (num_sources, width), contiguous.
-            row_factor: (num_rows,) What the sums are multiplied with, or None.
+            weighting: Factors at both ends.
             dtype: Of the sums: that of rows if None, or float32 for bfloat16.
 
         Returns:
             (num_rows, width), in a buffer of this graph.
         """
-        return pass_sum(self.blocks, self.exchange, rows, row_factor=row_factor, dtype=dtype)
+        return pass_sum(self._blocks_of(weighting), self.exchange, rows, weighting, dtype=dtype)
 
-    def sum_backward(self, grad: Tensor, *, row_factor: Tensor | None = None) -> Tensor:
+    def sum_backward(self, grad: Tensor, weighting: Weighting = PLAIN) -> Tensor:
         """Turn the gradient of sums into that of the rows they were made of.
 
         Args:
             grad: (num_rows, width), contiguous.
-            row_factor: (num_rows,) What the sums were multiplied with, or None.
+            weighting: That of the sums.
 
         Returns:
             (num_sources, width), in a buffer of this graph.
         """
-        return pass_sum(
-            self.blocks, self.exchange, grad, is_backward=True, source_factor=row_factor
-        )
+        blocks = self._blocks_of(weighting)
+        return pass_sum(blocks, self.exchange, grad, weighting, is_backward=True)
+
+    def _blocks_of(self, weighting: Weighting) -> Blocks:
+        if weighting.has_loops:
+            return self._looped_blocks()
+        assert not self.blocks.forward.has_loops, "the edges of the graph alone are not kept"
+        return self.blocks
 
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return function(graph), computed at the first call; for what the graph alone decides.
@@ -359,16 +369,5 @@ def _sum_of_in_weights(graph: LocalGraph) -> Tensor:
     return graph.at_setup(_sum_at_targets, torch.ones(graph.num_rows, 1))
 
 
-def _sum_of_out_weights(graph: LocalGraph) -> Tensor:
-    """Return (num_rows, 1) The out-degree where edges have no weights; else collective."""
-    if graph.part.edge_weight is None:
-        return column(graph.part.out_degree[: graph.num_rows])
-    return graph.at_setup(_sum_at_sources, torch.ones(graph.num_rows, 1))
-
-
 def _sum_at_targets(graph: LocalGraph, ones: Tensor) -> Tensor:
     return graph.aggregate(ones)
-
-
-def _sum_at_sources(graph: LocalGraph, ones: Tensor) -> Tensor:
-    return graph.sum_backward(ones)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -15,6 +15,28 @@ if TYPE_CHECKING:
 
     from distgnn.exchange.blocks import Blocks, Csr, Half
     from distgnn.exchange.exchange import Arrival, Exchange
+
+
+class Weighting(NamedTuple):
+    """What a sum over in-edges multiplies: row_factor_v * sum of w_uv source_factor_u h_u.
+
+    Attributes:
+        row_factor: (num_rows,), or None for ones.
+        source_factor: (num_sources,), or None for ones.
+        has_loops: Whether a vertex without an edge to itself gets one, of weight 1.
+    """
+
+    row_factor: Tensor | None = None
+    source_factor: Tensor | None = None
+    has_loops: bool = False
+
+    def transposed(self) -> Weighting:
+        """Return that of the gradient."""
+        return self._replace(row_factor=self.source_factor, source_factor=self.row_factor)
+
+
+PLAIN = Weighting()
+"""A sum of rows as they are."""
 
 
 def send_to_leaves(half: Half, exchange: Exchange, rows: Tensor) -> Arrival:
@@ -62,10 +84,9 @@ def pass_sum(
     blocks: Blocks,
     exchange: Exchange,
     rows: Tensor,
+    weighting: Weighting,
     *,
     is_backward: bool = False,
-    row_factor: Tensor | None = None,
-    source_factor: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Run one direction of a (weighted) sum, unseen by autograd.
@@ -79,15 +100,15 @@ def pass_sum(
         blocks: Edges and routes of both directions.
         exchange: Decides when rows travel.
         rows: (num_sources, width), contiguous.
+        weighting: Of the forward direction; the blocks have the loops that it asks for.
         is_backward: Which direction to run: the transposed one takes gradients.
-        row_factor: (num_roots,) What the totals are multiplied with, or None.
-        source_factor: (num_sources,) What the rows are multiplied with before, or None.
         dtype: Of the totals; that of rows if None, or float32 for bfloat16.
 
     Returns:
         (num_roots, width).
     """
     direction = blocks.backward if is_backward else blocks.forward
+    row_factor, source_factor, _ = weighting.transposed() if is_backward else weighting
     exchange.start_pass(is_backward=is_backward)
     clock, buffers, width = exchange.clock, exchange.buffers, rows.shape[1]
     is_alone = direction.root_from_leaf.num_edges == 0 and direction.reduce.route.num_out == 0
@@ -161,18 +182,16 @@ class SumAcrossCut(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, blocks: Blocks, exchange: Exchange, row_factor: Tensor | None
+        ctx: Any, rows: Tensor, blocks: Blocks, exchange: Exchange, weighting: Weighting
     ) -> Tensor:
         """Return (num_roots, width) totals of the rows of in-neighbours, times their factors."""
-        ctx.blocks, ctx.exchange, ctx.row_factor = blocks, exchange, row_factor
-        return pass_sum(blocks, exchange, rows.contiguous(), row_factor=row_factor)
+        ctx.blocks, ctx.exchange, ctx.weighting = blocks, exchange, weighting
+        return pass_sum(blocks, exchange, rows.contiguous(), weighting)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         """Run the transposed blocks with the two halves swapped."""
         grad = grads[0].contiguous()
-        total = pass_sum(
-            ctx.blocks, ctx.exchange, grad, is_backward=True, source_factor=ctx.row_factor
-        )
+        total = pass_sum(ctx.blocks, ctx.exchange, grad, ctx.weighting, is_backward=True)
         return total, None, None, None

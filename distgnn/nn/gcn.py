@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import nn
 
-from distgnn.arrays import computed
-from distgnn.nn.convolution import Convolution
+from distgnn.arrays import column, computed
+from distgnn.exchange.aggregate import Weighting
+from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.linear import Linear, dense, maps_first
+from distgnn.nn.update import Activation, Layer, update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,14 +20,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph, Propagation
+    from distgnn.graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.ops import Rows
 
 Degrees = Literal["in", "out-in"]
 
+_LOOPS = Weighting(has_loops=True)
 
-class GCNConv(Convolution):
+
+class GCNConv(FusedConvolution):
     """Graph convolution: H' = S H W + b with S = D^-1/2 (A + I) D^-1/2.
 
     Per vertex: h'_v = b + W^T (s_v h_v / d_v + sum over in-edges uv of h_u w_uv / sqrt(d_u d_v)),
@@ -58,19 +63,73 @@ class GCNConv(Convolution):
         self.linear = Linear(in_width, out_width, bias=False)
         self.bias = nn.Parameter(torch.zeros(out_width))
 
-    def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks."""
+    def forward(
+        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
+    ) -> Tensor:
+        """Apply the convolution; the narrower width travels, or nothing if the input is static.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width).
+            activation: Follows the convolution.
+
+        Returns:
+            (num_rows, out_width).
+        """
+        order = maps_first(graph, rows, self.linear)
+        if self.is_one_operation(rows):
+            weight, propagation = self.linear.weight, self._propagation
+            layer = Layer(
+                graph,
+                propagation,
+                propagation.weighting(graph, weight.dtype),
+                maps_first=order,
+                activation=activation,
+                recomputes=self.recomputes,
+            )
+            return update(rows, None, weight, self.bias, layer=layer)
+        if order:
+            result = graph.propagate(self._propagation, self.linear(rows)) + self.bias
+        else:
+            result = self.linear(graph.propagate(self._propagation, dense(rows))) + self.bias
+        return result if activation is None else activation.apply(graph, result)
+
+    @property
+    def sum_map(self) -> Linear:
+        """The map of the sums."""
+        return self.linear
+
+    def _traffic_apart(self, given: Given) -> LayerTraffic:
         return self.linear.traffic(given)
 
-    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
-        """Apply the convolution; the narrower width travels, or nothing if the input is static."""
-        if maps_first(graph, rows, self.linear):
-            return graph.propagate(self._propagation, self.linear(rows)) + self.bias
-        mapped: Tensor = self.linear(graph.propagate(self._propagation, dense(rows)))
-        return mapped + self.bias
+
+@dataclass(frozen=True)
+class Normalised:
+    """The multiplication by S; see `GCNConv`. Equal ones are one to a graph's memory.
+
+    Attributes:
+        source_scale: What rows are multiplied with where edges start.
+    """
+
+    source_scale: Callable[[LocalGraph], Tensor]
+
+    def weighting(self, graph: LocalGraph, dtype: torch.dtype) -> Weighting:
+        """Return S as a weighted sum.
+
+        Args:
+            graph: A whole graph or a part.
+            dtype: Of the factors.
+        """
+        source_factor = graph.once_at_sources(self.source_scale, dtype)
+        return Weighting(graph.once(_in_scale, dtype), source_factor, has_loops=True)
+
+    def __call__(self, graph: LocalGraph, rows: Tensor) -> Tensor:
+        """Multiply rows, as a type that is computed with."""
+        rows = rows.to(computed(rows.dtype))
+        return graph.sum_weighted(rows, self.weighting(graph, rows.dtype))
 
 
-def normalised(degrees: Degrees) -> Propagation:
+def normalised(degrees: Degrees) -> Normalised:
     """Return the multiplication by S; see `GCNConv`.
 
     Args:
@@ -81,25 +140,24 @@ def normalised(degrees: Degrees) -> Propagation:
     """
     if degrees not in get_args(Degrees):
         raise ValueError(f"degrees must be in or out-in, got '{degrees}'")
-    return _by_in_degrees if degrees == "in" else _by_out_and_in_degrees
+    return Normalised(_in_scale if degrees == "in" else _out_scale)
 
 
-def _by_in_degrees(graph: LocalGraph, rows: Tensor) -> Tensor:
-    return _propagated(graph, rows, _in_scale)
+def _in_scale(graph: LocalGraph) -> Tensor:
+    """(num_rows,): collective in a weighted graph."""
+    if graph.part.edge_weight is None:
+        return inverse_root(graph.in_degree.double() + _added_loops(graph))[:, 0]
+    sums = graph.at_setup(_sum_at_targets, torch.ones(graph.num_rows, 1))
+    return inverse_root(sums.double())[:, 0]
 
 
-def _by_out_and_in_degrees(graph: LocalGraph, rows: Tensor) -> Tensor:
-    return _propagated(graph, rows, _out_scale)
-
-
-def _propagated(
-    graph: LocalGraph, rows: Tensor, source_scale: Callable[[LocalGraph], Tensor]
-) -> Tensor:
-    dtype = computed(rows.dtype)
-    scaled = rows * graph.once_at_sources(source_scale, dtype)
-    loops = graph.own(scaled) * graph.once(_added_loops, dtype)
-    total = graph.aggregate(scaled) + loops
-    return total * graph.once(_in_scale, dtype)
+def _out_scale(graph: LocalGraph) -> Tensor:
+    """(num_rows,): collective in a weighted graph."""
+    if graph.part.edge_weight is None:
+        degree = column(graph.part.out_degree[: graph.num_rows])
+        return inverse_root(degree.double() + _added_loops(graph))[:, 0]
+    sums = graph.at_setup(_sum_at_sources, torch.ones(graph.num_rows, 1))
+    return inverse_root(sums.double())[:, 0]
 
 
 def _added_loops(graph: LocalGraph) -> Tensor:
@@ -107,12 +165,12 @@ def _added_loops(graph: LocalGraph) -> Tensor:
     return (graph.self_loops == 0).double()
 
 
-def _in_scale(graph: LocalGraph) -> Tensor:
-    return inverse_root(graph.in_weight.double() + _added_loops(graph))
+def _sum_at_targets(graph: LocalGraph, ones: Tensor) -> Tensor:
+    return graph.sum_forward(ones, _LOOPS)
 
 
-def _out_scale(graph: LocalGraph) -> Tensor:
-    return inverse_root(graph.out_weight.double() + _added_loops(graph))
+def _sum_at_sources(graph: LocalGraph, ones: Tensor) -> Tensor:
+    return graph.sum_backward(ones, _LOOPS)
 
 
 def inverse_root(degree: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ class Kind(ABC):
             the paper.
         is_typed: Whether layers read the types of edges, and a `TypedInput` comes before them.
         is_attention: Whether layers call `LocalGraph.attend`, and nothing else of it.
+        has_loops: Whether all that layers sum or attend to has an edge from each vertex to itself.
         has_hidden_sums: Whether hidden layers read neighbours, too, so that a linear layer may read
             them instead of the last one.
     """
@@ -42,6 +43,7 @@ class Kind(ABC):
     drops_input: ClassVar[bool] = True
     is_typed: ClassVar[bool] = False
     is_attention: ClassVar[bool] = False
+    has_loops: ClassVar[bool] = False
     has_hidden_sums: ClassVar[bool] = True
 
     def on(self, size: GraphSize, config: ModelConfig) -> Kind:
@@ -111,6 +113,7 @@ class _Sage(Kind):
 
 class _Gcn(Kind):
     options = frozenset({"degrees"})
+    has_loops = True
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
@@ -123,6 +126,7 @@ class _Gat(Kind):
     options = frozenset({"heads", "attention_dropout"})
     layer: ClassVar[type[GATConv | GATv2Conv]] = GATConv
     is_attention = True
+    has_loops = True
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
@@ -169,6 +173,7 @@ class _Gin(Kind):
 
 class _Sgc(Kind):
     options = frozenset({"hops", "degrees"})
+    has_loops = True
     defaults: ClassVar[Mapping[str, int]] = {"layers": 1}
     drops_input = False
 
@@ -186,6 +191,7 @@ class _Appnp(Kind):
     options = frozenset({"hops", "degrees", "alpha"})
     defaults: ClassVar[Mapping[str, int]] = {"hops": 10}
     has_hidden_sums = False
+    has_loops = True
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool

@@ -12,13 +12,14 @@ from torch import nn
 from distgnn.arrays import DTYPES, DtypeName
 from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.nn.convolution import Convolution
+from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.gcn import Degrees
 from distgnn.nn.kinds import KINDS, Kind, ModelName
 from distgnn.nn.linear import Given, Linear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.recompute import again_in_backward
 from distgnn.nn.relational import GraphSize, RelationNorm, TypedInput
-from distgnn.nn.sage import Aggregator, SAGEConv
+from distgnn.nn.sage import Aggregator
 from distgnn.nn.update import Activation, Elu
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class GNN(nn.Module):
         """
         self.recomputes = recomputes
         for module in self.modules():
-            if isinstance(module, SAGEConv):
+            if isinstance(module, FusedConvolution):
                 # In a layer of separate operations the whole layer is computed again.
                 module.recomputes = recomputes and (self.is_chain or module is self.last)
 
@@ -257,7 +258,7 @@ class GNN(nn.Module):
         """Whether backward aggregates once more what forward aggregated."""
         if not self.recomputes:
             return False
-        if isinstance(conv, SAGEConv) and (self.is_chain or is_last):
+        if isinstance(conv, FusedConvolution) and (self.is_chain or is_last):
             runs_again = conv.runs_again(given)
             if runs_again is not None:
                 return runs_again
@@ -265,7 +266,7 @@ class GNN(nn.Module):
 
     def _is_one_operation(self, conv: nn.Module, rows: Rows) -> bool:
         """Whether a layer takes its activation along, and sees itself to what is kept of it."""
-        if not self.is_chain or not isinstance(conv, SAGEConv):
+        if not self.is_chain or not isinstance(conv, FusedConvolution):
             return False
         return not self.recomputes or conv.is_one_operation(rows)
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from distgnn.arrays import computed
+from distgnn.exchange.aggregate import Weighting
 from distgnn.exchange.traffic import NO_TRAFFIC, maximum_traffic
 from distgnn.graph import inverse_in_degree
-from distgnn.nn.convolution import Convolution
-from distgnn.nn.linear import Linear, dense, is_multiplied_here, map_own, maps_first
-from distgnn.nn.update import Activation, Layer, sage
+from distgnn.nn.fused import FusedConvolution
+from distgnn.nn.linear import Linear, dense, map_own, maps_first
+from distgnn.nn.update import Activation, Layer, update
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Aggregator = Literal["mean", "gcn", "max", "pool"]
 
 
-class SAGEConv(Convolution):
+class SAGEConv(FusedConvolution):
     """GraphSAGE convolution.
 
     mean, max: h'_v = W_root h_v + W_neighbour reduce over in-neighbours u of h_u + b.
@@ -48,9 +49,6 @@ class SAGEConv(Convolution):
         Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS
         2017, section 3.3.
     """
-
-    recomputes = False
-    """Whether backward aggregates again what it needs, instead of it being kept."""
 
     def __init__(self, in_width: int, out_width: int, *, aggregator: Aggregator = "mean") -> None:
         super().__init__()
@@ -76,12 +74,22 @@ class SAGEConv(Convolution):
         """
         weight, bias = self.neighbour.weight, self.neighbour.bias
         if self.root is not None and bias is not None and self.is_one_operation(rows):
-            factor = graph.once(inverse_in_degree, weight.dtype)
-            order = maps_first(graph, rows, self.neighbour)
-            layer = Layer(graph, _mean, factor, order, activation, self.recomputes)
-            return sage(rows, self.root.weight, weight, bias, layer=layer)
+            layer = Layer(
+                graph,
+                _mean,
+                Weighting(graph.once(inverse_in_degree, weight.dtype)),
+                maps_first=maps_first(graph, rows, self.neighbour),
+                activation=activation,
+                recomputes=self.recomputes,
+            )
+            return update(rows, self.root.weight, weight, bias, layer=layer)
         result = self._convolve(graph, rows)
         return result if activation is None else activation.apply(graph, result)
+
+    @property
+    def sum_map(self) -> Linear:
+        """The map of the neighbours' rows."""
+        return self.neighbour
 
     def is_one_operation(self, rows: Rows) -> TypeGuard[Tensor]:
         """Whether these rows get the layer with all that follows as one operation.
@@ -89,44 +97,16 @@ class SAGEConv(Convolution):
         Args:
             rows: (num_sources, in_width).
         """
-        return self.aggregator == "mean" and is_multiplied_here(rows, self.neighbour.weight)
+        return self.aggregator == "mean" and super().is_one_operation(rows)
 
-    def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks."""
+    def _traffic_apart(self, given: Given) -> LayerTraffic:
         item_bytes = given.item_bytes
-        if not given.is_sparse and self.is_one_operation(self.neighbour.weight):
-            # See Layer.inner_dtype.
-            inner = min(item_bytes, given.out_bytes)
-            goes_back = given.has_gradient or self._passes_gradient_back(given)
-            return self.neighbour.traffic(
-                given._replace(has_gradient=goes_back),
-                item_bytes=item_bytes,
-                gradient_bytes=inner,
-                mapped_bytes=inner,
-            )
         if self.pool is not None:
             return maximum_traffic(self.pool.out_width)
         if self.aggregator != "max":
             return self.neighbour.traffic(given, item_bytes=item_bytes, gradient_bytes=item_bytes)
         traffic = NO_TRAFFIC if given.is_static else maximum_traffic(self.neighbour.in_width)
         return traffic if given.has_gradient else traffic.without_gradient()
-
-    def runs_again(self, given: Given) -> bool | None:
-        """Whether a layer that keeps no means aggregates once more in backward.
-
-        Args:
-            given: The layer's input.
-
-        Returns:
-            None where the layer is made of separate operations.
-        """
-        if given.is_sparse or not self.is_one_operation(self.neighbour.weight):
-            return None
-        return not (given.is_static or self._passes_gradient_back(given))
-
-    def _passes_gradient_back(self, given: Given) -> bool:
-        """Whether the gradient of the neighbours' weight is made of what is passed back."""
-        return not given.is_static and self.neighbour.out_width <= self.neighbour.in_width
 
     def _convolve(self, graph: LocalGraph, rows: Rows) -> Tensor:
         if self.root is None:

@@ -1,4 +1,4 @@
-"""A GraphSAGE layer as one operation: aggregation, both maps, bias, relu and dropout."""
+"""A layer as one operation: aggregation, one or two maps, bias, relu and dropout."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from distgnn.products import Factor, Finish, GradientFactor, multiply, multiply_
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.exchange.aggregate import Weighting
     from distgnn.graph import LocalGraph, Propagation
 
 
@@ -60,20 +61,20 @@ class Elu(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A layer act(h_own W_root^T + mean of neighbours' h W_neighbour^T + b), but for its weights.
+    """A layer act(S h W^T [+ h_own W_root^T] + b), S a weighted sum, but for its weights.
 
     Attributes:
         graph: What it runs on.
-        mean: The aggregation, as a propagation; taken once where the input is static.
-        row_factor: (num_rows,) What a sum is multiplied with to be a mean.
+        propagation: Multiplies by S; called once where the input is static.
+        weighting: What S is; with a factor for each row.
         maps_first: Whether the neighbours' rows are mapped before they are aggregated.
         activation: What follows, or None.
-        recomputes: Whether backward aggregates again, instead of the means being kept.
+        recomputes: Whether backward aggregates again, instead of the sums being kept.
     """
 
     graph: LocalGraph
-    mean: Propagation
-    row_factor: Tensor
+    propagation: Propagation
+    weighting: Weighting
     maps_first: bool
     activation: Activation | None
     recomputes: bool
@@ -109,17 +110,18 @@ class Layer(NamedTuple):
         return min(rows.dtype, self.out_dtype(weight), key=lambda dtype: dtype.itemsize)
 
     def sum_backward(self, grad: Tensor, dtype: torch.dtype) -> Tensor:
-        """Pass a gradient of means back to where the edges come from, stored as a type."""
-        if grad.dtype == dtype:
-            return self.graph.sum_backward(grad, row_factor=self.row_factor)
+        """Pass a gradient of sums back to where the edges come from, stored as a type."""
+        row_factor = self.weighting.row_factor
+        if grad.dtype == dtype or row_factor is None:
+            return self.graph.sum_backward(grad, self.weighting)
         scaled = self.empty(grad.shape[0], grad.shape[1], dtype)
-        scale_rows(grad, self.row_factor, scaled)
-        return self.graph.sum_backward(scaled)
+        scale_rows(grad, row_factor, scaled)
+        return self.graph.sum_backward(scaled, self.weighting._replace(row_factor=None))
 
     def rows_gradient(
-        self, rows: Tensor, grad: Tensor, back: Tensor, *, weights: tuple[Tensor, Tensor]
+        self, rows: Tensor, grad: Tensor, back: Tensor, *, weights: tuple[Tensor | None, Tensor]
     ) -> Tensor:
-        """Multiply gradients by the weights for the vertex and for its neighbours.
+        """Multiply gradients by the weights for the vertex, if any, and for its neighbours.
 
         Args:
             rows: (num_sources, in_width) What the layer read.
@@ -134,11 +136,12 @@ class Layer(NamedTuple):
         is_here = back.shape == rows.shape and back.dtype == rows.dtype
         out = back if is_here else self.empty(rows.shape[0], rows.shape[1], rows.dtype)
         own_index = self.graph.own_index
-        if own_index is None:
+        if root is not None and own_index is None:
             multiply([Factor(back, neighbour), Factor(grad, root)], out)
             return out
         multiply([Factor(back, neighbour)], out)
-        multiply([Factor(grad, root)], out, out_rows=own_index, accumulate=True)
+        if root is not None:
+            multiply([Factor(grad, root)], out, out_rows=own_index, accumulate=True)
         return out
 
     @property
@@ -147,12 +150,12 @@ class Layer(NamedTuple):
         return 1 / (1 - self.activation.probability) if self.activation else 1.0
 
 
-class _Sage(torch.autograd.Function):
-    """Keeps its input and its output, and the neighbours' means only where it has to.
+class _Update(torch.autograd.Function):
+    """Keeps its input and its output, and the neighbours' sums only where it has to.
 
-    The gradient of the neighbours' weight is that of the result times the means; but also, as the
-    mean is linear, the gradient passed back along the edges times the input. The latter needs no
-    means, and costs nothing where the gradient is passed back anyway, which it is where the result
+    The gradient of the neighbours' weight is that of the result times the sums; but also, as the
+    sum is linear, the gradient passed back along the edges times the input. The latter needs no
+    sums, and costs nothing where the gradient is passed back anyway, which it is where the result
     is not wider than the input.
 
     With an activation backward runs once, and what was kept is let go as soon as it was used. If
@@ -161,38 +164,36 @@ class _Sage(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, root: Tensor, neighbour: Tensor, bias: Tensor, layer: Layer
+        ctx: Any, rows: Tensor, root: Tensor | None, neighbour: Tensor, bias: Tensor, layer: Layer
     ) -> Tensor:
         graph = layer.graph
         ctx.layer, ctx.picked = layer, None
         is_static = graph.is_static(rows)
         rows = rows.contiguous()
-        own = Factor(rows, root.t(), graph.own_index)
-        width, dtype = root.shape[0], layer.out_dtype(root)
-        means = None
+        own = [] if root is None else [Factor(rows, root.t(), graph.own_index)]
+        width, dtype = neighbour.shape[0], layer.out_dtype(neighbour)
+        sums = None
         ctx.is_late = not is_static and width <= rows.shape[1]
         if layer.maps_first and not is_static:
-            mapped = layer.empty(rows.shape[0], width, layer.inner_dtype(rows, root))
-            multiply([Factor(rows, neighbour.t())], mapped)
-            out = graph.sum_forward(mapped, row_factor=layer.row_factor, dtype=dtype)
-            multiply([own], out, accumulate=True, finish=layer.finish(bias))
+            out = _sum_of_mapped(rows, neighbour, layer)
+            multiply(own, out, accumulate=True, finish=layer.finish(bias))
         else:
             if is_static:
-                means, ctx.picked = graph.static_result(layer.mean, rows)
+                sums, ctx.picked = graph.static_result(layer.propagation, rows)
             else:
-                means = graph.sum_forward(rows, row_factor=layer.row_factor)
-            # Means that are not kept become the result where they lie.
-            is_here = ctx.is_late and means.shape[1] == width and means.dtype == dtype
-            out = means if is_here else layer.empty(graph.num_rows, width, dtype)
-            factors = [own, Factor(means, neighbour.t(), ctx.picked)]
+                sums = graph.sum_forward(rows, layer.weighting)
+            # Sums that are not kept become the result where they lie.
+            is_here = ctx.is_late and sums.shape[1] == width and sums.dtype == dtype
+            out = sums if is_here else layer.empty(graph.num_rows, width, dtype)
+            factors = [*own, Factor(sums, neighbour.t(), ctx.picked)]
             multiply(factors, out, finish=layer.finish(bias))
         ctx.recomputes = layer.recomputes and not is_static and not ctx.is_late
         if ctx.recomputes or ctx.is_late:
-            means = None
+            sums = None
         ctx.save_for_backward(rows, root, neighbour)
         # Not saved: what is saved lives until backward has ended. Detached, because the output
         # holds what holds this.
-        ctx.held = [means, out.detach() if layer.activation else None]
+        ctx.held = [sums, out.detach() if layer.activation else None]
         return out
 
     @staticmethod
@@ -201,18 +202,19 @@ class _Sage(torch.autograd.Function):
         layer: Layer = ctx.layer
         rows, root, neighbour = ctx.saved_tensors
         grad = grads[0].contiguous()
-        root_grad, neighbour_grad = torch.empty_like(root), torch.empty_like(neighbour)
-        bias_grad = torch.empty(root.shape[0], dtype=root.dtype)
         own_index = layer.graph.own_index
-        factors = [GradientFactor(rows, root_grad, own_index)]
+        root_grad, factors = None, []
+        if root is not None:
+            root_grad = torch.empty_like(root)
+            factors.append(GradientFactor(rows, root_grad, own_index))
+        neighbour_grad, bias_grad = torch.empty_like(neighbour), neighbour.new_empty(grad.shape[1])
         if not ctx.held:
-            message = "the backward pass of a GraphSAGE layer with an activation runs once only"
-            raise RuntimeError(message)
-        means, kept = ctx.held
+            raise RuntimeError("the backward pass of a layer with an activation runs once only")
+        sums, kept = ctx.held
         if ctx.recomputes:
-            means = layer.graph.sum_forward(rows, row_factor=layer.row_factor)
-        if means is not None:
-            factors.append(GradientFactor(means, neighbour_grad, ctx.picked))
+            sums = layer.graph.sum_forward(rows, layer.weighting)
+        if sums is not None:
+            factors.append(GradientFactor(sums, neighbour_grad, ctx.picked))
         if kept is not None:
             ctx.held = []
             is_own = layer.activation is not None and layer.activation.has_one_reader
@@ -220,36 +222,48 @@ class _Sage(torch.autograd.Function):
                 grad = grad.clone()
         scale = layer.gradient_scale
         multiply_transposed(factors, grad, activation=kept, scale=scale, bias_gradient=bias_grad)
-        del means, kept, factors
+        del sums, kept, factors
         rows_grad = None
         if ctx.is_late:
-            back = layer.sum_backward(grad, layer.inner_dtype(rows, root))
+            back = layer.sum_backward(grad, layer.inner_dtype(rows, neighbour))
             multiply_transposed([GradientFactor(rows, neighbour_grad)], back)
             if ctx.needs_input_grad[0]:
                 rows_grad = layer.rows_gradient(rows, grad, back, weights=(root, neighbour))
         elif ctx.needs_input_grad[0]:
-            inner = layer.inner_dtype(rows, root)
-            means_grad = layer.empty(grad.shape[0], rows.shape[1], inner)
-            finish = Finish(row_factor=layer.row_factor)
-            multiply([Factor(grad, neighbour)], means_grad, finish=finish)
-            rows_grad = layer.graph.sum_backward(means_grad)
-            del means_grad
-            multiply([Factor(grad, root)], rows_grad, out_rows=own_index, accumulate=True)
+            inner, weighting = layer.inner_dtype(rows, neighbour), layer.weighting
+            sums_grad = layer.empty(grad.shape[0], rows.shape[1], inner)
+            finish = Finish(row_factor=weighting.row_factor)
+            multiply([Factor(grad, neighbour)], sums_grad, finish=finish)
+            rows_grad = layer.graph.sum_backward(sums_grad, weighting._replace(row_factor=None))
+            del sums_grad
+            if root is not None:
+                multiply([Factor(grad, root)], rows_grad, out_rows=own_index, accumulate=True)
         return rows_grad, root_grad, neighbour_grad, bias_grad, None
 
 
-def sage(rows: Tensor, root: Tensor, neighbour: Tensor, bias: Tensor, *, layer: Layer) -> Tensor:
-    """Apply a GraphSAGE layer with the mean.
+def _sum_of_mapped(rows: Tensor, neighbour: Tensor, layer: Layer) -> Tensor:
+    """Map rows, times their factors on the way out, and sum them; stored as the result."""
+    mapped = layer.empty(rows.shape[0], neighbour.shape[0], layer.inner_dtype(rows, neighbour))
+    finish = Finish(row_factor=layer.weighting.source_factor)
+    multiply([Factor(rows, neighbour.t())], mapped, finish=finish)
+    weighting = layer.weighting._replace(source_factor=None)
+    return layer.graph.sum_forward(mapped, weighting, dtype=layer.out_dtype(neighbour))
+
+
+def update(
+    rows: Tensor, root: Tensor | None, neighbour: Tensor, bias: Tensor, *, layer: Layer
+) -> Tensor:
+    """Apply a layer.
 
     Args:
         rows: (num_sources, in_width), float32, float64, or bfloat16 for weights in float32.
-        root: (out_width, in_width) weight of a vertex's own row.
-        neighbour: (out_width, in_width) weight of the mean of its in-neighbours' rows.
+        root: (out_width, in_width) weight of a vertex's own row; None if that does not count.
+        neighbour: (out_width, in_width) weight of the sum of its in-neighbours' rows.
         bias: (out_width,).
         layer: The rest.
 
     Returns:
         (num_rows, out_width), of the type of the weights or of the activation.
     """
-    result: Tensor = _Sage.apply(rows, root, neighbour, bias, layer)  # type: ignore[no-untyped-call]
+    result: Tensor = _Update.apply(rows, root, neighbour, bias, layer)  # type: ignore[no-untyped-call]
     return result

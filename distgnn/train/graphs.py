@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -127,14 +127,16 @@ def build_graphs(
 
 def _plan(config: TrainConfig, part: Part, group: Group, planner: Planner | None) -> Blocks:
     """Plan the edges that the model walks: with an edge from each vertex to itself, or without."""
-    is_attention = config.model.kind.is_attention
-    has_types = config.model.kind.is_typed
+    kind = config.model.kind
+    if kind.is_attention:
+        # It reads no weights.
+        part = replace(part, edge_weight=None)
     blocks = plan_blocks(
-        part, group, has_positions=is_attention, has_types=has_types, planner=planner
+        part, group, has_positions=kind.is_attention, has_types=kind.is_typed, planner=planner
     )
-    if not is_attention:
+    if not kind.has_loops:
         return blocks
-    # Here, not by the graph at its first attention, which keeps the edges without loops, too.
+    # Here, not by the graph when a layer asks, which keeps the edges without loops, too.
     loops = torch.from_numpy(np.array(part.self_loops))
     return with_loops(blocks, loops, torch.arange(part.num_roots))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distgnn.arrays import DTYPES
 from distgnn.exchange.traffic import ITEM_BYTES
+from distgnn.nn.fused import FusedConvolution
 from distgnn.ops import SparseRows
 from distgnn.train.metrics import peak_rss_bytes, resident_bytes
 
@@ -111,8 +112,10 @@ def working_bytes(
 
 
 def _is_one_operation(model: GNN) -> bool:
-    config = model.config
-    return model.is_chain and (config.model, config.aggregator) == ("sage", "mean")
+    return model.is_chain and all(
+        isinstance(conv, FusedConvolution) and conv.is_one_operation(conv.sum_map.weight)
+        for conv in model.hidden
+    )
 
 
 def _hidden_bytes(model: GNN) -> int:

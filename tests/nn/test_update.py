@@ -10,7 +10,8 @@ from graphs import adjacency, cut, make_graph
 from distgnn import ops
 from distgnn.comm.single import SingleGroup
 from distgnn.graph import LocalGraph
-from distgnn.nn import linear, sage
+from distgnn.nn import fused, linear
+from distgnn.nn.gcn import GCNConv
 from distgnn.nn.models import ModelConfig
 from distgnn.nn.sage import SAGEConv
 from distgnn.nn.update import Activation
@@ -34,18 +35,21 @@ def trained(graph, rows, config, *, num_classes=3):
 
 
 def separately(monkeypatch):
-    for module in (linear, sage):
+    for module in (linear, fused):
         monkeypatch.setattr(module, "is_multiplied_here", lambda rows, weight: False)
 
 
+@pytest.mark.parametrize(
+    ("model", "kind"), [("sage", "random"), ("gcn", "random"), ("gcn", "weighted")]
+)
 @pytest.mark.parametrize("is_restricted", [False, True])
 @pytest.mark.parametrize("is_static", [False, True])
 @pytest.mark.parametrize("hidden", [4, 9])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_layers_as_one_operation_give_what_separate_operations_give(
-    is_restricted, is_static, hidden, dropout, monkeypatch
+    model, kind, is_restricted, is_static, hidden, dropout, monkeypatch
 ):
-    part = cut(make_graph("random"), 1)[0]
+    part = cut(make_graph(kind), 1)[0]
     graph = LocalGraph.exact(part, SingleGroup())
     rows = load_features(part).double()
     if is_static:
@@ -55,29 +59,34 @@ def test_layers_as_one_operation_give_what_separate_operations_give(
         wanted[1:3] = True
         graph = ReceptiveField(graph, part, wanted, num_layers=3, is_input_static=is_static)
         rows = graph.inputs(rows)
-    config = ModelConfig(model="sage", hidden=hidden, layers=3, dropout=dropout)
+    config = ModelConfig(model=model, hidden=hidden, layers=3, dropout=dropout)
     got = trained(graph, rows, config)
     separately(monkeypatch)
     for one, other in zip(got, trained(graph, rows, config), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
+LAYERS = pytest.mark.parametrize("layer", [SAGEConv, GCNConv])
+
+
+@LAYERS
 @pytest.mark.parametrize("probability", [0.0, 0.4])
-def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(probability):
+def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(probability, layer):
     part = cut(make_graph("random"), 1)[0]
     graph = LocalGraph.exact(part, SingleGroup())
-    conv, rows = SAGEConv(6, 4), load_features(part)
+    conv, rows = layer(6, 4), load_features(part)
     out = conv(graph, rows, Activation(probability))
     grad = torch.ones_like(out)
     out.backward(grad)
     assert (grad == 1).all()
 
 
-def test_a_gradient_that_two_layers_share_is_masked_by_each_for_itself():
+@LAYERS
+def test_a_gradient_that_two_layers_share_is_masked_by_each_for_itself(layer):
     part = cut(make_graph("random"), 1)[0]
     graph = LocalGraph.exact(part, SingleGroup())
     rows, wide = load_features(part), 3000
-    first, second, last = SAGEConv(6, wide), SAGEConv(6, wide), SAGEConv(wide, 3)
+    first, second, last = layer(6, wide), layer(6, wide), layer(wide, 3)
 
     def gradients(activation):
         for conv in (first, second, last):
@@ -95,19 +104,21 @@ def test_a_gradient_that_two_layers_share_is_masked_by_each_for_itself():
         torch.testing.assert_close(one, parameter.grad, rtol=1e-4, atol=1e-3)
 
 
-def test_a_layer_with_an_activation_refuses_a_second_backward_pass():
+@LAYERS
+def test_a_layer_with_an_activation_refuses_a_second_backward_pass(layer):
     part = cut(make_graph("random"), 1)[0]
     graph = LocalGraph.exact(part, SingleGroup())
-    total = SAGEConv(6, 4)(graph, load_features(part), Activation(0.0)).sum()
+    total = layer(6, 4)(graph, load_features(part), Activation(0.0)).sum()
     total.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="GraphSAGE layer with an activation runs once only"):
+    with pytest.raises(RuntimeError, match="a layer with an activation runs once only"):
         total.backward()
 
 
-def test_columns_that_do_not_lie_side_by_side_are_taken():
+@LAYERS
+def test_columns_that_do_not_lie_side_by_side_are_taken(layer):
     part = cut(make_graph("random"), 1)[0]
     graph = LocalGraph.exact(part, SingleGroup())
-    conv, rows = SAGEConv(6, 4), load_features(part)
+    conv, rows = layer(6, 4), load_features(part)
     apart = rows.t().contiguous().t()
     assert torch.equal(conv(graph, apart), conv(graph, rows))
 
@@ -123,11 +134,12 @@ def test_a_linear_map_has_the_gradients_of_torchs():
     assert torch.autograd.gradcheck(ops.linear, (rows, weight, bias), fast_mode=True)
 
 
-def test_no_buffer_is_added_after_the_first_epochs():
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+def test_no_buffer_is_added_after_the_first_epochs(model):
     part = cut(make_graph("random"), 1)[0]
     graph = LocalGraph.exact(part, SingleGroup())
     graph.set_static(torch.ones(0, 0))
-    config = ModelConfig(model="sage", hidden=5000, layers=3)
+    config = ModelConfig(model=model, hidden=5000, layers=3)
     rows = load_features(part).double()
     sizes = []
     for _ in range(4):
@@ -171,3 +183,29 @@ def test_a_layer_of_bfloat16_rounds_what_it_reads_aggregates_and_makes(out_width
     torch.testing.assert_close(conv.neighbour.weight.grad.double(), back.t() @ h, **close)
     torch.testing.assert_close(rows.grad.double(), back @ neighbour + masked @ root, **close)
     assert conv.root.weight.grad.dtype == conv.neighbour.bias.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("out_width", [4, 9])
+def test_a_gcn_layer_of_bfloat16_rounds_what_it_reads_aggregates_and_makes(out_width):
+    """Against the same steps in double precision, each of which is rounded once."""
+    source = make_graph("random")
+    part = cut(source, 1)[0]
+    graph = LocalGraph.exact(part, SingleGroup())
+    conv, rows = GCNConv(6, out_width), load_features(part).bfloat16().requires_grad_()
+    out = conv(graph, rows, Activation(0.0, dtype=torch.bfloat16))
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(3)).bfloat16()
+    out.backward(grad)
+
+    h, weight = rows.detach().double(), conv.linear.weight.detach().double()
+    matrix = torch.from_numpy(adjacency(source))
+    matrix += torch.diag((matrix.diagonal() == 0).double())
+    scale = matrix.sum(dim=1).rsqrt()
+    matrix = scale[:, None] * matrix * scale
+    sums = matrix @ rounded(h @ weight.t()) if out_width < 6 else rounded(matrix @ h) @ weight.t()
+    torch.testing.assert_close(out.double(), rounded(sums.clamp(min=0)), rtol=2**-6, atol=0.01)
+    assert out.dtype == rows.grad.dtype == torch.bfloat16
+    back = matrix.t() @ torch.where(out > 0, grad.double(), 0)
+    close = {"rtol": 2**-6, "atol": 0.02}
+    torch.testing.assert_close(conv.linear.weight.grad.double(), back.t() @ h, **close)
+    torch.testing.assert_close(rows.grad.double(), back @ weight, **close)
+    assert conv.linear.weight.grad.dtype == conv.bias.grad.dtype == torch.float32

@@ -50,11 +50,12 @@ def test_a_trained_model_scores_a_vertex_the_same_on_any_part(algorithm, tmp_pat
         torch.testing.assert_close(rows, own, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [GAT, {"model": "gcn", "static_input": False}])
 @pytest.mark.parametrize("algorithm", ["cd-0", "cd-2", "0c"])
-def test_a_run_keeps_no_second_copy_of_its_edges(algorithm):
+def test_a_run_keeps_no_second_copy_of_its_edges(algorithm, options):
     graph = make_graph("random", num_vertices=120)
     parts = cut(graph, 2)
-    config = make_config(**GAT, algorithm=algorithm, epochs=1)
+    config = make_config(**options, algorithm=algorithm, epochs=1)
 
     def on_rank(group):
         trainer = Trainer(config, ends_of(graph), parts[group.rank], group)

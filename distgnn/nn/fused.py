@@ -1,0 +1,94 @@
+"""Convolutions that run as one operation with the activation behind them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from distgnn.nn.convolution import Convolution
+from distgnn.nn.linear import is_multiplied_here
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from torch import Tensor
+
+    from distgnn.exchange.traffic import LayerTraffic
+    from distgnn.graph import LocalGraph
+    from distgnn.nn.linear import Given, Linear
+    from distgnn.nn.update import Activation
+    from distgnn.ops import Rows
+
+
+class FusedConvolution(Convolution):
+    """A linear map of a weighted sum over neighbours; where it may, one `update.Layer`."""
+
+    recomputes = False
+    """Whether backward aggregates again what it needs, instead of it being kept."""
+
+    @abstractmethod
+    def forward(
+        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
+    ) -> Tensor:
+        """Apply the convolution; where the mathematics allows, the narrower width travels.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width).
+            activation: Follows the convolution.
+
+        Returns:
+            (num_rows, out_width).
+        """
+
+    @property
+    @abstractmethod
+    def sum_map(self) -> Linear:
+        """The map of the sums."""
+
+    def is_one_operation(self, rows: Rows) -> TypeGuard[Tensor]:
+        """Whether these rows get the layer with all that follows as one operation.
+
+        Args:
+            rows: (num_sources, in_width).
+        """
+        return is_multiplied_here(rows, self.sum_map.weight)
+
+    def runs_again(self, given: Given) -> bool | None:
+        """Whether a layer that keeps no sums aggregates once more in backward.
+
+        Args:
+            given: The layer's input.
+
+        Returns:
+            None where the layer is made of separate operations.
+        """
+        if not self._will_be_one_operation(given):
+            return None
+        return not (given.is_static or self._passes_gradient_back(given))
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks."""
+        if not self._will_be_one_operation(given):
+            return self._traffic_apart(given)
+        # See Layer.inner_dtype.
+        inner = min(given.item_bytes, given.out_bytes)
+        goes_back = given.has_gradient or self._passes_gradient_back(given)
+        return self.sum_map.traffic(
+            given._replace(has_gradient=goes_back),
+            item_bytes=given.item_bytes,
+            gradient_bytes=inner,
+            mapped_bytes=inner,
+        )
+
+    @abstractmethod
+    def _traffic_apart(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves as separate operations."""
+
+    def _will_be_one_operation(self, given: Given) -> bool:
+        # Rows of whatever type are taken that are computed with as the weight's.
+        return not given.is_sparse and self.is_one_operation(self.sum_map.weight)
+
+    def _passes_gradient_back(self, given: Given) -> bool:
+        """Whether the gradient of the map is made of what is passed back."""
+        return not given.is_static and self.sum_map.out_width <= self.sum_map.in_width
