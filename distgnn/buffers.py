@@ -39,7 +39,9 @@ class Buffers:
     """Hands out uninitialised tensors; when one dies, its memory serves the next of about its size.
 
     Sizes are rounded up to powers of two, so that tensors with some more or fewer rows share
-    memory. What is rounded up is never touched and takes no room in memory.
+    memory. What is rounded up is never touched and takes no room in memory. Where no block of a
+    size is free, one of twice the size serves; and before one is added, free ones that are smaller
+    are given back: hardly more is ever held than was needed at once.
     """
 
     def __init__(self) -> None:
@@ -66,13 +68,16 @@ class Buffers:
         return flat.view(dtype).view(num_rows, width)
 
     def _take(self, capacity: int) -> NDArray[np.uint8]:
-        blocks = self._blocks.setdefault(capacity, [])
-        for block in blocks:
-            if block.is_free():
-                block.used_at = self._epoch
-                return block.memory
-        blocks.append(_Block(capacity, self._epoch))
-        return blocks[-1].memory
+        for size in (capacity, 2 * capacity):
+            for block in self._blocks.get(size, ()):
+                if block.is_free():
+                    block.used_at = self._epoch
+                    return block.memory
+        for size in [size for size in self._blocks if size < capacity]:
+            self._blocks[size] = [block for block in self._blocks[size] if not block.is_free()]
+        added = _Block(capacity, self._epoch)
+        self._blocks.setdefault(capacity, []).append(added)
+        return added.memory
 
     def owns(self, tensor: Tensor) -> bool:
         """Whether a tensor was handed out here: nobody outside the model holds it."""

@@ -49,6 +49,26 @@ def test_tensors_with_some_more_or_fewer_rows_share_memory():
     assert buffers.empty(ROWS * 4, WIDTH // 2, torch.float64).data_ptr() != address
 
 
+def test_a_free_buffer_of_twice_the_size_serves():
+    buffers = Buffers()
+    address = buffers.empty(2 * ROWS, WIDTH, torch.float32).data_ptr()
+    held = buffers.empty(ROWS, WIDTH, torch.float32)
+    assert held.data_ptr() == address
+    assert buffers.empty(ROWS, WIDTH, torch.float32).data_ptr() != address
+
+
+def test_smaller_buffers_that_are_free_are_given_back_before_one_is_added():
+    buffers = Buffers()
+    held = buffers.empty(ROWS, WIDTH, torch.float32)
+    alone = buffers.num_bytes
+    buffers.empty(ROWS, WIDTH, torch.float32)
+    assert buffers.num_bytes == 2 * alone
+    large = buffers.empty(4 * ROWS, WIDTH, torch.float32)
+    assert buffers.num_bytes < 5.5 * alone
+    assert buffers.owns(held)
+    assert buffers.owns(large)
+
+
 def test_buffers_are_aligned_and_have_the_shape_asked_for():
     buffers = Buffers()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
