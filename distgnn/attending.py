@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.draws import Draws
+    from distgnn.exchange.attend import Ending
     from distgnn.exchange.blocks import Blocks
     from distgnn.exchange.exchange import Exchange
     from distgnn.exchange.scores import Scoring
@@ -58,6 +59,7 @@ class AttendingGraph:
         target_score: Tensor,
         slope: float,
         dropout: float = 0.0,
+        ending: Ending | None = None,
     ) -> Tensor:
         """Average the rows of each vertex's in-neighbours, across the cut, as their scores say.
 
@@ -72,13 +74,14 @@ class AttendingGraph:
             slope: Of the leaky ReLU below 0.
             dropout: Probability of dropping a weight; its mask is a function of the epoch, both
                 ends and the head, so that edges with the same ends share it.
+            ending: Bias, relu and dropout that follow in the same operation, or None.
 
         Returns:
             (num_rows, heads * width), differentiable.
         """
         heads, drops = source_score.shape[1], self._edge_dropout(dropout)
         scoring = LeakyByEdge(heads, slope, drops) if drops else Leaky(heads, slope)
-        return self._attend(rows, source_score, target_score, None, scoring)
+        return self._attend(rows, source_score, target_score, None, scoring, ending)
 
     def attend_additive(
         self,
@@ -88,6 +91,7 @@ class AttendingGraph:
         vectors: Tensor,
         slope: float,
         dropout: float = 0.0,
+        ending: Ending | None = None,
     ) -> Tensor:
         """As `attend`, with vectors[h] . leaky_relu(rows[u, h] + target_rows[v, h]) for scores.
 
@@ -97,13 +101,14 @@ class AttendingGraph:
             vectors: (heads, width).
             slope: Of the leaky ReLU below 0.
             dropout: As in `attend`.
+            ending: As in `attend`.
 
         Returns:
             (num_rows, heads * width), differentiable.
         """
         scoring = Additive(vectors, slope, self._edge_dropout(dropout))
         no_scores = rows.new_empty((len(rows), 0))
-        return self._attend(rows, no_scores, target_rows, vectors, scoring)
+        return self._attend(rows, no_scores, target_rows, vectors, scoring, ending)
 
     def _attend(
         self,
@@ -112,10 +117,12 @@ class AttendingGraph:
         target_score: Tensor,
         vectors: Tensor | None,
         scoring: Scoring,
+        ending: Ending | None,
     ) -> Tensor:
-        blocks, exchange = self._looped_blocks(), self.exchange
+        blocks, bias = self._looped_blocks(), ending.finish.bias if ending else None
+        weights = (vectors, bias)
         result: Tensor = AttendAcrossCut.apply(  # type: ignore[no-untyped-call]
-            rows, source_score, target_score, vectors, blocks, exchange, scoring
+            rows, source_score, target_score, *weights, blocks, self.exchange, scoring, ending
         )
         return result
 

@@ -24,6 +24,8 @@ from distgnn.products import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.buffers import Buffers
+
 
 class _Dropout(torch.autograd.Function):
     """Keeps no mask: backward draws the same one again from the same counters."""
@@ -154,10 +156,13 @@ def pick_rows(rows: Tensor, picked: Tensor) -> Tensor:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, buffers: Buffers | None
+    ) -> Tensor:
         rows = rows.contiguous()
         ctx.save_for_backward(rows, weight)
-        out = torch.empty((rows.shape[0], weight.shape[0]), dtype=weight.dtype)
+        ctx.empty = buffers.empty if buffers else _empty
+        out: Tensor = ctx.empty(rows.shape[0], weight.shape[0], weight.dtype)
         multiply([Factor(rows, weight.t())], out, finish=Finish(bias=bias))
         return out
 
@@ -171,23 +176,30 @@ class _Linear(torch.autograd.Function):
         multiply_transposed([GradientFactor(rows, weight_grad)], grad, bias_gradient=bias_grad)
         rows_grad = None
         if ctx.needs_input_grad[0]:
-            rows_grad = torch.empty_like(rows)
+            rows_grad = ctx.empty(rows.shape[0], rows.shape[1], rows.dtype)
             multiply([Factor(grad, weight)], rows_grad)
-        return rows_grad, weight_grad, bias_grad if ctx.needs_input_grad[2] else None
+        return rows_grad, weight_grad, bias_grad if ctx.needs_input_grad[2] else None, None
 
 
-def linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _empty(num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
+    return torch.empty((num_rows, width), dtype=dtype)
+
+
+def linear(
+    rows: Tensor, weight: Tensor, bias: Tensor | None, buffers: Buffers | None = None
+) -> Tensor:
     """Return rows W^T + b, with the same bits for any number of threads.
 
     Args:
         rows: (num_rows, in_width), float32 or float64; or bfloat16, for a weight in float32.
         weight: (out_width, in_width), contiguous.
         bias: (out_width,), or None.
+        buffers: Where the result and the gradient of the rows lie; None for memory of their own.
 
     Returns:
         (num_rows, out_width), of the type of the weight.
     """
-    result: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
+    result: Tensor = _Linear.apply(rows, weight, bias, buffers)  # type: ignore[no-untyped-call]
     return result
 
 

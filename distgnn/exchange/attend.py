@@ -10,13 +10,59 @@ from torch.autograd.function import once_differentiable
 from distgnn import attention, kernels
 from distgnn.exchange.aggregate import send_to_leaves
 from distgnn.exchange.scores import Edges, Ends, LeafSums, Sources, State, Targets
+from distgnn.products import multiply, multiply_transposed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.buffers import Buffers
     from distgnn.exchange.blocks import Blocks, Half
     from distgnn.exchange.exchange import Arrival, Exchange
     from distgnn.exchange.scores import Scoring
+    from distgnn.products import Finish
+
+
+class Ending(NamedTuple):
+    """What is done to the means of an attention where they lie.
+
+    Attributes:
+        finish: With a bias and relu.
+        has_one_reader: Whether one layer alone reads the result, and nothing adds to that layer's
+            gradient of it: then the gradient may be overwritten.
+    """
+
+    finish: Finish
+    has_one_reader: bool
+
+    def apply(self, means: Tensor) -> None:
+        """Make the result of the means, in their place."""
+        multiply([], means, accumulate=True, finish=self.finish)
+
+    def back(
+        self, grad: Tensor, result: Tensor, heads: int, buffers: Buffers
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradient of the means, its products with them by head, and that of the bias.
+
+        Where the gradient is not 0, the means are what dropout kept of the result, less the bias:
+        they need not be kept.
+        """
+        if not (self.has_one_reader and buffers.owns(grad)):
+            own = buffers.empty(grad.shape[0], grad.shape[1], grad.dtype)
+            grad = own.copy_(grad)
+        bias = self.finish.bias
+        assert bias is not None, "an ending adds a bias"
+        bias_grad, kept = torch.empty_like(bias), 1 - self.finish.probability
+        multiply_transposed([], grad, activation=result, scale=1 / kept, bias_gradient=bias_grad)
+        by_head = torch.block_diag(*bias.detach().view(heads, -1))  # type: ignore[no-untyped-call]
+        delta = _products(grad, result, heads).mul_(kept).sub_(grad @ by_head.t())
+        return grad, delta, bias_grad
+
+
+def _products(grad: Tensor, result: Tensor, heads: int) -> Tensor:
+    """Return (num_rows, heads): two rows multiplied and summed over the columns of a head."""
+    shape = len(grad), heads, grad.shape[1] // heads
+    # Not a product and its sum: that writes a product as large as the result.
+    return torch.einsum("vhj,vhj->vh", grad.view(shape), result.view(shape))
 
 
 class AttendAcrossCut(torch.autograd.Function):
@@ -44,20 +90,25 @@ class AttendAcrossCut(torch.autograd.Function):
         source_score: Tensor,
         target_score: Tensor,
         vectors: Tensor | None,
+        bias: Tensor | None,
         blocks: Blocks,
         exchange: Exchange,
         scoring: Scoring,
+        ending: Ending | None,
     ) -> Tensor:
         """Return (num_targets, heads * width): weighted means of the rows of in-neighbours.
 
-        The vectors are those that the scoring holds, named here for their gradient.
+        The vectors are those that the scoring holds, and the bias that of the ending, named here
+        for their gradients.
         """
-        del vectors
+        del vectors, bias
         attention_pass = _Pass(blocks, exchange, scoring)
         roots = Sources(x.contiguous(), source_score.contiguous())
         target_score = target_score.contiguous()
         total, leaves, leaf_sums = attention_pass.forward(roots, target_score)
-        ctx.attention_pass = attention_pass
+        if ending is not None:
+            ending.apply(total.out)
+        ctx.attention_pass, ctx.ending = attention_pass, ending
         ctx.save_for_backward(*roots, *leaves, target_score, total.out, total.maximum, *leaf_sums)
         return total.out
 
@@ -69,15 +120,17 @@ class AttendAcrossCut(torch.autograd.Function):
         roots, leaves = Sources(*saved[0:2]), Sources(*saved[2:4])
         target_score, out, log_sum = saved[4:7]
         grad = grads[0].contiguous()
-        heads = log_sum.shape[1]
-        shape = len(grad), heads, out.shape[1] // heads
-        # Not a product and its sum: that writes a product as large as the result.
-        delta = torch.einsum("vhj,vhj->vh", grad.view(shape), out.view(shape))
+        heads, bias_grad = log_sum.shape[1], None
+        if ctx.ending is None:
+            delta = _products(grad, out, heads)
+        else:
+            buffers = ctx.attention_pass.exchange.buffers
+            grad, delta, bias_grad = ctx.ending.back(grad, out, heads, buffers)
         targets = Targets.of(target_score, grad, delta, log_sum)
         leaf_sums = LeafSums(*saved[7:9])
         root_grad = ctx.attention_pass.backward(roots, leaves, targets, leaf_sums)
         vectors_grad = ctx.attention_pass.scoring.take_gradient()
-        return *root_grad, targets.score_grad, vectors_grad, None, None, None
+        return *root_grad, targets.score_grad, vectors_grad, bias_grad, None, None, None, None
 
 
 class _Pass(NamedTuple):

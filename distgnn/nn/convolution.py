@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
 
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 
 class Convolution(nn.Module, ABC):
     """A layer that makes a vertex's row of the rows of its neighbourhood."""
+
+    takes_activation: ClassVar[bool] = False
+    """Whether `forward` takes the relu and dropout behind it, as a third argument."""
+
+    def is_one_operation(self, rows: Rows) -> bool:
+        """Whether the layer and what follows are one operation, which sees to what is kept of it.
+
+        Args:
+            rows: (num_sources, in_width).
+        """
+        del rows
+        return False
 
     @abstractmethod
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:

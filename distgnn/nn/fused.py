@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class FusedConvolution(Convolution):
     """A linear map of a weighted sum over neighbours; where it may, one `update.Layer`."""
 
+    takes_activation = True
     recomputes = False
     """Whether backward aggregates again what it needs, instead of it being kept."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from distgnn.exchange.attend import Ending
 from distgnn.exchange.traffic import attention_traffic
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear
@@ -18,13 +19,66 @@ if TYPE_CHECKING:
     from distgnn.exchange.traffic import LayerTraffic
     from distgnn.graph import LocalGraph
     from distgnn.nn.linear import Given
+    from distgnn.nn.update import Activation
     from distgnn.ops import Rows
 
 SLOPE = 0.2
 """Of the leaky ReLU of scores, as in the paper."""
 
 
-class GATConv(Convolution):
+class AttentionConvolution(Convolution):
+    """What layers of attention share: how heads are joined, and what follows them.
+
+    Args:
+        heads: Attention heads.
+        out_width: Columns of each head.
+        concat: Concatenate the heads; else average them.
+        dropout: Probability of dropping a weight of an edge, in training.
+    """
+
+    takes_activation: ClassVar[bool] = True
+
+    def __init__(self, heads: int, out_width: int, *, concat: bool, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.concat = concat
+        self.dropout = dropout
+        self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
+
+    def ending(self, graph: LocalGraph, activation: Activation | None) -> Ending | None:
+        """Return what the attention itself does to its means, or None; draws its seed.
+
+        Args:
+            graph: What the layer runs on.
+            activation: What follows the layer.
+        """
+        if activation is None or activation.dtype is not None or not self.concat:
+            return None
+        return Ending(activation.finish(graph, self.bias), activation.has_one_reader)
+
+    def ended(
+        self, graph: LocalGraph, means: Tensor, activation: Activation | None, ending: Ending | None
+    ) -> Tensor:
+        """Do what the attention has not done.
+
+        Args:
+            graph: What the layer runs on.
+            means: (num_rows, heads * width) From the attention.
+            activation: What follows the layer.
+            ending: What the attention did.
+
+        Returns:
+            (num_rows, heads * width), or (num_rows, width) if heads are averaged.
+        """
+        if ending is not None:
+            return means
+        if not self.concat:
+            means = means.view(len(means), self.heads, len(self.bias)).mean(dim=1)
+        result = means + self.bias
+        return result if activation is None else activation.apply(graph, result)
+
+
+class GATConv(AttentionConvolution):
     """Graph attention: each head averages the mapped rows of in-neighbours as their scores say.
 
     Per vertex v and head k, with z = W_k h:
@@ -59,14 +113,10 @@ class GATConv(Convolution):
         concat: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.heads = heads
-        self.concat = concat
-        self.dropout = dropout
+        super().__init__(heads, out_width, concat=concat, dropout=dropout)
         self.linear = Linear(in_width, heads * out_width, bias=False)
         self.source = nn.Parameter(torch.empty(heads, out_width))
         self.target = nn.Parameter(torch.empty(heads, out_width))
-        self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -83,21 +133,32 @@ class GATConv(Convolution):
         del given
         return attention_traffic(*self.source.shape)
 
-    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
-        """Apply the convolution; mapped rows travel, with their scores."""
+    def forward(
+        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
+    ) -> Tensor:
+        """Apply the convolution; mapped rows travel, with their scores.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width).
+            activation: Follows the convolution.
+
+        Returns:
+            As `ended`.
+        """
         mapped, source_score, target_score = _with_scores(
-            self.linear.multiply(rows), self.source, self.target
+            self.linear.multiply(rows, graph.exchange.buffers), self.source, self.target
         )
+        ending = self.ending(graph, activation)
         result = graph.attend(
             mapped,
             source_score=source_score,
             target_score=graph.own(target_score),
             slope=SLOPE,
             dropout=self.dropout if self.training else 0.0,
+            ending=ending,
         )
-        if not self.concat:
-            result = result.view(len(result), self.heads, self.source.shape[1]).mean(dim=1)
-        return result + self.bias
+        return self.ended(graph, result, activation, ending)
 
 
 class _WithScores(torch.autograd.Function):

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from distgnn.exchange.traffic import attention_traffic
-from distgnn.nn.convolution import Convolution
-from distgnn.nn.gat import SLOPE
+from distgnn.nn.gat import SLOPE, AttentionConvolution
 from distgnn.nn.linear import Linear, map_own
 
 if TYPE_CHECKING:
@@ -18,10 +17,11 @@ if TYPE_CHECKING:
     from distgnn.exchange.traffic import LayerTraffic
     from distgnn.graph import LocalGraph
     from distgnn.nn.linear import Given
+    from distgnn.nn.update import Activation
     from distgnn.ops import Rows
 
 
-class GATv2Conv(Convolution):
+class GATv2Conv(AttentionConvolution):
     """Graph attention whose scores are no sum of a part of each end.
 
     Per vertex v and head k, with z = W_source,k h + b_source,k and y = W_target,k h + b_target,k:
@@ -55,14 +55,10 @@ class GATv2Conv(Convolution):
         concat: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.heads = heads
-        self.concat = concat
-        self.dropout = dropout
+        super().__init__(heads, out_width, concat=concat, dropout=dropout)
         self.source = Linear(in_width, heads * out_width)
         self.target = Linear(in_width, heads * out_width)
         self.vectors = nn.Parameter(torch.empty(heads, out_width))
-        self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -78,15 +74,26 @@ class GATv2Conv(Convolution):
         del given
         return attention_traffic(*self.vectors.shape, is_additive=True)
 
-    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
-        """Apply the convolution; mapped rows of sources and of targets travel."""
+    def forward(
+        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
+    ) -> Tensor:
+        """Apply the convolution; mapped rows of sources and of targets travel.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width).
+            activation: Follows the convolution.
+
+        Returns:
+            As `ended`.
+        """
+        ending = self.ending(graph, activation)
         result = graph.attend_additive(
             self.source(rows),
             target_rows=map_own(graph, rows, self.target),
             vectors=self.vectors,
             slope=SLOPE,
             dropout=self.dropout if self.training else 0.0,
+            ending=ending,
         )
-        if not self.concat:
-            result = result.view(len(result), *self.vectors.shape).mean(dim=1)
-        return result + self.bias
+        return self.ended(graph, result, activation, ending)

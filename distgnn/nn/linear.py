@@ -15,6 +15,7 @@ from distgnn.products import is_fast
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.buffers import Buffers
     from distgnn.graph import LocalGraph
     from distgnn.ops import Rows
 
@@ -103,12 +104,20 @@ class Linear(nn.Module):
         traffic = sum_traffic(self.in_width, item_bytes, gradient_bytes)
         return traffic if given.has_gradient else traffic.without_gradient()
 
-    def multiply(self, rows: Rows) -> Tensor:
-        """Map (num_rows, in_width) rows to (num_rows, out_width) without adding the bias."""
+    def multiply(self, rows: Rows, buffers: Buffers | None = None) -> Tensor:
+        """Map rows without adding the bias.
+
+        Args:
+            rows: (num_rows, in_width).
+            buffers: As in `distgnn.ops.linear`; sparse rows, and torch, take memory of their own.
+
+        Returns:
+            (num_rows, out_width).
+        """
         if isinstance(rows, SparseRows):
             return rows.matmul(self.weight.t())
         if is_multiplied_here(rows, self.weight):
-            return linear(rows, self.weight, None)
+            return linear(rows, self.weight, None, buffers)
         return rows.to(self.weight.dtype) @ self.weight.t()
 
     def forward(self, rows: Rows) -> Tensor:

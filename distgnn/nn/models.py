@@ -194,7 +194,9 @@ class GNN(nn.Module):
             if self._is_one_operation(conv, rows):
                 rows = conv(level, rows, self._activation())
                 continue
-            parts = _Parts(level, conv, norm, residual if self.config.residual else None)
+            parts = _Parts(
+                level, conv, norm, residual if self.config.residual else None, self.is_chain
+            )
             if self.recomputes and torch.is_grad_enabled():
                 rows = again_in_backward(parts.apply, level, rows, self._activation())
             else:
@@ -266,7 +268,7 @@ class GNN(nn.Module):
 
     def _is_one_operation(self, conv: nn.Module, rows: Rows) -> bool:
         """Whether a layer takes its activation along, and sees itself to what is kept of it."""
-        if not self.is_chain or not isinstance(conv, FusedConvolution):
+        if not self.is_chain or not isinstance(conv, Convolution) or not conv.takes_activation:
             return False
         return not self.recomputes or conv.is_one_operation(rows)
 
@@ -286,8 +288,11 @@ class _Parts(NamedTuple):
     conv: nn.Module
     norm: nn.Module
     residual: nn.Module | None
+    is_chain: bool
 
     def apply(self, rows: Rows, activation: Activation | Elu) -> Tensor:
+        if self.is_chain and isinstance(self.conv, Convolution) and self.conv.takes_activation:
+            return self.conv(self.level, rows, activation)  # type: ignore[no-any-return]
         result = self.conv(self.level, rows)
         if self.residual is not None:
             result = result + map_own(self.level, rows, self.residual)

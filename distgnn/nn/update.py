@@ -38,6 +38,18 @@ class Activation(NamedTuple):
             return torch.relu(rows)
         return graph.relu_dropout(rows, self.probability, self.dtype)
 
+    def finish(self, graph: LocalGraph, bias: Tensor) -> Finish:
+        """Return it behind a bias, to be applied where rows lie; draws the seed of the dropout."""
+        if self.probability == 0:
+            return Finish(bias=bias, has_relu=True)
+        return Finish(
+            bias=bias,
+            has_relu=True,
+            row_key=graph.row_id,
+            seed=graph.draws.next_seed(),
+            probability=self.probability,
+        )
+
 
 class Elu(NamedTuple):
     """What follows a hidden layer: elu, then dropout.
@@ -83,16 +95,7 @@ class Layer(NamedTuple):
         """Return what is done to each row; draws the seed of the dropout."""
         if self.activation is None:
             return Finish(bias=bias)
-        probability = self.activation.probability
-        if probability == 0:
-            return Finish(bias=bias, has_relu=True)
-        return Finish(
-            bias=bias,
-            has_relu=True,
-            row_key=self.graph.row_id,
-            seed=self.graph.draws.next_seed(),
-            probability=probability,
-        )
+        return self.activation.finish(self.graph, bias)
 
     def empty(self, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
         """Return a buffer of rows."""

@@ -16,6 +16,7 @@ from distgnn.graph import LocalGraph
 from distgnn.nn.gat import SLOPE, GATConv
 from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.models import ModelConfig
+from distgnn.nn.update import Activation
 from distgnn.ops import SparseRows
 from distgnn.train.inputs import load_features
 
@@ -187,3 +188,40 @@ def test_a_seed_draws_all_weights():
         model.reset_parameters(torch.Generator().manual_seed(1))
         drawn.append(model.state_dict())
     assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[0])
+
+
+@pytest.mark.parametrize("kind", ["random", "sparse-features"])
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+@pytest.mark.parametrize("probability", [0.0, 0.4])
+@pytest.mark.parametrize("layer", [GATConv, GATv2Conv])
+def test_an_activation_that_a_layer_takes_is_the_one_that_would_follow(
+    layer, probability, dtype, kind
+):
+    _, local, rows, _ = whole(kind)
+    conv = layer(6, 5, heads=3)
+    torch.nn.init.normal_(conv.bias)
+    activation = Activation(probability, dtype=dtype)
+    results = []
+    for is_taken in (True, False):
+        conv.zero_grad()
+        local.draws.num_drawn = 0
+        if is_taken:
+            result = conv(local, rows, activation)
+        else:
+            result = activation.apply(local, conv(local, rows))
+        grad = torch.randn(result.shape, generator=torch.Generator().manual_seed(3))
+        result.backward(grad.to(result.dtype))
+        results.append(
+            [result.detach(), *(parameter.grad.clone() for parameter in conv.parameters())]
+        )
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [GATConv, GATv2Conv])
+def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(layer):
+    _, local, rows, _ = whole("random")
+    out = layer(6, 5, heads=3)(local, rows, Activation(0.4, has_one_reader=True))
+    grad = torch.ones_like(out)
+    out.backward(grad)
+    assert (grad == 1).all()
