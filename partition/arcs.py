@@ -48,13 +48,8 @@ class Arcs(NamedTuple):
 
     def both_ways(self) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the edges behind each arc and its mate, if that is another."""
-        if self.head.size == self.of_edge.size:
-            weight = np.full(self.head.size, 2, np.int32)
-        else:
-            weight = self.weight + self.weight[self.mate]
-        is_loop = self.mate == np.arange(self.mate.size, dtype=self.mate.dtype)
-        weight[is_loop] = self.weight[is_loop]
-        return weight
+        is_simple = self.head.size == self.of_edge.size
+        return _with_mates(self.weight, self.mate, is_simple=is_simple)
 
     def parts(self, edge_part: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the part of each arc, if the edges of an arc share theirs.
@@ -125,7 +120,7 @@ def adjacency_of(arcs: Arcs) -> Adjacency:
     if not arcs.is_symmetric:
         return Adjacency(*_both_ways(arcs.start, arcs.head, arcs.weight))
     weight = arcs.both_ways()
-    is_link = arcs.mate != np.arange(arcs.head.size)
+    is_link = arcs.mate != np.arange(arcs.head.size, dtype=arcs.mate.dtype)
     if is_link.all():
         return Adjacency(arcs.start, arcs.head, weight)
     running = np.concatenate([[0], np.cumsum(is_link)])
@@ -236,6 +231,18 @@ def _pair(start: NDArray[np.int64], head: NDArray[np.int32], mate: NDArray[np.in
             position[head[k]] = back + 1
             mate[k] = back
     return True
+
+
+@compiled
+def _with_mates(
+    weight: NDArray[np.int32], mate: NDArray[np.int32], *, is_simple: bool
+) -> NDArray[np.int32]:
+    """Add the weight of the mate, unless it is the arc itself; it is 1 if the graph is simple."""
+    both: NDArray[np.int32] = weight.copy()
+    for arc in range(mate.size):
+        if mate[arc] != arc:
+            both[arc] += 1 if is_simple else weight[mate[arc]]
+    return both
 
 
 @compiled

@@ -16,7 +16,6 @@ one of the two is found, and an arc lives where its reverse does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,51 +25,8 @@ from scipy.sparse.csgraph import connected_components
 
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Arcs, arcs_of
-from distgnn.partition.csr import order_by, pointers
+from distgnn.partition.cut_edges import Cover, CutEdges, cut_edges, minimum_cover
 from distgnn.partition.jit import compiled
-from distgnn.partition.matching import (
-    UNMATCHED,
-    Bipartite,
-    Matching,
-    alternating_reach,
-    maximum_matching,
-)
-
-
-@dataclass(frozen=True, eq=False)
-class CutEdges:
-    """Distinct edges between parts as one bipartite graph of slots."""
-
-    left: NDArray[np.int32]
-    """(num_distinct,) int32. Left slot (u, part of v) of each distinct edge u -> v."""
-    right: NDArray[np.int32]
-    """(num_distinct,) int32. Right slot (v, part of u)."""
-    left_key: NDArray[np.int64]
-    """(num_left,) int64, ascending. vertex * num_parts + part of each left slot."""
-    right_key: NDArray[np.int64]
-    """(num_right,) int64, ascending. The same of each right slot."""
-    source_part: NDArray[np.int32]
-    """(num_distinct,) int32. Part of the source's root."""
-    destination_part: NDArray[np.int32]
-    """(num_distinct,) int32. Part of the destination's root."""
-    multiplicity: NDArray[np.int64]
-    """(num_distinct,) int64. Parallel edges that each distinct edge stands for."""
-
-
-@dataclass(frozen=True, eq=False)
-class Cover:
-    """Which slots every minimum cover holds, and which components may go either way."""
-
-    is_left_covered: NDArray[np.bool_]
-    """(num_left,) bool. In every minimum cover that alternating paths settle."""
-    is_right_covered: NDArray[np.bool_]
-    """(num_right,) bool. The same for right slots."""
-    is_left_free: NDArray[np.bool_]
-    """(num_left,) bool. Covered exactly if its component is covered on the left."""
-    is_right_free: NDArray[np.bool_]
-    """(num_right,) bool. Covered exactly if its component is covered on the right."""
-    size: int
-    """Slots of a minimum cover: rows that travel."""
 
 
 def place_edges(
@@ -143,20 +99,15 @@ def place_arcs(
     Returns:
         (num_arcs,) int32.
     """
-    source = arcs.sources()
-    arc_part, head_part = root_part[source], root_part[arcs.head]
-    weight = arcs.weight
-    is_cut = arc_part != head_part
-    inner = _loads(arc_part[~is_cut], weight[~is_cut], num_parts)
-    if load is not None:
-        inner += load
-    if arcs.is_symmetric:
-        is_cut = arc_part < head_part
-        weight = arcs.both_ways()
-    cut = np.flatnonzero(is_cut)
+    inner = np.zeros(num_parts, np.int64) if load is None else load.copy()
+    graph = arcs.start, arcs.head, arcs.weight
+    arc_part, cut, source = _cut_arcs(graph, root_part, inner, one_way=arcs.is_symmetric)
     if cut.size == 0:
         return arc_part
-    edges = cut_edges(source[cut], arcs.head[cut], weight[cut], root_part, num_parts)
+    weight = arcs.weight[cut]
+    if arcs.is_symmetric:
+        weight += arcs.weight[arcs.mate[cut]]
+    edges = cut_edges(source, arcs.head[cut], weight, root_part, num_parts)
     cover = minimum_cover(edges)
     best, best_load = np.zeros(0, np.int32), np.iinfo(np.int64).max
     for is_paired in (False,) if arcs.is_symmetric else (True, False):
@@ -172,133 +123,115 @@ def place_arcs(
     return arc_part
 
 
-def cut_edges(
-    src: NDArray[np.int32],
-    dst: NDArray[np.int32],
-    multiplicity: NDArray[np.int32],
-    root_part: NDArray[np.int32],
-    num_parts: int,
-) -> CutEdges:
-    """Build the bipartite graph of the edges between parts.
-
-    Args:
-        src: (num_distinct,) Ascending sources of distinct edges whose ends have roots on different
-            parts.
-        dst: (num_distinct,) Their destinations.
-        multiplicity: (num_distinct,) Edges that each stands for.
-        root_part: (num_vertices,) int32.
-        num_parts: Number of parts.
-
-    Returns:
-        The edges and their slots.
-    """
-    source_part, destination_part = root_part[src], root_part[dst]
-    left, left_key = _number_slots(src, destination_part, num_parts)
-    by_destination = order_by(dst, root_part.size)
-    in_order, right_key = _number_slots(dst[by_destination], source_part[by_destination], num_parts)
-    right = np.empty_like(in_order)
-    right[by_destination] = in_order
-    return CutEdges(
-        left=left,
-        right=right,
-        left_key=left_key,
-        right_key=right_key,
-        source_part=source_part,
-        destination_part=destination_part,
-        multiplicity=multiplicity.astype(np.int64),
-    )
-
-
 @compiled
-def _number_slots(
-    vertex: NDArray[np.int32], part: NDArray[np.int32], num_parts: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Number the distinct (vertex, part), vertices ascending; return their keys as well."""
-    slot, key = np.empty(vertex.size, np.int32), np.empty(vertex.size, np.int64)
-    number, last = np.zeros(num_parts, np.int32), np.full(num_parts, -1, np.int64)
-    found = np.empty(num_parts, np.int64)
-    num_slots, begin = 0, 0
-    while begin < vertex.size:
-        end, num_found = begin, 0
-        while end < vertex.size and vertex[end] == vertex[begin]:
-            if last[part[end]] != vertex[begin]:
-                last[part[end]] = vertex[begin]
-                found[num_found] = part[end]
-                num_found += 1
-            end += 1
-        found[:num_found].sort()
-        for i in range(num_found):
-            number[found[i]] = num_slots
-            key[num_slots] = np.int64(vertex[begin]) * num_parts + found[i]
-            num_slots += 1
-        for k in range(begin, end):
-            slot[k] = number[part[k]]
-        begin = end
-    return slot, key[:num_slots].copy()
-
-
-def minimum_cover(edges: CutEdges) -> Cover:
-    """Find the minimum vertex covers of the bipartite graph of cut edges.
-
-    Args:
-        edges: The graph.
+def _cut_arcs(
+    graph: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
+    root_part: NDArray[np.int32],
+    load: NDArray[np.int64],
+    *,
+    one_way: bool,
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+    """Find the arcs between parts; of two that go there and back, `one_way` finds one.
 
     Returns:
-        The settled slots and the free ones.
+        (num_arcs,) the part of each source's root; (num_cut,) the arcs; (num_cut,) their sources.
+        The edges inside parts are added to `load`.
     """
-    num_left, num_right = edges.left_key.size, edges.right_key.size
-    forward = _bipartite(edges.left, edges.right, num_left, num_right)
-    backward = _bipartite(edges.right, edges.left, num_right, num_left)
-    matching = maximum_matching(forward)
-    # Koenig from the left: a reached right slot is covered, a reached left slot is not.
-    left_out, right_in = alternating_reach(forward, matching)
-    right_out, left_in = alternating_reach(backward, Matching(matching.right, matching.left))
-    return Cover(
-        is_left_covered=left_in,
-        is_right_covered=right_in,
-        is_left_free=~(left_in | left_out),
-        is_right_free=~(right_in | right_out),
-        size=int(np.count_nonzero(matching.left != UNMATCHED)),
-    )
-
-
-def _bipartite(
-    row: NDArray[np.int32], column: NDArray[np.int32], num_rows: int, num_columns: int
-) -> Bipartite:
-    return Bipartite(pointers(row, num_rows), column[order_by(row, num_rows)], num_columns)
+    start, head, weight = graph
+    arc_part = np.empty(head.size, np.int32)
+    cut = np.empty(head.size, np.int64)
+    source = np.empty(head.size, np.int32)
+    num_cut = 0
+    for vertex in range(start.size - 1):
+        part = root_part[vertex]
+        for arc in range(start[vertex], start[vertex + 1]):
+            other = root_part[head[arc]]
+            arc_part[arc] = part
+            if other == part:
+                load[part] += weight[arc]
+            elif part < other or not one_way:
+                cut[num_cut], source[num_cut] = arc, vertex
+                num_cut += 1
+    return arc_part, cut[:num_cut].copy(), source[:num_cut].copy()
 
 
 def _place(
     edges: CutEdges, cover: Cover, inner_load: NDArray[np.int64], *, is_paired: bool
 ) -> NDArray[np.int32]:
     """Part of each distinct edge, given the edges inside parts that each part has already."""
-    source_part, destination_part = edges.source_part, edges.destination_part
-    left_covered = cover.is_left_covered[edges.left]
-    right_covered = cover.is_right_covered[edges.right]
-    left_free, right_free = cover.is_left_free[edges.left], cover.is_right_free[edges.right]
-    is_settled = (left_covered ^ right_covered) & ~left_free & ~right_free
-    is_free = left_free & right_free
-
-    placed = np.where(left_covered, destination_part, source_part)
-    load = inner_load + _loads(placed, edges.multiplicity * is_settled, inner_load.size)
+    load = inner_load.copy()
+    placed, is_free = _settled(edges, cover, load)
+    left_covered, right_covered = cover.is_left_covered.copy(), cover.is_right_covered.copy()
     if is_free.any():
         component = _components(edges, is_free, is_paired=is_paired)
         placed[is_free] = _place_components(edges, is_free, component, load)
-
-    # A free slot is covered exactly if its component's edges live away from its root.
-    left_home = np.full(edges.left_key.size, -1, np.int32)
-    right_home = np.full(edges.right_key.size, -1, np.int32)
-    left_home[edges.left[is_free]] = placed[is_free]
-    right_home[edges.right[is_free]] = placed[is_free]
-    left_covered |= left_home[edges.left] == destination_part
-    right_covered |= right_home[edges.right] == source_part
-    assert (left_covered | right_covered).all()
-
-    placed = np.where(left_covered, destination_part, source_part)
-    both = left_covered & right_covered
-    load = inner_load + _loads(placed, edges.multiplicity * ~both, inner_load.size)
-    placed[both] = _level(source_part[both], destination_part[both], edges.multiplicity[both], load)
+        _cover_components(edges, (placed, is_free), left_covered, right_covered)
+    load[:] = inner_load
+    is_open = _covered(edges, (left_covered, right_covered), placed, load)
+    source_part, destination_part = edges.source_part[is_open], edges.destination_part[is_open]
+    placed[is_open] = _level(source_part, destination_part, edges.multiplicity[is_open], load)
     return placed
+
+
+@compiled
+def _settled(
+    edges: CutEdges, cover: Cover, load: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Place the edges with one covered end, and add them to `load`; tell which are free."""
+    placed = np.empty(edges.left.size, np.int32)
+    is_free = np.empty(edges.left.size, np.bool_)
+    for edge in range(placed.size):
+        left, right = edges.left[edge], edges.right[edge]
+        at_left, at_right = cover.is_left_covered[left], cover.is_right_covered[right]
+        left_free, right_free = cover.is_left_free[left], cover.is_right_free[right]
+        is_free[edge] = left_free and right_free
+        placed[edge] = edges.destination_part[edge] if at_left else edges.source_part[edge]
+        if at_left != at_right and not left_free and not right_free:
+            load[placed[edge]] += edges.multiplicity[edge]
+    return placed, is_free
+
+
+@compiled
+def _cover_components(
+    edges: CutEdges,
+    free: tuple[NDArray[np.int32], NDArray[np.bool_]],
+    left_covered: NDArray[np.bool_],
+    right_covered: NDArray[np.bool_],
+) -> None:
+    """Cover free slots: exactly those whose component's edges live away from their roots."""
+    placed, is_free = free
+    for edge in range(placed.size):
+        if is_free[edge]:
+            left_covered[edges.left[edge]] = placed[edge] == edges.destination_part[edge]
+            right_covered[edges.right[edge]] = placed[edge] == edges.source_part[edge]
+
+
+@compiled
+def _covered(
+    edges: CutEdges,
+    covered: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    placed: NDArray[np.int32],
+    load: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Place each edge away from its covered end; add it to `load`.
+
+    Returns:
+        The edges with both ends covered, which may live at either and are not in `load`.
+    """
+    is_left_covered, is_right_covered = covered
+    open_edges = np.empty(placed.size, np.int64)
+    num_open = 0
+    for edge in range(placed.size):
+        at_left = is_left_covered[edges.left[edge]]
+        if at_left and is_right_covered[edges.right[edge]]:
+            open_edges[num_open] = edge
+            num_open += 1
+            continue
+        assert at_left or is_right_covered[edges.right[edge]]
+        placed[edge] = edges.destination_part[edge] if at_left else edges.source_part[edge]
+        load[placed[edge]] += edges.multiplicity[edge]
+    found: NDArray[np.int64] = open_edges[:num_open].copy()
+    return found
 
 
 def _loads(

@@ -8,7 +8,8 @@ import pytest
 from distgnn.datasets import Graph
 from distgnn.partition.arcs import arcs_of
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.cover import cut_edges, minimum_cover, place_edges
+from distgnn.partition.cover import place_edges
+from distgnn.partition.cut_edges import cut_edges, minimum_cover
 from distgnn.partition.quality import measure
 
 
