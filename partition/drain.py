@@ -99,6 +99,7 @@ def _try_to_leave(
 @compiled
 def _drain_for_free(placement: Placement, limits: Limits) -> None:
     placement = borrow(placement)
+    most = most_crowding(placement, limits)
     held, neighbor, load = placement.held, placement.neighbor, placement.load
     parts, mate, slot_part = placement.part, placement.mate, placement.slot_part
     for node in range(placement.used.size):
@@ -115,7 +116,7 @@ def _drain_for_free(placement: Placement, limits: Limits) -> None:
                 if is_there and part != home and load[part] <= best_load:
                     best, best_load = part, load[part]
             if best != NOWHERE:
-                _move_evenly(placement, limits, (node, k), best)
+                most = _move_evenly(placement, limits, (node, k, best), most)
 
 
 @compiled
@@ -182,6 +183,7 @@ def _roomy_part(
 def _move_to(placement: Placement, limits: Limits, node: int, way: tuple[int, int]) -> None:
     """Move the node's units from one part to another that holds their other ends."""
     home, part = way
+    most = most_crowding(placement, limits)
     for k in range(placement.start[node], placement.start[node + 1]):
         if (
             placement.part[k] == home
@@ -189,16 +191,26 @@ def _move_to(placement: Placement, limits: Limits, node: int, way: tuple[int, in
             and placement.load[part] + weight_of(placement, k) <= limits.load
             and has(placement.held, placement.neighbor[k], part)
         ):
-            _move_evenly(placement, limits, (node, k), part)
+            most = _move_evenly(placement, limits, (node, k, part), most)
 
 
 @compiled
-def _move_evenly(placement: Placement, limits: Limits, which: tuple[int, int], part: int) -> None:
-    """Move a unit, unless that leaves the clones less even than they may be."""
-    node, entry = which
-    home, most = placement.part[entry], most_crowding(placement, limits)
+def _move_evenly(
+    placement: Placement, limits: Limits, which: tuple[int, int, int], most: float
+) -> float:
+    """Move a unit to a part, unless that leaves the clones less even than `most_crowding` is.
+
+    Returns:
+        What `most_crowding` is now: counted anew only where a clone came or went.
+    """
+    node, entry, part = which
+    home, other = placement.part[entry], placement.neighbor[entry]
+    num_clones, at_goal = placement.totals[1], placement.clones[part]
     move(placement, node, entry, part)
-    if crowding(placement) > most:
-        move(placement, node, entry, home)
-    else:
-        placement.is_due[node] = placement.is_due[placement.neighbor[entry]] = DUE_SLOTS | DUE_ROOT
+    if placement.totals[1] != num_clones or placement.clones[part] != at_goal:
+        if crowding(placement) > most:
+            move(placement, node, entry, home)
+            return most
+        most = most_crowding(placement, limits)
+    placement.is_due[node] = placement.is_due[other] = DUE_SLOTS | DUE_ROOT
+    return most
