@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.partition.csr import order_by, pointers
+from distgnn.partition.halo import distinct_slots
 
 MAX_CLONES = np.iinfo(np.int32).max
 
@@ -120,7 +121,7 @@ def leaves_of(
     Returns:
         The leaves.
     """
-    reading, writing = (_away(tables, part, np.unique(ends)) for ends in (src, dst))
+    reading, writing = (_away(tables, part, ends) for ends in (src, dst))
     place = np.union1d(reading, writing)
     is_reading, is_writing = np.zeros((2, place.size), np.bool_)
     is_reading[np.searchsorted(place, reading)] = True
@@ -129,9 +130,11 @@ def leaves_of(
 
 
 def _away(
-    tables: VertexTables, part: int, place: NDArray[np.integer[Any]]
+    tables: VertexTables, part: int, ends: NDArray[np.integer[Any]]
 ) -> NDArray[np.integer[Any]]:
-    """Drop the places of a part's own roots from ascending ones."""
+    """List the distinct places among the ends of a part's edges, its own roots left out."""
+    here = np.zeros(ends.size, np.int32)
+    place = distinct_slots(ends, here, tables.place.size).vertex.astype(ends.dtype, copy=False)
     begin, end = np.searchsorted(place, tables.root_start[part : part + 2])
     return np.concatenate([place[:begin], place[end:]])
 
