@@ -8,7 +8,8 @@ from __future__ import annotations
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import undirected
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.metis import Balance, metis_roots
+from distgnn.partition.balance import Balance
+from distgnn.partition.metis import metis_roots
 
 
 def assign(

@@ -11,8 +11,9 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment, random_numbers
+from distgnn.partition.balance import Balance, rebalanced, vertex_sizes
 from distgnn.partition.jit import compiled
-from distgnn.partition.metis import Balance, cover_edges, of_edges, rebalanced, vertex_sizes
+from distgnn.partition.metis import cover_edges, of_edges
 from distgnn.partition.rebalance import Adjacency
 
 GAMMA = 1.5

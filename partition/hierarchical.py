@@ -12,15 +12,9 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition import metis
 from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.balance import Balance, rebalanced, rounded_sizes
 from distgnn.partition.levels import halo_rows_per_level, parse_levels
-from distgnn.partition.metis import (
-    Balance,
-    objectives_of,
-    of_edges,
-    rebalanced,
-    rounded_sizes,
-    settle,
-)
+from distgnn.partition.metis import objectives_of, of_edges, settle
 from distgnn.partition.metis_library import part_graph
 from distgnn.partition.quality import measure
 from distgnn.partition.rebalance import Adjacency

@@ -3,60 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition import refine as refinement
 from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.balance import Balance, rebalanced, rounded_sizes
 from distgnn.partition.cover import place_arcs, place_evenly
 from distgnn.partition.halo import distinct_slots
-from distgnn.partition.jit import compiled
 from distgnn.partition.metis_library import check_objective, part_graph
-from distgnn.partition.rebalance import Adjacency, rebalance
+from distgnn.partition.rebalance import Adjacency
 from distgnn.partition.refine import EDGE_BALANCE
 from distgnn.partition.stopwatch import Stopwatch
 
-# pymetis passes one vertex weight, so edges and vertices share it. Over five real graphs at 2, 4
-# and 8 parts, shares of 0.5, 0.65 and 0.8 gave halos within 1 %; 0.65 left the least to rebalance.
-EDGE_SHARE = 0.65
-# Units of the mean vertex weight: METIS weights are integers.
-WEIGHT_SCALE = 1000
 # Rounds of cover and rebalance; more than two were seldom needed.
 MAX_ROUNDS = 4
-# Before refinement, which drains parts at a lower price in rows than moving vertices does. Over
-# three real graphs at 4, 16 and 64 parts 1.3 ended with up to 9 % fewer rows than 1.1.
-ROOT_EDGE_BALANCE = 1.3
 # Edges times parts up to which METIS minimises the volume too, in about a second.
 QUICK_WORK = 10**7
-
-
-@dataclass(frozen=True)
-class Balance:
-    """Largest part over the mean that an assignment should keep, where the graph allows it.
-
-    Raises:
-        InputError: If one is below 1.
-    """
-
-    edges: float
-    vertices: float
-    refine: bool = False
-    """Whether refinement is to reach the balance of edges; roots may then be further from it."""
-
-    def __post_init__(self) -> None:
-        """Check what a user may have chosen."""
-        for name, value in (("edge_balance", self.edges), ("vertex_balance", self.vertices)):
-            if not value >= 1.0:
-                raise InputError(f"{name} must be at least 1, got {value}; 1 is perfect balance")
-
-    def of_roots(self) -> Balance:
-        """Return what roots should keep to before their edges are placed."""
-        return replace(self, edges=max(self.edges, ROOT_EDGE_BALANCE)) if self.refine else self
 
 
 def assign(
@@ -115,8 +81,7 @@ def assign(
         found.append(
             settle(arcs, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
         )
-    best = min(found, key=lambda one: _cost(arcs, one, edge_balance))
-    return of_edges(arcs, best)
+    return of_edges(arcs, _cheapest(arcs, found, edge_balance))
 
 
 def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
@@ -192,13 +157,15 @@ def _refined(arcs: Arcs, covered: Assignment, edge_balance: float) -> Assignment
     if num_parts == 1 or arcs.head.size == 0:
         return covered
     at_destination = Assignment(num_parts, roots[arcs.head], roots)
-    # The cover sees no balance of edges: pay for it what is needed, but not more than the cut does.
-    spare = max(_halo_rows(arcs, at_destination) - _halo_rows(arcs, covered), 0)
+    # The cover sees no balance of edges: pay for it what is needed, but not more than the cut does,
+    # where all rows are read.
+    rows_of_cut = _rows(arcs.sources(), at_destination)
+    spare = max(rows_of_cut - _halo_rows(arcs, covered), 0)
     refined = _refine(arcs, covered, edge_balance, spare)
     if excess_edges(arcs, refined, edge_balance) == 0:
         return refined
     cut = _refine(arcs, at_destination, edge_balance, 0)
-    return min((refined, cut), key=lambda one: _cost(arcs, one, edge_balance))
+    return _cheapest(arcs, (refined, cut), edge_balance)
 
 
 def _refine(arcs: Arcs, placed: Assignment, edge_balance: float, more_rows: int) -> Assignment:
@@ -213,9 +180,13 @@ def _refine(arcs: Arcs, placed: Assignment, edge_balance: float, more_rows: int)
     return Assignment(num_parts, arc_part, root_part)
 
 
-def _cost(arcs: Arcs, placed: Assignment, edge_balance: float) -> tuple[int, int]:
-    """Edges above the limit in the fullest part, then rows."""
-    return excess_edges(arcs, placed, edge_balance), _halo_rows(arcs, placed)
+def _cheapest(arcs: Arcs, found: Sequence[Assignment], edge_balance: float) -> Assignment:
+    """Choose by edges above the limit in the fullest part, then by rows."""
+    if len(found) == 1:
+        return found[0]
+    return min(
+        found, key=lambda one: (excess_edges(arcs, one, edge_balance), _halo_rows(arcs, one))
+    )
 
 
 def excess_edges(arcs: Arcs, placed: Assignment, edge_balance: float) -> int:
@@ -269,12 +240,13 @@ def cover_edges(
 
 
 def _halo_rows(arcs: Arcs, placed: Assignment) -> int:
-    return sum(
-        distinct_slots(ends, placed.edge_part, arcs.num_vertices)
-        .away_from(placed.root_part)
-        .vertex.size
-        for ends in (arcs.sources(), arcs.head)
-    )
+    return _rows(arcs.sources(), placed) + _rows(arcs.head, placed)
+
+
+def _rows(ends: NDArray[np.int32], placed: Assignment) -> int:
+    """Count the slots of these ends of the arcs that are away from their roots."""
+    slots = distinct_slots(ends, placed.edge_part, placed.root_part.size)
+    return slots.away_from(placed.root_part).vertex.size
 
 
 def metis_roots(
@@ -313,68 +285,6 @@ def metis_roots(
         objective=objective,
     )
     return rebalanced(adjacency, roots, balance, np.zeros(num_parts))
-
-
-@compiled
-def _degree(indptr: NDArray[np.int64], weight: NDArray[np.int32]) -> NDArray[np.int64]:
-    """(num_vertices,) edges of either direction at each vertex, self-loops apart."""
-    degree = np.zeros(indptr.size - 1, np.int64)
-    for vertex in range(degree.size):
-        for k in range(indptr[vertex], indptr[vertex + 1]):
-            degree[vertex] += weight[k]
-    return degree
-
-
-def vertex_sizes(adjacency: Adjacency) -> NDArray[np.float64]:
-    """Weigh vertices by their edges and by themselves, for methods that balance one sum.
-
-    Args:
-        adjacency: What `adjacency_of` makes of arcs.
-
-    Returns:
-        (num_vertices,) float64, 1 on average where there are edges.
-    """
-    degree = _degree(adjacency.indptr, adjacency.weight)
-    mean = max(float(degree.mean()), 1.0)
-    return np.asarray(EDGE_SHARE * degree / mean + 1.0 - EDGE_SHARE, np.float64)
-
-
-def rounded_sizes(adjacency: Adjacency) -> NDArray[np.int64]:
-    """Round `vertex_sizes` for METIS, in thousandths and at least 1.
-
-    Args:
-        adjacency: What `adjacency_of` makes of arcs.
-
-    Returns:
-        (num_vertices,) int64.
-    """
-    return np.maximum((WEIGHT_SCALE * vertex_sizes(adjacency)).astype(np.int64), 1)
-
-
-def rebalanced(
-    adjacency: Adjacency,
-    roots: NDArray[np.int32],
-    balance: Balance,
-    guest_edges: NDArray[np.float64],
-) -> NDArray[np.int32]:
-    """Keep roots and half of their edges, plus the guests of each part, below the limits.
-
-    Args:
-        adjacency: What `adjacency_of` makes of the arcs.
-        roots: (num_vertices,) int32. Part of each vertex's root.
-        balance: What to aim at.
-        guest_edges: (num_parts,) float64. Edges of each part beyond half of those at its roots.
-
-    Returns:
-        (num_vertices,) int32. The parts, as few of them changed as need be.
-    """
-    num_parts = guest_edges.size
-    half_degree = _degree(adjacency.indptr, adjacency.weight) / 2.0
-    size = np.stack([np.ones_like(half_degree), half_degree], axis=1)
-    mean = np.maximum(size.sum(axis=0) / num_parts, 1.0)
-    limit = np.maximum(mean * [balance.vertices, balance.edges], np.ceil(mean))
-    fixed = np.stack([np.zeros_like(guest_edges), guest_edges], axis=1)
-    return rebalance(adjacency, roots, size, limit, fixed)
 
 
 def _guest_edges(

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from distgnn.partition.metis import EDGE_SHARE, WEIGHT_SCALE
+from distgnn.partition.balance import EDGE_SHARE, WEIGHT_SCALE
 from distgnn.partition.metis_library import part_graph
 from distgnn.partition.rebalance import Adjacency, rebalance
 

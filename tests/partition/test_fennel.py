@@ -8,8 +8,8 @@ import pytest
 from distgnn.datasets import Graph
 from distgnn.partition import assign
 from distgnn.partition.arcs import undirected
+from distgnn.partition.balance import vertex_sizes
 from distgnn.partition.fennel import _breadth_first, _stream
-from distgnn.partition.metis import vertex_sizes
 from distgnn.partition.quality import measure
 
 

@@ -6,9 +6,9 @@ import pytest
 from distgnn.datasets import Graph, InputError
 from distgnn.partition import assign
 from distgnn.partition.arcs import undirected
+from distgnn.partition.balance import Balance
 from distgnn.partition.hierarchical import _split
 from distgnn.partition.levels import halo_rows_per_level, parse_levels
-from distgnn.partition.metis import Balance
 from distgnn.partition.quality import measure
 
 

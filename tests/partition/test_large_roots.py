@@ -13,8 +13,9 @@ from distgnn.datasets import Graph
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.datasets.make_twin import make
 from distgnn.partition.arcs import undirected
+from distgnn.partition.balance import Balance
 from distgnn.partition.large.roots import roots
-from distgnn.partition.metis import Balance, metis_roots
+from distgnn.partition.metis import metis_roots
 
 MEMORY_BYTES = 1 << 18
 """Too little for METIS to hold the twin below."""
