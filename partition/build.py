@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.halo import Slots, group_by_part
-from distgnn.partition.structure import VertexTables, leaves_of, sorting, structure_of
+from distgnn.partition.structure import Leaves, VertexTables, leaves_of, sorting, structure_of
+from distgnn.partition.threads import in_order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -127,27 +128,38 @@ def build_parts(
         InputError: If the assignment or the order is of another graph or a part has too many
             clones.
     """
-    assignment.check_graph(graph)
-    ascending = np.arange(graph.num_vertices)
-    if order is None:
-        order = ascending
-    elif not np.array_equal(np.sort(order), ascending):
-        raise InputError(
-            f"the order does not list each of the {graph.num_vertices} vertices of graph "
-            f"{graph.name!r} once; order this graph again"
-        )
-    builder = _Builder(graph, assignment, order)
+    builder = PartBuilder(graph, assignment, order=order)
     return map(builder.build, range(assignment.num_parts))
 
 
-class _Builder:
-    """What all parts need of the whole graph, computed once."""
+class PartBuilder:
+    """What all parts need of the whole graph, computed once; parts may be built on threads."""
 
-    def __init__(self, graph: Graph, assignment: Assignment, order: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        assignment: Assignment,
+        *,
+        order: NDArray[np.int64] | None = None,
+        threads: int = 1,
+    ) -> None:
+        """Find the leaves of all parts.
+
+        Args:
+            graph: As for `build_parts`.
+            assignment: The same.
+            order: The same.
+            threads: How many to use.
+
+        Raises:
+            InputError: If the assignment or the order is of another graph.
+        """
+        assignment.check_graph(graph)
         num_vertices, num_parts = graph.num_vertices, assignment.num_parts
         self.graph = graph
         self.num_parts = num_parts
         self.edge_order, self.edge_start = group_by_part(assignment.edge_part, num_parts)
+        order = _checked(order, graph)
         by_part, root_start = group_by_part(assignment.root_part[order], num_parts)
         vertex_at = order[by_part]
         place = np.empty(num_vertices, np.int64)
@@ -159,17 +171,18 @@ class _Builder:
             in_degree=np.bincount(graph.dst, minlength=num_vertices),
             out_degree=np.bincount(graph.src, minlength=num_vertices),
             self_loops=np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices),
-            local_id=np.empty(num_vertices, np.int32),
+            local_id=np.empty(0, np.int32),
         )
         self.relation_degree: NDArray[np.int32] | None = None
         if graph.edge_type is not None:
             self.relation_degree = relation_degrees(graph.dst, graph.edge_type)
-        self.leaves = [
-            leaves_of(self.tables, part, *self._ends(self._edges(part)))
-            for part in range(num_parts)
-        ]
+        with in_order(self._leaves, range(num_parts), threads) as leaves:
+            self.leaves = list(leaves)
         self.readers = self._by_owner([one.place[one.is_reading] for one in self.leaves])
         self.writers = self._by_owner([one.place[one.is_writing] for one in self.leaves])
+
+    def _leaves(self, part: int) -> Leaves:
+        return leaves_of(self.tables, part, *self._ends(self._edges(part)))
 
     def _edges(self, part: int) -> NDArray[np.int64]:
         return self.edge_order[self.edge_start[part] : self.edge_start[part + 1]]
@@ -202,7 +215,9 @@ class _Builder:
     def build(self, part: int) -> Part:
         """Build one part."""
         edges = self._edges(part)
-        structure, order = structure_of(self.tables, part, *self._ends(edges), self.leaves[part])
+        # Of this part alone: others may be in progress.
+        tables = replace(self.tables, local_id=np.empty(self.tables.place.size, np.int32))
+        structure, order = structure_of(tables, part, *self._ends(edges), self.leaves[part])
         send_counts, send_rows = self._rows_for(self.readers, part)
         reduce_counts, reduce_rows = self._rows_for(self.writers, part)
         edges = edges[order]
@@ -222,6 +237,18 @@ class _Builder:
             **vars(structure),
             **vertex_data(self.graph, structure.global_id[: structure.num_roots]),
         )
+
+
+def _checked(order: NDArray[np.int64] | None, graph: Graph) -> NDArray[np.int64]:
+    ascending = np.arange(graph.num_vertices)
+    if order is None:
+        return ascending
+    if not np.array_equal(np.sort(order), ascending):
+        raise InputError(
+            f"the order does not list each of the {graph.num_vertices} vertices of graph "
+            f"{graph.name!r} once; order this graph again"
+        )
+    return order
 
 
 def relation_degrees(

@@ -16,8 +16,8 @@ Holder = TypeVar("Holder", bound=tuple[Any, ...])
 def compiled(function: Function) -> Function:
     """Compile a function on its first call and keep the machine code on disk.
 
-    One thread, no Python objects. Where the package's folder is read-only numba keeps the code in
-    the user's cache folder.
+    No Python objects, so that other threads go on meanwhile. Where the folder of the package is
+    read-only numba keeps the code in the cache folder of the user.
 
     Args:
         function: Function of NumPy arrays and numbers.
@@ -26,10 +26,10 @@ def compiled(function: Function) -> Function:
         The compiled function, with the type of the original.
     """
     try:
-        return cast("Function", numba.njit(cache=True)(function))
+        return cast("Function", numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:
         # No folder can be written at all: compile in every process.
-        return cast("Function", numba.njit(function))
+        return cast("Function", numba.njit(nogil=True)(function))
 
 
 def _borrow(_context: Any, holder: Any) -> Any:

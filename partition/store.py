@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.build import Part, build_parts, relation_degrees
+from distgnn.partition.build import Part, PartBuilder, relation_degrees
 from distgnn.partition.directory import (
     MANIFEST_NAME,
     complete_or_absent,
@@ -45,6 +45,7 @@ from distgnn.partition.manifest import (
     PartCounts,
 )
 from distgnn.partition.quality import Quality
+from distgnn.partition.threads import in_order
 from distgnn.partition.whole import whole_part
 
 __all__ = [
@@ -76,8 +77,9 @@ def write(
     order_name: str = "source",
     overwrite: bool = False,
     progress: Callable[[str], None] | None = None,
+    threads: int = 1,
 ) -> Manifest:
-    """Build the parts and write them, one at a time, as a partition directory.
+    """Build the parts and write them, one a thread at a time, as a partition directory.
 
     Args:
         directory: Where to; its parent folders are made. An empty directory is used.
@@ -91,6 +93,7 @@ def write(
         order_name: Its name, for the record.
         overwrite: Whether an existing partition directory may be replaced.
         progress: Called with one line of text after each part.
+        threads: How many to use; the files are the same for any number.
 
     Returns:
         The manifest as written.
@@ -106,11 +109,18 @@ def write(
     counts: list[PartCounts] = []
     files: dict[str, FileRecord] = {}
     with complete_or_absent(target) as folder:
-        for part in build_parts(graph, assignment, order=order):
-            files.update(write_part(folder, part.part, part_arrays(part)))
-            counts.append(_counts(part))
-            if progress is not None:
-                progress(f"part {part.part + 1} of {part.num_parts}: {part.num_edges} edges")
+        builder = PartBuilder(graph, assignment, order=order, threads=threads)
+
+        def put(number: int) -> tuple[PartCounts, dict[str, FileRecord]]:
+            part = builder.build(number)
+            return _counts(part), write_part(folder, number, part_arrays(part))
+
+        with in_order(put, range(assignment.num_parts), threads) as parts:
+            for number, (sizes, records) in enumerate(parts, 1):
+                counts.append(sizes)
+                files.update(records)
+                if progress is not None:
+                    progress(f"part {number} of {assignment.num_parts}: {sizes.num_edges} edges")
         manifest = manifest_of(
             graph,
             counts,

@@ -100,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Manifest:
     """Load, assign, build and write."""
     from distgnn.partition import orders, quality, store
+    from distgnn.partition.threads import available_threads
 
     start = time.perf_counter()
     graph = load_graph(source_values(arguments))
@@ -114,7 +115,10 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
     )
     assignment, method, options = run_method(arguments, graph, parts)
     note(f"assigned by {method} ({time.perf_counter() - start:.1f} s so far)")
-    order = orders.arrange(arguments.order, graph, assignment, seed=arguments.seed, progress=note)
+    threads = available_threads()
+    order = orders.arrange(
+        arguments.order, graph, assignment, seed=arguments.seed, progress=note, threads=threads
+    )
     note(f"vertices in {arguments.order} order ({time.perf_counter() - start:.1f} s so far)")
     measured = quality.measure(graph, assignment)
     return store.write(
@@ -129,6 +133,7 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
         order_name=arguments.order,
         overwrite=arguments.overwrite,
         progress=note,
+        threads=threads,
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.halo import group_by_part
+from distgnn.partition.threads import in_order
 
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
@@ -32,6 +33,7 @@ def arrange(
     *,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
+    threads: int = 1,
 ) -> NDArray[np.int64]:
     """Order the vertices of each part by the edges between them that live there.
 
@@ -42,6 +44,7 @@ def arrange(
         assignment: Its edges' and roots' parts.
         seed: Of orders that draw numbers. The same seed gives the same order.
         progress: Called with one line of text after each part.
+        threads: How many to use; the order is the same for any number.
 
     Returns:
         (num_vertices,) int64. The roots of part 0 in order, then those of part 1, ...
@@ -61,15 +64,21 @@ def arrange(
     if name == "source":
         return order
     # Both load numba, which readers of ORDERS do without.
-    from distgnn.partition.orders.links import links_between_roots
+    from distgnn.partition.orders.links import RootLinks
 
     module = import_module(f"distgnn.partition.orders.{name}")
+    links = RootLinks(graph, assignment, order, start)
+
+    def arranged_roots(part: int) -> NDArray[np.int64]:
+        roots, links_there = order[start[part] : start[part + 1]], links.of(part)
+        if links_there.indices.size:
+            roots = roots[module.arrange(links_there, seed=seed)]
+        return roots
+
     arranged = np.empty_like(order)
-    for part, links in enumerate(links_between_roots(graph, assignment, order, start)):
-        roots = order[start[part] : start[part + 1]]
-        if links.indices.size:
-            roots = roots[module.arrange(links, seed=seed)]
-        arranged[start[part] : start[part + 1]] = roots
-        if progress is not None:
-            progress(f"part {part + 1} of {assignment.num_parts}: {roots.size} roots ordered")
+    with in_order(arranged_roots, range(assignment.num_parts), threads) as parts:
+        for part, roots in enumerate(parts):
+            arranged[start[part] : start[part + 1]] = roots
+            if progress is not None:
+                progress(f"part {part + 1} of {assignment.num_parts}: {roots.size} roots ordered")
     return arranged

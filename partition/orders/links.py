@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,30 +28,40 @@ class Links:
         return self.indptr.size - 1
 
 
-def links_between_roots(
-    graph: Graph, assignment: Assignment, vertex_at: NDArray[np.int64], start: NDArray[np.int64]
-) -> Iterator[Links]:
-    """Collect the links of each part: edges that live where both of their ends have their roots.
+class RootLinks:
+    """The links of each part: edges that live where both of their ends have their roots."""
 
-    Args:
-        graph: The graph.
-        assignment: Its edges' and roots' parts.
-        vertex_at: (num_vertices,) int64. The roots of part 0, then those of part 1, ...
-        start: (num_parts + 1,) int64. Where the roots of each part begin.
+    def __init__(
+        self,
+        graph: Graph,
+        assignment: Assignment,
+        vertex_at: NDArray[np.int64],
+        start: NDArray[np.int64],
+    ) -> None:
+        """Find these edges.
 
-    Returns:
-        The links of each part, whose vertices are numbered as they stand in `vertex_at`.
-    """
-    number = np.empty(graph.num_vertices, np.int32)
-    number[vertex_at] = np.arange(graph.num_vertices) - np.repeat(start[:-1], np.diff(start))
-    edge_part, root_part = assignment.edge_part, assignment.root_part
-    is_link = (root_part[graph.src] == edge_part) & (root_part[graph.dst] == edge_part)
-    edges = np.flatnonzero(is_link & (graph.src != graph.dst))
-    by_part, edge_start = group_by_part(edge_part[edges], assignment.num_parts)
-    for part in range(assignment.num_parts):
-        own = edges[by_part[edge_start[part] : edge_start[part + 1]]]
-        num_roots = int(start[part + 1] - start[part])
-        yield link(number[graph.src[own]], number[graph.dst[own]], num_roots)
+        Args:
+            graph: The graph.
+            assignment: Its edges' and roots' parts.
+            vertex_at: (num_vertices,) int64. The roots of part 0, then those of part 1, ...
+            start: (num_parts + 1,) int64. Where the roots of each part begin.
+        """
+        self._graph, self._start = graph, start
+        self._number = np.empty(graph.num_vertices, np.int32)
+        self._number[vertex_at] = np.arange(graph.num_vertices) - np.repeat(
+            start[:-1], np.diff(start)
+        )
+        edge_part, root_part = assignment.edge_part, assignment.root_part
+        is_link = (root_part[graph.src] == edge_part) & (root_part[graph.dst] == edge_part)
+        edges = np.flatnonzero(is_link & (graph.src != graph.dst))
+        by_part, self._edge_start = group_by_part(edge_part[edges], assignment.num_parts)
+        self._edges = edges[by_part]
+
+    def of(self, part: int) -> Links:
+        """Collect those of a part, whose vertices are numbered as they stand in `vertex_at`."""
+        own = self._edges[self._edge_start[part] : self._edge_start[part + 1]]
+        src, dst = self._number[self._graph.src[own]], self._number[self._graph.dst[own]]
+        return link(src, dst, int(self._start[part + 1] - self._start[part]))
 
 
 def link(src: NDArray[np.int32], dst: NDArray[np.int32], num_vertices: int) -> Links:
