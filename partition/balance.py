@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.graph import Graph
 from distgnn.partition.jit import compiled
 from distgnn.partition.rebalance import Adjacency, rebalance
 
@@ -19,9 +21,12 @@ WEIGHT_SCALE = 1000
 # Before refinement, which drains parts at a lower price in rows than moving vertices does. Over
 # three real graphs at 4, 16 and 64 parts 1.3 ended with up to 9 % fewer rows than 1.1.
 ROOT_EDGE_BALANCE = 1.3
+# Largest part's training vertices over the mean, and what share of the vertices are few.
+TRAIN_BALANCE = 1.1
+FEW_TRAINING = 1 / 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Balance:
     """Largest part over the mean that an assignment should keep, where the graph allows it.
 
@@ -33,6 +38,9 @@ class Balance:
     vertices: float
     refine: bool = False
     """Whether refinement is to reach the balance of edges; roots may then be further from it."""
+    training: NDArray[np.int32] | None = None
+    """(num_vertices,) int32. Splits that each vertex is trained on in, which parts are to share
+    evenly; None where they need not."""
 
     def __post_init__(self) -> None:
         """Check what a user may have chosen."""
@@ -100,8 +108,66 @@ def rebalanced(
     """
     num_parts = guest_edges.size
     half_degree = _degree(adjacency.indptr, adjacency.weight) / 2.0
-    size = np.stack([np.ones_like(half_degree), half_degree], axis=1)
+    columns, most = [np.ones_like(half_degree), half_degree], [balance.vertices, balance.edges]
+    fixed = [np.zeros_like(guest_edges), guest_edges]
+    if balance.training is not None:
+        columns.append(balance.training.astype(np.float64))
+        most.append(TRAIN_BALANCE)
+        fixed.append(np.zeros_like(guest_edges))
+    size = np.stack(columns, axis=1)
     mean = np.maximum(size.sum(axis=0) / num_parts, 1.0)
-    limit = np.maximum(mean * [balance.vertices, balance.edges], np.ceil(mean))
-    fixed = np.stack([np.zeros_like(guest_edges), guest_edges], axis=1)
-    return rebalance(adjacency, roots, size, limit, fixed)
+    limit = np.maximum(mean * most, np.ceil(mean))
+    return rebalance(adjacency, roots, size, limit, np.stack(fixed, axis=1))
+
+
+def is_training_balanced(balance: str) -> bool:
+    """Check what parts are to share evenly beside edges and vertices.
+
+    Args:
+        balance: "train" or "none".
+
+    Returns:
+        Whether it is training vertices.
+
+    Raises:
+        InputError: If it is something else.
+    """
+    if balance not in ("train", "none"):
+        raise InputError(
+            f"unknown balance {balance!r}; choose train, for few training vertices to be shared "
+            "evenly, or none"
+        )
+    return balance == "train"
+
+
+def training_counts(graph: Graph) -> NDArray[np.int32] | None:
+    """Count for each vertex the splits that it is trained on in, if training vertices are few.
+
+    The loss, and with it the last layers, then run on few rows, which a partition that does not
+    look at them may leave to one part. Where they are many they are spread like the others.
+
+    Args:
+        graph: Its masks are read.
+
+    Returns:
+        (num_vertices,) int32, or None if there are none, or FEW_TRAINING of all vertices or more.
+    """
+    mask = graph.train_mask
+    if mask is None or not 0 < mask.sum() < FEW_TRAINING * mask.size:
+        return None
+    counts: NDArray[np.int32] = mask.sum(axis=0, dtype=np.int32)
+    return counts
+
+
+def most_training(training: NDArray[np.int32], num_parts: int) -> int:
+    """Say how many training vertices a part may have.
+
+    Args:
+        training: (num_vertices,) int32. From `training_counts`.
+        num_parts: At least 1.
+
+    Returns:
+        A sum of `training`, at least the mean rounded up.
+    """
+    mean = int(training.sum()) / num_parts
+    return max(math.ceil(mean), math.floor(TRAIN_BALANCE * mean))

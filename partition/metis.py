@@ -11,7 +11,13 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition import refine as refinement
 from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.balance import Balance, rebalanced, rounded_sizes
+from distgnn.partition.balance import (
+    Balance,
+    is_training_balanced,
+    rebalanced,
+    rounded_sizes,
+    training_counts,
+)
 from distgnn.partition.cover import place_arcs, place_evenly
 from distgnn.partition.halo import distinct_slots
 from distgnn.partition.metis_library import check_objective, part_graph
@@ -33,6 +39,7 @@ def assign(
     objective: str = "",
     edge_balance: float = EDGE_BALANCE,
     vertex_balance: float = 1.25,
+    balance: str = "none",
     refine: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Assignment:
@@ -49,6 +56,7 @@ def assign(
             refinement seldom better), or empty: "cut", and the better of both while that is quick.
         edge_balance: Largest part's edges over the mean that is aimed at.
         vertex_balance: Largest part's roots over the mean that is aimed at.
+        balance: "train": parts also share the training vertices evenly if these are few; or "none".
         refine: Whether to refine.
         progress: Called with one line of text after each stage.
 
@@ -56,13 +64,14 @@ def assign(
         The assignment.
 
     Raises:
-        InputError: If the objective is unknown or a balance is below 1.
+        InputError: If the objective or what to balance is unknown, or a balance is below 1.
 
     References:
         Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
         graphs", SIAM J. Scientific Computing 1998.
     """
-    balance = Balance(edge_balance, vertex_balance, refine=refine)
+    training = training_counts(graph) if is_training_balanced(balance) else None
+    aim = Balance(edge_balance, vertex_balance, refine=refine, training=training)
     watch = Stopwatch(progress)
     arcs = arcs_of(graph)
     adjacency = adjacency_of(arcs)
@@ -75,12 +84,10 @@ def assign(
             adjacency=adjacency,
             seed=seed,
             objective=name,
-            balance=balance.of_roots(),
+            balance=aim.of_roots(),
         )
         watch.note(f"roots by METIS, {name}")
-        found.append(
-            settle(arcs, roots, num_parts, adjacency=adjacency, balance=balance, watch=watch)
-        )
+        found.append(settle(arcs, roots, num_parts, adjacency=adjacency, balance=aim, watch=watch))
     return of_edges(arcs, _cheapest(arcs, found, edge_balance))
 
 
@@ -146,12 +153,12 @@ def settle(
         return placed
     arc_part = place_arcs(arcs, roots, num_parts, edge_balance=balance.edges)
     watch.note("edges by cover")
-    refined = _refined(arcs, Assignment(num_parts, arc_part, roots), balance.edges)
+    refined = _refined(arcs, Assignment(num_parts, arc_part, roots), balance)
     watch.note("refined")
     return refined
 
 
-def _refined(arcs: Arcs, covered: Assignment, edge_balance: float) -> Assignment:
+def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
     """Refine the cover; if its edges cannot be balanced at a fair price, the edge cut."""
     num_parts, roots = covered.num_parts, covered.root_part
     if num_parts == 1 or arcs.head.size == 0:
@@ -161,21 +168,22 @@ def _refined(arcs: Arcs, covered: Assignment, edge_balance: float) -> Assignment
     # where all rows are read.
     rows_of_cut = _rows(arcs.sources(), at_destination)
     spare = max(rows_of_cut - _halo_rows(arcs, covered), 0)
-    refined = _refine(arcs, covered, edge_balance, spare)
-    if excess_edges(arcs, refined, edge_balance) == 0:
+    refined = _refine(arcs, covered, balance, spare)
+    if excess_edges(arcs, refined, balance.edges) == 0:
         return refined
-    cut = _refine(arcs, at_destination, edge_balance, 0)
-    return _cheapest(arcs, (refined, cut), edge_balance)
+    cut = _refine(arcs, at_destination, balance, 0)
+    return _cheapest(arcs, (refined, cut), balance.edges)
 
 
-def _refine(arcs: Arcs, placed: Assignment, edge_balance: float, more_rows: int) -> Assignment:
+def _refine(arcs: Arcs, placed: Assignment, balance: Balance, more_rows: int) -> Assignment:
     num_parts = placed.num_parts
     arc_part, root_part = refinement.refine_arcs(
         arcs,
         (placed.edge_part, placed.root_part),
         num_parts,
-        edge_balance=edge_balance,
+        edge_balance=balance.edges,
         more_rows=more_rows,
+        training=balance.training,
     )
     return Assignment(num_parts, arc_part, root_part)
 

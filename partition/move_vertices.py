@@ -86,12 +86,14 @@ def _goal(placement: Placement, scratch: Scratch, limits: Limits, vertex: int) -
                     scratch.tally[placement.slot_part[slot]] += 1
                     scratch.pending[placement.slot_part[slot]] += weight_of(placement, k)
     best, most = NOWHERE, 0
+    training = placement.training[vertex] if placement.training.size > 0 else 0
     for part in range(scratch.tally.size):
         if (
             part != home
             and scratch.tally[part] > most
             and placement.load[part] + scratch.pending[part] <= limits.load
             and placement.roots[part] < limits.roots
+            and (training == 0 or placement.trained[part] + training <= limits.trained)
         ):
             best, most = part, scratch.tally[part]
     scratch.tally[:] = 0

@@ -123,6 +123,9 @@ def move_root(placement: Placement, vertex: int, part: int) -> None:
     home = placement.slot_part[placement.first[vertex]]
     placement.roots[home] -= 1
     placement.roots[part] += 1
+    if placement.training.size > 0:
+        placement.trained[home] -= placement.training[vertex]
+        placement.trained[part] += placement.training[vertex]
     is_leaving = is_new = True
     for node in range(vertex, placement.used.size, placement.num_vertices):
         is_leaving &= placement.slot_count[placement.first[node]] == 0

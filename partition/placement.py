@@ -67,6 +67,10 @@ class Placement(NamedTuple):
     """(num_parts,) int64. Roots and leaves."""
     roots: NDArray[np.int64]
     """(num_parts,) int64. Roots."""
+    training: NDArray[np.int32]
+    """(num_vertices,) int32. What each root adds to the next; empty where nothing is to be even."""
+    trained: NDArray[np.int64]
+    """(num_parts,) int64. Training roots, a root as often as there are splits with it."""
     totals: NDArray[np.int64]
     """(2,) int64. Rows that travel (halo_rows); clones of all parts."""
     spread: NDArray[np.float64]
@@ -87,10 +91,16 @@ class Limits(NamedTuple):
     """Clones of a part over the mean."""
     roots: int
     """Roots of a part."""
+    trained: int = 0
+    """Training roots of a part, where they are to be even."""
 
 
 def placement_of(
-    arcs: Arcs, arc_part: NDArray[np.int32], root_part: NDArray[np.int32], num_parts: int
+    arcs: Arcs,
+    arc_part: NDArray[np.int32],
+    root_part: NDArray[np.int32],
+    num_parts: int,
+    training: NDArray[np.int32] | None = None,
 ) -> Placement:
     """Count the slots of an assignment.
 
@@ -99,6 +109,8 @@ def placement_of(
         arc_part: (num_arcs,) int32. Their parts; entry k stays that of arc k.
         root_part: (num_vertices,) int32.
         num_parts: At least 1.
+        training: (num_vertices,) int32. Splits that each vertex is trained on in; None if parts
+            need not share them evenly.
 
     Returns:
         The placement.
@@ -124,6 +136,10 @@ def placement_of(
     room = np.minimum(np.diff(start) + 1, num_parts)
     first = np.concatenate([[0], np.cumsum(room)])
     roots = np.bincount(root_part, minlength=num_parts).astype(np.int64)
+    if training is None:
+        training, trained = np.zeros(0, np.int32), np.zeros(num_parts, np.int64)
+    else:
+        trained = np.bincount(root_part, training, minlength=num_parts).astype(np.int64)
     placement = Placement(
         num_vertices=num_vertices,
         price=price,
@@ -141,6 +157,8 @@ def placement_of(
         load=np.zeros(num_parts, np.int64),
         clones=roots.copy(),
         roots=roots,
+        training=training,
+        trained=trained,
         totals=np.array([0, num_vertices], np.int64),
         spread=np.zeros(1),
         is_due=np.full(num_nodes, DUE_SLOTS | DUE_ROOT, np.uint8),

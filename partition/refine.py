@@ -12,6 +12,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Arcs, split_arcs_of
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.balance import most_training
 from distgnn.partition.drain import drain
 from distgnn.partition.empty_slots import empty_slots
 from distgnn.partition.move_vertices import move_vertices
@@ -86,6 +87,7 @@ def refine_arcs(
     edge_balance: float = EDGE_BALANCE,
     clone_balance: float = CLONE_BALANCE,
     more_rows: int = 0,
+    training: NDArray[np.int32] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Refine as `refine` does, arcs instead of edges.
 
@@ -96,16 +98,19 @@ def refine_arcs(
         edge_balance: As for `refine`.
         clone_balance: The same.
         more_rows: The same.
+        training: (num_vertices,) int32. Splits that each vertex is trained on in, if no part is to
+            get more of these roots than its share; None if that does not matter.
 
     Returns:
         New parts of the arcs and of the roots.
     """
     num_vertices, num_edges = arcs.num_vertices, arcs.of_edge.size
-    placement = placement_of(arcs, *parts, num_parts)
+    placement = placement_of(arcs, *parts, num_parts, training)
     limits = Limits(
         load=most_edges(num_edges, num_parts, edge_balance),
         clones=clone_balance,
         roots=math.floor(VERTEX_BALANCE * num_vertices / num_parts),
+        trained=0 if training is None else most_training(training, num_parts),
     )
     improve(placement, limits, int(placement.totals[0]) + more_rows)
     root_part = placement.slot_part[placement.first[:num_vertices]]
