@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from distgnn.train.config import TrainConfig
 from distgnn.train.ends import ModelEnds
 from distgnn.train.progress import Silent
 from distgnn.train.run_dir import CONFIG, RunDirectory
+from distgnn.train.tasks import METRICS
 from distgnn.train.trainer import Trainer, train
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from distgnn.datasets import Graph
     from distgnn.partition.store import Part
 
+ends_of = ModelEnds.of
 MODEL_FIELDS = {item.name for item in fields(ModelConfig)}
 
 
@@ -57,17 +60,6 @@ def make_config(**options: Any) -> TrainConfig:
     return TrainConfig(model=ModelConfig(**model), **small)
 
 
-def ends_of(graph: Graph) -> ModelEnds:
-    return ModelEnds(
-        graph.name,
-        graph.num_features,
-        graph.num_classes,
-        num_vertices=graph.num_vertices,
-        num_relations=graph.num_relations,
-        num_vertex_types=graph.num_vertex_types,
-    )
-
-
 def run(
     folder: Path,
     graph: Graph,
@@ -78,7 +70,7 @@ def run(
     stop_at: int | None = None,
 ) -> list[Trained]:
     """Train as the command line does; `stop_at` ends the run after that epoch."""
-    ends = ends_of(graph)
+    ends = ModelEnds.of(graph)
 
     def on_rank(group):
         trainer = Trainer(config, ends, parts[group.rank], group)
@@ -86,7 +78,8 @@ def run(
         if group.rank == 0:
             run_dir.create()
             about = {**asdict(ends), "class_names": []}
-            values = {"source": {}, "task": about, "train": config.to_json()}
+            del about["task"]
+            values = {"source": {}, "task": about, "train": trainer.config.to_json()}
             run_dir.write_json(CONFIG, values)
         group.barrier()
         checkpoints = trainer.checkpoints(run_dir.checkpoints)
@@ -106,6 +99,14 @@ def run(
         return Trained(trainer, records, summary, checkpoints.damaged)
 
     return run_ranks(len(parts), on_rank)
+
+
+def task_of(part: Part) -> dict[str, str]:
+    """The task that a part's labels are for, and its own metric."""
+    task = "single-label" if part.labels is None or part.labels.ndim == 1 else "regression"
+    if part.labels is not None and part.labels.dtype == np.uint8:
+        task = "multi-label"
+    return {"task": task, "metric": METRICS[task][0].name}
 
 
 def check_same_values(left: Any, right: Any) -> None:
@@ -184,7 +185,7 @@ def first_step(
     Options are fields of the run and of its model.
     """
     settings = {"hidden": 5, "epochs": num_epochs, **{**MODELS, **TYPED_MODELS}[model], **options}
-    config, ends = make_config(**settings), ends_of(graph)
+    config, ends = make_config(**settings), ModelEnds.of(graph)
 
     def on_rank(group):
         trainer = Trainer(config, ends, parts[group.rank], group)

@@ -168,8 +168,7 @@ def _our_trainer(graph: Graph, plan: EpochPlan, dtype: DtypeName = "fp32") -> Tr
     from distgnn.train.trainer import Trainer
 
     config = _our_config(plan, dtype)
-    ends = ModelEnds(graph.name, graph.num_features, graph.num_classes)
-    return Trainer(config, ends, whole_part(graph), SingleGroup())
+    return Trainer(config, ModelEnds.of(graph), whole_part(graph), SingleGroup())
 
 
 def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
@@ -192,7 +191,7 @@ def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
     from distgnn.train.trainer import build_model
 
     config = _our_config(plan)
-    model = build_model(config, ModelEnds(graph.name, graph.num_features, graph.num_classes))
+    model = build_model(config, ModelEnds.of(graph))
     return _step(name, graph, plan, model)
 
 

@@ -93,7 +93,7 @@ def _predict(
     """Predictions of all parts, and the names of the classes."""
     part, group, planner = share
     scores = trained.scores(part, group, planner=planner, after=after)
-    task = trained.learnt(part)
+    task = trained.learnt
     global_id = np.array(part.global_id[: part.num_roots])
     own = _Predictions(
         global_id,

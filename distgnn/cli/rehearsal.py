@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -125,7 +126,7 @@ def rehearse(graph: Graph, config: TrainConfig, num_classes: int) -> Rehearsal:
         )
         found = forecast(directory, manifest, config)
         part = read_part(directory, 0, verify=False, manifest=manifest)
-        ends = ModelEnds(graph.name, graph.num_features, num_classes)
+        ends = replace(ModelEnds.of(graph), num_classes=num_classes)
         trainer = Trainer(config, ends, part, SingleGroup())
         seconds: list[float] = []
         begin = time.perf_counter()

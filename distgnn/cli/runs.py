@@ -127,6 +127,7 @@ def _open(run_dir: str) -> tuple[TrainedRun, Source]:
     """Open a run and what it was trained on, and check that they still fit."""
     from distgnn.train.inference import TrainedRun
     from distgnn.train.run_dir import RunDirectory
+    from distgnn.train.tasks import resolve_again
 
     trained = TrainedRun(RunDirectory(Path(run_dir)))
     check_source_values(trained.source, run_dir)
@@ -137,6 +138,7 @@ def _open(run_dir: str) -> tuple[TrainedRun, Source]:
             f"run '{run_dir}' was trained on '{trained.source['source']}', which cannot be opened: "
             f"{error}"
         ) from error
+    trained.config = resolve_again(trained.config, source.ends)
     _check_size(run_dir, trained, source)
     expected = (trained.ends.num_features, trained.ends.num_classes)
     if expected != (source.ends.num_features, source.ends.num_classes):

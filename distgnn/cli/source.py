@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from distgnn.partition.store import Manifest, Part
     from distgnn.train.config import TrainConfig
     from distgnn.train.ends import ModelEnds
-    from distgnn.train.tasks import TaskName
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> None:
@@ -196,34 +195,7 @@ class Source:
 
         about = self.graph if self.manifest is None else self.manifest
         assert about is not None, "a source is a directory or a graph"
-        names = tuple(about.class_names or ())
-        return ModelEnds(
-            about.name,
-            about.num_features,
-            about.num_classes,
-            names,
-            about.metric,
-            num_vertices=about.num_vertices,
-            num_relations=about.num_relations,
-            num_vertex_types=about.num_vertex_types,
-        )
-
-    def resolved(self, config: TrainConfig) -> TrainConfig:
-        """Choose the task and the metric of a run, where it leaves that to the graph.
-
-        Raises:
-            InputError: If the run asks for what the labels are not for.
-        """
-        from distgnn.train.tasks import resolve
-
-        about = self.graph if self.manifest is None else self.manifest
-        assert about is not None, "a source is a directory or a graph"
-        if not about.num_classes:
-            return config
-        kind: TaskName = "multi-label" if about.is_multilabel else "single-label"
-        if about.is_regression:
-            kind = "regression"
-        return resolve(config, of_labels=kind, num_classes=about.num_classes, metric=about.metric)
+        return ModelEnds.of(about)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run remembers, so that it goes on with the same graph only."""
@@ -235,7 +207,7 @@ class Source:
             # Delayed rows lie in a checkpoint in the order of one partition.
             partition = self.manifest.fingerprint
         ends = {**asdict(self.ends), "class_names": list(self.ends.class_names)}
-        del ends["metric"]  # the run has it
+        del ends["metric"], ends["task"]  # the run has them
         return {"source": self.values, "task": ends, "checksum": checksum, "partition": partition}
 
     def feature_bytes(self, rank: int, config: TrainConfig) -> int:

@@ -306,10 +306,11 @@ def _open(
     from distgnn.cli.beginning import begins_with, check_graph, check_settings
     from distgnn.cli.job import collectively, on_rank_0
     from distgnn.cli.memory_check import check_memory
+    from distgnn.train.tasks import resolve
 
     source = collectively(group, lambda: open_source(source_values(arguments)))
     check_ranks(source, group, f"distgnn train {arguments.source} ...")
-    config = collectively(group, lambda: source.resolved(config))
+    config = collectively(group, lambda: resolve(config, source.ends))
     if not arguments.overwrite:
         on_rank_0(group, lambda: check_settings(run_dir, config, arguments.resume))
     on_rank_0(group, lambda: check_trace_file(arguments))

@@ -15,7 +15,8 @@ from distgnn.nn.models import ActivationName, JumpingName, ModelConfig, NormName
 from distgnn.nn.relational import RelationNorm
 from distgnn.nn.sage import Aggregator
 from distgnn.train.delays import check_delays
-from distgnn.train.tasks import METRIC_NAMES, TASK_NAMES
+from distgnn.train.ends import TASK_NAMES
+from distgnn.train.tasks import METRIC_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

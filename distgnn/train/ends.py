@@ -2,9 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
 
 from distgnn.nn.relational import GraphSize
+
+TaskName = Literal["single-label", "multi-label", "regression"]
+TASK_NAMES = get_args(TaskName)
+
+
+class About(Protocol):
+    """A graph, or the manifest of its parts; see there."""
+
+    @property
+    def name(self) -> str:
+        """Of the graph."""
+
+    @property
+    def num_features(self) -> int:
+        """Columns of the features."""
+
+    @property
+    def num_classes(self) -> int:
+        """Classes, or columns of the labels; 0 without labels."""
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """One for each class, or nothing."""
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether a vertex may have several classes at once."""
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the labels are values."""
+
+    @property
+    def metric(self) -> str:
+        """The data set's own, or nothing."""
+
+    @property
+    def num_vertices(self) -> int:
+        """Of the whole graph."""
+
+    @property
+    def num_relations(self) -> int:
+        """Types of edges."""
+
+    @property
+    def num_vertex_types(self) -> int:
+        """Types of vertices."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +69,7 @@ class ModelEnds:
         num_vertices: Of the whole graph.
         num_relations: Types of edges; 0 without.
         num_vertex_types: Types of vertices; 0 without.
+        task: What the graph is for; nothing where it has nothing to learn.
     """
 
     name: str
@@ -30,8 +80,36 @@ class ModelEnds:
     num_vertices: int = 0
     num_relations: int = 0
     num_vertex_types: int = 0
+    task: TaskName | Literal[""] = ""
+
+    @classmethod
+    def of(cls, about: About) -> ModelEnds:
+        """Read what a graph or the manifest of its parts says.
+
+        Args:
+            about: Either.
+        """
+        return cls(
+            about.name,
+            about.num_features,
+            about.num_classes,
+            tuple(about.class_names or ()),
+            about.metric,
+            num_vertices=about.num_vertices,
+            num_relations=about.num_relations,
+            num_vertex_types=about.num_vertex_types,
+            task=_task_of(about),
+        )
 
     @property
     def size(self) -> GraphSize:
         """What a typed model must know."""
         return GraphSize(self.num_vertices, self.num_relations, self.num_vertex_types)
+
+
+def _task_of(about: About) -> TaskName | Literal[""]:
+    if not about.num_classes:
+        return ""
+    if about.is_multilabel:
+        return "multi-label"
+    return "regression" if about.is_regression else "single-label"

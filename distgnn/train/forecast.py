@@ -14,9 +14,11 @@ from distgnn.nn.relational import GraphSize
 from distgnn.ops import SparseRows
 from distgnn.partition.store import read_part
 from distgnn.receptive import plan_layers
+from distgnn.train.ends import ModelEnds
 from distgnn.train.graphs import describe_savings, why_not_restricted, why_not_static
 from distgnn.train.inputs import split_rows
 from distgnn.train.memory import working_bytes
+from distgnn.train.tasks import resolve
 
 if TYPE_CHECKING:
     import os
@@ -277,7 +279,8 @@ def forecast(
         layers = [layer.silent() for layer in layers]
     elif not why_not_restricted(config):
         walk = _DirectoryWalk(directory, manifest)
-        wanted = walk.wanted(config.split_index)
+        config = resolve(config, ModelEnds.of(manifest))
+        wanted = walk.wanted(config.split_index, config.task)
         for number, plan in zip(
             reversed(range(len(layers))),
             reversed(plan_layers(walk, wanted, len(layers), is_input_static=is_static)),
@@ -332,11 +335,12 @@ class _DirectoryWalk:
         for number in range(self._manifest.num_parts):
             yield read_part(self._directory, number, verify=False, manifest=self._manifest)
 
-    def wanted(self, split_index: int) -> NDArray[np.bool_]:
+    def wanted(self, split_index: int, task: str) -> NDArray[np.bool_]:
         """Return (num_vertices,) bool: whose scores the loss reads."""
         wanted = np.zeros(self._manifest.num_vertices, dtype=bool)
         for part in self._parts():
-            wanted[part.global_id[split_rows(part, split_index)["train"].numpy()]] = True
+            rows = split_rows(part, split_index, task)["train"]
+            wanted[part.global_id[rows.numpy()]] = True
         return wanted
 
     def edge_fraction(self, targets: NDArray[np.bool_]) -> float:

@@ -16,7 +16,7 @@ from distgnn.train.config import TrainConfig
 from distgnn.train.ends import ModelEnds
 from distgnn.train.inputs import input_rows, split_rows
 from distgnn.train.run_dir import CONFIG, RunDirectory
-from distgnn.train.tasks import choose
+from distgnn.train.tasks import TASKS
 from distgnn.train.tensors import read_tensors
 from distgnn.train.trainer import build_model
 
@@ -57,7 +57,7 @@ class TrainedRun:
             widths = int(ends["num_features"]), int(ends["num_classes"])
             names = tuple(str(name) for name in ends["class_names"])
             # Not there in runs of earlier versions, which had no typed models.
-            size = (int(ends.get(name, 0)) for name in GraphSize._fields)
+            size = GraphSize(*(int(ends.get(name, 0)) for name in GraphSize._fields))
             metric = str(ends.get("metric", ""))
             self.ends = ModelEnds(str(ends["name"]), *widths, names, metric, *size)
         except (KeyError, TypeError, ValueError) as error:
@@ -87,16 +87,10 @@ class TrainedRun:
             ) from error
         return model.eval()
 
-    def learnt(self, part: Part) -> VertexTask:
-        """Return what the run learnt.
-
-        Args:
-            part: Of the graph that it is used on.
-
-        Raises:
-            InputError: If its labels are for another task.
-        """
-        return choose(self.config.task, self.config.metric, np.asarray(part.labels))[0]
+    @property
+    def learnt(self) -> VertexTask:
+        """What the run learnt."""
+        return TASKS[self.config.task]
 
     def scores(
         self,
@@ -120,12 +114,11 @@ class TrainedRun:
             (num_roots, num_classes) scores before softmax or sigmoid.
 
         Raises:
-            InputError: If the graph's labels are for another task than the run learnt, or vertices
-                have no single label, and `after` needs one.
+            InputError: If vertices have no single label, and `after` needs one.
         """
         config = self.config
         has_types = config.model.kind.is_typed
-        task = self.learnt(part)
+        task = self.learnt
         if after is not None and task.name != "single-label":
             raise InputError(
                 f"--correct-and-smooth needs one label a vertex, but this is a {task.name} task; "
@@ -140,6 +133,6 @@ class TrainedRun:
             scores: Tensor = self.load_model()(graph, features)
             if after is not None:
                 labels = task.targets(np.asarray(part.labels))
-                train = split_rows(part, self.config.split_index)["train"]
+                train = split_rows(part, config.split_index, config.task)["train"]
                 scores = after.apply(graph, scores, labels, train)
         return scores

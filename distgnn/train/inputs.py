@@ -15,7 +15,7 @@ from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.setup import leaf_inputs, place_leaves
 from distgnn.graph import SETUP_TAG
 from distgnn.ops import SparseRows
-from distgnn.train.tasks import TASKS, choose, task_of_labels
+from distgnn.train.tasks import TASKS, choose
 
 if TYPE_CHECKING:
     from distgnn.arrays import DtypeName
@@ -62,8 +62,8 @@ def load_inputs(
     feature_norm: FeatureNorm,
     features_dtype: DtypeName = "fp32",
     needs_features: bool = True,
-    task: str = "auto",
-    metric: str = "auto",
+    task: str,
+    metric: str,
 ) -> Inputs:
     """Copy a part's features, labels and masks into memory.
 
@@ -76,8 +76,8 @@ def load_inputs(
         feature_norm: How to normalise features.
         features_dtype: What dense features are stored as.
         needs_features: Whether a graph without features is an error; else it gets no columns.
-        task: Of the labels; auto asks them.
-        metric: One of the task; auto takes its own.
+        task: What the labels are for.
+        metric: One of the task's.
 
     Returns:
         This rank's share.
@@ -86,15 +86,14 @@ def load_inputs(
         InputError: If the graph has no features, labels or masks, or no such split, or features of
             another kind than is asked for.
     """
-    rows = split_rows(part, split_index)
-    labels = np.asarray(part.labels)
-    found, measure = choose(task, metric, labels)
+    rows = split_rows(part, split_index, task)
+    found, measure = choose(task, metric)
     counts = torch.tensor([len(rows[name]) for name in SPLITS], dtype=torch.int64)
     group.all_reduce(counts)
     needs = needs_features
     return Inputs(
         features=input_rows(part, group, norm=feature_norm, dtype=features_dtype, needs=needs),
-        labels=found.targets(labels),
+        labels=found.targets(np.asarray(part.labels)),
         rows=rows,
         counts=dict(zip(SPLITS, counts.tolist(), strict=True)),
         task=found,
@@ -185,12 +184,13 @@ def load_features(part: Part) -> Rows:
     return rows
 
 
-def split_rows(part: Part, split_index: int) -> dict[str, torch.Tensor]:
+def split_rows(part: Part, split_index: int, task: str) -> dict[str, torch.Tensor]:
     """Find the labelled roots of each split.
 
     Args:
         part: This rank's part.
         split_index: Row of the masks.
+        task: What the labels are for.
 
     Returns:
         (num,) int64 local rows by name of the split.
@@ -206,8 +206,7 @@ def split_rows(part: Part, split_index: int) -> dict[str, torch.Tensor]:
             "the graph has no train, validation and test masks; "
             "make a split with --split 0.6/0.2/0.2"
         )
-    labels = np.asarray(part.labels)
-    has_label = TASKS[task_of_labels(labels)].is_labelled(labels)
+    has_label = TASKS[task].is_labelled(np.asarray(part.labels))
     rows = {}
     for name, mask in zip(SPLITS, masks, strict=True):
         assert mask is not None, "checked above"

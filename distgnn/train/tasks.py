@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.train.config import TrainConfig
+    from distgnn.train.ends import ModelEnds, TaskName
     from distgnn.train.measures import Measure
 
-TaskName = Literal["single-label", "multi-label", "regression"]
-TASK_NAMES = get_args(TaskName)
 METRICS: dict[str, tuple[type[Measure], ...]] = {
     "single-label": (Accuracy, RocAuc, AveragePrecision),
     "multi-label": (MicroF1, RocAuc, AveragePrecision),
@@ -156,78 +155,75 @@ def _mean_of_known(loss: Any, scores: Tensor, targets: Tensor) -> Tensor:
     return total / is_known.sum(dim=1).clamp(min=1)
 
 
-def task_of_labels(labels: NDArray[Any]) -> TaskName:
-    """Say which task labels are for.
-
-    Args:
-        labels: As a graph has them: (num,) int64 classes, (num, T) uint8 flags, or (num, T)
-            float32 values.
-    """
-    if labels.ndim == 1:
-        return "single-label"
-    return "multi-label" if labels.dtype == np.uint8 else "regression"
-
-
-def choose(task: str, metric: str, labels: NDArray[Any]) -> tuple[VertexTask, Measure]:
+def choose(task: str, metric: str) -> tuple[VertexTask, Measure]:
     """Find the objects of a task.
 
     Args:
-        task: auto, or the task of these labels.
-        metric: auto, or one of the task.
-        labels: As a graph has them.
+        task: Its name.
+        metric: One of the task's.
 
     Returns:
         The task and its metric.
-
-    Raises:
-        InputError: If the run was begun with another task; see `resolve` for one that begins.
     """
-    name = task_of_labels(labels)
-    kinds = {kind.name: kind for kind in METRICS[name]}
-    metric = METRICS[name][0].name if metric == "auto" else metric
-    if task not in ("auto", name) or metric not in kinds:
-        raise InputError(
-            f"the run learnt a {task} task measured by {metric}, but the graph's labels are for "
-            f"{name}; restore the graph or train again"
-        )
-    return TASKS[name], kinds[metric]()
+    return TASKS[task], {kind.name: kind for kind in METRICS[task]}[metric]()
 
 
-def resolve(
-    config: TrainConfig, *, of_labels: TaskName, num_classes: int, metric: str
-) -> TrainConfig:
+def resolve(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
     """Replace what the graph decides about a run, so that the run remembers it.
 
     Args:
         config: The run.
-        of_labels: What the graph's labels are for.
-        num_classes: Columns of the output.
-        metric: The data set's own; empty if it has none.
+        ends: What the graph says.
+
+    Returns:
+        The run with its task and its metric; as it was where there is nothing to learn.
+
+    Raises:
+        InputError: If the labels are for another task, or the task has no such metric.
+    """
+    task = ends.task
+    if not task:
+        return config
+    if config.task not in ("auto", task):
+        raise InputError(
+            f"--task {config.task} does not suit the graph's labels, which are for {task}; "
+            "leave --task out, or store integers (num_vertices,) for single-label, 0 and 1 "
+            "(num_vertices, T) for multi-label, float32 for regression"
+        )
+    asked, where = config.metric, "--metric"
+    if asked == "auto" and ends.metric:
+        asked, where = ends.metric, "the graph's metric"
+    names = [kind.name for kind in METRICS[task]]
+    if task == "single-label" and ends.num_classes != 2:
+        names = [name for name in names if name not in _BINARY]
+    if asked == "auto":
+        asked = names[0]
+    if asked not in names:
+        classes = f" with {ends.num_classes} classes" if task == "single-label" else ""
+        raise InputError(
+            f"{where} '{asked}' is none of a {task} task{classes}; "
+            f"use --metric {' or '.join(names)}"
+        )
+    return replace(config, task=task, metric=asked)
+
+
+def resolve_again(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
+    """Check that a run that ended learnt what its graph is for; the graph may have changed since.
+
+    Args:
+        config: The run; that of an earlier version may not know its task.
+        ends: What the graph says now.
 
     Returns:
         The run with its task and its metric.
 
     Raises:
-        InputError: If the labels are for another task, or the task has no such metric.
+        InputError: If the run learnt something else.
     """
-    if config.task not in ("auto", of_labels):
+    try:
+        return resolve(config, ends)
+    except InputError as error:
         raise InputError(
-            f"--task {config.task} does not suit the graph's labels, which are for {of_labels}; "
-            "leave --task out, or store integers (num_vertices,) for single-label, 0 and 1 "
-            "(num_vertices, T) for multi-label, float32 for regression"
-        )
-    asked, where = config.metric, "--metric"
-    if asked == "auto" and metric:
-        asked, where = metric, "the graph's metric"
-    names = [kind.name for kind in METRICS[of_labels]]
-    if of_labels == "single-label" and num_classes != 2:
-        names = [name for name in names if name not in _BINARY]
-    if asked == "auto":
-        asked = names[0]
-    if asked not in names:
-        classes = f" with {num_classes} classes" if of_labels == "single-label" else ""
-        raise InputError(
-            f"{where} '{asked}' is none of a {of_labels} task{classes}; "
-            f"use --metric {' or '.join(names)}"
-        )
-    return replace(config, task=of_labels, metric=asked)
+            f"the run learnt a {config.task} task measured by {config.metric}, but the graph's "
+            f"labels are for {ends.task}; restore the graph or train again"
+        ) from error

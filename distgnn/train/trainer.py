@@ -21,7 +21,7 @@ from distgnn.train.objective import Scores, build_loss
 from distgnn.train.optimizers import build_optimizer
 from distgnn.train.run_dir import SUMMARY
 from distgnn.train.stop import NeverAsked, encode
-from distgnn.train.tasks import resolve, task_of_labels
+from distgnn.train.tasks import resolve
 from distgnn.train.trace import Untraced
 from distgnn.train.weights import WeightSync
 
@@ -64,7 +64,7 @@ class Trainer:
         *,
         planner: Planner | None = None,
     ) -> None:
-        self.config = config = resolve_for(part, config, ends)
+        self.config = config = resolve(config, ends)
         self.group = group
         self.planner = planner or Planner()
         self.trace = Untraced()
@@ -269,26 +269,6 @@ class Trainer:
         if found.rows:
             self.graph.exchange.load_state(found.rows)
         return found
-
-
-def resolve_for(part: Part, config: TrainConfig, ends: ModelEnds) -> TrainConfig:
-    """Choose the task and the metric of a run, where it leaves that to the graph.
-
-    Args:
-        part: Any part of the graph.
-        config: The run.
-        ends: What the data set says.
-
-    Returns:
-        The run; as it was where there are no labels.
-
-    Raises:
-        InputError: If the run asks for what the labels are not for.
-    """
-    if part.labels is None:
-        return config
-    kind = task_of_labels(part.labels)
-    return resolve(config, of_labels=kind, num_classes=ends.num_classes, metric=ends.metric)
 
 
 def build_model(config: TrainConfig, ends: ModelEnds) -> GNN:

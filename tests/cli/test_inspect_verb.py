@@ -54,7 +54,7 @@ def test_bytes_are_those_that_training_with_the_same_flags_counts(words, distgnn
     command = ["train", str(ring_parts), "--run", "r", "--epochs", "6", *map(str, words)]
     arguments = build_parser().parse_args(command)
     manifest = read_manifest(ring_parts)
-    ends = ModelEnds(manifest.name, manifest.num_features, manifest.num_classes)
+    ends = ModelEnds.of(manifest)
 
     def on_rank(group):
         part = read_part(ring_parts, group.rank)

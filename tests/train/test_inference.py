@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import make_config, run
+from training import make_config, run, task_of
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -28,6 +28,7 @@ def evaluate(path, parts):
         part = parts[group.rank]
         scores = trained.scores(part, group)
         options = {"split_index": 0, "feature_norm": trained.config.feature_norm}
+        options |= task_of(part)
         return scores, Scores(scores, load_inputs(part, group, **options), group)
 
     return run_ranks(len(parts), on_rank)
@@ -89,7 +90,7 @@ def test_a_run_remembers_its_source_task_and_configuration(tmp_path):
         6,
         3,
     )
-    assert trained.config == make_config(epochs=1)
+    assert trained.config == make_config(epochs=1, task="single-label", metric="accuracy")
     assert not trained.load_model().training
 
 

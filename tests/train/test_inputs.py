@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from graphs import CUTS, cut, make_graph
+from training import task_of
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -18,6 +19,7 @@ from distgnn.ops import SparseRows
 from distgnn.train.inputs import clone_features, load_features, load_inputs, split_rows
 
 SINGLE = SingleGroup()
+ONE_LABEL = {"task": "single-label", "metric": "accuracy"}
 
 
 def dense(features):
@@ -30,7 +32,12 @@ def whole_part(kind="random"):
 
 def loaded(parts, **options):
     options = {"split_index": 0, "feature_norm": "none", **options}
-    return run_ranks(len(parts), lambda group: load_inputs(parts[group.rank], group, **options))
+
+    def on_rank(group):
+        part = parts[group.rank]
+        return load_inputs(part, group, **task_of(part), **options)
+
+    return run_ranks(len(parts), on_rank)
 
 
 def together(parts, inputs):
@@ -71,14 +78,14 @@ def test_each_vertex_is_loaded_once_at_its_root(kind):
 def test_a_vertex_without_a_label_is_in_no_split():
     part = whole_part()
     labels = np.where(part.train_mask[0], -1, part.labels)
-    rows = split_rows(replace(part, labels=labels), 0)
+    rows = split_rows(replace(part, labels=labels), 0, "single-label")
     assert len(rows["train"]) == 0
     assert len(rows["val"]) == int(part.val_mask.sum())
 
 
 def test_a_row_of_zeros_is_a_label_of_its_own():
     part = whole_part("multi-label")
-    rows = split_rows(replace(part, labels=np.zeros_like(part.labels)), 0)
+    rows = split_rows(replace(part, labels=np.zeros_like(part.labels)), 0, "multi-label")
     assert len(rows["train"]) == int(part.train_mask.sum())
 
 
@@ -89,11 +96,11 @@ def test_a_split_is_a_row_of_the_masks():
     part = replace(part, **two)
     for name, mask in masks.items():
         expected = np.flatnonzero(mask[0, ::-1])
-        np.testing.assert_array_equal(split_rows(part, 1)[name], expected)
+        np.testing.assert_array_equal(split_rows(part, 1, "single-label")[name], expected)
     for index in (2, -1):
         expected = rf"--split-index {index} is out of range: the graph has 2 splits \(0\.\.1\)"
         with pytest.raises(InputError, match=expected):
-            split_rows(part, index)
+            split_rows(part, index, "single-label")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_what_is_missing_is_named_on_all_ranks(missing, expected):
 
     def on_rank(group):
         with pytest.raises(InputError, match=expected):
-            load_inputs(parts[group.rank], group, split_index=0, feature_norm="none")
+            load_inputs(parts[group.rank], group, split_index=0, feature_norm="none", **ONE_LABEL)
 
     run_ranks(2, on_rank)
 
@@ -153,21 +160,21 @@ def test_the_smallest_deviation_of_a_column_still_counts():
     graph.features[:, 0] = 1.0
     graph.features[7, 0] = np.nextafter(np.float32(1), np.float32(2))
     part = cut(graph, 1)[0]
-    inputs = load_inputs(part, SINGLE, split_index=0, feature_norm="standard")
+    inputs = load_inputs(part, SINGLE, split_index=0, feature_norm="standard", **ONE_LABEL)
     assert dense(inputs.features)[:, 0].std(correction=0) == pytest.approx(1, rel=1e-5)
 
 
 def test_standard_norm_refuses_to_make_sparse_features_dense():
     expected = "--feature-norm standard would make sparse features dense; use --feature-norm row or"
     with pytest.raises(InputError, match=expected):
-        load_inputs(whole_part("sparse-features"), SINGLE, split_index=0, feature_norm="standard")
+        loaded([whole_part("sparse-features")], feature_norm="standard")
 
 
 @pytest.mark.parametrize("feature_norm", ["row", "standard"])
 def test_the_part_itself_is_left_as_it_is(feature_norm):
     part = whole_part()
     before = part.features.copy()
-    inputs = load_inputs(part, SINGLE, split_index=0, feature_norm=feature_norm)
+    inputs = load_inputs(part, SINGLE, split_index=0, feature_norm=feature_norm, **ONE_LABEL)
     inputs.features.zero_()
     np.testing.assert_array_equal(part.features, before)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from graphs import CUTS, cut, make_graph
 from torch.nn import functional
+from training import task_of
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -60,7 +61,7 @@ def on_parts(parts, scores, work):
 
     def on_rank(group):
         part = parts[group.rank]
-        inputs = load_inputs(part, group, split_index=0, feature_norm="none")
+        inputs = load_inputs(part, group, split_index=0, feature_norm="none", **task_of(part))
         own = scores[part.global_id[: part.num_roots]].clone()
         return work(group, inputs, part, own)
 

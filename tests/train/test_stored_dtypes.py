@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import MODELS, check_same_values, ends_of, first_step, make_config, run
+from training import MODELS, check_same_values, ends_of, first_step, make_config, run, task_of
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
@@ -80,6 +80,7 @@ def test_sparse_features_stay_fp32_beside_narrow_activations():
             split_index=0,
             feature_norm="none",
             features_dtype="bf16",
+            **task_of(cut(graph, 1)[0]),
         )
 
 
@@ -88,7 +89,12 @@ def test_features_are_rounded_once_after_they_were_normalised(feature_norm):
     part = cut(make_graph("random"), 1)[0]
     wide, narrow = (
         load_inputs(
-            part, SingleGroup(), split_index=0, feature_norm=feature_norm, features_dtype=dtype
+            part,
+            SingleGroup(),
+            split_index=0,
+            feature_norm=feature_norm,
+            features_dtype=dtype,
+            **task_of(part),
         ).features
         for dtype in ("fp32", "bf16")
     )

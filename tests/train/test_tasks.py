@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from graphs import cut, make_graph
-from training import first_step, make_config, run
+from training import ends_of, first_step, make_config, run
 
 from distgnn.datasets.errors import InputError
-from distgnn.train.tasks import TASKS, choose, resolve, task_of_labels
+from distgnn.train.ends import ModelEnds
+from distgnn.train.tasks import TASKS, resolve, resolve_again
 
 METRICS_OF_KINDS = {
     "random": ("accuracy",),
@@ -19,19 +22,31 @@ METRICS_OF_KINDS = {
 }
 
 
-def test_labels_tell_their_task():
-    assert task_of_labels(np.zeros(3, np.int64)) == "single-label"
-    assert task_of_labels(np.zeros((3, 2), np.uint8)) == "multi-label"
-    assert task_of_labels(np.zeros((3, 1), np.float32)) == "regression"
+def ends(task, num_classes, metric=""):
+    return ModelEnds("graph", 4, num_classes, metric=metric, task=task)
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"),
+    [("random", "single-label"), ("multi-label", "multi-label"), ("regression", "regression")],
+)
+def test_labels_tell_their_task(kind, task):
+    assert ends_of(make_graph(kind)).task == task
+
+
+def test_a_graph_without_labels_has_no_task():
+    graph = make_graph()
+    bare = dict.fromkeys(("labels", "train_mask", "val_mask", "test_mask"))
+    assert ends_of(replace(graph, **bare)).task == ""
+    assert resolve(make_config(), ends("", 0)) == make_config()
 
 
 def test_a_run_remembers_what_the_graph_chose():
     config = make_config()
-    found = resolve(config, of_labels="single-label", num_classes=2, metric="roc-auc")
+    found = resolve(config, ends("single-label", 2, "roc-auc"))
     assert (found.task, found.metric) == ("single-label", "roc-auc")
-    again = resolve(found, of_labels="single-label", num_classes=2, metric="")
-    assert again == found
-    assert resolve(config, of_labels="regression", num_classes=1, metric="").metric == "mse"
+    assert resolve(found, ends("single-label", 2)) == found
+    assert resolve(config, ends("regression", 1)).metric == "mse"
 
 
 @pytest.mark.parametrize(
@@ -55,16 +70,16 @@ def test_a_run_remembers_what_the_graph_chose():
     ],
 )
 def test_what_labels_are_not_for_is_refused(options, data, expected):
-    of_labels, num_classes, metric = data
     with pytest.raises(InputError, match=f"^{expected}"):
-        resolve(make_config(**options), of_labels=of_labels, num_classes=num_classes, metric=metric)
+        resolve(make_config(**options), ends(*data))
 
 
 def test_a_run_of_another_task_is_refused():
+    graph = ends("single-label", 3)
     with pytest.raises(InputError, match=r"^the run learnt a regression task measured by r2, but"):
-        choose("regression", "r2", np.zeros(3, np.int64))
+        resolve_again(make_config(task="regression", metric="r2"), graph)
     with pytest.raises(InputError, match=r"^the run learnt a single-label task measured by mse"):
-        choose("single-label", "mse", np.zeros(3, np.int64))
+        resolve_again(make_config(task="single-label", metric="mse"), graph)
 
 
 def test_unknown_flags_and_values_have_no_loss():

@@ -25,7 +25,7 @@ def train(group: Group) -> list[list[float]]:
     """The losses of each run, and after them all weights."""
     graph = make_graph(num_vertices=400)
     part = cut(graph, group.size)[group.rank]
-    ends = ModelEnds(graph.name, graph.num_features, graph.num_classes)
+    ends = ModelEnds.of(graph)
     found = []
     for algorithm, settings in RUNS:
         config = TrainConfig(model=ModelConfig(**settings), algorithm=algorithm, epochs=6)
