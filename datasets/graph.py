@@ -10,6 +10,8 @@ import numpy as np
 import scipy.sparse
 
 from distgnn.datasets import _checks
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.held_out import check_links
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,6 +57,11 @@ class Graph:
     """The name of each relation, where the input has names; only with `edge_type`."""
     vertex_id: NDArray[np.int64] | NDArray[np.str_] | None = None
     """(num_vertices,) int64 or str. The ids of the input; None where they are 0, 1, 2, ..."""
+    val_links: NDArray[np.int64] | None = None
+    """(num, 2) int64. Pairs of vertices, the smaller id first, whose edges are held out of the
+    graph and choose the best epoch of what predicts links; with test_links, or none."""
+    test_links: NDArray[np.int64] | None = None
+    """(num, 2) int64. Likewise; those that the final metric is measured on."""
     class_names: tuple[str, ...] | None = None
     """The name of each class, where the input has names."""
     metric: str = ""
@@ -94,6 +101,11 @@ class Graph:
             self._set("vertex_id", _checks.vertex_id(self.vertex_id, self.num_vertices))
         if self.class_names is not None:
             self._set("class_names", _checks.class_names(self.class_names, self.labels))
+        for name in ("val_links", "test_links"):
+            if getattr(self, name) is not None:
+                self._set(name, check_links(getattr(self, name), name, self.num_vertices))
+        if (self.val_links is None) != (self.test_links is None):
+            raise InputError("val_links and test_links go together; give both or none")
         masks = {"train": self.train_mask, "val": self.val_mask, "test": self.test_mask}
         for key, mask in _checks.masks(masks, self.labels, self.num_vertices).items():
             self._set(f"{key}_mask", mask)
@@ -111,6 +123,11 @@ class Graph:
     def num_features(self) -> int:
         """Number of feature columns; 0 without features."""
         return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def has_links(self) -> bool:
+        """Whether links are held out, to be predicted."""
+        return self.test_links is not None
 
     @property
     def is_multilabel(self) -> bool:

@@ -3,7 +3,8 @@
 A file holds `edge_index` (2, num_edges), optionally `num_vertices`, `features` (or the CSR arrays
 `features_indptr`, `features_indices`, `features_data`, `features_shape`), `labels`, the three
 masks (or two, without `val_mask`), `edge_weight`, the types `edge_type` and `vertex_type`,
-`relation_names`, `vertex_id`, `class_names` and `metric`. Nothing in it is ever unpickled.
+`relation_names`, `vertex_id`, `class_names`, `metric`, and links that are held out of the edges,
+`val_links` and `test_links` (num, 2). Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _OPTIONAL_KEYS = (
     "relation_names",
     "vertex_id",
     "class_names",
+    "val_links",
+    "test_links",
 )
 _KNOWN_KEYS = {"edge_index", "num_vertices", "metric", "features", *_CSR_KEYS, *_OPTIONAL_KEYS}
 _BLOCK_BYTES = 1 << 20

@@ -15,6 +15,7 @@ from distgnn.datasets.bundled import LICENCES, load_bundled
 from distgnn.datasets.edge_list import read_edge_list, read_folder
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.datasets.held_out import hold_out_links
 from distgnn.datasets.layouts import NAMED, describe_named, locate, reader_of
 from distgnn.datasets.matrix_market import MATRIX_SUFFIXES
 from distgnn.datasets.named_twins import TWIN_NAMES, describe_twin, is_twin, load_twin
@@ -46,6 +47,7 @@ def load(
     undirected: bool = False,
     inverse_relations: bool = False,
     split: str | None = None,
+    edge_split: str | None = None,
     seed: int = 0,
     root: str | Path | None = None,
 ) -> Graph:
@@ -63,7 +65,9 @@ def load(
         inverse_relations: Add every edge of a typed graph reversed, as `add_inverse_relations`.
         split: Shares of train, val and test, such as "0.6/0.2/0.2"; replaces the masks of the
             source by one random split of its labelled vertices.
-        seed: Determines the random split.
+        edge_split: Shares of the links for training, validation and test, such as
+            "0.9/0.05/0.05"; edges of the last two are held out, as `hold_out_links`.
+        seed: Determines both random splits.
         root: Where graphs that are named lie; None for `DISTGNN_DATASETS` or ./dataset.
 
     Raises:
@@ -82,6 +86,8 @@ def load(
         graph = add_reverse_edges(graph)
     if inverse_relations:
         graph = add_inverse_relations(graph)
+    if edge_split is not None:
+        graph = hold_out_links(graph, edge_split, seed=seed)
     return graph if fractions is None else random_split(graph, fractions, seed=seed)
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.graph import Graph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from distgnn.datasets.graph import Graph
 
 
 def parse_fractions(text: str) -> tuple[float, float, float]:

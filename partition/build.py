@@ -91,6 +91,11 @@ class Part:
     whole graph, itself among them: what a mean over a relation divides by."""
     vertex_type: NDArray[np.int64] | None = None
     """(num_clones,) int64. The type of each vertex, if vertices have types."""
+    val_links: NDArray[np.int64] | None = None
+    """(num, 2) int64. Links held out for validation whose first end is a root here: global ids of
+    both ends. The other end may be unknown to this part."""
+    test_links: NDArray[np.int64] | None = None
+    """(num, 2) int64. Likewise, for the test."""
 
     @property
     def num_clones(self) -> int:
@@ -235,8 +240,17 @@ class PartBuilder:
             reduce_counts=reduce_counts,
             reduce_rows=reduce_rows,
             **vars(structure),
+            val_links=self._links(self.graph.val_links, part),
+            test_links=self._links(self.graph.test_links, part),
             **vertex_data(self.graph, structure.global_id[: structure.num_roots]),
         )
+
+    def _links(self, links: NDArray[np.int64] | None, part: int) -> NDArray[np.int64] | None:
+        """Pick the links whose first end is a root of a part."""
+        if links is None:
+            return None
+        owner = self.tables.owner_of(self.tables.place[links[:, 0]])
+        return np.ascontiguousarray(links[owner == part])
 
 
 def _checked(order: NDArray[np.int64] | None, graph: Graph) -> NDArray[np.int64]:

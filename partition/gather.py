@@ -16,7 +16,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import Part
-from distgnn.partition.layout import MASKS
+from distgnn.partition.layout import LINKS, MASKS
 from distgnn.partition.manifest import Manifest
 from distgnn.partition.store import read_part
 
@@ -94,6 +94,7 @@ class _Collector:
         self._by_edge: dict[str, NDArray[Any]] = {}
         self._root_part = np.empty(num_vertices, np.int32)
         self._by_vertex: dict[str, NDArray[Any]] = {}
+        self._links: dict[str, list[NDArray[np.int64]]] = {}
         self._sparse = _SparseRows(manifest) if manifest.has_sparse_features else None
         if feature_bytes(manifest):
             shape = num_vertices, manifest.num_features
@@ -110,6 +111,9 @@ class _Collector:
                 if name not in self._by_edge:
                     self._by_edge[name] = np.empty(self._manifest.num_edges, values.dtype)
                 self._by_edge[name][edges] = values
+        for name in LINKS:
+            if getattr(part, name) is not None:
+                self._links.setdefault(name, []).append(getattr(part, name))
         roots = np.asarray(part.global_id[: part.num_roots])
         self._root_part[roots] = part.part
         for name, values in _vertex_values(part):
@@ -133,6 +137,7 @@ class _Collector:
         """Make the graph of what has come."""
         manifest = self._manifest
         known: dict[str, Any] = {**self._by_vertex, **self._by_edge}
+        known |= {name: np.concatenate(parts) for name, parts in self._links.items()}
         if self._sparse is not None:
             known["features"] = self._sparse.finish()
         graph = Graph(

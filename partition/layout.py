@@ -15,6 +15,7 @@ from distgnn.partition.manifest import Manifest
 
 SPARSE_FEATURES = ("features_indptr", "features_indices", "features_data")
 MASKS = ("train_mask", "val_mask", "test_mask")
+LINKS = ("val_links", "test_links")
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ def part_specs(manifest: Manifest, part: int) -> dict[str, ArraySpec]:
     for name, spec in {
         "edge_weight": ArraySpec("float32", (edges,)),
         "vertex_id": ArraySpec("int64 or str", (roots,)),
+        "val_links": ArraySpec("int64", (None, 2)),
+        "test_links": ArraySpec("int64", (None, 2)),
     }.items():
         if f"{part_folder(part)}/{name}.npy" in manifest.files:
             specs[name] = spec
@@ -145,6 +148,10 @@ def check_ranges(part: Part, manifest: Manifest, *, every_edge: bool) -> None:
         _check_below("t_edge", part.edges_of_transpose(), part.num_edges)
         if part.edge_type is not None:
             _check_below("edge_type", part.edge_type, manifest.num_relations)
+    for name in LINKS:
+        links = getattr(part, name)
+        if links is not None:
+            _check_below(name, links, manifest.num_vertices)
     if part.vertex_type is not None:
         _check_below("vertex_type", part.vertex_type, manifest.num_vertex_types)
 

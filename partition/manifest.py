@@ -97,6 +97,11 @@ class Manifest:
         return hashlib.sha256(sums.encode()).hexdigest()[:16]
 
     @property
+    def has_links(self) -> bool:
+        """Whether links are held out, to be predicted."""
+        return any(path.endswith("/test_links.npy") for path in self.files)
+
+    @property
     def feature_density(self) -> float:
         """Share of the entries of the features that are stored; 1 if they are dense."""
         if not self.has_sparse_features:

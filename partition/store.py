@@ -29,6 +29,7 @@ from distgnn.partition.directory import (
 )
 from distgnn.partition.files import REMEDY, open_array
 from distgnn.partition.layout import (
+    LINKS,
     MASKS,
     SPARSE_FEATURES,
     check_ranges,
@@ -303,7 +304,7 @@ def _finite(text: str) -> float:
 
 
 def _assemble(manifest: Manifest, part: int, arrays: dict[str, Any], *, verify: bool) -> Part:
-    optional = ("edge_weight", "features", "labels", "vertex_id", "vertex_type", *MASKS)
+    optional = ("edge_weight", "features", "labels", "vertex_id", "vertex_type", *MASKS, *LINKS)
     values = {**dict.fromkeys(optional), **arrays}
     if manifest.has_sparse_features:
         values["features"] = sparse_features(arrays, manifest.num_features)

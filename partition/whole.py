@@ -72,6 +72,8 @@ def whole_part(graph: Graph) -> Part:
         val_mask=graph.val_mask,
         test_mask=graph.test_mask,
         vertex_id=graph.vertex_id,
+        val_links=graph.val_links,
+        test_links=graph.test_links,
     )
 
 

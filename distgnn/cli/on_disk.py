@@ -66,7 +66,7 @@ def stays_on_disk(arguments: argparse.Namespace) -> bool:
     wish = arguments.out_of_core
     given = [
         flag
-        for flag in ("--method", "--option", "--assignment", "--inverse-relations")
+        for flag in ("--method", "--option", "--assignment", "--inverse-relations", "--edge-split")
         if getattr(arguments, flag.removeprefix("--").replace("-", "_"))
     ]
     if wish == ON and given:
@@ -181,7 +181,7 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     if is_begun(places.work):
         note(f"going on from '{places.work}'")
     values = source_values(arguments)
-    del values["inverse_relations"]  # `stays_on_disk` has refused it
+    del values["inverse_relations"], values["edge_split"]  # `stays_on_disk` has refused them
     given = Input(**values)
     with noting_compilation(note):
         return partition(given, places, settings, choose_roots=roots, progress=note)

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole(0, MAX_SEED),
         default=0,
         metavar="S",
-        help="of the method, the order and --split (default: %(default)s)",
+        help="of the method, the order, --split and --edge-split (default: %(default)s)",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an existing partition directory"
@@ -139,7 +139,7 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
 
 def _source_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was done to the edges and masks of the source, for the record."""
-    names = ("undirected", "inverse_relations", "split")
+    names = ("undirected", "inverse_relations", "split", "edge_split")
     return {name: getattr(arguments, name) for name in names}
 
 

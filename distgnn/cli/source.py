@@ -62,6 +62,12 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
     parser.add_argument(
         "--split", metavar="A/B/C", help="train/validation/test fractions, such as 0.6/0.2/0.2"
     )
+    parser.add_argument(
+        "--edge-split",
+        metavar="A/B/C",
+        help="to predict links: train/validation/test shares of the pairs of vertices that edges "
+        "join, such as 0.9/0.05/0.05; edges of the last two are held out",
+    )
 
 
 def load_graph(values: dict[str, Any]) -> Graph:
@@ -82,6 +88,7 @@ def load_graph(values: dict[str, Any]) -> Graph:
         # Not there in runs of earlier versions.
         inverse_relations=values.get("inverse_relations", False),
         split=values["split"],
+        edge_split=values.get("edge_split"),
         seed=values["seed"],
     )
 
@@ -121,6 +128,7 @@ def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
         "undirected": arguments.undirected,
         "inverse_relations": arguments.inverse_relations,
         "split": arguments.split,
+        "edge_split": arguments.edge_split,
         "seed": arguments.seed,
     }
 
@@ -141,9 +149,10 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
         "undirected": (bool,),
         "inverse_relations": (bool,),
         "split": (str, type(None)),
+        "edge_split": (str, type(None)),
         "seed": (int,),
     }
-    values = {"inverse_relations": False, **values}
+    values = {"inverse_relations": False, "edge_split": None, **values}
     is_sound = set(values) == set(kinds) and all(
         isinstance(values[name], kind) for name, kind in kinds.items()
     )
@@ -249,7 +258,7 @@ def open_source(values: dict[str, Any]) -> Source:
     source = values["source"]
     if not (is_path(source) and (Path(source) / MANIFEST_NAME).is_file()):
         return Source(values, None, load_graph(values))
-    for name in ("vertices", "undirected", "inverse_relations", "split"):
+    for name in ("vertices", "undirected", "inverse_relations", "split", "edge_split"):
         if values.get(name):
             flag = name.replace("_", "-")
             raise InputError(

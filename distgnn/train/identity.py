@@ -52,7 +52,9 @@ def identify_graph(part: Part, group: Group) -> dict[str, Any]:
             _sum_of_columns(np.asarray(mask).T, roots * np.uint64(2 * number + 1))
             for number, mask in enumerate(masks)
             if mask is not None
-        ),
+        )
+        + _sum_of_links(part.val_links, 7)
+        + _sum_of_links(part.test_links, 9),
     }
     rows = [json.loads(text) for text in group.all_gather_bytes(json.dumps(own).encode())]
     total = {name: sum(int(row[name]) for row in rows) for name in own}
@@ -129,6 +131,12 @@ def _sum_of_features(features: Any, roots: Words) -> int:
         value = _bits(features.data[entries]) * column[features.indices[entries]]
         total += _sum(value * row_key[entries])
     return total
+
+
+def _sum_of_links(links: NDArray[Any] | None, odd: int) -> int:
+    if links is None:
+        return 0
+    return _sum(_keys(links[:, 0]) * _keys(~links[:, 1]) * np.uint64(odd))
 
 
 def _sum_of_types(part: Part, roots: Words) -> int:

@@ -112,13 +112,18 @@ def open_folder(folder: str | Path) -> Source:
 
     Raises:
         InputError: If an array is missing, damaged or of another kind, or they contradict each
-            other, or edges have types.
+            other, or edges have types, or links are held out.
     """
     folder = Path(folder)
     if (folder / "edge_type.npy").exists():
         raise InputError(
             f"{folder} has edge_type.npy, but edges with types are partitioned in memory only; use "
             "--out-of-core off, or leave the types out"
+        )
+    if (folder / "test_links.npy").exists():
+        raise InputError(
+            f"{folder} has test_links.npy, but graphs that hold links out are partitioned in "
+            "memory only; use --out-of-core off, or leave the links out"
         )
     edges = from_array_folder(folder)
     files = sorted(folder.glob("*.npy"))

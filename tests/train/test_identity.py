@@ -8,6 +8,7 @@ import pytest
 from graphs import KINDS, TYPED_KINDS, cut, make_graph
 
 from distgnn.comm.threads import run_ranks
+from distgnn.datasets.held_out import hold_out_links
 from distgnn.partition.whole import whole_part
 from distgnn.train import identity
 from distgnn.train.identity import identify_graph, layout_of
@@ -19,6 +20,14 @@ def identified(parts):
     found = run_ranks(len(parts), lambda group: identify_graph(parts[group.rank], group))
     assert all(one == found[0] for one in found)
     return found[0]
+
+
+def test_links_that_are_held_out_are_part_of_it_wherever_they_lie():
+    graph = hold_out_links(make_graph(), "0.7/0.1/0.2")
+    expected = identified([whole_part(graph)])
+    assert identified(cut(graph, NUM_PARTS)) == expected
+    swapped = replace(graph, val_links=graph.test_links, test_links=graph.val_links)
+    assert identified(cut(swapped, NUM_PARTS))["splits"] != expected["splits"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *TYPED_KINDS])

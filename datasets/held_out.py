@@ -1,0 +1,93 @@
+"""Links that are held out of a graph, to be told from pairs of vertices that no edge joins."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distgnn.datasets.errors import InputError
+from distgnn.datasets.splits import parse_fractions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distgnn.datasets.graph import Graph
+
+
+def check_links(value: Any, name: str, num_vertices: int) -> NDArray[np.int64]:
+    """Return links as (num, 2) int64, the smaller id first.
+
+    Args:
+        value: (num, 2) integers.
+        name: Of the array, for messages.
+        num_vertices: Of the graph.
+
+    Raises:
+        InputError: If they have another shape or type, or one leads outside the graph or to itself.
+    """
+    pairs = np.asarray(value)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise InputError(
+            f"{name} must hold integers of shape (num, 2), got {pairs.dtype} of shape "
+            f"{pairs.shape}; give both ends of each link in a row"
+        )
+    is_bad = ((pairs < 0) | (pairs >= num_vertices)).any(axis=1) | (pairs[:, 0] == pairs[:, 1])
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        raise InputError(
+            f"{name} holds the link {pairs[row].tolist()} in row {row}, but a link joins two "
+            f"different vertices of 0..{num_vertices - 1}; correct it"
+        )
+    ordered: NDArray[np.int64] = np.sort(pairs.astype(np.int64), axis=1)
+    return ordered
+
+
+def hold_out_links(graph: Graph, split: str, *, seed: int = 0) -> Graph:
+    """Return the graph without the edges of random links, which it holds out.
+
+    A link is a pair of different vertices that an edge joins, whatever its direction. With a link
+    that is held out all its edges go: parallel ones, those of other types, and the reverse ones,
+    which would otherwise give it away. Self-loops stay.
+
+    Args:
+        graph: A graph that holds no links out yet.
+        split: Shares of the links for training, validation and test, such as "0.9/0.05/0.05".
+        seed: Chooses them.
+
+    Raises:
+        InputError: If the shares do not add up to 1, one selects no link, or links are held out.
+    """
+    fractions = parse_fractions(split)
+    if not math.isclose(math.fsum(fractions), 1.0, abs_tol=1e-9):
+        raise InputError(
+            f"the shares of links must add up to 1, got {split!r}; write for example 0.9/0.05/0.05"
+        )
+    if graph.has_links:
+        raise InputError(
+            f"graph {graph.name!r} holds links out already; leave out its val_links and test_links "
+            "or the split of edges"
+        )
+    low, high = np.minimum(graph.src, graph.dst), np.maximum(graph.src, graph.dst)
+    key = low * graph.num_vertices + high
+    links = np.unique(key[low != high])
+    bounds = [round(share * links.size) for share in np.cumsum(fractions)]
+    if min(np.diff([0, *bounds])) < 1:
+        raise InputError(
+            f"the split {split} of the {links.size} links of graph {graph.name!r} leaves training, "
+            "validation or test without any; give it a larger share"
+        )
+    order = np.random.default_rng(seed).permutation(links)
+    is_kept = ~np.isin(key, order[bounds[0] :])
+    held_out = np.stack(np.divmod(order, graph.num_vertices), axis=1)
+    return dataclasses.replace(
+        graph,
+        src=graph.src[is_kept],
+        dst=graph.dst[is_kept],
+        edge_weight=None if graph.edge_weight is None else graph.edge_weight[is_kept],
+        edge_type=None if graph.edge_type is None else graph.edge_type[is_kept],
+        val_links=held_out[bounds[0] : bounds[1]],
+        test_links=held_out[bounds[1] :],
+    )
