@@ -92,8 +92,7 @@ def plan_route(group: Group, out_counts: Sequence[int], in_counts: Sequence[int]
         InputError: If a peer sends another number of rows than this rank expects, which means that
             the two parts come from different partitions.
     """
-    own = torch.tensor([int(count) for count in out_counts], dtype=torch.int64)
-    table = [row.tolist() for row in group.all_gather(own)]
+    table = _table(group, out_counts)
     error: Exception | None = None
     for peer, expected in enumerate(in_counts):
         if table[peer][group.rank] != expected:
@@ -104,10 +103,36 @@ def plan_route(group: Group, out_counts: Sequence[int], in_counts: Sequence[int]
             )
             break
     group.agree(error)
+    return _route(group, table)
+
+
+def tell_route(group: Group, out_counts: Sequence[int]) -> Route:
+    """Tell all peers of the rows that they get, which they need not expect.
+
+    Collective.
+
+    Args:
+        group: The ranks.
+        out_counts: Rows that this rank sends to each rank; 0 to itself.
+
+    Returns:
+        The route.
+    """
+    return _route(group, _table(group, out_counts))
+
+
+def _table(group: Group, out_counts: Sequence[int]) -> list[list[int]]:
+    """Rows that each rank sends to each."""
+    own = torch.tensor([int(count) for count in out_counts], dtype=torch.int64)
+    return [row.tolist() for row in group.all_gather(own)]
+
+
+def _route(group: Group, table: list[list[int]]) -> Route:
     firsts = _first_indices(table)
+    out_counts, in_counts = table[group.rank], [row[group.rank] for row in table]
     outgoing = _segments(out_counts, [firsts[group.rank][peer] for peer in range(group.size)])
     incoming = _segments(in_counts, [firsts[peer][group.rank] for peer in range(group.size)])
-    return Route(outgoing, incoming, sum(map(int, out_counts)), sum(map(int, in_counts)))
+    return Route(outgoing, incoming, sum(out_counts), sum(in_counts))
 
 
 def _first_indices(table: list[list[int]]) -> list[list[int]]:
