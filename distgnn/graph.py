@@ -31,10 +31,13 @@ if TYPE_CHECKING:
 Reduce = Literal["sum", "mean", "max"]
 Propagation = Callable[["LocalGraph", torch.Tensor], torch.Tensor]
 
-# First tags of exchanges that live at the same time: training from 0, evaluation, set-up. A model
+# First tags of exchanges that live at the same time: training from 0, evaluation, set-up,
+# the ends of links in training and in evaluation. A model
 # with 250 aggregations uses 1000 channels in an epoch.
 EVALUATION_TAG = 1 << 12
 SETUP_TAG = 1 << 13
+LINK_TAG = 3 << 12
+LINK_EVALUATION_TAG = 7 << 11
 
 
 @dataclass

@@ -60,24 +60,19 @@ def _evaluate(
     split_index: int | None,
     after: CorrectAndSmooth | None,
 ) -> dict[str, Any]:
-    from distgnn.train.inputs import load_inputs
-    from distgnn.train.objective import Scores
+    from dataclasses import replace
+
+    from distgnn.train.learning import evaluate_task, load_task
+    from distgnn.train.tasks import check_split_index
 
     part, group, planner = share
     index = trained.config.split_index if split_index is None else split_index
-    inputs = load_inputs(
-        part,
-        group,
-        split_index=index,
-        feature_norm=trained.config.feature_norm,
-        features_dtype=trained.config.features_dtype,
-        task=trained.config.task,
-        metric=trained.config.metric,
-        needs_features=not trained.config.model.kind.is_typed,
-    )
+    config = replace(trained.config, split_index=index)
+    check_split_index(config)
+    inputs = load_task(part, group, config)
     features = inputs.features
     scores = trained.scores(part, group, features=features, planner=planner, after=after)
-    result = Scores(scores, inputs, group)
+    result = evaluate_task(inputs, scores, trained.load_model(), group)
     metrics = {f"{split}_metric": value for split, value in result.metric.items()}
     return {
         **metrics,

@@ -118,7 +118,8 @@ def foretell(
     from distgnn.train.forecast import forecast, forecast_of_widths, memory_of_ranks
 
     has_inputs = manifest.num_features or (config is not None and config.model.kind.is_typed)
-    is_trainable = manifest.has_labels and manifest.num_splits and has_inputs
+    has_labels = manifest.has_labels and manifest.num_splits
+    is_trainable = has_inputs and (has_labels or manifest.has_links)
     if widths is None and not is_trainable:
         widths = list(DEFAULT_WIDTHS)
     if widths is not None:
@@ -174,6 +175,11 @@ def _pace(arguments: argparse.Namespace, manifest: Manifest, found: Forecast) ->
         raise InputError(
             "--bandwidth foretells epochs of a model, and needs a graph with features, labels and "
             "masks; leave it or --widths out"
+        )
+    if manifest.has_links:
+        raise InputError(
+            "--bandwidth foretells epochs of tasks on vertices, but this graph holds links out, "
+            "whose random pairs send rows besides; leave it out"
         )
     threads = choose_threads(arguments.threads, detect()).threads
     apply_threads(threads)

@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from distgnn.cli.flags import path
+from distgnn.cli.link_predictions import (
+    SEPARATORS,
+    LinkPredictions,
+    gather_arrays,
+    predict_links,
+)
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.runs import (
     add_run_arguments,
@@ -30,25 +36,52 @@ if TYPE_CHECKING:
     from distgnn.train.inference import TrainedRun
     from distgnn.train.smoothing import CorrectAndSmooth
 
-HELP = "write a trained run's prediction for every vertex, under its original id"
-
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+HELP = "write a trained run's prediction for every vertex or pair, under original ids"
 
 
 class _Predictions(NamedTuple):
-    """Of the vertices of some parts.
+    """Of all vertices, in the graph's order.
 
     Attributes:
-        global_id: (num,) int64.
         vertex_id: (num,) int64 or str. Ids in the user's files.
-        output: (num, num_classes) float32. Probabilities, or values of a regression.
-        task: () str. What was learnt.
+        probability: (num, num_classes) float32. Of a regression, values.
+        task: What was learnt.
+        class_names: Of the columns; nothing where they are numbered.
     """
 
-    global_id: NDArray[np.int64]
     vertex_id: NDArray[np.generic]
-    output: NDArray[np.float32]
-    task: NDArray[np.str_]
+    probability: NDArray[np.float32]
+    task: str
+    class_names: tuple[str, ...]
+
+    @property
+    def counted(self) -> tuple[str, int]:
+        """What this is of, and how many."""
+        return "vertices", len(self.vertex_id)
+
+    def as_text(self, separator: str) -> str:
+        """Return a line for each vertex below a header."""
+        text = io.StringIO()
+        output = self.probability
+        names = np.array(self.class_names or range(output.shape[1]))
+        writer = csv.writer(text, delimiter=separator, lineterminator="\n")
+        ids = self.vertex_id.tolist()
+        if self.task == "regression":
+            columns = [f"value_{name}" for name in names] if len(names) > 1 else ["value"]
+            writer.writerow(["id", *columns])
+            rows = output.astype(str).tolist()
+            writer.writerows([name, *row] for name, row in zip(ids, rows, strict=True))
+        elif self.task == "multi-label":
+            writer.writerow(["id", *(f"label_{name}" for name in names)])
+            flags = (output > 0.5).astype(int).tolist()
+            writer.writerows([name, *row] for name, row in zip(ids, flags, strict=True))
+        else:
+            writer.writerow(["id", "label", "probability"])
+            best = output.argmax(axis=1)
+            chance = np.take_along_axis(output, best[:, None], axis=1)[:, 0]
+            shown = np.round(chance.astype(float), 6)
+            writer.writerows(zip(ids, names[best].tolist(), shown.tolist(), strict=True))
+        return text.getvalue()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +92,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=path,
         required=True,
         metavar="FILE",
-        help=".csv or .tsv: id, label, probability, or id and values; .npy: probabilities, or "
-        "values, in vertex order",
+        help=".csv or .tsv: id, label, probability, or id and values, or both ends of a pair and "
+        "its probability; .npy: probabilities, or values, in vertex order or that of the pairs",
+    )
+    parser.add_argument(
+        "--pairs",
+        type=path,
+        metavar="FILE",
+        help="of a run that learnt links: .csv or .tsv with a header and both ends of a pair a "
+        "line (default: the links that are held out for the test)",
     )
     add_smoothing_argument(parser)
     add_json_flag(parser)
@@ -71,58 +111,53 @@ def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out)
     _check_target(out)
 
-    def report(results: list[tuple[list[_Predictions], tuple[str, ...]]]) -> None:
+    def report(results: list[_Predictions | LinkPredictions]) -> None:
         # In one process each rank holds the gathered whole; the first is enough.
-        parts, class_names = results[0]
-        everything = _merged(parts)
-        _write(out, everything, class_names)
+        found = results[0]
+        _write(out, found)
+        what, count = found.counted
         if arguments.json:
-            print_json({"file": str(out), "num_vertices": len(everything.global_id)})
+            print_json({"file": str(out), f"num_{what}": count})
         else:
-            print_lines([f"wrote {len(everything.global_id)} predictions to {out}"])
+            print_lines([f"wrote {count} predictions to {out}"])
 
-    def work(trained: TrainedRun, share: Share) -> tuple[list[_Predictions], tuple[str, ...]]:
+    def work(trained: TrainedRun, share: Share) -> _Predictions | LinkPredictions:
+        is_of_links = trained.config.task == "link"
+        if is_of_links and not arguments.correct_and_smooth:
+            return predict_links(trained, share, arguments.pairs)
+        if arguments.pairs and not is_of_links:
+            raise InputError(
+                f"--pairs is for a run that learnt links, but '{arguments.run_dir}' learnt a "
+                f"{trained.config.task} task; leave it out"
+            )
         return _predict(trained, share, smoothing(arguments))
 
     return run_on_parts(arguments, work, report)
 
 
-def _predict(
-    trained: TrainedRun, share: Share, after: CorrectAndSmooth | None
-) -> tuple[list[_Predictions], tuple[str, ...]]:
-    """Predictions of all parts, and the names of the classes."""
+def _predict(trained: TrainedRun, share: Share, after: CorrectAndSmooth | None) -> _Predictions:
+    """Predictions for all vertices, in the graph's order."""
     part, group, planner = share
     scores = trained.scores(part, group, planner=planner, after=after)
-    task = trained.learnt
     global_id = np.array(part.global_id[: part.num_roots])
-    own = _Predictions(
-        global_id,
-        global_id if part.vertex_id is None else np.array(part.vertex_id),
-        task.output(scores).numpy(),
-        np.array(task.name),
+    own = {
+        "global_id": global_id,
+        "vertex_id": global_id if part.vertex_id is None else np.array(part.vertex_id),
+        "output": trained.learnt.output(scores).numpy(),
+    }
+    parts = gather_arrays(group, own)
+    joined = {name: np.concatenate([one[name] for one in parts]) for name in own}
+    order = np.argsort(joined["global_id"])
+    return _Predictions(
+        joined["vertex_id"][order],
+        joined["output"][order],
+        trained.config.task,
+        trained.ends.class_names,
     )
-    buffer = io.BytesIO()
-    np.savez(buffer, **own._asdict())
-    gathered = group.all_gather_bytes(buffer.getvalue())
-    return [_unpacked(data) for data in gathered], trained.ends.class_names
-
-
-def _unpacked(data: bytes) -> _Predictions:
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return _Predictions(*(arrays[name] for name in _Predictions._fields))
-
-
-def _merged(parts: list[_Predictions]) -> _Predictions:
-    """Put the vertices of all parts into the graph's order."""
-    columns = list(zip(*parts, strict=True))
-    joined = [np.concatenate(column) for column in columns[:-1]]
-    order = np.argsort(joined[0])
-    global_id, vertex_id, output = (column[order] for column in joined)
-    return _Predictions(global_id, vertex_id, output, columns[-1][0])
 
 
 def _check_target(out: Path) -> None:
-    if out.suffix not in (*_SEPARATORS, ".npy"):
+    if out.suffix not in (*SEPARATORS, ".npy"):
         raise InputError(f"--out must end in .csv, .tsv or .npy, got '{out}'")
     if out.is_dir():
         raise InputError(f"cannot write '{out}': it is a directory; choose another --out")
@@ -136,44 +171,18 @@ def _check_target(out: Path) -> None:
         )
 
 
-def _write(out: Path, predictions: _Predictions, class_names: tuple[str, ...]) -> None:
+def _write(out: Path, found: _Predictions | LinkPredictions) -> None:
     """Write the file, whole or not at all."""
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         if out.suffix == ".npy":
             with temporary.open("wb") as file:
-                np.save(file, predictions.output, allow_pickle=False)
+                np.save(file, found.probability, allow_pickle=False)
         else:
-            text = _as_text(predictions, _SEPARATORS[out.suffix], class_names)
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(found.as_text(SEPARATORS[out.suffix]), encoding="utf-8")
         temporary.replace(out)
     except OSError as error:
         raise InputError(f"cannot write '{out}': {error.strerror}; choose another --out") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def _as_text(predictions: _Predictions, separator: str, class_names: tuple[str, ...]) -> str:
-    text = io.StringIO()
-    output = predictions.output
-    names = np.array(class_names or range(output.shape[1]))
-    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-    ids = predictions.vertex_id.tolist()
-    if predictions.task == "regression":
-        columns = [f"value_{name}" for name in names] if len(names) > 1 else ["value"]
-        writer.writerow(["id", *columns])
-        rows = output.astype(str).tolist()
-        writer.writerows([name, *row] for name, row in zip(ids, rows, strict=True))
-    elif predictions.task == "multi-label":
-        writer.writerow(["id", *(f"label_{name}" for name in names)])
-        writer.writerows(
-            [name, *row] for name, row in zip(ids, (output > 0.5).astype(int).tolist(), strict=True)
-        )
-    else:
-        writer.writerow(["id", "label", "probability"])
-        best = output.argmax(axis=1)
-        chance = np.take_along_axis(output, best[:, None], axis=1)[:, 0]
-        shown = np.round(chance.astype(float), 6)
-        writer.writerows(zip(ids, names[best].tolist(), shown.tolist(), strict=True))
-    return text.getvalue()

@@ -216,7 +216,8 @@ class Source:
             # Delayed rows lie in a checkpoint in the order of one partition.
             partition = self.manifest.fingerprint
         ends = {**asdict(self.ends), "class_names": list(self.ends.class_names)}
-        del ends["metric"], ends["task"]  # the run has them
+        for name in ("metric", "task", "has_links"):  # the run has what is asked of them
+            del ends[name]
         return {"source": self.values, "task": ends, "checksum": checksum, "partition": partition}
 
     def feature_bytes(self, rank: int, config: TrainConfig) -> int:

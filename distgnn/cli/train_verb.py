@@ -77,14 +77,21 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
     add(
         "--task",
         default="auto",
-        help="what the labels are for: single-label, multi-label or regression (default: as the "
-        "labels are stored)",
+        help="what the labels are for: single-label, multi-label or regression; or link (default: "
+        "link where the graph holds links out, else as the labels are stored)",
+    )
+    add(
+        "--decoder",
+        default="dot",
+        help="of link, from the rows of both ends to a score: dot, or mlp of their product "
+        "(default: %(default)s)",
     )
     add(
         "--metric",
         default="auto",
-        help="accuracy, micro-f1, roc-auc, average-precision, mse, mae or r2; chooses the best "
-        "epoch (default: the data set's, else the task's)",
+        help="accuracy, micro-f1, roc-auc, average-precision, mse, mae or r2; of link mrr or "
+        "hits@10, @20, @50 or @100; chooses the best epoch (default: the data set's, else the "
+        "task's)",
     )
     add("--optimizer", default="adam", help="adam, adamw or sgd (default: %(default)s)")
     add("--lr", type=number, default=0.01, metavar="R", help="default: %(default)s")

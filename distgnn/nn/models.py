@@ -12,6 +12,7 @@ from torch import nn
 from distgnn.arrays import DTYPES, DtypeName
 from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.nn.convolution import Convolution
+from distgnn.nn.decoders import DECODERS, DecoderName
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.gcn import Degrees
 from distgnn.nn.kinds import KINDS, Kind, ModelName
@@ -279,6 +280,23 @@ class GNN(nn.Module):
         if self.config.activation == "elu":
             return Elu(probability, dtype)
         return Activation(probability, has_one_reader=self.is_chain, dtype=dtype)
+
+
+class LinkModel(GNN):
+    """A model whose last layer gives rows of the hidden width, and a decoder of pairs of them.
+
+    Args:
+        config: The shape of the model; rows have `hidden` columns, whatever its heads.
+        num_features: Columns of the input.
+        size: Of the graph.
+        decoder: Name of the decoder.
+    """
+
+    def __init__(
+        self, config: ModelConfig, num_features: int, size: GraphSize, decoder: DecoderName
+    ) -> None:
+        super().__init__(config, num_features, config.hidden, size)
+        self.decoder = DECODERS[decoder](config.hidden)
 
 
 class _Parts(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from distgnn.arrays import DTYPES, DtypeName
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.rule import DelayRule, Memory
+from distgnn.nn.decoders import DecoderName
 from distgnn.nn.gcn import Degrees
 from distgnn.nn.kinds import KINDS, ModelName, models_with
 from distgnn.nn.models import ActivationName, JumpingName, ModelConfig, NormName
@@ -33,7 +34,7 @@ _ADDED = frozenset(
         *("features_dtype", "activations_dtype", "bases", "relation_norm", "overlap"),
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
-        *("task", "metric", "decay_of", "residual_map"),
+        *("task", "metric", "decay_of", "residual_map", "decoder"),
     )
 )
 
@@ -48,6 +49,8 @@ class TrainConfig:
     """What the labels are for; auto asks them."""
     metric: str = "auto"
     """What is measured, and chooses the best epoch; auto: the data set's own, else the task's."""
+    decoder: DecoderName = "dot"
+    """How the rows of two vertices become the score of a link between them."""
     epochs: int = 200
     """Full-batch steps, at most."""
     optimizer: OptimizerName = "adam"
@@ -111,6 +114,7 @@ class TrainConfig:
         _choice("--degrees", model.degrees, get_args(Degrees))
         _choice("--task", self.task, ("auto", *TASK_NAMES))
         _choice("--metric", self.metric, ("auto", *METRIC_NAMES))
+        _choice("--decoder", self.decoder, get_args(DecoderName))
         _choice("--decay-of", self.decay_of, get_args(DecayOf))
         _choice("--optimizer", self.optimizer, get_args(OptimizerName))
         _choice("--feature-norm", self.feature_norm, get_args(FeatureNorm))

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, get_args
 
 from distgnn.nn.relational import GraphSize
 
-TaskName = Literal["single-label", "multi-label", "regression"]
+TaskName = Literal["single-label", "multi-label", "regression", "link"]
 TASK_NAMES = get_args(TaskName)
 
 
@@ -40,6 +40,10 @@ class About(Protocol):
         """Whether the labels are values."""
 
     @property
+    def has_links(self) -> bool:
+        """Whether links are held out, to be predicted."""
+
+    @property
     def metric(self) -> str:
         """The data set's own, or nothing."""
 
@@ -69,7 +73,8 @@ class ModelEnds:
         num_vertices: Of the whole graph.
         num_relations: Types of edges; 0 without.
         num_vertex_types: Types of vertices; 0 without.
-        task: What the graph is for; nothing where it has nothing to learn.
+        task: What the labels are for; nothing without.
+        has_links: Whether links are held out, to be predicted.
     """
 
     name: str
@@ -81,6 +86,7 @@ class ModelEnds:
     num_relations: int = 0
     num_vertex_types: int = 0
     task: TaskName | Literal[""] = ""
+    has_links: bool = False
 
     @classmethod
     def of(cls, about: About) -> ModelEnds:
@@ -99,6 +105,7 @@ class ModelEnds:
             num_relations=about.num_relations,
             num_vertex_types=about.num_vertex_types,
             task=_task_of(about),
+            has_links=about.has_links,
         )
 
     @property

@@ -10,7 +10,6 @@ import numpy as np
 from distgnn.exchange.restrict import edges_into
 from distgnn.exchange.rule import DelayRule
 from distgnn.exchange.traffic import ITEM_BYTES, rows_of_bin, sum_traffic
-from distgnn.nn.relational import GraphSize
 from distgnn.ops import SparseRows
 from distgnn.partition.store import read_part
 from distgnn.receptive import plan_layers
@@ -19,6 +18,7 @@ from distgnn.train.graphs import describe_savings, why_not_restricted, why_not_s
 from distgnn.train.inputs import split_rows
 from distgnn.train.memory import working_bytes
 from distgnn.train.tasks import resolve
+from distgnn.train.trainer import build_model
 
 if TYPE_CHECKING:
     import os
@@ -256,14 +256,17 @@ def forecast(
         The forecast.
 
     Raises:
-        InputError: If the graph has no labels, no masks, or no such split, or a part is damaged.
+        InputError: If the graph has no labels, no masks, or no such split, or a part is damaged, or
+            links are held out and do not go with the flags.
     """
     # What a damaged manifest claims of widths shows in its files.
     read_part(directory, 0, verify=False, manifest=manifest)
+    ends = ModelEnds.of(manifest)
+    config = resolve(config, ends)
     is_sparse = manifest.has_sparse_features
     is_static = not why_not_static(config, is_sparse=is_sparse)
     is_eval_static = config.static_input and not is_sparse
-    model = config.model.build(manifest.num_features, manifest.num_classes, size_of(manifest))
+    model = build_model(config, ends)
     evaluation = model.traffic(
         is_sparse=is_sparse, is_static=is_eval_static, feature_bytes=config.feature_bytes
     )
@@ -279,7 +282,6 @@ def forecast(
         layers = [layer.silent() for layer in layers]
     elif not why_not_restricted(config):
         walk = _DirectoryWalk(directory, manifest)
-        config = resolve(config, ModelEnds.of(manifest))
         wanted = walk.wanted(config.split_index, config.task)
         for number, plan in zip(
             reversed(range(len(layers))),
@@ -301,15 +303,6 @@ def forecast(
         else describe_savings(config, is_sparse=is_sparse, edge_fractions=fractions),
         config.feature_bytes,
     )
-
-
-def size_of(manifest: Manifest) -> GraphSize:
-    """Return what a typed model must know of a graph.
-
-    Args:
-        manifest: Of its partition.
-    """
-    return GraphSize(manifest.num_vertices, manifest.num_relations, manifest.num_vertex_types)
 
 
 def _whole_rows(manifest: Manifest) -> LayerRows:

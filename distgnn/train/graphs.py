@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
     from distgnn.train.config import TrainConfig
-    from distgnn.train.inputs import Inputs
+
+
+class TaskInputs(Protocol):
+    """What a task reads of a model's ends."""
+
+    @property
+    def features(self) -> Rows:
+        """(num_roots, num_features) input."""
+
+    @property
+    def wanted(self) -> Tensor:
+        """(num,) int64. Roots whose scores the loss reads."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,7 @@ def build_exchange(config: TrainConfig, group: Group) -> Exchange:
 
 
 def build_graphs(
-    config: TrainConfig, inputs: Inputs, part: Part, group: Group, *, planner: Planner
+    config: TrainConfig, inputs: TaskInputs, part: Part, group: Group, *, planner: Planner
 ) -> RunGraphs:
     """Build the graphs of a run; collective.
 
@@ -115,13 +126,13 @@ def build_graphs(
     degree = training.in_degree
     if why_not_restricted(config):
         savings = describe_savings(config, is_sparse=is_sparse, edge_fractions=())
-        rows = inputs.rows["train"]
+        rows = inputs.wanted
         return RunGraphs(training, features, rows, exact, degree, fetched, savings)
     field = _restricted(config, training, inputs, part, is_input_static=is_input_static)
     savings = describe_savings(config, is_sparse=is_sparse, edge_fractions=field.edge_fractions)
     # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
     is_whole = field.level(config.model.layers - 1) is training
-    loss_rows = inputs.rows["train"] if is_whole else None
+    loss_rows = inputs.wanted if is_whole else None
     return RunGraphs(field, field.inputs(features), loss_rows, exact, degree, fetched, savings)
 
 
@@ -144,13 +155,13 @@ def _plan(config: TrainConfig, part: Part, group: Group, planner: Planner | None
 def _restricted(
     config: TrainConfig,
     training: LocalGraph,
-    inputs: Inputs,
+    inputs: TaskInputs,
     part: Part,
     *,
     is_input_static: bool,
 ) -> ReceptiveField:
     wanted = np.zeros(part.num_roots, dtype=bool)
-    wanted[inputs.rows["train"].numpy()] = True
+    wanted[inputs.wanted.numpy()] = True
     layers = config.model.layers
     return ReceptiveField(
         training, part, wanted, num_layers=layers, is_input_static=is_input_static
@@ -183,6 +194,8 @@ def why_not_restricted(config: TrainConfig) -> str:
     """
     if not config.receptive_field:
         return "switched off"
+    if config.task == "link":
+        return "links may end at any vertex"
     if config.model.norm == "batch":
         return "batch norm reads all vertices"
     if config.model.jumping not in ("none", "last"):
@@ -212,6 +225,8 @@ def describe_savings(
         effect += "; bins are dealt among the rows that still travel"
     lines.append(_saving("receptive field", why_not_restricted(config), effect))
     lines += _stored(config)
+    if config.task == "link":
+        lines.append("links: rows of the ends of edges and of random pairs are sent besides")
     if not config.overlap:
         lines.append("overlap: off, rows are waited for as soon as they were sent")
     if config.recompute:

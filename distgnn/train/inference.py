@@ -10,11 +10,14 @@ import torch
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.blocks import plan_blocks
 from distgnn.exchange.exchange import Synchronous
+from distgnn.exchange.lookup import Roots
 from distgnn.graph import LocalGraph
+from distgnn.nn.models import LinkModel
 from distgnn.nn.relational import GraphSize
 from distgnn.train.config import TrainConfig
 from distgnn.train.ends import ModelEnds
 from distgnn.train.inputs import input_rows, split_rows
+from distgnn.train.links import Pairs, own_share
 from distgnn.train.run_dir import CONFIG, RunDirectory
 from distgnn.train.tasks import TASKS
 from distgnn.train.tensors import read_tensors
@@ -23,6 +26,7 @@ from distgnn.train.trainer import build_model
 if TYPE_CHECKING:
     from typing import Any
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from distgnn.comm.group import Group
@@ -89,8 +93,35 @@ class TrainedRun:
 
     @property
     def learnt(self) -> VertexTask:
-        """What the run learnt."""
+        """What the run learnt of vertices."""
         return TASKS[self.config.task]
+
+    def link_probability(
+        self, part: Part, group: Group, rows: Tensor, ends: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Say how likely pairs of vertices are linked; collective.
+
+        Args:
+            part: This rank's part.
+            group: One rank per part.
+            rows: (num_roots, width) of this rank, from `scores`.
+            ends: (num, 2) int64. Global ids, the same on every rank.
+
+        Returns:
+            (num,) float32, the same on every rank.
+        """
+        model = self.load_model()
+        assert isinstance(model, LinkModel), "links are decoded"
+        root_id = torch.from_numpy(np.array(part.global_id[: part.num_roots]))
+        roots = Roots(Synchronous(group), root_id, self.ends.num_vertices)
+        total = torch.zeros(len(ends))
+        own = own_share(len(ends), group)
+        pairs = Pairs(roots, *torch.from_numpy(ends[own]).unbind(dim=1))
+        with torch.no_grad():
+            total[own] = pairs.scores(rows, model.decoder).sigmoid()
+        group.all_reduce(total)
+        probability: NDArray[np.float32] = total.numpy()
+        return probability
 
     def scores(
         self,
@@ -111,17 +142,17 @@ class TrainedRun:
             after: What is made of the scores, with the labels of the run's training vertices.
 
         Returns:
-            (num_roots, num_classes) scores before softmax or sigmoid.
+            (num_roots, num_classes) scores before softmax or sigmoid; (num_roots, width) rows that
+            the model decodes, if it predicts links.
 
         Raises:
             InputError: If vertices have no single label, and `after` needs one.
         """
         config = self.config
         has_types = config.model.kind.is_typed
-        task = self.learnt
-        if after is not None and task.name != "single-label":
+        if after is not None and config.task != "single-label":
             raise InputError(
-                f"--correct-and-smooth needs one label a vertex, but this is a {task.name} task; "
+                f"--correct-and-smooth needs one label a vertex, but this is a {config.task} task; "
                 "leave it out"
             )
         if features is None:
@@ -132,7 +163,7 @@ class TrainedRun:
         with torch.no_grad():
             scores: Tensor = self.load_model()(graph, features)
             if after is not None:
-                labels = task.targets(np.asarray(part.labels))
+                labels = self.learnt.targets(np.asarray(part.labels))
                 train = split_rows(part, config.split_index, config.task)["train"]
                 scores = after.apply(graph, scores, labels, train)
         return scores

@@ -53,6 +53,11 @@ class Inputs:
     task: VertexTask
     measure: Measure
 
+    @property
+    def wanted(self) -> torch.Tensor:
+        """(num,) int64. Roots whose scores the loss reads."""
+        return self.rows["train"]
+
 
 def load_inputs(
     part: Part,

@@ -16,8 +16,8 @@ _GATHERED_VALUES = 1 << 24
 """Scores and labels of one message; columns are gathered in blocks of about so many values."""
 
 
-class Measure(ABC):
-    """A metric of scores against targets.
+class Metric(ABC):
+    """What tells a good epoch from a bad one.
 
     Attributes:
         name: As `--metric` says it.
@@ -26,6 +26,14 @@ class Measure(ABC):
 
     name: str
     is_lower_better = False
+
+    @abstractmethod
+    def value(self, sums: Tensor) -> float | None:
+        """Return the metric from the shares of all ranks, added up; None where not defined."""
+
+
+class Measure(Metric):
+    """A metric of scores against targets."""
 
     @abstractmethod
     def shares(self, scores: Tensor, targets: Tensor, group: Group) -> Tensor:
@@ -39,10 +47,6 @@ class Measure(ABC):
         Returns:
             (width,) float64, of the same width on every rank, to be summed over ranks.
         """
-
-    @abstractmethod
-    def value(self, sums: Tensor) -> float | None:
-        """Return the metric from the summed shares; None where it is not defined."""
 
 
 class Accuracy(Measure):

@@ -1,8 +1,9 @@
-"""The loss and the metric, each vertex counted once, at its root."""
+"""What a run learns: its loss and its metric, each vertex counted once, at its root."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -13,6 +14,74 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.train.inputs import Inputs
+    from distgnn.train.measures import Metric
+
+
+class Evaluation(Protocol):
+    """What an evaluation finds, the same on every rank.
+
+    Attributes:
+        metric: By name of the split; None where it is not measured.
+        val_loss: Mean loss of validation; breaks ties between epochs.
+    """
+
+    @property
+    def metric(self) -> dict[str, float | None]:
+        """By name of the split."""
+
+    @property
+    def val_loss(self) -> float:
+        """Mean loss of validation."""
+
+
+class Objective(ABC):
+    """What a run learns.
+
+    Attributes:
+        measure: What chooses the best epoch.
+    """
+
+    measure: Metric
+
+    @abstractmethod
+    def loss(self, scores: Tensor) -> Tensor:
+        """Return this rank's share of the loss for what the model gives in training."""
+
+    @abstractmethod
+    def evaluate(self, scores: Tensor) -> Evaluation:
+        """Measure what the model gives for (num_roots, width) roots; collective."""
+
+    def take_bytes(self) -> int:
+        """Return the payload bytes of rows that losses sent from here since the last call."""
+        return 0
+
+    def take_eval_bytes(self) -> int:
+        """Return the payload bytes of rows that evaluations sent since the last call."""
+        return 0
+
+
+class VertexObjective(Objective):
+    """The loss and the metric of a task on vertices.
+
+    Args:
+        inputs: This rank's share of the task.
+        loss: The loss.
+        group: All ranks.
+    """
+
+    def __init__(self, inputs: Inputs, loss: Loss, group: Group) -> None:
+        self.measure = inputs.measure
+        self._inputs = inputs
+        self._loss = loss
+        self._group = group
+
+    def loss(self, scores: Tensor) -> Tensor:
+        """Return this rank's share of the loss for (num_rows, num_classes) scores."""
+        return self._loss(scores)
+
+    def evaluate(self, scores: Tensor) -> Evaluation:
+        """Score all splits."""
+        return Scores(scores, self._inputs, self._group)
 
 
 class Loss:

@@ -1,4 +1,4 @@
-"""What is learnt about vertices: targets, loss and output, one object a task."""
+"""What is learnt: of vertices targets, loss and output, one object a task; and the metrics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ import torch
 from torch.nn import functional
 
 from distgnn.datasets.errors import InputError
+from distgnn.train.link_measures import (
+    Hits10,
+    Hits20,
+    Hits50,
+    Hits100,
+    LinkMeasure,
+    MeanReciprocalRank,
+)
 from distgnn.train.measures import (
     R2,
     Accuracy,
@@ -27,14 +35,22 @@ if TYPE_CHECKING:
 
     from distgnn.train.config import TrainConfig
     from distgnn.train.ends import ModelEnds, TaskName
-    from distgnn.train.measures import Measure
+    from distgnn.train.measures import Measure, Metric
 
-METRICS: dict[str, tuple[type[Measure], ...]] = {
+VERTEX_METRICS: dict[str, tuple[type[Measure], ...]] = {
     "single-label": (Accuracy, RocAuc, AveragePrecision),
     "multi-label": (MicroF1, RocAuc, AveragePrecision),
     "regression": (MeanSquaredError, MeanAbsoluteError, R2),
 }
 """By task; the first is the task's own."""
+LINK_METRICS: dict[str, type[LinkMeasure]] = {
+    kind.name: kind for kind in (MeanReciprocalRank, Hits10, Hits20, Hits50, Hits100)
+}
+"""By name; the first is the task's own."""
+METRICS: dict[str, tuple[type[Metric], ...]] = {
+    **VERTEX_METRICS,
+    "link": tuple(LINK_METRICS.values()),
+}
 METRIC_NAMES = tuple(dict.fromkeys(kind.name for kinds in METRICS.values() for kind in kinds))
 _BINARY = ("roc-auc", "average-precision")
 _UNKNOWN_FLAG = 255
@@ -156,7 +172,7 @@ def _mean_of_known(loss: Any, scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def choose(task: str, metric: str) -> tuple[VertexTask, Measure]:
-    """Find the objects of a task.
+    """Find the objects of a task on vertices.
 
     Args:
         task: Its name.
@@ -165,7 +181,7 @@ def choose(task: str, metric: str) -> tuple[VertexTask, Measure]:
     Returns:
         The task and its metric.
     """
-    return TASKS[task], {kind.name: kind for kind in METRICS[task]}[metric]()
+    return TASKS[task], {kind.name: kind for kind in VERTEX_METRICS[task]}[metric]()
 
 
 def resolve(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
@@ -179,8 +195,11 @@ def resolve(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
         The run with its task and its metric; as it was where there is nothing to learn.
 
     Raises:
-        InputError: If the labels are for another task, or the task has no such metric.
+        InputError: If the graph is for another task, or the task has no such metric, or does not go
+            with the algorithm or the decoder.
     """
+    if config.task == "link" or (config.task == "auto" and ends.has_links):
+        return _resolve_links(config, ends)
     task = ends.task
     if not task:
         return config
@@ -190,21 +209,60 @@ def resolve(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
             "leave --task out, or store integers (num_vertices,) for single-label, 0 and 1 "
             "(num_vertices, T) for multi-label, float32 for regression"
         )
+    if config.decoder != "dot":
+        raise InputError(
+            f"--decoder {config.decoder} has no effect on a {task} task; drop it or use --task link"
+        )
     asked, where = config.metric, "--metric"
     if asked == "auto" and ends.metric:
         asked, where = ends.metric, "the graph's metric"
     names = [kind.name for kind in METRICS[task]]
     if task == "single-label" and ends.num_classes != 2:
         names = [name for name in names if name not in _BINARY]
-    if asked == "auto":
-        asked = names[0]
-    if asked not in names:
-        classes = f" with {ends.num_classes} classes" if task == "single-label" else ""
+    classes = f" with {ends.num_classes} classes" if task == "single-label" else ""
+    return replace(config, task=task, metric=_one_of(names, asked, where, f"{task} task{classes}"))
+
+
+def check_split_index(config: TrainConfig) -> None:
+    """Refuse to choose among splits where there is one.
+
+    Args:
+        config: The run; it knows its task.
+
+    Raises:
+        InputError: If it does.
+    """
+    if config.task == "link" and config.split_index:
         raise InputError(
-            f"{where} '{asked}' is none of a {task} task{classes}; "
-            f"use --metric {' or '.join(names)}"
+            f"--split-index {config.split_index} has no effect on a link task: links are held out "
+            "once; leave it out"
         )
-    return replace(config, task=task, metric=asked)
+
+
+def _one_of(names: list[str], asked: str, where: str, task: str) -> str:
+    if asked == "auto":
+        return names[0]
+    if asked not in names:
+        raise InputError(
+            f"{where} '{asked}' is none of a {task}; use --metric {' or '.join(names)}"
+        )
+    return asked
+
+
+def _resolve_links(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
+    if not ends.has_links:
+        raise InputError(
+            "--task link needs links that are held out, but the graph has none; give --edge-split "
+            "0.9/0.05/0.05, to distgnn partition where the source is a partition directory"
+        )
+    if config.is_isolated:
+        raise InputError(
+            "--algorithm 0c leaves ranks alone, but --task link scores pairs of vertices of "
+            "different ranks; use cd-0 or cd-R"
+        )
+    check_split_index(replace(config, task="link"))
+    metric = _one_of(list(LINK_METRICS), config.metric, "--metric", "link task")
+    return replace(config, task="link", metric=metric)
 
 
 def resolve_again(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
@@ -223,7 +281,10 @@ def resolve_again(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
     try:
         return resolve(config, ends)
     except InputError as error:
+        now = f"the graph's labels are for {ends.task}"
+        if config.task == "link":
+            now = "the graph holds no links out"
         raise InputError(
-            f"the run learnt a {config.task} task measured by {config.metric}, but the graph's "
-            f"labels are for {ends.task}; restore the graph or train again"
+            f"the run learnt a {config.task} task measured by {config.metric}, but {now}; restore "
+            "the graph or train again"
         ) from error

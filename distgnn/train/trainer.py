@@ -10,14 +10,14 @@ import torch
 
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.planner import Planner
+from distgnn.nn.models import LinkModel
 from distgnn.train.best import Best
 from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
 from distgnn.train.graphs import build_graphs
 from distgnn.train.identity import layout_of
-from distgnn.train.inputs import load_inputs
 from distgnn.train.keeper import Keeper
+from distgnn.train.learning import build_objective, load_task
 from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
-from distgnn.train.objective import Scores, build_loss
 from distgnn.train.optimizers import build_optimizer
 from distgnn.train.run_dir import SUMMARY
 from distgnn.train.stop import NeverAsked, encode
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from distgnn.train.checkpoint import Checkpoint
     from distgnn.train.config import TrainConfig
     from distgnn.train.ends import ModelEnds
+    from distgnn.train.objective import Evaluation
     from distgnn.train.progress import Progress
     from distgnn.train.run_dir import RunDirectory
     from distgnn.train.stop import StopRequest
@@ -68,24 +69,12 @@ class Trainer:
         self.group = group
         self.planner = planner or Planner()
         self.trace = Untraced()
-        self.inputs = load_inputs(
-            part,
-            group,
-            split_index=config.split_index,
-            feature_norm=config.feature_norm,
-            features_dtype=config.features_dtype,
-            needs_features=not config.model.kind.is_typed,
-            task=config.task,
-            metric=config.metric,
-        )
+        self.inputs = load_task(part, group, config)
         self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
         self.graph, self.features = self.graphs.training, self.graphs.features
         self._layout = "" if config.delays.is_synchronous else layout_of(part)
-        degrees = None
-        if config.reweight_loss:
-            degrees = (self.graphs.part_degree, self.graphs.exact.in_degree)
-        self.loss = build_loss(self.inputs, group, rows=self.graphs.loss_rows, degrees=degrees)
         self.model = build_model(config, ends)
+        self.objective = build_objective(config, self.inputs, self.graphs, self.model)
         self.model.set_recompute(config.recompute)
         self.optimizer = build_optimizer(config, self.model)
         self.weights = WeightSync(group, self.graph.exchange.clock)
@@ -115,7 +104,7 @@ class Trainer:
         """
         self.model.train()
         scores = self.model(self.graph, self.features)
-        loss = self.loss(scores)
+        loss = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.sync(self.model)
         self.optimizer.step()
@@ -124,12 +113,12 @@ class Trainer:
         return float(loss.detach())
 
     @torch.no_grad()
-    def evaluate(self) -> Scores:
+    def evaluate(self) -> Evaluation:
         """Score all splits with an exact pass, whatever the algorithm delays or leaves out."""
         self.model.eval()
         scores = self.model(self.graphs.exact, self.inputs.features)
         self.graphs.exact.end_epoch()
-        return Scores(scores, self.inputs, self.group)
+        return self.objective.evaluate(scores)
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train until the last epoch, until patience ends, or until a rank is asked to stop.
@@ -147,7 +136,8 @@ class Trainer:
             metrics, eval_s = self._evaluate_if_due()
             own |= {
                 "eval_s": eval_s,
-                "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes(),
+                "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes()
+                + self.objective.take_eval_bytes(),
                 "stop_number": encode(self.stop, self.group.rank),
             }
             values = over_ranks(self.group, own)
@@ -194,7 +184,7 @@ class Trainer:
             "epoch_s": epoch_s,
             "update_s": max(epoch_s - sum(seconds.values()), 0.0),
             **seconds,
-            "halo_bytes_sent": exchange.take_bytes(),
+            "halo_bytes_sent": exchange.take_bytes() + self.objective.take_bytes(),
             "weight_bytes_sent": self.weights.take_bytes() + exchange.take_reduced_bytes(),
             "max_staleness": exchange.max_staleness,
         }
@@ -214,7 +204,7 @@ class Trainer:
         if metric is None:
             merit = float(self.num_epochs)
         else:
-            merit = -metric if self.inputs.measure.is_lower_better else metric
+            merit = -metric if self.objective.measure.is_lower_better else metric
         if self.best.improves(merit, scores.val_loss):
             self.best = Best(self.num_epochs, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
@@ -281,7 +271,10 @@ def build_model(config: TrainConfig, ends: ModelEnds) -> GNN:
     Returns:
         The model.
     """
-    model = config.model.build(ends.num_features, ends.num_classes, ends.size)
+    if config.task == "link":
+        model: GNN = LinkModel(config.model, ends.num_features, ends.size, config.decoder)
+    else:
+        model = config.model.build(ends.num_features, ends.num_classes, ends.size)
     model.reset_parameters(torch.Generator().manual_seed(config.seed))
     return model
 

@@ -14,6 +14,7 @@ from distgnn import kernels
 from distgnn.exchange.planner import Chooser, Way, content_key, edges_per_piece, make_plan
 from distgnn.plan import PLAN_VERSION
 from distgnn.train.graphs import why_not_static
+from distgnn.train.trainer import build_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,7 @@ def aggregated_widths(config: TrainConfig, ends: ModelEnds) -> tuple[int, ...]:
     Returns:
         Different widths, ascending.
     """
-    model = config.model.build(ends.num_features, ends.num_classes, ends.size)
+    model = build_model(config, ends)
     is_static = not why_not_static(config, is_sparse=False)
     layers = model.traffic(is_sparse=False, is_static=is_static)
     # A model of one layer sums its static input once, and that is all.

@@ -1,0 +1,169 @@
+"""Scores of links: of those that are held out for the test, or of pairs in a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from distgnn.cli.runs import Share
+    from distgnn.comm.group import Group
+    from distgnn.partition.store import Part
+    from distgnn.train.inference import TrainedRun
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+HEADER = ("first", "second", "probability")
+
+
+class LinkPredictions(NamedTuple):
+    """The same on every rank.
+
+    Attributes:
+        names: (num, 2) int64 or str. Both ends, as the user's files name them.
+        probability: (num,) float32.
+    """
+
+    names: NDArray[np.generic]
+    probability: NDArray[np.float32]
+
+    @property
+    def counted(self) -> tuple[str, int]:
+        """What this is of, and how many."""
+        return "pairs", len(self.names)
+
+    def as_text(self, separator: str) -> str:
+        """Return a line for each pair below a header."""
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=separator, lineterminator="\n")
+        writer.writerow(HEADER)
+        shown = np.round(self.probability.astype(float), 6).tolist()
+        writer.writerows([*ends, p] for ends, p in zip(self.names.tolist(), shown, strict=True))
+        return text.getvalue()
+
+
+def predict_links(trained: TrainedRun, share: Share, pairs: str | None) -> LinkPredictions:
+    """Score pairs; collective.
+
+    Args:
+        trained: A run that learnt links.
+        share: What this rank works on.
+        pairs: File of pairs; None for the links that are held out for the test.
+
+    Returns:
+        Their probabilities, in the order of the file, or of the vertices.
+
+    Raises:
+        InputError: If the file cannot be read or names what is no vertex.
+    """
+    part, group, planner = share
+    rows = trained.scores(part, group, planner=planner)
+    if pairs is None:
+        ends = _held_out(part, group)
+        names = _named(ends, part, group)
+    else:
+        from distgnn.cli.job import collectively
+
+        path = Path(pairs)
+        names = collectively(group, lambda: _read(path))
+        ends = _numbered(names, part, group, path)
+    return LinkPredictions(names, trained.link_probability(part, group, rows, ends))
+
+
+def gather_arrays(
+    group: Group, arrays: Mapping[str, NDArray[Any]]
+) -> list[dict[str, NDArray[Any]]]:
+    """Return the arrays of all ranks, in rank order; collective.
+
+    Args:
+        group: All ranks.
+        arrays: By name, of any shape; without objects.
+    """
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    gathered = []
+    for data in group.all_gather_bytes(buffer.getvalue()):
+        with np.load(io.BytesIO(data), allow_pickle=False) as found:
+            gathered.append({name: found[name] for name in arrays})
+    return gathered
+
+
+def _held_out(part: Part, group: Group) -> NDArray[np.int64]:
+    """(num, 2) the test links of all parts, in the order of their ends."""
+    assert part.test_links is not None, "the graph holds links out"
+    parts = gather_arrays(group, {"links": np.asarray(part.test_links)})
+    links = np.concatenate([one["links"] for one in parts])
+    return links[np.lexsort((links[:, 1], links[:, 0]))]
+
+
+def _names(part: Part) -> NDArray[Any]:
+    """(num_roots,) what the user's files call the roots."""
+    if part.vertex_id is None:
+        return np.asarray(part.global_id[: part.num_roots])
+    return np.asarray(part.vertex_id)
+
+
+def _named(ends: NDArray[np.int64], part: Part, group: Group) -> NDArray[Any]:
+    wanted = np.unique(ends)
+    is_wanted = np.isin(part.global_id[: part.num_roots], wanted)
+    own = {
+        "id": np.asarray(part.global_id[: part.num_roots])[is_wanted],
+        "name": _names(part)[is_wanted],
+    }
+    parts = gather_arrays(group, own)
+    ids = np.concatenate([one["id"] for one in parts])
+    names = np.concatenate([one["name"] for one in parts if len(one["id"])] or [own["name"]])
+    order = np.argsort(ids)
+    found: NDArray[Any] = names[order][np.searchsorted(ids[order], ends)]
+    return found
+
+
+def _read(path: Path) -> NDArray[np.str_]:
+    """(num, 2) the first two columns below the header."""
+    separator = SEPARATORS.get(path.suffix)
+    if separator is None:
+        raise InputError(f"--pairs must end in .csv or .tsv, got '{path}'")
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = list(csv.reader(file, delimiter=separator))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read '{path}': {error}; give a table of pairs") from error
+    short = next((n for n, line in enumerate(lines) if len(line) < 2), None)
+    if short is not None or len(lines) < 2:
+        raise InputError(
+            f"line {1 + (short or 0)} of '{path}' is no pair; write a header, then both ends of a "
+            "pair a line"
+        )
+    return np.array([line[:2] for line in lines[1:]])
+
+
+def _numbered(names: NDArray[np.str_], part: Part, group: Group, path: Path) -> NDArray[np.int64]:
+    """(num, 2) global ids of vertices by name; each rank knows those of its roots."""
+    import torch
+
+    own = _names(part).astype(str)
+    order = np.argsort(own)
+    place = np.searchsorted(own[order], names)
+    is_own = place < len(own)
+    is_own[is_own] = own[order][place[is_own]] == names[is_own]
+    ids = np.full(names.shape, -1, dtype=np.int64)
+    ids[is_own] = np.asarray(part.global_id)[order[place[is_own]]]
+    found = torch.from_numpy(ids)
+    group.all_reduce(found, "max")
+    unknown = np.argwhere(ids < 0)
+    if len(unknown):
+        row, column = unknown[0].tolist()
+        raise InputError(
+            f"line {row + 2} of '{path}' names '{names[row, column]}', which is no vertex of the "
+            "graph; correct it"
+        )
+    return ids

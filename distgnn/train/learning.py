@@ -1,0 +1,93 @@
+"""From the task of a run to what it reads and what it learns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distgnn.nn.models import LinkModel
+from distgnn.train.inputs import Inputs, load_inputs
+from distgnn.train.links import LinkEvaluator, LinkInputs, LinkObjective, load_link_inputs
+from distgnn.train.objective import Scores, VertexObjective, build_loss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.nn.models import GNN
+    from distgnn.partition.store import Part
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.graphs import RunGraphs
+    from distgnn.train.objective import Evaluation, Objective
+
+
+def load_task(part: Part, group: Group, config: TrainConfig) -> Inputs | LinkInputs:
+    """Copy what a run reads of a part into memory; collective.
+
+    Args:
+        part: This rank's part.
+        group: One rank per part.
+        config: The run; it knows its task, unless the graph has none.
+
+    Returns:
+        This rank's share.
+
+    Raises:
+        InputError: If the graph lacks what the run reads.
+    """
+    if config.task == "link":
+        return load_link_inputs(part, group, config)
+    return load_inputs(
+        part,
+        group,
+        split_index=config.split_index,
+        feature_norm=config.feature_norm,
+        features_dtype=config.features_dtype,
+        needs_features=not config.model.kind.is_typed,
+        task=config.task,
+        metric=config.metric,
+    )
+
+
+def build_objective(
+    config: TrainConfig, inputs: Inputs | LinkInputs, graphs: RunGraphs, model: GNN
+) -> Objective:
+    """Build what a run learns; collective.
+
+    Args:
+        config: The run.
+        inputs: From `load_task`.
+        graphs: What the model runs on.
+        model: As it will be trained.
+
+    Returns:
+        Loss and metric.
+    """
+    if isinstance(inputs, LinkInputs):
+        assert isinstance(model, LinkModel), "links are decoded"
+        return LinkObjective(inputs, graphs.training, model.decoder)
+    degrees = None
+    if config.reweight_loss:
+        degrees = (graphs.part_degree, graphs.exact.in_degree)
+    group = graphs.training.group
+    loss = build_loss(inputs, group, rows=graphs.loss_rows, degrees=degrees)
+    return VertexObjective(inputs, loss, group)
+
+
+def evaluate_task(
+    inputs: Inputs | LinkInputs, scores: Tensor, model: GNN, group: Group
+) -> Evaluation:
+    """Measure what a trained model gives; collective.
+
+    Args:
+        inputs: From `load_task`.
+        scores: (num_roots, width) of this rank.
+        model: What gave them.
+        group: All ranks.
+
+    Returns:
+        The metric of each split.
+    """
+    if isinstance(inputs, LinkInputs):
+        assert isinstance(model, LinkModel), "links are decoded"
+        return LinkEvaluator(inputs, group).evaluate(scores, model.decoder)
+    return Scores(scores, inputs, group)

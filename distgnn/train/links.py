@@ -1,0 +1,328 @@
+"""Predicting links: which pairs a rank scores, their loss, and how well they are told apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from distgnn import kernels
+from distgnn.datasets.errors import InputError
+from distgnn.exchange.exchange import Synchronous
+from distgnn.exchange.lookup import Fetch, Roots
+from distgnn.graph import LINK_EVALUATION_TAG, LINK_TAG
+from distgnn.train.inputs import input_rows
+from distgnn.train.objective import Objective
+from distgnn.train.pairs import draw_others, draw_pairs
+from distgnn.train.tasks import LINK_METRICS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from distgnn.comm.group import Group
+    from distgnn.graph import LocalGraph
+    from distgnn.ops import Rows
+    from distgnn.partition.store import Part
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.link_measures import LinkMeasure
+
+HELD_OUT = ("val", "test")
+
+# Of the pairs that links are measured against: the same in every run, on any number of ranks.
+_SEEDS = {"val": 1, "test": 2}
+# Pairs whose rows are there at once: 64 MiB of 64 columns, three times.
+_BLOCK = 1 << 18
+
+
+@dataclass(frozen=True)
+class LinkInputs:
+    """A rank's share of the task.
+
+    Attributes:
+        features: (num_roots, num_features), normalised.
+        root_id: (num_roots,) int64. Global ids of the roots.
+        num_vertices: Of the whole graph.
+        edges: (num, 2) int64. Global ids of both ends of this part's edges, without self-loops:
+            the links that are learnt.
+        held_out: (num, 2) int64 by name of the split. Links whose first end is a root here.
+        counts: Edges that are learnt, and links of each split, over all ranks.
+        measure: What is measured.
+    """
+
+    features: Rows
+    root_id: Tensor
+    num_vertices: int
+    edges: NDArray[np.int64]
+    held_out: dict[str, NDArray[np.int64]]
+    counts: dict[str, int]
+    measure: LinkMeasure
+
+    @property
+    def wanted(self) -> Tensor:
+        """(num_roots,) int64. Roots whose rows the loss reads: any may be drawn."""
+        return torch.arange(len(self.root_id))
+
+
+def load_link_inputs(part: Part, group: Group, config: TrainConfig) -> LinkInputs:
+    """Find what a rank learns of links; collective.
+
+    Args:
+        part: This rank's part, of a graph that holds links out.
+        group: One rank per part.
+        config: The run.
+
+    Returns:
+        This rank's share.
+
+    Raises:
+        InputError: If there are no features, no links to learn, or too few to measure.
+    """
+    kind = config.model.kind
+    norm, dtype = config.feature_norm, config.features_dtype
+    features = input_rows(part, group, norm=norm, dtype=dtype, needs=not kind.is_typed)
+    ids = np.asarray(part.global_id)
+    source, target = ids[part.indices], np.repeat(ids, np.diff(part.indptr))
+    edges = np.stack([source, target], axis=1)[source != target]
+    assert part.val_links is not None, "the graph holds links out"
+    assert part.test_links is not None, "the graph holds links out"
+    held_out = {"val": np.asarray(part.val_links), "test": np.asarray(part.test_links)}
+    sizes = [part.num_roots, len(edges), *(len(held_out[name]) for name in HELD_OUT)]
+    counts = torch.tensor(sizes)
+    group.all_reduce(counts)
+    num_vertices, *numbers = counts.tolist()
+    measure = LINK_METRICS[config.metric]()
+    found = dict(zip(("train", *HELD_OUT), numbers, strict=True))
+    _check_counts(found, measure)
+    root_id = torch.from_numpy(ids[: part.num_roots].copy())
+    return LinkInputs(features, root_id, num_vertices, edges, held_out, found, measure)
+
+
+def _check_counts(counts: dict[str, int], measure: LinkMeasure) -> None:
+    if not counts["train"]:
+        raise InputError(
+            "the graph has no edge between two vertices, so there is no link to learn; hold fewer "
+            "links out, or check the source"
+        )
+    fewest = min(counts[name] for name in HELD_OUT)
+    if fewest < measure.num_shared:
+        raise InputError(
+            f"--metric {measure.name} ranks links among as many other pairs as links are held out, "
+            f"of which validation or test has {fewest}; use --metric mrr, or hold out at least "
+            f"{measure.num_shared} for each"
+        )
+
+
+class Pairs:
+    """Pairs of vertices that a rank scores; planning them is collective.
+
+    Args:
+        roots: Where vertices lie.
+        first: (num,) int64. One end of each.
+        second: (num,) int64. The other one.
+    """
+
+    def __init__(self, roots: Roots, first: Tensor, second: Tensor) -> None:
+        self._fetch = Fetch(roots, torch.cat([first, second]))
+        self._ends = self._fetch.number.chunk(2) if len(first) else (first.int(), second.int())
+
+    def loss(self, rows: Tensor, decoder: nn.Module, *, is_link: bool) -> Tensor:
+        """Return the sum of the pairs' losses: -log sigmoid(score), or -log(1 - sigmoid(score)).
+
+        Memory holds the rows of one block of pairs at a time, in backward as well. Collective.
+
+        Args:
+            rows: (num_roots, width) of this rank.
+            decoder: Scores pairs.
+            is_link: Whether they are links.
+        """
+        table = self._fetch.rows(rows)
+        sign = 1.0 if is_link else -1.0
+        total: Tensor = _SumOfLosses.apply(table, self._ends, decoder, sign, *decoder.parameters())  # type: ignore[no-untyped-call]
+        return total
+
+    def scores(self, rows: Tensor, decoder: nn.Module) -> Tensor:
+        """Return (num,) scores before the sigmoid, unseen by autograd; collective.
+
+        Args:
+            rows: (num_roots, width) of this rank.
+            decoder: Scores pairs.
+        """
+        table = self._fetch.forward(rows)
+        blocks = zip(*(torch.split(ends, _BLOCK) for ends in self._ends), strict=True)
+        found = [decoder(*(_picked(table, numbers) for numbers in block)) for block in blocks]
+        return torch.cat(found) if found else table.new_empty(0)
+
+
+def _picked(table: Tensor, numbers: Tensor) -> Tensor:
+    rows = table.new_empty((len(numbers), table.shape[1]))
+    kernels.gather_rows(table, numbers, rows)
+    return rows
+
+
+class _SumOfLosses(torch.autograd.Function):
+    """The sum of the losses of pairs; forward makes the gradient as well, block by block."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        table: Tensor,
+        ends: tuple[Tensor, Tensor],
+        decoder: nn.Module,
+        sign: float,
+        *weights: Tensor,
+    ) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        grad = torch.zeros_like(table)
+        grads = [torch.zeros_like(weight) for weight in weights]
+        for block in zip(*(torch.split(one, _BLOCK) for one in ends), strict=True):
+            if not len(block[0]):
+                continue
+            rows = [_picked(table, numbers).requires_grad_() for numbers in block]
+            with torch.enable_grad():
+                value = functional.softplus(-sign * decoder(*rows)).sum()
+            found = torch.autograd.grad(value, [*rows, *weights])
+            for numbers, of_rows in zip(block, found, strict=False):
+                kernels.scatter_add_rows(of_rows.contiguous(), numbers, grad)
+            for one, of_weight in zip(grads, found[2:], strict=True):
+                one += of_weight
+            total += value.detach()
+        ctx.save_for_backward(grad, *grads)
+        return total.to(table.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
+        grad, *grads = (given[0] * one for one in ctx.saved_tensors)
+        return grad, None, None, None, *grads
+
+
+@dataclass(frozen=True)
+class LinkEvaluation:
+    """How well links are told from other pairs.
+
+    Attributes:
+        metric: By name of the split. That of training is None: its edges are what rows are made of.
+        val_loss: Mean loss over validation links and the pairs drawn beside them.
+    """
+
+    metric: dict[str, float | None]
+    val_loss: float
+
+
+class LinkEvaluator:
+    """Measures links that are held out against pairs that never change; collective.
+
+    Args:
+        inputs: This rank's share of the task.
+        group: All ranks.
+
+    Attributes:
+        exchange: Carries the rows of their ends.
+    """
+
+    def __init__(self, inputs: LinkInputs, group: Group) -> None:
+        self.exchange = Synchronous(group, first_tag=LINK_EVALUATION_TAG)
+        self._group = group
+        self._measure = inputs.measure
+        roots = Roots(self.exchange, inputs.root_id, inputs.num_vertices)
+        self._pairs = {name: self._plan(roots, inputs, name) for name in HELD_OUT}
+
+    def _plan(self, roots: Roots, inputs: LinkInputs, name: str) -> tuple[Pairs, Pairs]:
+        """The links of a split, and the pairs that they are ranked among."""
+        links, count = inputs.held_out[name], inputs.counts[name]
+        num_own = self._measure.num_own
+        if num_own:
+            second = draw_others(_SEEDS[name], links, num_own, inputs.num_vertices).reshape(-1)
+            first = np.repeat(links[:, 0], num_own)
+        else:
+            numbers = own_share(count, self._group)
+            first, second = draw_pairs(_SEEDS[name], numbers, inputs.num_vertices)
+        both = ((links[:, 0].copy(), links[:, 1].copy()), (first, second))
+        one, other = (Pairs(roots, *map(torch.from_numpy, ends)) for ends in both)
+        return one, other
+
+    @torch.no_grad()
+    def evaluate(self, rows: Tensor, decoder: nn.Module) -> LinkEvaluation:
+        """Measure rows.
+
+        Args:
+            rows: (num_roots, width) of this rank.
+            decoder: Scores pairs.
+        """
+        self.exchange.end_epoch()
+        shares, losses = [], torch.zeros(2, 2, dtype=torch.float64)
+        for name in HELD_OUT:
+            links, others = (pairs.scores(rows, decoder) for pairs in self._pairs[name])
+            if name == "val":
+                for number, scores in enumerate((-links, others)):
+                    total = functional.softplus(scores).sum(dtype=torch.float64)
+                    losses[number] = torch.stack([total, total.new_tensor(len(scores))])
+            num_own = self._measure.num_own
+            if num_own:
+                others = others.reshape(-1, num_own)
+            shares.append(self._measure.shares(links, others, self._group))
+        sums = torch.cat([*shares, losses.reshape(-1)])
+        self._group.all_reduce(sums)
+        val, test, losses = sums[:2], sums[2:4], sums[4:].reshape(2, 2)
+        metric = {"train": None, "val": self._measure.value(val), "test": self._measure.value(test)}
+        means = losses[:, 0] / losses[:, 1].clamp(min=1)
+        return LinkEvaluation(metric, float(means.mean()))
+
+
+def own_share(count: int, group: Group) -> NDArray[np.int64]:
+    """Return the numbers of 0 .. count - 1 that are this rank's."""
+    return np.arange(count * group.rank // group.size, count * (group.rank + 1) // group.size)
+
+
+class LinkObjective(Objective):
+    """Mean binary cross-entropy over the edges and as many random pairs, drawn in each epoch.
+
+    An edge counts as often as it is there, and in each direction that it has. A rank scores its
+    part's edges, and a share of the random pairs. Building one is collective.
+
+    Args:
+        inputs: This rank's share of the task.
+        graph: What is trained on; draws the pairs.
+        decoder: Scores pairs.
+    """
+
+    def __init__(self, inputs: LinkInputs, graph: LocalGraph, decoder: nn.Module) -> None:
+        self.measure = inputs.measure
+        self._graph = graph
+        self._decoder = decoder
+        self._num_vertices = inputs.num_vertices
+        self._count = inputs.counts["train"]
+        self._exchange = Synchronous(graph.group, first_tag=LINK_TAG)
+        self._roots = Roots(self._exchange, inputs.root_id, inputs.num_vertices)
+        ends = torch.from_numpy(inputs.edges)
+        self._edges = Pairs(self._roots, ends[:, 0], ends[:, 1])
+        self._evaluator = LinkEvaluator(inputs, graph.group)
+        graph.add_setup_bytes(self._exchange.take_bytes() + self._evaluator.exchange.take_bytes())
+
+    def loss(self, scores: Tensor) -> Tensor:
+        """Return this rank's share of the loss for (num_roots, width) rows."""
+        self._exchange.end_epoch()
+        self._exchange.clock = self._graph.exchange.clock
+        numbers = own_share(self._count, self._graph.group)
+        drawn = draw_pairs(self._graph.draws.next_seed(), numbers, self._num_vertices)
+        others = Pairs(self._roots, *map(torch.from_numpy, drawn))
+        total = self._edges.loss(scores, self._decoder, is_link=True)
+        total = total + others.loss(scores, self._decoder, is_link=False)
+        return total / (2 * self._count)
+
+    def evaluate(self, scores: Tensor) -> LinkEvaluation:
+        """Measure links that are held out by (num_roots, width) rows."""
+        return self._evaluator.evaluate(scores, self._decoder)
+
+    def take_bytes(self) -> int:
+        """Return the payload bytes of rows of ends, and of what finds them."""
+        return self._exchange.take_bytes()
+
+    def take_eval_bytes(self) -> int:
+        """As `take_bytes`, in evaluation."""
+        return self._evaluator.exchange.take_bytes()
