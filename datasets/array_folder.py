@@ -14,7 +14,7 @@ import numpy as np
 from distgnn.datasets.archive import is_text_sound
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import DAMAGES, FlatArray, open_flat, read_header
-from distgnn.datasets.npz import graph_of_arrays, log_unused, sha256
+from distgnn.datasets.npz import graph_of_arrays, log_leaks, log_unused, sha256
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,6 +59,7 @@ def read_array_folder(path: str | Path) -> Graph:
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     log_unused(graph)
+    log_leaks(graph)
     return graph
 
 

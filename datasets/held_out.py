@@ -45,6 +45,24 @@ def check_links(value: Any, name: str, num_vertices: int) -> NDArray[np.int64]:
     return ordered
 
 
+def num_leaking(graph: Graph) -> int:
+    """Count the links that a graph holds out and has edges of nevertheless, in either direction.
+
+    Args:
+        graph: A graph that holds links out.
+    """
+    assert graph.val_links is not None, "links are held out"
+    assert graph.test_links is not None, "links are held out"
+    key = np.minimum(graph.src, graph.dst) * graph.num_vertices
+    key += np.maximum(graph.src, graph.dst)
+    links = np.concatenate([graph.val_links, graph.test_links])
+    held_out = np.unique(links[:, 0] * graph.num_vertices + links[:, 1])
+    # Few links beside many edges: these are looked up and not sorted.
+    place = np.minimum(np.searchsorted(held_out, key), max(len(held_out) - 1, 0))
+    leaking = place[held_out[place] == key] if len(held_out) else place[:0]
+    return len(np.unique(leaking))
+
+
 def hold_out_links(graph: Graph, split: str, *, seed: int = 0) -> Graph:
     """Return the graph without the edges of random links, which it holds out.
 

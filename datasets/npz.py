@@ -21,6 +21,7 @@ import scipy.sparse
 from distgnn.datasets.archive import read_arrays
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.datasets.held_out import num_leaking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,6 +70,7 @@ def read_npz(path: str | Path) -> Graph:
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     log_unused(graph)
+    log_leaks(graph)
     return graph
 
 
@@ -79,6 +81,17 @@ def log_unused(graph: Graph) -> None:
             "%s: %s not used",
             graph.source,
             " and ".join(graph.unused) + (" is" if len(graph.unused) == 1 else " are"),
+        )
+
+
+def log_leaks(graph: Graph) -> None:
+    """Say in the log how many links that a graph holds out are among its edges all the same."""
+    count = num_leaking(graph) if graph.has_links else 0
+    if count:
+        _LOGGER.warning(
+            "%s: %d of the links that are held out are edges as well, which gives them away",
+            graph.source,
+            count,
         )
 
 

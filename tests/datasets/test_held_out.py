@@ -51,6 +51,19 @@ def test_links_come_with_a_source_and_go_with_a_file(tmp_path):
     np.testing.assert_array_equal(again.val_links, graph.val_links)
 
 
+def test_links_that_are_edges_as_well_are_told_of(tmp_path, caplog):
+    links = {"val_links": np.array([[1, 0], [2, 9]]), "test_links": np.array([[3, 4]])}
+    write_npz(ring(**links), tmp_path / "leaking.npz")
+    read_npz(tmp_path / "leaking.npz")
+    assert (
+        "2 of the links that are held out are edges as well, which gives them away" in caplog.text
+    )
+    caplog.clear()
+    write_npz(hold_out_links(ring(), "0.5/0.2/0.3"), tmp_path / "sound.npz")
+    read_npz(tmp_path / "sound.npz")
+    assert not caplog.text
+
+
 @pytest.mark.parametrize(
     ("split", "expected"),
     [
