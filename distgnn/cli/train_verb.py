@@ -287,9 +287,10 @@ def _load(
 
     opened = _open(arguments, config, run_dir, group)
     trainer = Trainer(opened.config, opened.ends, opened.part, group, planner=opened.planner)
-    predicted = predict_peak_bytes(trainer.model, trainer.graphs)
+    working = trainer.objective.working_bytes(opened.config.model.hidden)
+    predicted = predict_peak_bytes(trainer.model, trainer.graphs) + working
     # An earlier peak counts for nothing here: what was let go of since is free again.
-    added = predict_added_bytes(trainer.model, trainer.graphs)
+    added = predict_added_bytes(trainer.model, trainer.graphs) + working
     check_memory(group, added, what="training", is_forced=arguments.force)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
     # The file may lie in the run's directory, which is there now.

@@ -14,6 +14,7 @@ from distgnn import kernels
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.lookup import Fetch, Roots
+from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.graph import LINK_EVALUATION_TAG, LINK_TAG
 from distgnn.train.inputs import input_rows
 from distgnn.train.objective import Objective
@@ -35,8 +36,11 @@ HELD_OUT = ("val", "test")
 
 # Of the pairs that links are measured against: the same in every run, on any number of ranks.
 _SEEDS = {"val": 1, "test": 2}
-# Pairs whose rows are there at once: 64 MiB of 64 columns, three times.
-_BLOCK = 1 << 18
+# Pairs whose rows are there at once: 4 MiB of 64 columns, which stay in cache. Blocks of 64 MiB
+# took two to three times as long.
+_BLOCK = 1 << 14
+# Of a pair that is drawn: both ends, and what is sorted to find them.
+_PAIR_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -124,11 +128,15 @@ class Pairs:
         roots: Where vertices lie.
         first: (num,) int64. One end of each.
         second: (num,) int64. The other one.
+
+    Attributes:
+        num_rows: Different vertices, whose rows are fetched.
     """
 
     def __init__(self, roots: Roots, first: Tensor, second: Tensor) -> None:
         self._fetch = Fetch(roots, torch.cat([first, second]))
         self._ends = self._fetch.number.chunk(2) if len(first) else (first.int(), second.int())
+        self.num_rows = self._fetch.num_rows
 
     def loss(self, rows: Tensor, decoder: nn.Module, *, is_link: bool) -> Tensor:
         """Return the sum of the pairs' losses: -log sigmoid(score), or -log(1 - sigmoid(score)).
@@ -318,6 +326,13 @@ class LinkObjective(Objective):
     def evaluate(self, scores: Tensor) -> LinkEvaluation:
         """Measure links that are held out by (num_roots, width) rows."""
         return self._evaluator.evaluate(scores, self._decoder)
+
+    def working_bytes(self, width: int) -> int:
+        """Return what a step takes: rows of roots, of ends, and their gradients; and pairs."""
+        num_drawn = len(own_share(self._count, self._graph.group))
+        drawn_rows = min(2 * num_drawn, self._num_vertices)
+        num_rows = self._graph.num_rows + self._edges.num_rows + drawn_rows
+        return 2 * ITEM_BYTES * width * num_rows + _PAIR_BYTES * num_drawn
 
     def take_bytes(self) -> int:
         """Return the payload bytes of rows of ends, and of what finds them."""

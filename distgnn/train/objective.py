@@ -51,6 +51,15 @@ class Objective(ABC):
     def evaluate(self, scores: Tensor) -> Evaluation:
         """Measure what the model gives for (num_roots, width) roots; collective."""
 
+    def working_bytes(self, width: int) -> int:
+        """Return what a step takes besides the model.
+
+        Args:
+            width: Hidden columns.
+        """
+        del width
+        return 0
+
     def take_bytes(self) -> int:
         """Return the payload bytes of rows that losses sent from here since the last call."""
         return 0
