@@ -74,6 +74,8 @@ def _taken(rows: Tensor, own: slice) -> tuple[Tensor, Tensor]:
 
 
 def _inserted(rows: Tensor, own: Tensor, where: slice) -> Tensor:
+    if not len(rows):
+        return own
     return torch.cat([rows[: where.start], own, rows[where.start :]])
 
 

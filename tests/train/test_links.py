@@ -212,7 +212,7 @@ def test_memory_is_that_of_rows_of_ends_and_of_pairs():
     is_edge = graph.src != graph.dst
     num_ends = len(np.unique(np.stack([graph.src, graph.dst])[:, is_edge]))
     rows = NUM_VERTICES + num_ends + NUM_VERTICES
-    expected = 2 * 4 * 16 * rows + 64 * np.count_nonzero(is_edge)
+    expected = 3 * 4 * 16 * rows + 128 * np.count_nonzero(is_edge)
     assert trainer.objective.working_bytes(16) == expected
 
 
