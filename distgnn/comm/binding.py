@@ -86,8 +86,8 @@ def choose_threads(
             )
         return ThreadChoice(requested, "as requested")
     text = environ.get("OMP_NUM_THREADS", "")
-    # torchrun sets 1 by itself when it starts several ranks.
-    is_from_torchrun = launch.kind == "torchrun" and launch.size > 1 and text == "1"
+    # torchrun sets 1 by itself when it starts several ranks; who sets its variables does not.
+    is_from_torchrun = "TORCHELASTIC_RUN_ID" in environ and launch.size > 1 and text == "1"
     if text and not is_from_torchrun:
         first = text.split(",")[0].strip()
         if re.fullmatch("[0-9]{1,9}", first) is None or not 1 <= int(first) <= MAX_THREADS:

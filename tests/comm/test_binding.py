@@ -23,8 +23,9 @@ FREE = Cores(16, 16)
         (MPIRUN, {}, Cores(16, 3, is_bound=True), 3),
         (MPIRUN, {}, Cores(2, 2), 1),
         (MPIRUN, {}, Cores(16, 16, quota=8.0), 2),
-        # torchrun sets 1 by itself; another number is the user's.
-        (TORCHRUN, {"OMP_NUM_THREADS": "1"}, FREE, 4),
+        # torchrun sets 1 by itself; another number is the user's, as is 1 without torchrun.
+        (TORCHRUN, {"OMP_NUM_THREADS": "1", "TORCHELASTIC_RUN_ID": "7"}, FREE, 4),
+        (TORCHRUN, {"OMP_NUM_THREADS": "1"}, FREE, 1),
         (TORCHRUN, {"OMP_NUM_THREADS": "2"}, FREE, 2),
         (Launch("torchrun", 0, 1, 0, 1), {"OMP_NUM_THREADS": "1"}, FREE, 1),
     ],
