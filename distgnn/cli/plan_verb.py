@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from distgnn.cli.flags import MAX_THREADS, bandwidth, duration, path, whole
+from distgnn.cli.flags import MAX_THREADS, bandwidth, duration, number, path, whole
 from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, human_bytes, pairs, print_json, print_lines
 from distgnn.cli.train_verb import add_epoch_arguments, config_from
@@ -15,8 +16,6 @@ from distgnn.datasets.errors import InputError
 from distgnn.partition.store import read_manifest, read_part
 
 if TYPE_CHECKING:
-    import argparse
-
     from numpy.typing import NDArray
 
     from distgnn.cli.rehearsal import Rehearsal
@@ -30,7 +29,9 @@ EPILOG = (
     "Computing is a rehearsal: epochs of the slowest part, or of a sample of it, on one rank of "
     "this machine, in proportion to what each rank walks and multiplies. --cores scales dense "
     "products, and sums over edges too unless --memory-bandwidth scales those. Traffic is that of "
-    "the partition, to the byte."
+    "the partition, to the byte; what its messages take of a processor is tried here with gloo. "
+    "Each half of an exchange waits for --latency once, and the ring that sums the gradients at "
+    "each of its steps."
 )
 
 
@@ -43,8 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cluster = parser.add_argument_group("cluster")
     add = cluster.add_argument
     add("--bandwidth", type=bandwidth, metavar="SPEED", help="of a rank's link, such as 100Gb/s")
-    add("--latency", type=duration, default=0.0, metavar="TIME", help="of a message, such as 2us")
-    add("--cores", type=whole(1, MAX_THREADS), metavar="C", help="of a rank (default: as here)")
+    add(
+        "--latency",
+        type=duration,
+        metavar="TIME",
+        help="of a message, such as 50us, as distgnn doctor measures it between ranks (default: "
+        "that of the loopback interface here)",
+    )
+    add(
+        "--cores",
+        type=_cores,
+        metavar="C",
+        help="of a rank; 0.5 where two ranks take turns on a core (default: as here)",
+    )
     add(
         "--memory-bandwidth",
         type=bandwidth,
@@ -55,6 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser.add_argument_group("model, as for train"))
     add_epoch_arguments(parser.add_argument_group("epoch, as for train"))
     add_json_flag(parser)
+
+
+def _cores(text: str) -> float:
+    """A number of cores, or the share of one."""
+    value = number(text)
+    if not 0 < value <= MAX_THREADS:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most {MAX_THREADS}, got '{text}'")
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,6 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "ranks": values["ranks"],
                 "computing": f"{1e3 * values['compute_s']:.2f} ms on rank {slowest}, the slowest",
+                "messages": f"{1e3 * values['messages_s']:.2f} ms of the processor, "
+                f"{values['num_messages']} of all ranks",
                 "rows": f"{1e3 * values['rows_s']:.2f} ms on the wire, "
                 f"{human_bytes(values['halo_bytes_per_epoch'])} in all",
                 "gradients": f"{1e3 * values['weights_s']:.2f} ms on the wire",
@@ -133,18 +155,24 @@ def plan(arguments: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
     config = config_from(arguments)
     found = forecast(arguments.directory, manifest, config)
     rehearsal, pace = _rehearse(arguments, manifest, found)
-    compute = _compute(found, rehearsal, _Scales(arguments, threads, pace), manifest)
-    rows, weights = _wire(arguments, found, manifest.num_parts)
+    scales = _Scales(arguments, threads, pace)
+    compute = _compute(found, rehearsal, scales, manifest)
+    wire = _wire(arguments, found, manifest.num_parts)
+    busy = compute + wire.messages * scales.turns
     return {
         "ranks": manifest.num_parts,
         "threads_here": threads,
         "rehearsed_epoch_s": rehearsal.epoch_s,
+        "rehearsed_fixed_s": rehearsal.fixed_s,
         "compute_s": float(compute.max()),
         "compute_s_per_rank": compute.tolist(),
-        "rows_s": float(rows.max()),
-        "weights_s": weights,
-        "epoch_s": float((compute + rows).max()) + weights,
-        "hidden_epoch_s": float(np.maximum(compute, rows).max()) + weights,
+        "messages_s": float((busy - compute).max()),
+        "num_messages": int(found.messages_between.sum()),
+        "latency_s": wire.latency_s,
+        "rows_s": float(wire.rows.max()),
+        "weights_s": wire.weights,
+        "epoch_s": float((busy + wire.rows).max()) + wire.weights,
+        "hidden_epoch_s": float(np.maximum(busy, wire.rows).max()) + wire.weights,
         "halo_bytes_per_epoch": found.bytes_per_epoch,
         "memory_bytes_per_rank": memory_of_ranks(manifest, found),
     }
@@ -154,7 +182,7 @@ def _rehearse(
     arguments: argparse.Namespace, manifest: Manifest, found: Forecast
 ) -> tuple[Rehearsal, Pace]:
     """Time the kernels that most of an epoch goes to, and epochs of the part that is slowest."""
-    from distgnn.cli.rehearsal import rehearse, sample_of
+    from distgnn.cli.rehearsal import rehearse
     from distgnn.train.pace import compute_seconds, probe
 
     config, directory = config_from(arguments), arguments.directory
@@ -167,14 +195,13 @@ def _rehearse(
     seconds = compute_seconds(found, found.model, pace, density=manifest.feature_density)
     seconds[[part.num_roots == 0 for part in manifest.parts]] = -1.0
     part = read_part(directory, int(seconds.argmax()), verify=False, manifest=manifest)
-    return rehearse(sample_of(part, config.split_index), _alone(config), manifest.num_classes), pace
+    return rehearse(part, _alone(config), manifest.num_classes), pace
 
 
 def _alone(config: TrainConfig) -> TrainConfig:
-    """Return the run without what only several ranks do, on the only split of a sample."""
+    """Return the run without what only several ranks do."""
     return replace(
         config,
-        split_index=0,
         algorithm="cd-0",
         reweight_loss=False,
         bins=None,
@@ -188,12 +215,20 @@ def _alone(config: TrainConfig) -> TrainConfig:
 
 
 class _Scales:
-    """How much slower than here the cluster takes in a column of an edge, and multiplies."""
+    """How much slower than here the cluster takes in a column of an edge, and multiplies.
+
+    Attributes:
+        pace: Here.
+        products: Of a multiplication.
+        sums: Of a column of an edge.
+        turns: Of what one thread does: as many ranks as take turns on a core.
+    """
 
     def __init__(self, arguments: argparse.Namespace, threads: int, pace: Pace) -> None:
         self.pace = pace
         self.products = threads / (arguments.cores or threads)
         self.sums = self.products
+        self.turns = max(1.0, 1.0 / (arguments.cores or 1.0))
         if arguments.memory_bandwidth is not None:
             from distgnn.cli.trials import memory_speed
             from distgnn.comm.single import SingleGroup
@@ -213,21 +248,42 @@ def _compute(
         edge_s=pace.edge_s * scales.sums, product_s=pace.product_s * scales.products
     )
     seconds = compute_seconds(found, model, scaled, density=manifest.feature_density)
-    result: NDArray[np.float64] = seconds * (rehearsal.epoch_s / modelled)
-    return result
+    growing_s = rehearsal.epoch_s - rehearsal.fixed_s
+    result: NDArray[np.float64] = seconds * (growing_s / modelled)
+    return result + rehearsal.fixed_s * scales.turns
 
 
-def _wire(
-    arguments: argparse.Namespace, found: Forecast, num_ranks: int
-) -> tuple[NDArray[np.float64], float]:
-    """(num_parts,) seconds of rows, and the seconds of a ring that sums the gradients."""
-    from distgnn.train.pace import Link, wire_seconds
+class _Wire(NamedTuple):
+    """What sending takes.
+
+    Attributes:
+        latency_s: Of a message.
+        messages: (num_parts,) seconds of each rank's processor.
+        rows: (num_parts,) seconds that each rank's rows are under way.
+        weights: Seconds of a ring that sums the gradients.
+    """
+
+    latency_s: float
+    messages: NDArray[np.float64]
+    rows: NDArray[np.float64]
+    weights: float
+
+
+def _wire(arguments: argparse.Namespace, found: Forecast, num_ranks: int) -> _Wire:
+    """Model the messages between ranks on machines of their own."""
+    from distgnn.cli.loopback import try_loopback
+    from distgnn.train.pace import Link, reduce_seconds, toll_seconds, wire_seconds
 
     if num_ranks == 1:
-        return np.zeros(1), 0.0
-    link = Link(arguments.bandwidth, arguments.latency)
+        return _Wire(0.0, np.zeros(1), np.zeros(1), 0.0)
+    tried = try_loopback()
+    latency_s = tried.latency_s if arguments.latency is None else arguments.latency
+    link = Link(arguments.bandwidth, latency_s)
     assert found.model is not None, "a run has a model"
     num_bytes = 4 * sum(weight.numel() for weight in found.model.parameters())
-    steps = 2 * (num_ranks - 1)
-    weights = steps * (num_bytes / num_ranks / link.bytes_per_s + link.latency_s)
-    return wire_seconds(found, link), weights
+    return _Wire(
+        latency_s,
+        toll_seconds(found, tried.toll),
+        wire_seconds(found, link),
+        reduce_seconds(num_bytes, num_ranks, link),
+    )

@@ -126,13 +126,22 @@ class Forecast:
         return total
 
     @property
-    def num_messages(self) -> NDArray[np.int64]:
-        """(num_parts,) int64. Messages that each rank sends in an epoch."""
-        total = np.zeros(len(self.evaluation_rows.edges), np.int64)
+    def messages_between(self) -> NDArray[np.int64]:
+        """(num_parts, num_parts) int64. [p][q]: messages that p sends to q in an epoch."""
+        total = np.zeros_like(self.evaluation_rows.read)
         for layer, rows in zip(self.layers, self.rows, strict=True):
             for leg in layer.legs:
-                total += (rows.sent_rows(leg) > 0).sum(axis=1)
+                total += rows.sent_rows(leg) > 0
         return total
+
+    @property
+    def num_steps(self) -> int:
+        """How often an epoch waits for messages that were sent at the same time."""
+        return sum(
+            bool(rows.sent_rows(leg).any())
+            for layer, rows in zip(self.layers, self.rows, strict=True)
+            for leg in layer.legs
+        )
 
 
 def bytes_of_legs(legs: Sequence[Leg], rows: LayerRows) -> NDArray[np.int64]:

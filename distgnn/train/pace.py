@@ -43,11 +43,24 @@ class Link(NamedTuple):
 
     Attributes:
         bytes_per_s: Of a rank, in each direction.
-        latency_s: Of a message.
+        latency_s: From sending a short message to having it: the wire, the system, and waking up
+            who waits.
     """
 
     bytes_per_s: float
     latency_s: float
+
+
+class Toll(NamedTuple):
+    """What messages take of a rank's processor.
+
+    Attributes:
+        message_s: For sending a message, and likewise for receiving one.
+        byte_s: For sending a byte, and likewise for receiving one.
+    """
+
+    message_s: float
+    byte_s: float
 
 
 def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
@@ -129,7 +142,8 @@ def compute_seconds(
 def wire_seconds(found: Forecast, link: Link) -> NDArray[np.float64]:
     """Model how long each rank's rows are on the wire in an epoch.
 
-    Rows leave and arrive at the same time, at full speed, and messages wait for one another.
+    Rows leave and arrive at the same time, at full speed. What goes to several ranks goes at the
+    same time, so that each half of an exchange has the latency of one message.
 
     Args:
         found: The epoch.
@@ -140,5 +154,38 @@ def wire_seconds(found: Forecast, link: Link) -> NDArray[np.float64]:
     """
     between = found.bytes_between
     most = np.maximum(between.sum(axis=0), between.sum(axis=1)) / found.num_bins
-    seconds: NDArray[np.float64] = most / link.bytes_per_s + found.num_messages * link.latency_s
+    seconds: NDArray[np.float64] = most / link.bytes_per_s + found.num_steps * link.latency_s
     return seconds
+
+
+def toll_seconds(found: Forecast, toll: Toll) -> NDArray[np.float64]:
+    """Model how long each rank's processor works on the messages of rows in an epoch.
+
+    Args:
+        found: The epoch.
+        toll: Of a message.
+
+    Returns:
+        (num_parts,) float64 seconds.
+    """
+    messages, num_bytes = (
+        table.sum(axis=0) + table.sum(axis=1)
+        for table in (found.messages_between, found.bytes_between / found.num_bins)
+    )
+    seconds: NDArray[np.float64] = messages * toll.message_s + num_bytes * toll.byte_s
+    return seconds
+
+
+def reduce_seconds(num_bytes: int, num_ranks: int, link: Link) -> float:
+    """Model how long a ring takes to sum what every rank has.
+
+    Args:
+        num_bytes: Of a rank.
+        num_ranks: In the ring.
+        link: What joins them.
+
+    Returns:
+        Seconds.
+    """
+    steps = 2 * (num_ranks - 1)
+    return steps * (num_bytes / num_ranks / link.bytes_per_s + link.latency_s)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from graphs import cut, make_graph
 
-from distgnn.cli import rehearsal
+from distgnn.cli import loopback, rehearsal
 from distgnn.cli.plan_verb import _compute, _Scales
 from distgnn.cli.rehearsal import Rehearsal, sample_of
+from distgnn.datasets import InputError
 from distgnn.partition.store import read_manifest
 from distgnn.train.config import TrainConfig
 from distgnn.train.forecast import forecast
@@ -40,17 +41,38 @@ def test_an_epoch_is_computing_and_what_the_partition_sends(plan, distgnn, ring_
     assert (values["ranks"], len(values["compute_s_per_rank"])) == (3, 3)
     assert values["compute_s"] == max(values["compute_s_per_rank"]) > 0
     assert values["weights_s"] > 4 * 10e-6
+    assert values["latency_s"] == 10e-6
+    assert (values["num_messages"] > 0, values["messages_s"] > 0) == (True, True)
     least = max(values["compute_s"], values["rows_s"]) + values["weights_s"]
-    most = values["compute_s"] + values["rows_s"] + values["weights_s"]
+    most = values["compute_s"] + values["messages_s"] + values["rows_s"] + values["weights_s"]
     assert least <= values["hidden_epoch_s"] * 1.001
     assert values["hidden_epoch_s"] <= values["epoch_s"] <= most * 1.001
 
 
 def test_people_see_a_line_for_each_share(plan):
     lines = dict(line.split(maxsplit=1) for line in plan("--ranks", 3).out.splitlines())
-    assert list(lines) == ["ranks", "computing", "rows", "gradients", "epoch", "memory"]
+    expected = ["ranks", "computing", "messages", "rows", "gradients", "epoch", "memory"]
+    assert list(lines) == expected
     assert lines["computing"].endswith(", the slowest")
     assert " ms if nothing is hidden, " in lines["epoch"]
+
+
+def test_the_latency_of_this_machine_is_taken_where_none_is_given(plan, monkeypatch):
+    monkeypatch.setattr(loopback, "_round_trip_seconds", lambda ends: 0.25)
+    values = plan("--json").json
+    assert values["latency_s"] == 0.125
+    assert values["weights_s"] == pytest.approx(4 * 0.125, rel=1e-3)
+    assert values["rows_s"] > 0.125
+
+
+def test_messages_are_tried(monkeypatch):
+    found = loopback.try_loopback()
+    assert 1e-7 < found.toll.message_s < 0.1
+    assert 0 <= found.toll.byte_s < 1e-6
+    assert 1e-6 < found.latency_s < 1
+    monkeypatch.setattr(loopback, "_HOST", "192.0.2.1")
+    with pytest.raises(InputError, match=r"gloo cannot send to 192\.0\.2\.1 .*; set up its loop"):
+        loopback.try_loopback()
 
 
 def test_one_rank_needs_no_link(distgnn, ring):
@@ -69,6 +91,8 @@ def test_one_rank_needs_no_link(distgnn, ring):
         ),
         (["--bandwidth", "fast"], "--bandwidth must be a speed such as 10Gb/s"),
         (["--algorithm", "cd-x"], "--algorithm must be"),
+        (["--cores", 0], "--cores must be above 0 and at most 1024, got '0'"),
+        (["--cores", 1025], "--cores must be above 0 and at most 1024, got '1025'"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(words, sentence, plan):
@@ -109,6 +133,11 @@ def test_cores_and_memory_scale_what_depends_on_them(ring_parts):
     only_products.products = 1e-9
     sums = _compute(found, done, only_products, manifest).max()
     assert products + sums == pytest.approx(7.0, rel=1e-3)
+    fixed = _compute(found, done._replace(fixed_s=4.0), scales(2, cores=8), manifest)
+    assert fixed.max() == pytest.approx(3.0 / 4 + 4.0)
+    shared = scales(1, cores=0.5)
+    assert shared.turns == 2.0
+    assert _compute(found, done._replace(fixed_s=4.0), shared, manifest).max() == pytest.approx(14)
     assert scales(2, memory_bandwidth=1e30).sums < 1e-15
     assert scales(2, memory_bandwidth=1e30, cores=4).products == 0.5
 

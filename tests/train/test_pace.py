@@ -10,7 +10,16 @@ from training import make_config
 from distgnn.exchange.rule import DelayRule
 from distgnn.exchange.traffic import sum_traffic
 from distgnn.train.forecast import Forecast, LayerRows
-from distgnn.train.pace import Link, Pace, compute_seconds, probe, wire_seconds
+from distgnn.train.pace import (
+    Link,
+    Pace,
+    Toll,
+    compute_seconds,
+    probe,
+    reduce_seconds,
+    toll_seconds,
+    wire_seconds,
+)
 
 READ = np.array([[0, 3], [5, 0]])
 WRITE = np.array([[0, 2], [1, 0]])
@@ -33,7 +42,7 @@ def test_a_rank_computes_its_edges_and_its_products():
     assert seconds.tolist() == [n * (2 * 0.5 * 5 * 8 + 3 * 8 * 3) for n in (10, 20)]
 
 
-def test_a_rank_waits_for_what_is_more_sent_or_received_and_for_each_message():
+def test_a_rank_waits_for_what_is_more_sent_or_received_and_for_each_half_of_an_exchange():
     found = epoch()
     # Forward both layers, backward the second: rows of roots go out, partials come in, and back.
     sent = [(3 + 1) * 4 * (5 + 3) + (2 + 5) * 4 * 3, (5 + 2) * 4 * (5 + 3) + (1 + 3) * 4 * 3]
@@ -44,6 +53,28 @@ def test_a_rank_waits_for_what_is_more_sent_or_received_and_for_each_message():
     with_latency = wire_seconds(found, Link(10.0, 2.0))
     assert with_latency.tolist() == [value + 6 * 2.0 for value in expected]
     assert wire_seconds(epoch(num_bins=2), Link(10.0, 0.0))[0] == expected[0] / 2
+
+
+def test_a_rank_pays_for_all_that_it_sends_and_receives():
+    found = epoch()
+    assert found.messages_between.tolist() == [[0, 6], [6, 0]]
+    assert toll_seconds(found, Toll(2.0, 0.0)).tolist() == [12 * 2.0] * 2
+    num_bytes = int(found.bytes_between.sum())
+    assert toll_seconds(found, Toll(0.0, 3.0)).tolist() == [num_bytes * 3.0] * 2
+    assert toll_seconds(epoch(num_bins=2), Toll(0.0, 3.0))[0] == num_bytes * 1.5
+
+
+def test_what_sends_no_rows_is_no_step():
+    rows = LayerRows(READ, np.zeros_like(WRITE), np.array([100, 40]), np.array([10, 20]))
+    layers = (sum_traffic(5), sum_traffic(3))
+    found = Forecast(None, layers, (rows, rows), layers, rows, DelayRule(), (1.0, 1.0), ())
+    assert (epoch().num_steps, found.num_steps) == (6, 4)
+    assert found.messages_between.tolist() == [[0, 4], [4, 0]]
+
+
+def test_a_ring_sends_all_values_twice_but_for_the_share_of_a_rank():
+    assert reduce_seconds(400, 4, Link(10.0, 0.0)) == pytest.approx(2 * 300 / 10)
+    assert reduce_seconds(400, 4, Link(10.0, 2.0)) == pytest.approx(2 * 300 / 10 + 6 * 2.0)
 
 
 @pytest.mark.parametrize("kind", ["random", "few-edges"])
