@@ -131,6 +131,12 @@ class Direction:
     reduce: Half
     has_loops: bool = False
 
+    @property
+    def num_edges(self) -> int:
+        """Edges of all blocks."""
+        roots, leaves = self.root_from_root.num_edges, self.leaf_from_root.num_edges
+        return roots + leaves + self.root_from_leaf.num_edges + self.leaf_from_leaf.num_edges
+
 
 def transposed(name: str) -> str:
     """Name the block of the other direction that has the same edges from their other end."""

@@ -79,16 +79,7 @@ def _typed_bytes(model: GNN, graphs: RunGraphs) -> int:
         return 0
     weights = sum(parameter.numel() for parameter in model.parameters())
     rows = graphs.training.num_rows * model.config.hidden_width
-    forward = graphs.exact.blocks.forward
-    num_edges = sum(
-        block.num_edges
-        for block in (
-            forward.root_from_root,
-            forward.leaf_from_root,
-            forward.root_from_leaf,
-            forward.leaf_from_leaf,
-        )
-    )
+    num_edges = graphs.exact.blocks.forward.num_edges
     return ITEM_BYTES * (_WEIGHT_COPIES * weights + 2 * rows) + _RELATION_EDGE_BYTES * num_edges
 
 

@@ -83,12 +83,23 @@ def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
     edges = torch.from_numpy(indices.astype(np.int32))
     x, out = torch.ones(max(len(sources), 1), width), torch.empty(num_rows, width)
     sum_s = best_seconds(lambda: kernels.spmm_sum(indptr, edges, None, x, out, accumulate=False))
-    linear, rows = Linear(*columns), torch.ones(_PROBE_ROWS, columns[0])
+    return Pace(sum_s / max(num_edges * width, 1), product_seconds(*columns))
+
+
+def product_seconds(num_inputs: int, num_outputs: int) -> float:
+    """Time a dense product of some thousand rows.
+
+    Args:
+        num_inputs: Columns of the rows.
+        num_outputs: Columns of the result.
+
+    Returns:
+        Seconds of one multiplication and addition.
+    """
+    linear, rows = Linear(num_inputs, num_outputs), torch.ones(_PROBE_ROWS, num_inputs)
     with torch.no_grad():
-        product_s = best_seconds(lambda: linear(rows))
-    return Pace(
-        sum_s / max(num_edges * width, 1), product_s / (_PROBE_ROWS * columns[0] * columns[1])
-    )
+        seconds = best_seconds(lambda: linear(rows))
+    return seconds / (_PROBE_ROWS * num_inputs * num_outputs)
 
 
 def best_seconds(action: Callable[[], object], rounds: int = _ROUNDS) -> float:

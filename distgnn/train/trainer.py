@@ -54,6 +54,7 @@ class Trainer:
     Attributes:
         stop: May ask for an early end.
         stop_number: Which rank was asked, and how, as `stop.encode` puts it; 0 for none.
+        estimated_epoch_s: What `estimate_epoch` said; None where nobody asked.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Trainer:
         self._saved_at: int | None = None
         self.stop: StopRequest = NeverAsked()
         self.stop_number = 0
+        self.estimated_epoch_s: float | None = None
         self._last_loss = ""
 
     def begin_trace(self, trace: Untraced) -> None:
@@ -339,6 +341,7 @@ def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:
     memory, sent, num_read, num_made, seconds = torch.stack(table).unbind(dim=1)
     texts = trainer.group.all_gather_bytes(json.dumps(trainer.planner.records).encode())
     return {
+        "estimated_epoch_s": trainer.estimated_epoch_s,
         "setup_bytes_sent": int(sent.sum()),
         "peak_rss_bytes": [int(value) for value in memory],
         "plans_read": int(num_read.sum()),

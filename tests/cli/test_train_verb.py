@@ -137,6 +137,13 @@ def test_a_run_directory_holds_what_was_done(distgnn, ring, here):
     assert (run / "model.safetensors").stat().st_size > 0
 
 
+def test_the_estimate_of_an_epoch_is_kept_beside_its_median(distgnn, ring):
+    for words in ((), ("--resume",)):
+        values = distgnn("train", ring, "--run", "run", "--epochs", 3, "--json", *words).json
+        assert 0 < values["estimated_epoch_s"] < 10
+        assert values["median_epoch_s"] > 0
+
+
 def test_a_trace_may_lie_in_the_run_directory(distgnn, ring, here):
     words = ("--trace", "run/trace.json", "--trace-epochs", "1:3", "--quiet")
     distgnn("train", ring, "--run", "run", "--epochs", 4, *words)
@@ -153,8 +160,9 @@ def test_progress_is_one_line_an_epoch_on_standard_error_or_nothing(distgnn, rin
     assert lines[1] == "static input: the first layer aggregates it once"
     assert lines[2].startswith("receptive field: the layers run over ")
     assert re.fullmatch(r"memory: about [0-9.]+ .?i?B at the peak of rank 0, predicted", lines[3])
+    assert re.fullmatch(r"time: about [0-9.]+ ms an epoch, estimated", lines[4])
     epochs = [["epoch", str(epoch)] for epoch in range(3)]
-    assert [line.split()[:2] for line in lines[4:]] == epochs
+    assert [line.split()[:2] for line in lines[5:]] == epochs
     assert "test metric" in outcome.out
     assert "results         a" in outcome.out
     assert distgnn("train", ring, "--run", "b", "--epochs", 3, "--quiet").err == ""

@@ -1,0 +1,87 @@
+"""Seconds of an epoch, foretold from short trials."""
+
+from __future__ import annotations
+
+import pytest
+from graphs import cut, make_graph
+from training import ends_of, make_config
+
+from distgnn.comm.threads import run_ranks
+from distgnn.train import estimate
+from distgnn.train.estimate import estimate_epoch
+from distgnn.train.pace import Link
+from distgnn.train.trainer import Trainer
+
+NUM_RANKS = 2
+
+
+@pytest.fixture
+def _trials(monkeypatch):
+    """Trials that took nothing."""
+    monkeypatch.setattr(estimate, "_edge_seconds", lambda trainer, width: 0.0)
+    monkeypatch.setattr(estimate, "product_seconds", lambda inputs, outputs: 0.0)
+    monkeypatch.setattr(estimate, "_fixed_seconds", lambda trainer: 0.0)
+    monkeypatch.setattr(estimate, "_try_link", lambda group: Link(1e30, 0.0))
+
+
+def estimated(kind="random", num_ranks=NUM_RANKS, **options):
+    """The estimate on every rank, and what each is about to send."""
+    graph = make_graph(kind)
+    parts = cut(graph, num_ranks)
+    config = make_config(**options)
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        seconds = estimate_epoch(trainer)
+        trainer.train_epoch()
+        return seconds, trainer.graph.exchange.take_bytes(), len(trainer.model.hidden) + 1
+
+    return run_ranks(num_ranks, on_rank)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("random", {}),
+        ("random", {"model": "gat", "overlap": False}),
+        ("random", {"algorithm": "cd-2", "epochs": 6}),
+        ("random", {"algorithm": "0c"}),
+        ("sparse-features", {"model": "gcn", "layers": 3}),
+        ("few-edges", {"norm": "batch"}),
+        ("typed", {"model": "rgcn"}),
+    ],
+)
+def test_every_rank_hears_the_same_positive_time(kind, options):
+    first, second = estimated(kind, **options)
+    assert first[0] == second[0]
+    assert 1e-6 < first[0] < 5
+
+
+@pytest.mark.usefixtures("_trials")
+def test_computing_is_that_of_the_slowest_rank_and_fixed_costs_are_added(monkeypatch):
+    monkeypatch.setattr(estimate, "product_seconds", lambda inputs, outputs: 1.0)
+    products = estimated(receptive_field=False)
+    one = estimated(receptive_field=False, num_ranks=1)
+    assert one[0][0] > products[0][0] > one[0][0] / 2
+    monkeypatch.setattr(estimate, "_fixed_seconds", lambda trainer: 7.0)
+    assert estimated(receptive_field=False)[0][0] == products[0][0] + 7.0
+
+
+@pytest.mark.usefixtures("_trials")
+@pytest.mark.parametrize("overlap", [True, False])
+def test_rows_hide_computing_only_where_they_may(overlap, monkeypatch):
+    monkeypatch.setattr(estimate, "_fixed_seconds", lambda trainer: 3.0)
+    monkeypatch.setattr(estimate, "_try_link", lambda group: Link(2.0, 0.0))
+    monkeypatch.setattr(estimate, "reduce_seconds", lambda num_bytes, size, link: 11.0)
+    ranks = estimated(overlap=overlap)
+    rows_s = max(sent for _, sent, _ in ranks) / 2.0
+    assert rows_s > 3.0
+    assert ranks[0][0] == pytest.approx((rows_s if overlap else rows_s + 3.0) + 11.0)
+
+
+@pytest.mark.usefixtures("_trials")
+def test_each_half_of_an_exchange_has_a_latency(monkeypatch):
+    monkeypatch.setattr(estimate, "_try_link", lambda group: Link(1e30, 1.0))
+    # The second layer's two halves, forward and backward, and the ring.
+    assert estimated()[0][0] == pytest.approx(4 + 2 * (NUM_RANKS - 1))
+    assert estimated(algorithm="0c")[0][0] == pytest.approx(2 * (NUM_RANKS - 1))
