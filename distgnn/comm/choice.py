@@ -5,13 +5,11 @@ Importing this module imports neither torch nor mpi4py.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distgnn.comm.failure import PeerError
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.launch import Launch
     from distgnn.comm.rendezvous import TCPStore
+    from distgnn.comm.roll import Roll
 
 # Vendors as mpi4py names them, and the launchers whose ranks they find.
 _LAUNCHERS_OF = {
@@ -51,7 +50,13 @@ class Choice:
 
 
 def choose_backend(
-    requested: str, launch: Launch, store: TCPStore, *, interface: str | None
+    requested: str,
+    launch: Launch,
+    store: TCPStore,
+    roll: Roll,
+    *,
+    interface: str | None,
+    timeout_s: float,
 ) -> Choice:
     """Choose the transport, the same on every rank; collective.
 
@@ -64,7 +69,9 @@ def choose_backend(
         requested: "auto" or the name of a transport.
         launch: Who this rank is.
         store: Shared by all ranks.
+        roll: Of the job; all have come.
         interface: The network interface that the user named, if any.
+        timeout_s: Longest wait for a rank to load MPI.
 
     Raises:
         InputError: If MPI is requested and a rank cannot use it.
@@ -80,7 +87,8 @@ def choose_backend(
         mpi, problem = load_mpi(launch), ""
     except InputError as error:
         mpi, problem = None, str(error)
-    problems = _gather(problem, launch, store)
+    # What keeps each rank from MPI.
+    problems = roll.gather("mpi", problem, "say whether they can use MPI", timeout_s)
     worst = next((text for text in problems if text), "")
     if not worst:
         reason = "all ranks are on this host, and MPI works in its memory"
@@ -122,19 +130,6 @@ def _reason_against(launch: Launch, interface: str | None) -> str:
     if interface is not None:
         return f"interface {interface} was asked for"
     return ""
-
-
-def _gather(problem: str, launch: Launch, store: TCPStore) -> list[str]:
-    """Tell all ranks what keeps this one from MPI, and hear the same of them."""
-    store.set(f"mpi/{launch.rank}", json.dumps(problem))
-    try:
-        rows = store.multi_get([f"mpi/{rank}" for rank in range(launch.size)])
-    except RuntimeError as error:
-        raise PeerError(
-            f"rank {launch.rank} heard in time from fewer than {launch.size} ranks whether they "
-            "can use MPI; see their output"
-        ) from error
-    return [str(json.loads(row)) for row in rows]
 
 
 def load_mpi(launch: Launch) -> ModuleType:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from distgnn.comm.choice import check_interface, choose_backend
+from distgnn.comm.failure import PeerError
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["torchrun", "openmpi", "mpich", "intelmpi", "srun", "single"]
 BACKENDS = ("auto", "gloo", "mpi")
+_CONNECT_S = 25.0
+_CONNECT_S_PER_RANK = 0.1
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,8 @@ def open_group(
         backend: The transport, or "auto"; see distgnn.comm.choice.
         interface: Network interface to use; None takes the one that leads to rank 0.
         timeout_s: Longest wait for the other ranks to appear.
-        stale_s: Time without a heartbeat after which a rank counts as dead.
+        stale_s: Time without a heartbeat after which a rank counts as dead; one that has come and
+            waits for the others has a heart already.
         has_lanes: Whether gloo's ranks of one machine exchange through shared memory.
 
     Returns:
@@ -231,11 +235,22 @@ def open_group(
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from distgnn.comm.process import die_with_parent
     from distgnn.comm.rendezvous import meet
+    from distgnn.comm.roll import Roll
 
     die_with_parent()
     place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
+    roll = Roll(launch, place.store, stale_s=stale_s)
+    # Once all have come, nobody has anything to do that takes long.
+    connect_s = min(timeout_s, max(_CONNECT_S, launch.size * _CONNECT_S_PER_RANK))
     try:
-        choice = choose_backend(backend, launch, place.store, interface=interface)
+        roll.call(timeout_s)
+        if not place.interface:
+            from distgnn.comm.remote import common_interface
+
+            place.interface = common_interface(place, roll, connect_s)
+        choice = choose_backend(
+            backend, launch, place.store, roll, interface=interface, timeout_s=timeout_s
+        )
         group: Group
         if choice.mpi is not None:
             from distgnn.comm.mpi import MpiGroup
@@ -245,8 +260,11 @@ def open_group(
             from distgnn.comm.gloo import GlooGroup
 
             group = GlooGroup(
-                launch, place, timeout_s=timeout_s, stale_s=stale_s, has_lanes=has_lanes
+                launch, place, timeout_s=connect_s, stale_s=stale_s, has_lanes=has_lanes
             )
+    except PeerError:
+        roll.check()  # who is known to be gone
+        raise
     finally:
         place.remove_file()
     group.reason = choice.reason

@@ -6,7 +6,6 @@ import errno
 import json
 import socket
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from distgnn.comm.launch import Launch
+    from distgnn.comm.roll import Roll
 
 _DEFAULT_PORT = 29500
 _TRY_S = 2.0
@@ -36,7 +36,7 @@ def meet_remotely(
     Args:
         launch: Who this rank is.
         environ: The environment of this process.
-        interface: Network interface to use; None takes the one that leads to rank 0.
+        interface: Network interface to use; None leaves it open, see `common_interface`.
         timeout_s: Longest wait for the other ranks.
 
     Raises:
@@ -53,10 +53,7 @@ def meet_remotely(
         address = reach(*known, rank=launch.rank, timeout_s=timeout_s)
         port = known[1]
         store = connect_store(address, port, timeout_s)
-    meeting = Meeting(store, address, port, interface or "")
-    if interface is None:
-        meeting.interface = _common_interface(launch, meeting, timeout_s)
-    return meeting
+    return Meeting(store, address, port, interface or "")
 
 
 def master_address(launch: Launch, environ: Mapping[str, str]) -> tuple[str, int] | None:
@@ -169,25 +166,26 @@ def listen(address: str, port: int, size: int) -> socket.socket:
     return socket.create_server(("", port), backlog=backlog)
 
 
-def _common_interface(launch: Launch, meeting: Meeting, timeout_s: float) -> str:
-    """Interface of this rank that leads to an address of rank 0 that is not loopback."""
-    store = meeting.store
-    others = [f"reached/{rank}" for rank in range(1, launch.size)]
-    if launch.rank == 0:
-        try:
-            store.wait(others, timedelta(seconds=timeout_s))
-        except RuntimeError as error:
-            missing = [key.partition("/")[2] for key in others if not store.check([key])]
-            raise PeerError(
-                f"rank 0 waited {timeout_s:g} s for ranks {', '.join(missing)} of {launch.size} "
-                "to connect; see their output"
-            ) from error
-        reached = [value.decode() for value in store.multi_get(others)]
-        public = [address for address in reached if not network.is_loopback(address)]
-        store.set("address", (public or reached)[0])
-    else:
-        store.set(f"reached/{launch.rank}", meeting.address)
-    return network.interface_towards(store.get("address").decode())
+def common_interface(meeting: Meeting, roll: Roll, timeout_s: float) -> str:
+    """Find the interface of this rank that leads to an address of rank 0 that is not loopback.
+
+    Collective.
+
+    Args:
+        meeting: Of the job.
+        roll: Of the job; all have come.
+        timeout_s: Longest wait.
+
+    Returns:
+        Its name; empty if it is not known.
+
+    Raises:
+        PeerError: If a rank does not answer in time.
+    """
+    what = "say how they reach rank 0"
+    reached = roll.gather("reached", meeting.address, what, timeout_s)[1:]
+    public = [address for address in reached if not network.is_loopback(address)]
+    return network.interface_towards((public or reached)[0])
 
 
 def _meet_through_mpi(

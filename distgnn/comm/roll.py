@@ -1,0 +1,160 @@
+"""The roll of a job: who has come to the store, and who of them is gone before the ranks met."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from distgnn.comm import process
+from distgnn.comm.failure import PeerError
+from distgnn.comm.watchdog import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distgnn.comm.launch import Launch
+    from distgnn.comm.rendezvous import TCPStore
+
+_POLL_S = 0.02
+_FAILURE = "roll-failure"
+_REMEDY = "see its output, and start the job again"
+
+
+class Roll:
+    """Waits for what all ranks will write to the store, for as long as those that came are there.
+
+    From the first heartbeat on, this is the watchdog's.
+
+    Args:
+        launch: Who this rank is.
+        store: Of the job.
+        stale_s: Time without a sign of life after which a rank counts as dead.
+    """
+
+    def __init__(self, launch: Launch, store: TCPStore, *, stale_s: float) -> None:
+        self._launch = launch
+        self._store = store
+        self._stale_s = stale_s
+        self._tick_s = min(max(1.0, launch.size / 100), stale_s / 4)
+        self._host = socket.gethostname()
+        self._me = process.this_process()
+        self._num_beats = 0
+        self._peers: dict[int, Peer] = {}
+
+    def call(self, timeout_s: float) -> None:
+        """Come, and wait until all ranks have.
+
+        Args:
+            timeout_s: Longest wait for those that have not come: nobody knows whether they will.
+
+        Raises:
+            PeerError: If they do not, or a rank that came is gone.
+        """
+        self._beat()
+        self._wait("roll", "come", timeout_s, judge=self._check_beats)
+        self._look()
+
+    def gather(self, name: str, text: str, what: str, timeout_s: float) -> list[str]:
+        """Tell all ranks something, and hear the same of them; all have come.
+
+        Args:
+            name: Of what is told; different in each call.
+            text: What this rank tells.
+            what: What ranks do that tell it, for the message.
+            timeout_s: Longest wait.
+
+        Returns:
+            What each rank told, in rank order.
+
+        Raises:
+            PeerError: If time is up, or a rank of this machine is gone.
+        """
+        self._store.set(f"{name}/{self._launch.rank}", text)
+        self._wait(name, what, timeout_s, judge=self.check)
+        keys = [f"{name}/{rank}" for rank in range(self._launch.size)]
+        return [row.decode() for row in self._store.multi_get(keys)]
+
+    def _wait(self, name: str, what: str, timeout_s: float, *, judge: Callable[[], None]) -> None:
+        """Wait until rank r has written `name/r`, for each of them."""
+        keys = {rank: f"{name}/{rank}" for rank in range(self._launch.size)}
+        begin_s = look_s = time.monotonic()
+        try:
+            while not self._store.check(list(keys.values())):
+                now_s = time.monotonic()
+                if now_s >= look_s:
+                    look_s = now_s + self._tick_s
+                    self._hear()
+                    judge()
+                if now_s > begin_s + timeout_s:
+                    late = [rank for rank, key in keys.items() if not self._store.check([key])]
+                    raise self._late(late, what, timeout_s)
+                time.sleep(_POLL_S)
+            self._hear()
+        except PeerError as error:
+            self._publish(str(error))
+            raise
+        except RuntimeError as error:
+            raise PeerError(
+                f"rank 0 ended before the ranks had met, as rank {self._launch.rank} "
+                f"({self._host}) found when it called its store; {_REMEDY}"
+            ) from error
+
+    def check(self) -> None:
+        """Look whether a rank of this machine that came is gone.
+
+        Raises:
+            PeerError: If so.
+        """
+        for peer in self._peers.values():
+            if peer.rank != self._launch.rank and peer.is_dead(self._me.machine):
+                raise PeerError(f"{peer} died before the ranks had met; {_REMEDY}")
+
+    def _beat(self) -> None:
+        self._num_beats += 1
+        row = [self._host, self._me.machine, self._me.pid, self._me.start, self._num_beats]
+        self._store.set(f"roll/{self._launch.rank}", json.dumps(row))
+
+    def _look(self) -> None:
+        """Look who has come, and who has given a new sign of life."""
+        keys = {rank: f"roll/{rank}" for rank in range(self._launch.size)}
+        came = [rank for rank, key in keys.items() if self._store.check([key])]
+        rows = self._store.multi_get([keys[rank] for rank in came])
+        for rank, row in zip(came, rows, strict=True):
+            host, machine, pid, start, num_beats = json.loads(row)
+            known = self._peers.get(rank)
+            if known is None or known.beat["number"] != num_beats:
+                identity = process.ProcessId(machine, pid, start)
+                self._peers[rank] = Peer(rank, host, identity, beat={"number": num_beats})
+
+    def _check_beats(self) -> None:
+        """Give a sign of life, and look for those of the others that wait."""
+        self._beat()
+        self._look()
+        self.check()
+        oldest_s = time.monotonic() - self._stale_s
+        for peer in self._peers.values():
+            if peer.seen_s < oldest_s:
+                raise PeerError(
+                    f"{peer} gave no sign of life for {self._stale_s:g} s before the ranks had "
+                    f"met; {_REMEDY}"
+                )
+
+    def _hear(self) -> None:
+        """Raise what another rank found; it has ended, or will."""
+        if self._store.check([_FAILURE]):
+            raise PeerError(self._store.get(_FAILURE).decode())
+
+    def _publish(self, sentence: str) -> None:
+        """Tell the others the cause, which rank 0 would take with it."""
+        self._store.compare_set(_FAILURE, "", sentence)
+        if self._launch.rank == 0:
+            time.sleep(2 * self._tick_s)
+
+    def _late(self, ranks: list[int], what: str, timeout_s: float) -> PeerError:
+        named = ", ".join(str(self._peers.get(rank, f"rank {rank}")) for rank in ranks)
+        return PeerError(
+            f"rank {self._launch.rank} ({self._host}) waited {timeout_s:g} s for {named} of "
+            f"{self._launch.size} ranks to {what}; see their output"
+        )

@@ -1,0 +1,122 @@
+"""Ranks that die before the ranks have met."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from distgnn.comm import network, process
+from distgnn.comm.failure import PeerError
+from distgnn.comm.launch import Launch
+from distgnn.comm.remote import common_interface
+from distgnn.comm.rendezvous import Meeting, connect_store, serve_store
+from distgnn.comm.roll import Roll
+
+HOST = re.escape(socket.gethostname())
+ENDED = process.ProcessId(process.machine(), 1 << 22, 1)
+
+
+class Job:
+    """A store, and clients of it."""
+
+    def __init__(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self.server = serve_store(listener, "127.0.0.1", 5)
+
+    def roll(self, rank, size, stale_s=25.0, store=None):
+        store = store or (self.server if rank == 0 else connect_store("127.0.0.1", self.port, 5))
+        return Roll(Launch("torchrun", rank, size, rank, size), store, stale_s=stale_s)
+
+    def came(self, rank, who):
+        """Leave the sign of a rank that came."""
+        row = ["host7", who.machine, who.pid, who.start, 1]
+        self.server.set(f"roll/{rank}", json.dumps(row))
+
+
+@pytest.fixture
+def job():
+    return Job()
+
+
+def together(size, action):
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(action, range(size)))
+
+
+def test_ranks_that_come_hear_each_other(job):
+    def on_rank(rank):
+        roll = job.roll(rank, 3)
+        time.sleep(0.1 * rank)
+        roll.call(5)
+        roll.check()
+        meeting = Meeting(roll._store, "127.0.0.1", job.port, "")
+        return roll.gather("word", "abc"[rank], "speak", 5), common_interface(meeting, roll, 5)
+
+    assert together(3, on_rank) == [(["a", "b", "c"], network.loopback_interface())] * 3
+
+
+def test_a_rank_of_this_machine_that_came_and_died_is_named_at_once(job):
+    job.came(1, ENDED)
+    begin_s = time.monotonic()
+    sentence = rf"rank 1 \(host7, pid {ENDED.pid}\) died before the ranks had met; see its output"
+    with pytest.raises(PeerError, match=sentence):
+        job.roll(0, 3, stale_s=2.0).call(60)
+    assert time.monotonic() - begin_s < 5
+    # Whoever comes later hears of it, whatever it sees itself.
+    job.came(1, process.this_process())
+    with pytest.raises(PeerError, match=sentence):
+        job.roll(2, 3).call(60)
+
+
+def test_a_rank_that_dies_after_all_have_come_is_named(job):
+    job.came(1, ENDED)
+    roll = job.roll(0, 2)
+    roll.call(5)
+    with pytest.raises(PeerError, match=r"rank 1 .* died before the ranks had met"):
+        roll.check()
+    with pytest.raises(PeerError, match=r"rank 1 .* died before the ranks had met"):
+        roll.gather("word", "a", "speak", 5)
+
+
+def test_a_rank_of_another_machine_is_given_up_when_it_is_silent(job):
+    job.came(1, process.ProcessId("elsewhere", 1 << 22, 1))
+    sentence = rf"rank 1 \(host7, pid {1 << 22}\) gave no sign of life for 0\.4 s before the ranks"
+    with pytest.raises(PeerError, match=sentence):
+        job.roll(0, 3, stale_s=0.4).call(60)
+
+
+def test_a_rank_that_waits_gives_signs_of_life(job):
+    def on_rank(rank):
+        with pytest.raises(PeerError, match=r"waited 1\.5 s for rank 2 of 3 ranks to come"):
+            job.roll(rank, 3, stale_s=0.6).call(1.5)
+        return True
+
+    assert together(2, on_rank) == [True, True]
+
+
+def test_ranks_that_never_come_and_those_that_do_not_speak_are_told_apart(job):
+    job.came(1, process.this_process())
+    sentence = rf"rank 0 \({HOST}\) waited 0\.2 s for rank 2, rank 3 of 4 ranks to come; see their"
+    with pytest.raises(PeerError, match=sentence):
+        job.roll(0, 4, stale_s=2.0).call(0.2)
+    other = Job()
+    other.came(1, process.this_process())
+    roll = other.roll(0, 2, stale_s=2.0)
+    roll.call(5)
+    with pytest.raises(
+        PeerError, match=r"waited 0\.2 s for rank 1 \(host7, pid \d+\) of 2 ranks to"
+    ):
+        roll.gather("word", "a", "speak", 0.2)
+
+
+def test_a_rank_0_that_ends_is_named(job):
+    roll = job.roll(1, 2)
+    del job.server  # which ends with it
+    with pytest.raises(PeerError, match=rf"rank 0 ended before .*, as rank 1 \({HOST}\) found"):
+        roll.call(60)
