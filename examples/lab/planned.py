@@ -19,12 +19,15 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+import overlap
 from lab import Lab
-from overlap import GRAPH, MODEL, epochs_of_one
+from overlap import GRAPH, epochs_of_one
 from results import record, table
 
 NUM_HOSTS = 4
 EPOCHS, WARM_UP = 16, 4
+LAYERS = ["--layers", "2"]
+MODEL = [*overlap.MODEL, *LAYERS]
 
 
 def plan(parts: Path, rate: str, latency_s: float) -> dict[str, float]:
@@ -52,8 +55,8 @@ def measure(rate: str, parts: Path, folder: Path) -> Measured:
         hosts.run(["doctor", "--folder", str(folder), "--json"], out)
         said = json.loads(out.read_text().splitlines()[-1])
         found.append(statistics.median(said["links"]["latency_s"][1:]))
-        for overlap in ("off", "on"):
-            words = ["--overlap", overlap, "--epochs", str(EPOCHS)]
+        for setting in ("off", "on"):
+            words = [*LAYERS, "--overlap", setting, "--epochs", str(EPOCHS)]
             epochs = epochs_of_one(hosts, parts, folder, words)
             found.append(statistics.median(e["epoch_s"] for e in epochs[WARM_UP:]))
     return Measured(*found)
