@@ -177,6 +177,8 @@ def as_input_error(error: BaseException) -> InputError | None:
     """
     if isinstance(error, InputError):
         return error
+    if isinstance(error, PeerError):
+        return None  # whatever another rank failed for
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
     ):

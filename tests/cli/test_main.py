@@ -165,6 +165,12 @@ def test_too_little_memory_is_a_sentence(error, distgnn, monkeypatch):
     assert sentence.endswith("use more parts, a smaller model, or a machine with more memory")
 
 
+def test_the_little_memory_of_another_rank_is_not_that_of_this_one():
+    sentence = "rank 1 (host1): there is not enough memory on host1 (std::bad_alloc)"
+    assert as_input_error(RuntimeError(sentence)) is not None
+    assert as_input_error(PeerError(sentence)) is None
+
+
 def test_an_error_of_the_system_without_a_file_is_not_the_user_s():
     assert as_input_error(OSError(5, "Input/output error")) is None
     assert as_input_error(RuntimeError("shape mismatch")) is None
