@@ -38,6 +38,9 @@ MEMORY = Path("/sys/fs/cgroup/memory")
 HOG = "x = bytearray(1 << 20)\nwhile True: x += bytes(1 << 20)"
 
 
+ASKING = {"MALLOC_MMAP_THRESHOLD_": "4096"}
+
+
 class Outcome(NamedTuple):
     """A row of the table."""
 
@@ -95,7 +98,10 @@ class Faults:
         hog.wait()
 
     def no_memory(self, victim: int) -> None:
-        """The system refuses the process more addresses (ulimit -v)."""
+        """The system refuses the process more addresses (ulimit -v).
+
+        A run under way uses what it has again; with `ASKING` the C library keeps nothing for that.
+        """
         pages = int(Path(f"/proc/{victim}/statm").read_text().split()[0])
         limit = pages * resource.getpagesize()
         resource.prlimit(victim, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
@@ -154,7 +160,9 @@ class Bench:
         shutil.rmtree(run, ignore_errors=True)
         # Longer, so that it does not end before the fault is noticed.
         words = self.words(run, "--epochs", "400" if name == "full disk" else "100000")
+        self.hosts.rank_environ = ASKING if FAULTS[name] is Faults.no_memory else {}
         job = self.hosts.start(words, self.folder / "out", self.transport)
+        self.hosts.rank_environ = {}
         try:
             wait_for_epoch(run, AT_EPOCH, job)
             ranks = job.pids()

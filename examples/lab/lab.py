@@ -97,10 +97,15 @@ class Job:
 
 
 class Lab:
-    """Hosts with one rank each; gone when the block ends."""
+    """Hosts with one rank each; gone when the block ends.
+
+    Attributes:
+        rank_environ: Added to the environment of ranks that are started.
+    """
 
     def __init__(self, num_hosts: int, rate: str) -> None:
         self.num_hosts = num_hosts
+        self.rank_environ: dict[str, str] = {}
         self._rate = rate
         number = os.getpid() % 50_000
         self.name = f"d{number}"
@@ -143,6 +148,7 @@ class Lab:
         size = str(self.num_hosts)
         job = {**ENVIRON, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
         job |= {"MASTER_ADDR": f"{self._net}.1", "MASTER_PORT": PORT, "TMPDIR": "/dev/shm"}
+        job |= self.rank_environ
         words = [*words, "--backend", "gloo"]
         forks = [
             nursery.start(words, {**job, "RANK": str(host)}, out, self._first_process(host))
@@ -154,9 +160,10 @@ class Lab:
         return int((self._folder / f"pid{host}").read_text())
 
     def _mpirun(self, words: list[str], out: Path, transport: str) -> subprocess.Popen[bytes]:
-        environ, count = dict(self._environ), ["-n", str(self.num_hosts), "--"]
+        environ, count = {**self._environ, **self.rank_environ}, ["-n", str(self.num_hosts), "--"]
         if transport == "mpi (Open MPI)":
-            line = ["--mpirun", str(BIN / "mpirun"), *count]
+            passed = [f"--extra=-x {name}" for name in self.rank_environ]
+            line = ["--mpirun", str(BIN / "mpirun"), *passed, *count]
         else:
             launcher = mpich()
             assert launcher is not None, "DISTGNN_MPIRUN names the mpirun of MPICH"

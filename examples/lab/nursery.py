@@ -24,6 +24,7 @@ import distgnn.train.inputs
 import distgnn.train.trainer  # noqa: F401
 from distgnn.cli import main
 
+_M_MMAP_THRESHOLD = -3
 _NAMESPACES = ("mnt", "uts", "ipc", "net", "pid")
 
 
@@ -61,6 +62,9 @@ def start(
             os.dup2(file, 1)
             os.dup2(file, 2)
             os.environ.update(environ)
+            if (threshold := environ.get("MALLOC_MMAP_THRESHOLD_")) is not None:
+                # The C library has read its environment long ago.
+                ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, int(threshold))
             if host_pid is not None:
                 _enter(host_pid, tell)
             else:
