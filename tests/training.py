@@ -157,7 +157,13 @@ MODELS = {
         "activation": "elu",
     },
     "gat": {"model": "gat", "heads": 2},
-    "gat-dropout": {"model": "gat", "heads": 3, "dropout": 0.4, "input_dropout": 0.3},
+    "gat-dropout": {
+        "model": "gat",
+        "heads": 3,
+        "last_heads": 2,
+        "dropout": 0.4,
+        "input_dropout": 0.3,
+    },
     "gat-batch-residual": {"model": "gat", "norm": "batch", "residual": True, "layers": 3},
     "gcn-mapped-last": {
         "model": "gcn",

@@ -86,6 +86,13 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         help="of gat, gatv2 (default: %(default)s)",
     )
     add(
+        "--last-heads",
+        type=whole(0),
+        default=0,
+        metavar="K",
+        help="of gat, gatv2: heads of the layer that gives the classes (default: as --heads)",
+    )
+    add(
         "--attention-dropout",
         type=number,
         default=0.0,

@@ -123,7 +123,7 @@ class _Gcn(Kind):
 
 
 class _Gat(Kind):
-    options = frozenset({"heads", "attention_dropout"})
+    options = frozenset({"heads", "last_heads", "attention_dropout"})
     layer: ClassVar[type[GATConv | GATv2Conv]] = GATConv
     is_attention = True
     has_loops = True
@@ -134,7 +134,7 @@ class _Gat(Kind):
         return self.layer(
             in_width,
             out_width,
-            heads=config.heads,
+            heads=(is_last and config.last_heads) or config.heads,
             concat=not is_last,
             dropout=config.attention_dropout,
         )

@@ -45,6 +45,8 @@ class ModelConfig:
     """Reduction of a GraphSAGE layer; the others have their own."""
     heads: int = 4
     """Heads of a GAT or GATv2 layer: hidden layers concatenate them, the last averages them."""
+    last_heads: int = 0
+    """Heads of the last GAT or GATv2 layer; 0: as many as the others have."""
     attention_dropout: float = 0.0
     """Probability of dropping a weight of attention, in a GAT or GATv2 layer."""
     bases: int = 0

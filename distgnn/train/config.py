@@ -121,6 +121,7 @@ class TrainConfig:
         _choice("--features-dtype", self.features_dtype, get_args(DtypeName))
         _choice("--activations-dtype", model.activations_dtype, get_args(DtypeName))
         _at_least("--heads", model.heads, 1)
+        _at_least("--last-heads", model.last_heads, 0)
         _at_least("--bases", model.bases, 0)
         _at_least("--hidden", model.hidden, 1)
         _at_least("--layers", model.layers, 1)
@@ -156,6 +157,11 @@ class TrainConfig:
             raise InputError(
                 f"--jumping {model.jumping} leaves out the last layer, but --model {model.model} "
                 "reads neighbours in no other; drop it or use --model gcn or sgc"
+            )
+        if model.last_heads and model.jumping != "none":
+            raise InputError(
+                f"--last-heads {model.last_heads} has no effect with --jumping {model.jumping}, "
+                "whose linear layer gives the classes; drop one of the two"
             )
         if model.residual_map and not model.residual:
             raise InputError("--residual-map has no effect without --residual; add it or drop both")

@@ -225,3 +225,10 @@ def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(layer):
     grad = torch.ones_like(out)
     out.backward(grad)
     assert (grad == 1).all()
+
+
+@pytest.mark.parametrize("model", ["gat", "gatv2"])
+@pytest.mark.parametrize(("last_heads", "found"), [(0, 3), (1, 1)])
+def test_the_last_layer_has_its_own_heads(model, last_heads, found):
+    gnn = ModelConfig(model=model, heads=3, last_heads=last_heads, layers=3).build(6, 5)
+    assert [conv.heads for conv in (*gnn.hidden, gnn.last)] == [3, 3, found]

@@ -38,7 +38,14 @@ MODELS = {
     "appnp": {"model": "appnp", "hops": 3, "alpha": 0.3, "degrees": "out-in"},
     "gatv2": {"model": "gatv2", "heads": 3, "hidden": 2, "attention_dropout": 0.5},
     "gat": {"model": "gat", "heads": 3, "hidden": 2},
-    "gat-residual": {"model": "gat", "heads": 2, "hidden": 3, "layers": 3, "residual": True},
+    "gat-residual": {
+        "model": "gat",
+        "heads": 2,
+        "last_heads": 1,
+        "hidden": 3,
+        "layers": 3,
+        "residual": True,
+    },
 }
 SWITCHES = [(True, True), (True, False), (False, True), (False, False)]
 

@@ -73,6 +73,11 @@ REFUSED = [
         {"heads": 8},
         "--heads 8 has no effect on --model sage; drop it or use --model gat or gatv2",
     ),
+    ({"model": "gat", "last_heads": -1}, "--last-heads must be at least 0, got -1"),
+    (
+        {"model": "gat", "last_heads": 1, "jumping": "cat"},
+        "--last-heads 1 has no effect with --jumping cat, whose linear layer gives the classes",
+    ),
     *(
         (
             {"model": "appnp", "jumping": name},
