@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from argparse import BooleanOptionalAction
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import number, whole
@@ -59,8 +60,18 @@ def add_model_arguments(
     )
     add("--activation", default="relu", help="relu or elu (default: %(default)s)")
     add("--norm", default="none", help="none, batch or layer (default: %(default)s)")
-    add("--residual", action="store_true", help="add a hidden layer's input to its output")
-    add("--residual-map", action="store_true", help="of --residual: map it linearly, always")
+    add(
+        "--residual",
+        action=BooleanOptionalAction,
+        default=False,
+        help="add a hidden layer's input to its output",
+    )
+    add(
+        "--residual-map",
+        action=BooleanOptionalAction,
+        default=False,
+        help="of --residual: map it linearly, always",
+    )
     add(
         "--jumping",
         default="none",
@@ -140,7 +151,12 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         help="of rgcn and rsage: a vertex's sum over a relation is divided by its in-edges of that "
         "relation, by all of them, or by nothing (default: %(default)s)",
     )
-    add("--learn-eps", action="store_true", help="of gin: E is a weight and starts there")
+    add(
+        "--learn-eps",
+        action=BooleanOptionalAction,
+        default=False,
+        help="of gin: E is a weight and starts there",
+    )
 
 
 def model_from(arguments: argparse.Namespace) -> ModelConfig:

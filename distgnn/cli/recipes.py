@@ -82,7 +82,7 @@ def _flags() -> dict[str, argparse.Action]:
         option: action
         for action in parser._actions
         for option in action.option_strings
-        if option not in _RUNS
+        if option not in _RUNS and not option.startswith("--no-")
     }
 
 
@@ -95,9 +95,8 @@ def add_recipe_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipe",
         metavar="NAME|FILE",
-        help="take flags from a recipe; those of the command line win, but a switch that a recipe "
-        "sets stays. One of "
-        f"{', '.join(names())}, or a .json file",
+        help="take flags from a recipe; those of the command line win (--no-residual unsets a "
+        f"switch). One of {', '.join(names())}, or a .json file",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import BooleanOptionalAction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -109,7 +110,12 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="stop after N epochs without a better validation metric (default: never)",
     )
-    add("--reweight-loss", action="store_true", help="0c: weigh vertices by local/global in-degree")
+    add(
+        "--reweight-loss",
+        action=BooleanOptionalAction,
+        default=False,
+        help="0c: weigh vertices by local/global in-degree",
+    )
 
 
 def add_epoch_arguments(
@@ -152,7 +158,8 @@ def add_epoch_arguments(
     )
     add(
         "--recompute",
-        action="store_true",
+        action=BooleanOptionalAction,
+        default=False,
         help="save memory: backward computes hidden layers again (same results)",
     )
 

@@ -77,13 +77,15 @@ def test_a_second_recipe_is_refused(distgnn):
     )
 
 
-def test_a_switch_of_a_recipe_stays_as_help_says(write):
+def test_a_switch_of_a_recipe_is_unset_as_help_says(write):
     name = write(flags={"residual": True})
-    assert config_from(parsed("train", "cora", "--run", "r", "--recipe", name)).model.residual
+    words = ("train", "cora", "--run", "r", "--recipe", name)
+    assert config_from(parsed(*words)).model.residual
+    assert not config_from(parsed(*words, "--no-residual")).model.residual
     parser = argparse.ArgumentParser()
     recipes.add_recipe_argument(parser)
     shown = " ".join(parser.format_help().split())
-    assert "those of the command line win, but a switch that a recipe sets stays" in shown
+    assert "those of the command line win (--no-residual unsets a switch)" in shown
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,7 @@ def test_a_switch_of_a_recipe_stays_as_help_says(write):
         ({"flags": {"run": "x"}}, "recipe 'mine' has the key 'run', which is no flag of a model"),
         ({"flags": {"seeds": 3}}, "recipe 'mine' has the key 'seeds', which is no flag of a model"),
         ({"flags": {"lr": True}}, "recipe 'mine' has lr = true, but it takes a number or a text"),
+        ({"flags": {"no-residual": True}}, "recipe 'mine' has the key 'no-residual', which is no"),
         ({"flags": {"residual": 1}}, "recipe 'mine' has residual = 1, but it takes true or false"),
         ({"lr": 1, "flags": {}}, "recipe 'mine.json' has the key 'lr', but it may have about, dat"),
         ({"about": "x"}, "recipe 'mine.json' is no object with flags; write"),
