@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from distgnn.datasets.ogb.catalogue import Published
 
     Progress = Callable[[str], None] | None
 
@@ -41,6 +43,22 @@ class Stage:
 
     files: tuple[str, ...]
     write: Callable[[], None]
+
+
+class Stages(Protocol):
+    """Lists what turns a layout into an array folder."""
+
+    def __call__(self, published: Published, folder: Path, target: Target) -> list[Stage]:
+        """List the stages in the order in which they run.
+
+        Args:
+            published: The data set.
+            folder: With raw/ and split/.
+            target: Where the arrays are written.
+
+        Raises:
+            InputError: If a file is missing or damaged.
+        """
 
 
 @dataclass(frozen=True)

@@ -59,19 +59,7 @@ def sizes(raw: Path) -> tuple[int, int]:
 
 
 def stages(published: Published, folder: Path, target: Target) -> list[Stage]:
-    """List what turns the layout into an array folder.
-
-    Args:
-        published: The data set.
-        folder: With raw/ and split/.
-        target: Where the arrays are written.
-
-    Returns:
-        In the order in which they run.
-
-    Raises:
-        InputError: If a file is missing or damaged.
-    """
+    """List the stages of this layout, as `arrays.Stages` says."""
     raw, split = folder / "raw", folder / "split" / published.split
     num_vertices, num_stored = sizes(raw)
     ends = partial(stored_edges, raw / "edge.csv.gz", (num_vertices, num_stored))

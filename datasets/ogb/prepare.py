@@ -19,17 +19,24 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.npz import sha256
 from distgnn.datasets.ogb import binary, plain, typed
 from distgnn.datasets.ogb.arrays import Target
-from distgnn.datasets.ogb.catalogue import BINARY, CATALOGUE, TYPED, Published, published_of
+from distgnn.datasets.ogb.catalogue import (
+    BINARY,
+    CATALOGUE,
+    PLAIN,
+    TYPED,
+    Published,
+    published_of,
+)
 from distgnn.datasets.ogb.unpack import ArchiveError, unpack
 from distgnn.datasets.root import VARIABLE, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distgnn.datasets.ogb.arrays import Progress
+    from distgnn.datasets.ogb.arrays import Progress, Stages
 
 _LOGGER = logging.getLogger(__name__)
-_STAGES = {BINARY: binary.stages, TYPED: typed.stages}
+_STAGES: dict[str, Stages] = {BINARY: binary.stages, PLAIN: plain.stages, TYPED: typed.stages}
 # Version of the array folders; those of another one are made again.
 _FORMAT = 1
 _PREPARED, _ARCHIVE = "prepared.json", "archive.json"
@@ -244,7 +251,7 @@ def _convert(published: Published, raw: Path, arrays: Path, progress: Progress) 
     if progress is not None:
         progress(f"{published.name}: converting {counts[0]} vertices and {counts[1]} edges, once")
     target = Target(work, published.name, progress)
-    for stage in _STAGES.get(published.layout, plain.stages)(published, raw, target):
+    for stage in _STAGES[published.layout](published, raw, target):
         if not all((work / file).is_file() for file in stage.files):
             stage.write()
     np.save(work / "num_vertices.npy", np.asarray(counts[0]))

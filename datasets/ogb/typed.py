@@ -136,19 +136,7 @@ def _count(path: Path, text: str) -> int:
 
 
 def stages(published: Published, folder: Path, target: Target) -> list[Stage]:
-    """List what turns the layout into an array folder.
-
-    Args:
-        published: The data set.
-        folder: With raw/ and split/.
-        target: Where the arrays are written.
-
-    Returns:
-        In the order in which they run.
-
-    Raises:
-        InputError: If a file is missing or damaged.
-    """
+    """List the stages of this layout, as `arrays.Stages` says."""
     raw, split = folder / "raw", folder / "split" / published.split
     types = read_types(raw)
     num_all = types.num_all
