@@ -12,13 +12,13 @@ import torch
 
 from distgnn import ops
 from distgnn.arrays import column, computed
-from distgnn.attending import AttendingGraph, AttentionMemo
+from distgnn.attending import AttentionMemo
 from distgnn.draws import Draws
 from distgnn.exchange.aggregate import PLAIN, SumAcrossCut, Weighting, pass_sum
 from distgnn.exchange.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.exchange.exchange import Exchange, Synchronous
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
-from distgnn.exchange.relations import RelateAcrossCut
+from distgnn.relating import RelatingGraph, RelationMemo
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +53,7 @@ class _Memo:
     setup_bytes_sent: int = 0
 
 
-class LocalGraph(AttendingGraph):
+class LocalGraph(RelatingGraph):
     """A rank's part of a graph, or a whole graph where there is one rank.
 
     Layers hold rows for `num_rows` vertices, roots first; every aggregation returns as many. These
@@ -80,13 +80,14 @@ class LocalGraph(AttendingGraph):
     ) -> None:
         self.blocks = blocks
         self.exchange = exchange
-        self.group: Group = exchange.group
+        self.group = exchange.group
         self.num_roots = part.num_roots if num_roots is None else num_roots
         self.num_rows = part.num_roots
         self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
         self.draws = draws or Draws()
         self._memo = _Memo()
         self._attention_memo = AttentionMemo()
+        self._relation_memo = RelationMemo()
         self.part = without_edges(part)
 
     @classmethod
@@ -116,6 +117,7 @@ class LocalGraph(AttendingGraph):
         view = LocalGraph(self.part, self.blocks, exchange, num_roots=self.num_roots)
         view._memo = self._memo
         view._attention_memo = self._attention_memo
+        view._relation_memo = self._relation_memo
         return view
 
     @property
@@ -189,11 +191,6 @@ class LocalGraph(AttendingGraph):
         blocks = self._blocks_of(weighting)
         total: Tensor = SumAcrossCut.apply(rows, blocks, self.exchange, weighting)  # type: ignore[no-untyped-call]
         return total
-
-    def aggregate_relations(self, rows: Tensor, weight: Tensor, *, is_mean: bool) -> Tensor:
-        """Sum rows over typed in-edges, each by the map of its relation; see `RelateAcrossCut`."""
-        result: Tensor = RelateAcrossCut.apply(rows, weight, self.blocks, self.exchange, is_mean)  # type: ignore[no-untyped-call]
-        return result
 
     def sum_forward(
         self, rows: Tensor, weighting: Weighting = PLAIN, *, dtype: torch.dtype | None = None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.exchange.blocks import Blocks
+    from distgnn.exchange.learnt import RelationSources
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
 
@@ -80,6 +81,11 @@ class _SomeRows(LocalGraph):
     def vertex_type(self) -> Tensor:
         """(num_rows,) int64. The type of each vertex; 0 where they have none."""
         return self._whole.vertex_type[self._rows]
+
+    @property
+    def relation_sources(self) -> RelationSources | None:
+        """Those of the whole graph."""
+        return self._whole.relation_sources
 
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return the rows' share of what the whole graph gives, picked once."""

@@ -30,6 +30,7 @@ LAYERS = (
     "ops",
     "exchange",
     "attending",
+    "relating",
     "graph",
     "receptive",
     "nn",

@@ -131,19 +131,34 @@ def relations_of(block: Csr, *, is_mean: bool) -> tuple[Relation, ...]:
 
 def _relations_of(block: Csr, is_mean: bool) -> Iterator[Relation]:
     assert block.edge_type is not None, "the blocks of a typed model know the relations"
-    assert block.relation_degree is not None, "and how many edges of each there are"
     row = np.repeat(np.arange(block.num_rows, dtype=np.int32), block.indptr.diff().numpy())
     column, kind = block.indices.numpy(), block.edge_type.numpy()
-    weight = None if block.weight is None else block.weight.numpy()
-    if is_mean:
-        share = (1 / block.relation_degree.numpy()).astype(np.float32)
-        weight = share if weight is None else weight * share
-    order, start = _grouped(kind, int(kind.max(initial=-1)) + 1)
+    weight = edge_weights(block, is_mean=is_mean)
+    order, start = grouped(kind, int(kind.max(initial=-1)) + 1)
     for number in range(len(start) - 1):
         edges = order[start[number] : start[number + 1]]
         if len(edges):
             weights = None if weight is None else weight[edges]
             yield _relation(number, (row[edges], column[edges], weights), block)
+
+
+def edge_weights(block: Csr, *, is_mean: bool) -> NDArray[np.float32] | None:
+    """Return what each edge of a block counts.
+
+    Args:
+        block: Planned with types.
+        is_mean: Whether that is divided by how many in-edges of its relation the target has in the
+            whole graph.
+
+    Returns:
+        (num_edges,), or None where all count 1.
+    """
+    weight = None if block.weight is None else block.weight.numpy()
+    if not is_mean:
+        return weight
+    assert block.relation_degree is not None, "blocks with types know their numbers"
+    share = (1 / block.relation_degree.numpy()).astype(np.float32)
+    return share if weight is None else weight * share
 
 
 def _relation(
@@ -155,32 +170,49 @@ def _relation(
     row, column, weight = edges
     targets, target = np.unique(row, return_inverse=True)
     sources, source = np.unique(column, return_inverse=True)
-    order, t_start = _grouped(source, len(sources))
-    _, start = _grouped(target, len(targets))
+    order, t_start = grouped(source, len(sources))
+    _, start = grouped(target, len(targets))
     t_weight = None if weight is None else weight[order]
     return Relation(
         number,
         own(sources, np.int32),
         own(targets, np.int32),
-        _csr(start, source, weight, len(sources), block),
-        _csr(t_start, target[order], t_weight, len(targets), block),
+        csr_of(start, source, weight, len(sources), block),
+        csr_of(t_start, target[order], t_weight, len(targets), block),
     )
 
 
-def _grouped(key: NDArray[Any], num_keys: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions sorted by key, equal ones in their order, and where each key begins among them."""
+def grouped(key: NDArray[Any], num_keys: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sort positions by a key.
+
+    Args:
+        key: (num,) ints in [0, num_keys).
+        num_keys: How many keys there may be.
+
+    Returns:
+        (num,) positions by key, equal ones in their order, and (num_keys + 1,) where each begins.
+    """
     start = np.zeros(num_keys + 1, np.int64)
     np.cumsum(np.bincount(key, minlength=num_keys), out=start[1:])
     return np.argsort(key, kind="stable"), start
 
 
-def _csr(
+def csr_of(
     indptr: NDArray[Any],
     indices: NDArray[Any],
     weight: NDArray[np.float32] | None,
     num_columns: int,
     block: Csr,
 ) -> Csr:
+    """Make a block of other edges.
+
+    Args:
+        indptr: (num_rows + 1,) where each row's edges begin.
+        indices: (num_edges,) columns.
+        weight: (num_edges,), or None where all weigh 1.
+        num_columns: How many columns there are.
+        block: Whose planner decides how it is walked.
+    """
     return Csr(
         own(indptr, np.int64),
         own(indices, np.int32),

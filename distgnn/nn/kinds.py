@@ -12,7 +12,7 @@ from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv
 from distgnn.nn.propagation import APPNPConv, SGConv
-from distgnn.nn.relational import GraphSize, RelationalConv
+from distgnn.nn.relational import GraphSize, LearntRelationalConv, RelationalConv
 from distgnn.nn.sage import SAGEConv
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class Kind(ABC):
         defaults: Values of fields that a command line gets where it leaves them out.
         drops_input: Whether the command line then drops features out as it does hidden rows, as in
             the paper.
-        is_typed: Whether layers read the types of edges, and a `TypedInput` comes before them.
+        is_typed: Whether layers read the types of edges, and features are mapped to the
+            hidden width before them.
         is_attention: Whether layers call `LocalGraph.attend`, and nothing else of it.
         has_loops: Whether all that layers sum or attend to has an edge from each vertex to itself.
         has_hidden_sums: Whether hidden layers read neighbours, too, so that a linear layer may read
@@ -230,6 +231,8 @@ class _Relational(Kind):
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
     ) -> Convolution:
         del is_last
+        if not in_width:
+            return LearntRelationalConv(out_width, self._size, norm=config.relation_norm)
         return RelationalConv(
             in_width,
             out_width,

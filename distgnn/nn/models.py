@@ -16,10 +16,10 @@ from distgnn.nn.decoders import DECODERS, DecoderName
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.gcn import Degrees
 from distgnn.nn.kinds import KINDS, Kind, ModelName
-from distgnn.nn.linear import Given, Linear, map_own
+from distgnn.nn.linear import Given, Linear, dense, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.recompute import again_in_backward
-from distgnn.nn.relational import GraphSize, RelationNorm, TypedInput
+from distgnn.nn.relational import GraphSize, RelationNorm
 from distgnn.nn.sage import Aggregator
 from distgnn.nn.update import Activation, Elu
 
@@ -143,8 +143,8 @@ class GNN(nn.Module):
         num_hidden = config.layers if jumps else config.layers - 1
         width = config.hidden_width
         self.typed_input = None
-        if config.kind.is_typed:
-            self.typed_input = TypedInput(num_features, size.num_vertices, width)
+        if config.kind.is_typed and num_features:
+            self.typed_input = Linear(num_features, width, bias=False)
             num_features = width
         widths = [num_features] + [width] * num_hidden
         pairs = list(pairwise(widths))
@@ -177,7 +177,7 @@ class GNN(nn.Module):
                 else draws numbers in this process.
         """
         for module in self.modules():
-            if isinstance(module, Linear | Convolution | TypedInput):
+            if isinstance(module, Linear | Convolution):
                 module.reset_parameters(generator)
 
     def forward(self, graph: LocalGraph, features: Rows) -> Tensor:
@@ -187,7 +187,7 @@ class GNN(nn.Module):
             graph: A whole graph or a part.
             features: (num_rows, num_features), dense or sparse.
         """
-        rows = features if self.typed_input is None else self.typed_input(graph, features)
+        rows = features if self.typed_input is None else dense(self.typed_input(features))
         if self.training and self.config.input_dropout > 0:
             rows = graph.dropout(rows, self.config.input_dropout)
         outputs = []

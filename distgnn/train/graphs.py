@@ -66,6 +66,12 @@ class RunGraphs:
     savings: tuple[str, ...]
 
     @property
+    def num_relation_sources(self) -> int:
+        """Learnt rows of a typed model without features; 0 of others."""
+        sources = self.exact.relation_sources
+        return 0 if sources is None else len(sources.keys)
+
+    @property
     def setup_bytes_sent(self) -> int:
         """Payload bytes that this rank sent once, not per epoch."""
         return self.fetched_bytes + self.exact.setup_bytes_sent
@@ -114,6 +120,8 @@ def build_graphs(
         training = LocalGraph(part, blocks, build_exchange(config, group), num_roots=num_roots)
     else:
         training = exact.with_exchange(build_exchange(config, group))
+    if config.model.kind.is_typed and not inputs.features.shape[1]:
+        training.use_relation_sources(exact.find_relation_sources())
     # Evaluation finds the memory that the epoch has just left.
     training.exchange.buffers = exact.exchange.buffers
     training.draws.seed = config.seed

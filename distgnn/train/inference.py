@@ -13,7 +13,6 @@ from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.lookup import Roots
 from distgnn.graph import LocalGraph
 from distgnn.nn.models import LinkModel
-from distgnn.nn.relational import GraphSize
 from distgnn.train.config import TrainConfig
 from distgnn.train.ends import ModelEnds
 from distgnn.train.inputs import input_rows, split_rows
@@ -22,6 +21,8 @@ from distgnn.train.run_dir import CONFIG, RunDirectory
 from distgnn.train.tasks import TASKS
 from distgnn.train.tensors import read_tensors
 from distgnn.train.trainer import build_model
+
+_SIZES = ("num_vertices", "num_relations", "num_vertex_types")
 
 if TYPE_CHECKING:
     from typing import Any
@@ -61,9 +62,11 @@ class TrainedRun:
             widths = int(ends["num_features"]), int(ends["num_classes"])
             names = tuple(str(name) for name in ends["class_names"])
             # Not there in runs of earlier versions, which had no typed models.
-            size = GraphSize(*(int(ends.get(name, 0)) for name in GraphSize._fields))
+            vertices, relations, types = (int(ends.get(name, 0)) for name in _SIZES)
             metric = str(ends.get("metric", ""))
-            self.ends = ModelEnds(str(ends["name"]), *widths, names, metric, *size)
+            self.ends = ModelEnds(
+                str(ends["name"]), *widths, names, metric, vertices, relations, types
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"
@@ -160,6 +163,8 @@ class TrainedRun:
             features = input_rows(part, group, norm=norm, dtype=dtype, needs=not has_types)
         blocks = plan_blocks(part, group, has_positions=False, has_types=has_types, planner=planner)
         graph = LocalGraph(part, blocks, Synchronous(group))
+        if has_types and not features.shape[1]:
+            graph.find_relation_sources()
         with torch.no_grad():
             scores: Tensor = self.load_model()(graph, features)
             if after is not None:

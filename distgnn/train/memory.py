@@ -75,7 +75,7 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
 
 def _typed_bytes(model: GNN, graphs: RunGraphs) -> int:
     """What a typed model takes besides: its many weights, its first rows, edges by relation."""
-    if model.typed_input is None:
+    if not model.config.kind.is_typed:
         return 0
     weights = sum(parameter.numel() for parameter in model.parameters())
     rows = graphs.training.num_rows * model.config.hidden_width

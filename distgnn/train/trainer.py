@@ -74,7 +74,7 @@ class Trainer:
         self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
         self.graph, self.features = self.graphs.training, self.graphs.features
         self._layout = "" if config.delays.is_synchronous else layout_of(part)
-        self.model = build_model(config, ends)
+        self.model = build_model(config, ends, self.graphs.num_relation_sources)
         self.objective = build_objective(config, self.inputs, self.graphs, self.model)
         self.model.set_recompute(config.recompute)
         self.optimizer = build_optimizer(config, self.model)
@@ -263,20 +263,23 @@ class Trainer:
         return found
 
 
-def build_model(config: TrainConfig, ends: ModelEnds) -> GNN:
+def build_model(config: TrainConfig, ends: ModelEnds, num_relation_sources: int = 0) -> GNN:
     """Draw the model of a run; the same seed gives the same weights.
 
     Args:
         config: The run.
         ends: Widths of the model's ends.
+        num_relation_sources: Of a typed graph without features; 0 for a model whose weights will be
+            read, or that only says what travels.
 
     Returns:
         The model.
     """
+    size = ends.size._replace(num_relation_sources=num_relation_sources)
     if config.task == "link":
-        model: GNN = LinkModel(config.model, ends.num_features, ends.size, config.decoder)
+        model: GNN = LinkModel(config.model, ends.num_features, size, config.decoder)
     else:
-        model = config.model.build(ends.num_features, ends.num_classes, ends.size)
+        model = config.model.build(ends.num_features, ends.num_classes, size)
     model.reset_parameters(torch.Generator().manual_seed(config.seed))
     return model
 

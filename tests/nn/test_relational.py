@@ -9,12 +9,13 @@ from graphs import cut, make_graph
 from training import ends_of, first_step, make_config
 
 from distgnn.comm.single import SingleGroup
+from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.blocks import plan_blocks
 from distgnn.exchange.exchange import Synchronous
 from distgnn.graph import LocalGraph
 from distgnn.nn.models import ModelConfig
-from distgnn.nn.relational import RelationalConv, TypedInput
+from distgnn.nn.relational import GraphSize, LearntRelationalConv, RelationalConv
 from distgnn.partition.whole import whole_part
 from distgnn.train.trainer import build_model
 
@@ -73,12 +74,64 @@ def test_bases_share_the_weights_of_relations():
     assert conv.weight.shape == (9, 6, 4)
 
 
-def test_the_input_of_a_graph_without_features_is_learnt_vertex_by_vertex():
+@pytest.mark.parametrize("norm", ["relation", "all", "none"])
+@pytest.mark.parametrize("kind", ["featureless", "typed"])
+def test_a_learnt_layer_is_the_layer_of_a_graph_whose_features_tell_vertices_apart(kind, norm):
+    graph = make_graph(kind)
+    local_graph = local(graph)
+    sources = local_graph.find_relation_sources()
+    size = GraphSize(graph.num_vertices, 3, 0, len(sources.keys))
+    learnt = LearntRelationalConv(4, size, norm=norm).double()
+    conv = RelationalConv(graph.num_vertices, 4, num_relations=3, norm=norm).double()
+    with torch.no_grad():
+        vertex, relation = np.divmod(sources.keys, sources.num_relations)
+        conv.bases[relation, vertex] = learnt.rows
+        conv.own[0] = learnt.own
+    rows = torch.eye(graph.num_vertices, dtype=torch.float64)
+    found, expected = learnt(local_graph, rows[:, :0]), conv(local_graph, rows)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0)).double()
+    for result in (found, expected):
+        (result * weights).sum().backward()
+    torch.testing.assert_close(learnt.rows.grad, conv.bases.grad[relation, vertex])
+    torch.testing.assert_close(learnt.own.grad, conv.own.grad[0])
+
+
+def test_learnt_rows_of_another_graph_are_refused():
+    local_graph = local(make_graph("featureless"))
+    conv = LearntRelationalConv(4, GraphSize(40, 3, 0, 7))
+    with pytest.raises(
+        InputError, match=r"learnt rows for 7 vertices .* but the graph has 0; rest"
+    ):
+        conv(local_graph, torch.empty(40, 0))
+    local_graph.find_relation_sources()
+    with pytest.raises(
+        InputError, match=r"^the model learnt rows for 7 vertices as sources of a r"
+    ):
+        conv(local_graph, torch.empty(40, 0))
+
+
+def test_learnt_rows_start_as_those_of_a_map_of_all_vertices():
+    conv = LearntRelationalConv(6, GraphSize(594, 3, 0, 1000))
+    for rows in (conv.rows, conv.own):
+        assert float(rows.detach().abs().max()) == pytest.approx(0.1, rel=0.01)
+
+
+@pytest.mark.parametrize("num_parts", [2, 5])
+def test_relation_sources_are_numbered_alike_however_a_graph_is_cut(num_parts):
     graph = make_graph("featureless")
-    module = TypedInput(0, 40, 5)
-    rows = module(local(graph), torch.empty(40, 0))
-    assert torch.equal(rows, module.learnt)
-    assert float(module.learnt.detach().std()) == pytest.approx(0.1, rel=0.2)
+    whole = local(graph).find_relation_sources()
+    parts = cut(graph, num_parts)
+
+    def found(group):
+        part = parts[group.rank]
+        blocks = plan_blocks(part, group, has_types=True)
+        return LocalGraph(part, blocks, Synchronous(group)).find_relation_sources()
+
+    assert len(whole.keys) == len(set(zip(graph.src, graph.edge_type, strict=True)))
+    for sources in run_ranks(num_parts, found):
+        assert np.array_equal(sources.keys, whole.keys)
+        assert sources.num_relations == whole.num_relations
 
 
 def test_a_typed_model_draws_all_its_weights_from_the_seed():

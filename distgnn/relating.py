@@ -1,0 +1,68 @@
+"""What a graph does with typed edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from distgnn.attending import AttendingGraph
+from distgnn.exchange.learnt import ColumnIds, RelationSources, SumLearntRows, learnt_blocks
+from distgnn.exchange.relations import RelateAcrossCut
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.exchange.learnt import LearntBlocks
+
+
+@dataclass
+class RelationMemo:
+    """What the graph alone decides, computed once and shared by views with other exchanges."""
+
+    sources: RelationSources | None = None
+    learnt_blocks: dict[bool, LearntBlocks] = field(default_factory=dict)
+
+
+class RelatingGraph(AttendingGraph):
+    """The share of `LocalGraph` in typed models."""
+
+    group: Group
+    _relation_memo: RelationMemo
+
+    def aggregate_relations(self, rows: Tensor, weight: Tensor, *, is_mean: bool) -> Tensor:
+        """Sum rows over typed in-edges, each by the map of its relation; see `RelateAcrossCut`."""
+        result: Tensor = RelateAcrossCut.apply(rows, weight, self.blocks, self.exchange, is_mean)  # type: ignore[no-untyped-call]
+        return result
+
+    @property
+    def relation_sources(self) -> RelationSources | None:
+        """Whose rows are learnt; None before they were found or given."""
+        return self._relation_memo.sources
+
+    def find_relation_sources(self) -> RelationSources:
+        """Number them, from the edges of all ranks; collective."""
+        sources = RelationSources.of(self.blocks, self._column_ids(), self.group)
+        self.use_relation_sources(sources)
+        return sources
+
+    def use_relation_sources(self, sources: RelationSources) -> None:
+        """Take those that another graph found.
+
+        Args:
+            sources: Of the whole graph that this one is of.
+        """
+        self._relation_memo.sources = sources
+
+    def sum_learnt(self, table: Tensor, *, is_mean: bool) -> Tensor:
+        """Sum the learnt rows of relation sources over in-edges; see `SumLearntRows`."""
+        memo = self._relation_memo.learnt_blocks
+        if is_mean not in memo:
+            ids, sources = self._column_ids(), self.relation_sources
+            assert sources is not None, "they are found before they are used"
+            memo[is_mean] = learnt_blocks(self.blocks, ids, sources, is_mean=is_mean)
+        result: Tensor = SumLearntRows.apply(table, memo[is_mean], self.exchange)  # type: ignore[no-untyped-call]
+        return result
+
+    def _column_ids(self) -> ColumnIds:
+        return ColumnIds(self._ids_of_sources(), self._leaf_ids(self.part.is_reading))
