@@ -120,6 +120,9 @@ class Faults:
         """Undo what outlives the job."""
         if self._remedy:
             self._hosts.do("fault", f"host{VICTIM}", self._remedy)
+            # They remember for a while that they could not reach each other.
+            for host in range(self._hosts.num_hosts):
+                self._hosts.do("exec", f"host{host}", "ip", "neigh", "flush", "all")
         self._remedy = ""
         (self._disk / "filler").unlink(missing_ok=True)
 
