@@ -1,4 +1,4 @@
-"""Tensors as the compiled kernels take them: checked numpy views."""
+"""Tensors as the kernels of their device take them, checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+
+from distgnn.devices import kernels_on
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,16 +31,14 @@ def array(name: str, tensor: Tensor, dtype: torch.dtype, num_dims: int) -> Any:
         num_dims: It must have.
 
     Returns:
-        A numpy view; the bits of bfloat16 values as int16.
+        On the CPU a numpy view, the bits of bfloat16 values as int16; on a CUDA device the tensor.
 
     Raises:
         TypeError: If the dtype is another one.
-        ValueError: If the tensor has another number of dimensions, is not contiguous or not on the
-            CPU, or requires a gradient where autograd is on.
+        ValueError: If the tensor has another number of dimensions, is not contiguous, on a device
+            without kernels, or requires a gradient where autograd is on.
     """
-    if tensor.device.type != "cpu":
-        message = f"{name} must be on the CPU, got device {tensor.device}; call {name}.cpu()"
-        raise ValueError(message)
+    kernels = kernels_on(name, tensor)
     if tensor.dtype != dtype:
         message = f"{name} must be {dtype}, got {tensor.dtype}; call {name}.to({dtype})"
         raise TypeError(message)
@@ -54,9 +54,7 @@ def array(name: str, tensor: Tensor, dtype: torch.dtype, num_dims: int) -> Any:
             f"operations of distgnn.ops, or pass {name}.detach()"
         )
         raise ValueError(message)
-    tensor = tensor.detach()
-    # numpy has no bfloat16; the kernels take its bits as int16.
-    return (tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy()
+    return kernels.view(tensor)
 
 
 def float_type(name: str, tensor: Tensor, allowed: tuple[torch.dtype, ...] = FLOATS) -> torch.dtype:

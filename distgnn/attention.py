@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn import _kernels
 from distgnn.arrays import array, float_type
+from distgnn.devices import kernels_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,10 +62,10 @@ def attend(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("x", x)
-    _kernels.attend(
+    kernels_on("x", x).functions.attend(
         array("indptr", indptr, torch.int64, 1),
         array("indices", indices, torch.int32, 1),
         array("source_score", source_score, dtype, 2),
@@ -95,10 +95,10 @@ def merge_attention(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("received", received)
-    _kernels.merge_attention(
+    kernels_on("out", out).functions.merge_attention(
         array("received", received, dtype, 2),
         array("rows", rows, torch.int32, 1),
         out=array("out", out, dtype, 2),
@@ -119,10 +119,10 @@ def finish_attention(out: Tensor, maximum: Tensor, denominator: Tensor) -> None:
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("out", out)
-    _kernels.finish_attention(
+    kernels_on("out", out).functions.finish_attention(
         array("out", out, dtype, 2),
         array("maximum", maximum, dtype, 2),
         array("denominator", denominator, dtype, 2),
@@ -172,10 +172,10 @@ def attend_backward(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("x", x)
-    _kernels.attend_backward(
+    kernels_on("x", x).functions.attend_backward(
         array("t_indptr", t_indptr, torch.int64, 1),
         array("t_indices", t_indices, torch.int32, 1),
         array("t_edge", t_edge, torch.int64, 1),
@@ -205,10 +205,10 @@ def edge_sum(indptr: Tensor, edge_value: Tensor, out: Tensor, *, accumulate: boo
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("edge_value", edge_value)
-    _kernels.edge_sum(
+    kernels_on("out", out).functions.edge_sum(
         array("indptr", indptr, torch.int64, 1),
         array("edge_value", edge_value, dtype, 2),
         array("out", out, dtype, 2),

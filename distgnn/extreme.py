@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn import _kernels
 from distgnn.arrays import array, float_type
+from distgnn.devices import kernels_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,10 +46,10 @@ def spmm_extreme(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("x", x)
-    _kernels.spmm_extreme(
+    kernels_on("x", x).functions.spmm_extreme(
         array("indptr", indptr, torch.int64, 1),
         array("indices", indices, torch.int32, 1),
         array("x", x, dtype, 2),
@@ -73,9 +73,9 @@ def follows_plan(t_indptr: Tensor, t_indices: Tensor, *, num_rows: int, width: i
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
-    scratch = _kernels.extreme_scratch(
+    scratch = kernels_on("t_indptr", t_indptr).functions.extreme_scratch(
         array("t_indptr", t_indptr, torch.int64, 1),
         array("t_indices", t_indices, torch.int32, 1),
         num_rows=num_rows,
@@ -114,20 +114,22 @@ def spmm_extreme_backward(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("grad", grad)
     graph = (
         array("t_indptr", t_indptr, torch.int64, 1),
         array("t_indices", t_indices, torch.int32, 1),
     )
-    num_scratch = _kernels.extreme_scratch(*graph, num_rows=grad.shape[0], width=out.shape[1])
-    _kernels.spmm_extreme_backward(
+    num_scratch = kernels_on("t_indptr", t_indptr).functions.extreme_scratch(
+        *graph, num_rows=grad.shape[0], width=out.shape[1]
+    )
+    kernels_on("grad", grad).functions.spmm_extreme_backward(
         *graph,
         array("source", source, torch.int32, 2),
         array("grad", grad, dtype, 2),
         out=array("out", out, dtype, 2),
-        scratch=array("scratch", torch.empty(num_scratch, dtype=dtype), dtype, 1),
+        scratch=array("scratch", grad.new_empty(num_scratch), dtype, 1),
         accumulate=accumulate,
         first_source=first_source,
         plan=None if plan is None else plan.handle,
@@ -155,10 +157,10 @@ def merge_max(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("out", out)
-    _kernels.merge_max(
+    kernels_on("out", out).functions.merge_max(
         array("out", out, dtype, 2),
         array("source", source, torch.int32, 2),
         array("other", other, dtype, 2),
@@ -192,10 +194,10 @@ def merge_received_max(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("out", out)
-    _kernels.merge_received_max(
+    kernels_on("out", out).functions.merge_received_max(
         array("out", out, dtype, 2),
         array("source", source, torch.int32, 2),
         array("rows", rows, torch.int32, 1),

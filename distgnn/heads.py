@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn import _kernels
 from distgnn.arrays import array, float_type
+from distgnn.devices import kernels_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,10 +45,10 @@ def spmm_heads(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("x", x)
-    _kernels.spmm_heads(
+    kernels_on("x", x).functions.spmm_heads(
         array("indptr", indptr, torch.int64, 1),
         array("indices", indices, torch.int32, 1),
         array("weight", weight, dtype, 2),
@@ -82,10 +82,10 @@ def sddmm_dot(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("x", x)
-    _kernels.sddmm_dot(
+    kernels_on("x", x).functions.sddmm_dot(
         array("indptr", indptr, torch.int64, 1),
         array("indices", indices, torch.int32, 1),
         array("x", x, dtype, 2),
@@ -116,10 +116,10 @@ def sddmm_add(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("x", x)
-    _kernels.sddmm_add(
+    kernels_on("x", x).functions.sddmm_add(
         array("indptr", indptr, torch.int64, 1),
         array("indices", indices, torch.int32, 1),
         array("x", x, dtype, 2),

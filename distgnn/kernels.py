@@ -1,4 +1,4 @@
-"""Shared-memory kernels on CPU tensors: the typed front of the compiled module.
+"""Kernels on tensors of one device: the typed front of the compiled module, and of `distgnn.gpu`.
 
 Every function writes into tensors that the caller made and allocates nothing. One thread owns an
 output row and adds in a fixed order, so that results have the same bits for any number of threads
@@ -26,6 +26,7 @@ from distgnn.arrays import STORED as _STORED
 from distgnn.arrays import array as _array
 from distgnn.arrays import computed as _computed
 from distgnn.arrays import float_type as _float_type
+from distgnn.devices import kernels_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,7 +78,7 @@ def spmm_sum(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     stored = _float_type("x", x, _STORED)
     dtype = _computed(stored)
@@ -87,7 +88,7 @@ def spmm_sum(
         name: None if values is None else _array(name, values, dtype, 1)
         for name, values in named.items()
     }
-    _kernels.spmm_sum(
+    kernels_on("x", x).functions.spmm_sum(
         _array("indptr", indptr, torch.int64, 1),
         _array("indices", indices, torch.int32, 1),
         None if weight is None else _array("weight", weight, dtype, 1),
@@ -115,7 +116,7 @@ def gather_roof(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     _kernels.gather_roof(
         _array("indptr", indptr, torch.int64, 1),
@@ -136,10 +137,10 @@ def gather_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = _float_type("x", x, _STORED)
-    _kernels.gather_rows(
+    kernels_on("x", x).functions.gather_rows(
         _array("x", x, dtype, 2), _array("rows", rows, torch.int32, 1), _array("out", out, dtype, 2)
     )
 
@@ -154,10 +155,10 @@ def scatter_add_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     stored = _float_type("x", x, _STORED)
-    _kernels.scatter_add_rows(
+    kernels_on("x", x).functions.scatter_add_rows(
         _array("x", x, stored, 2),
         _array("rows", rows, torch.int32, 1),
         _array("out", out, _computed(stored), 2),
@@ -174,10 +175,10 @@ def scale_rows(x: Tensor, factor: Tensor, out: Tensor) -> None:
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = _float_type("x", x, _STORED)
-    _kernels.scale_rows(
+    kernels_on("x", x).functions.scale_rows(
         _array("x", x, dtype, 2),
         _array("factor", factor, _computed(dtype), 1),
         _array("out", out, _rounded(dtype, out), 2),
@@ -195,10 +196,10 @@ def blend_rows(x: Tensor, rows: Tensor, out: Tensor, *, weight: float) -> None:
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = _float_type("x", x, _STORED)
-    _kernels.blend_rows(
+    kernels_on("x", x).functions.blend_rows(
         _array("x", x, dtype, 2),
         _array("rows", rows, torch.int32, 1),
         _array("out", out, dtype, 2),
@@ -221,14 +222,14 @@ def dropout(x: Tensor, row_key: Tensor, out: Tensor, *, seed: int, probability: 
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, a tensor is not contiguous or not on the CPU, or the seed
-            or the probability is out of range.
+        ValueError: If shapes do not fit, a tensor is not contiguous or on another device, or the
+            seed or the probability is out of range.
 
     References:
         Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
     """
     dtype = _float_type("x", x, _STORED)
-    _kernels.dropout(
+    kernels_on("x", x).functions.dropout(
         _array("x", x, dtype, 2),
         _array("row_key", row_key, torch.int64, 1),
         _array("out", out, _rounded(dtype, out), 2),
@@ -260,11 +261,11 @@ def dropout_values(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, a tensor is not contiguous or not on the CPU, or the seed
-            or the probability is out of range.
+        ValueError: If shapes do not fit, a tensor is not contiguous or on another device, or the
+            seed or the probability is out of range.
     """
     dtype = _float_type("values", values)
-    _kernels.dropout_values(
+    kernels_on("values", values).functions.dropout_values(
         _array("values", values, dtype, 1),
         _array("row_key", row_key, torch.int64, 1),
         _array("column", column, torch.int32, 1),

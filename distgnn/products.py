@@ -1,4 +1,4 @@
-"""Products of tall matrices of rows with small dense ones, on CPU tensors: the dense update.
+"""Products of tall matrices of rows with small dense ones: the dense update.
 
 The rules of `distgnn.kernels` hold here: results have the same bits for any number of threads and
 on any instruction set, outputs are the caller's, and row numbers are not checked. Packed copies of
@@ -18,6 +18,7 @@ import torch
 
 from distgnn import _kernels
 from distgnn.arrays import STORED, array, computed, float_type
+from distgnn.devices import kernels_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,12 +104,17 @@ def multiply(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, a tensor is not contiguous or not on the CPU, or there are
-            no factors and nothing is added to.
+        ValueError: If shapes do not fit, a tensor is not contiguous or on another device, or there
+            are no factors and nothing is added to.
 
     References:
         Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008.
     """
+    dense = kernels_on("out", out).dense
+    if dense is not None:
+        options = finish._asdict()
+        dense.multiply(factors, out, out_rows=out_rows, accumulate=accumulate, **options)
+        return
     dtype = float_type("matrix", factors[0].matrix) if factors else _computed_of(out)
     has_dropout = finish.row_key is not None and finish.probability > 0
     named = {
@@ -149,8 +155,13 @@ def multiply_transposed(
 
     Raises:
         TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or not on the CPU.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
+    dense = kernels_on("grad", grad).dense
+    if dense is not None:
+        options = {"activation": activation, "scale": scale, "bias_gradient": bias_gradient}
+        dense.multiply_transposed(factors, grad, **options)
+        return
     dtype = float_type("gradient", factors[0].gradient) if factors else _computed_of(grad)
     outputs = [(f.x, f.picked, array("gradient", f.gradient, dtype, 2)) for f in factors]
     passed = None if activation is None else array("activation", activation, grad.dtype, 2)

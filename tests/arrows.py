@@ -17,6 +17,8 @@ LAYERS = (
     "errors",
     "config",
     "comm",
+    "gpu",
+    "devices",
     "arrays",
     "plan",
     "buffers",
@@ -47,16 +49,16 @@ LAYERS = (
 PACKAGES = {
     "datasets": {"numpy", "scipy", "pyarrow"},
     "partition": {"numpy", "scipy", "numba", "pymetis"},
-    "distgnn": {"numpy", "scipy", "torch", "mpi4py", "rich", "safetensors"},
+    "distgnn": {"numpy", "scipy", "torch", "triton", "mpi4py", "rich", "safetensors"},
 }
 # Optional packages: importing our module must work without them.
-OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl"}
+OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl", "triton"}
+# A room that is imported where it is used, and what its modules may import at their top level.
+LAZY_ROOMS = {"distgnn.gpu": "triton"}
 # What the adapters of the benchmarks may import, and nobody else.
 PEERS = {"dgl", "torch_geometric", "torch_sparse"}
 # The typed fronts of the compiled module.
-FRONTS = {
-    f"distgnn.{name}" for name in ("kernels", "plan", "extreme", "attention", "heads", "products")
-}
+FRONTS = {f"distgnn.{name}" for name in ("devices", "kernels", "plan", "products")}
 # What the runtime may take from the datasets.
 SHARED_DATASETS = {
     "distgnn.datasets.errors",
@@ -157,7 +159,8 @@ def _problem(name: str, item: Import) -> str | None:
         return None if item.is_lazy else "a peer, at its top level; import it where it is used"
     if top not in PACKAGES[_room(name)]:
         return f"which {_room(name)}/ may not"
-    if top in OPTIONAL and not item.is_lazy:
+    room = ".".join(name.split(".")[:2])
+    if top in OPTIONAL and not item.is_lazy and LAZY_ROOMS.get(room) != top:
         return "an optional package, at its top level; import it where it is used"
     return None
 
@@ -165,6 +168,9 @@ def _problem(name: str, item: Import) -> str | None:
 def _internal_problem(name: str, item: Import) -> str | None:
     module = item.module
     source, target = _room(name), _room(module)
+    lazy_room = ".".join(module.split(".")[:2])
+    if lazy_room in LAZY_ROOMS and not item.is_lazy and not name.startswith(lazy_room):
+        return "at its top level; import it where it is used"
     if module == "distgnn._kernels":
         return None if name in FRONTS else "which only distgnn/kernels.py may"
     if source == "datasets":

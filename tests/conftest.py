@@ -14,6 +14,10 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+if not torch.cuda.is_available():
+    # Triton looks at this when it is imported: kernels then run in Python, on tensors of the CPU.
+    os.environ["TRITON_INTERPRET"] = "1"
+
 
 def _mpirun() -> str | None:
     """The launcher beside the interpreter, else the one on the path."""

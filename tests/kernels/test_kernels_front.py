@@ -24,7 +24,7 @@ WRONG_TENSORS = {
     "another device": (
         torch.empty(3, 2, device="meta"),
         ValueError,
-        r"x must be on the CPU, got device meta; call x\.cpu\(\)",
+        r"x must be on the CPU or a CUDA device, got device meta; call x\.cpu\(\)",
     ),
     "tracked": (
         torch.zeros(3, 2, requires_grad=True),

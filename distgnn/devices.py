@@ -1,0 +1,113 @@
+"""The kernels of each kind of device, and how they take tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+
+class Kernels(NamedTuple):
+    """What runs on one kind of device.
+
+    Attributes:
+        functions: The kernels, by the names that the compiled module gives them.
+        view: Returns a checked tensor as they take it.
+        dense: What multiplies dense matrices as they are; None where `distgnn.products` packs them
+            for the compiled functions.
+    """
+
+    functions: Any
+    view: Callable[[Tensor], Any]
+    dense: Any = None
+
+
+_LOADED: dict[str, Kernels] = {}
+
+
+def kernels_on(name: str, tensor: Tensor) -> Kernels:
+    """Return the kernels of the device that a tensor is on, loaded at the first call.
+
+    Args:
+        name: Of the tensor, for messages.
+        tensor: On the CPU or a CUDA device.
+
+    Raises:
+        InputError: If it is on a CUDA device, and Triton is not installed.
+        ValueError: If it is on another device.
+    """
+    device = tensor.device.type
+    if device not in _LOADED:
+        if device not in _LOADERS:
+            message = (
+                f"{name} must be on the CPU or a CUDA device, got device {tensor.device}; "
+                f"call {name}.cpu()"
+            )
+            raise ValueError(message)
+        _LOADED[device] = _LOADERS[device]()
+    return _LOADED[device]
+
+
+def _compiled() -> Kernels:
+    from distgnn import _kernels
+
+    return Kernels(_kernels, _as_numpy)
+
+
+def _as_numpy(tensor: Tensor) -> Any:
+    tensor = tensor.detach()
+    # numpy has no bfloat16; the kernels take its bits as int16.
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def triton_kernels() -> Kernels:
+    """Return the kernels in Triton, which run on CUDA tensors.
+
+    Raises:
+        InputError: If Triton is not installed.
+    """
+    try:
+        from distgnn import gpu
+        from distgnn.gpu import dense
+    except ImportError as error:
+        from distgnn.datasets.errors import InputError
+
+        raise InputError(
+            f"kernels for CUDA devices need Triton, which cannot be imported ({error}); install "
+            "distgnn[gpu], or use --device cpu"
+        ) from error
+    # As it is: schedules are kept by tensor.
+    return Kernels(gpu, lambda tensor: tensor, dense)
+
+
+_LOADERS = {"cpu": _compiled, "cuda": triton_kernels}
+
+
+def find_device(name: str, local_rank: int) -> torch.device:
+    """Return the device that a rank computes on, and make it the current one.
+
+    Args:
+        name: cpu or cuda.
+        local_rank: The rank's number on its host; ranks take the host's devices in turn.
+
+    Raises:
+        InputError: If there is no such device here, or its kernels cannot be loaded.
+    """
+    if name == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        from distgnn.datasets.errors import InputError
+
+        raise InputError(
+            f"--device {name}: no CUDA device was found (torch {torch.__version__}); "
+            "use --device cpu"
+        )
+    triton_kernels()
+    device = torch.device(name, local_rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

@@ -1,0 +1,127 @@
+"""How kernels are started: sizes of their tiles, and checks of what they are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Values of a tile, and its columns at most: four warps hold eight values a thread.
+_TILE_VALUES = 1024
+_TILE_COLUMNS = 128
+
+
+@triton.jit
+def stored(values, DTYPE: tl.constexpr):
+    """Values as they are stored; bfloat16 is rounded to the nearest, ties to even.
+
+    In whole numbers, because Triton's interpreter would cut the digits off.
+    """
+    if tl.bfloat16 == DTYPE and values.dtype == tl.float32:
+        bits = values.to(tl.uint32, bitcast=True)
+        nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        nearest = tl.where(values == values, nearest, 0x7FC0)
+        return nearest.to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    else:  # noqa: RET505 - Triton compiles one of the two
+        return values.to(DTYPE)
+
+
+class Tile(NamedTuple):
+    """What one program works on.
+
+    Attributes:
+        rows: Rows, or edges, side by side; a power of two.
+        columns: Columns; a power of two.
+        grid: Programs by rows and by columns.
+    """
+
+    rows: int
+    columns: int
+    grid: tuple[int, int]
+
+
+def tile(num_rows: int, width: int) -> Tile:
+    """Cut rows and columns into tiles.
+
+    Args:
+        num_rows: At least 1.
+        width: At least 1.
+
+    Returns:
+        The tile; wide rows are cut.
+    """
+    columns = min(triton.next_power_of_2(width), _TILE_COLUMNS)
+    rows = min(_TILE_VALUES // columns, triton.next_power_of_2(num_rows))
+    return Tile(rows, columns, (triton.cdiv(num_rows, rows), triton.cdiv(width, columns)))
+
+
+def tile_of_heads(num_rows: int, num_heads: int, head_width: int) -> Tile:
+    """Cut rows by heads, none of which is cut.
+
+    Args:
+        num_rows: At least 1.
+        num_heads: At least 1.
+        head_width: Columns of a head.
+
+    Returns:
+        The tile; its grid is by rows and heads.
+    """
+    columns = triton.next_power_of_2(max(head_width, 1))
+    rows = max(1, min(_TILE_VALUES // columns, triton.next_power_of_2(num_rows)))
+    return Tile(rows, columns, (triton.cdiv(num_rows, rows), num_heads))
+
+
+def summed(dtype: torch.dtype) -> torch.dtype:
+    """Return the type that values of a type are added in.
+
+    Args:
+        dtype: Of stored values.
+    """
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def accumulator(dtype: torch.dtype) -> tl.dtype:
+    """Return the same as Triton names it."""
+    return tl.float64 if dtype == torch.float64 else tl.float32
+
+
+def expect(name: str, tensor: Tensor, *shape: int) -> None:
+    """Check what a kernel would otherwise read or write past.
+
+    Args:
+        name: Of the argument, for messages.
+        tensor: The argument.
+        shape: It must have.
+
+    Raises:
+        ValueError: If it has another one.
+    """
+    if tensor.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
+
+
+def head_width(name: str, tensor: Tensor, num_heads: int) -> int:
+    """Return the columns of a head.
+
+    Args:
+        name: Of the argument, for messages.
+        tensor: (any, num_heads * width).
+        num_heads: Heads side by side.
+
+    Returns:
+        The width.
+
+    Raises:
+        ValueError: If the heads do not share the columns equally.
+    """
+    columns = tensor.shape[1]
+    if num_heads == 0 or columns % num_heads:
+        raise ValueError(
+            f"{name} must have {num_heads} heads of equal width, got {columns} columns"
+        )
+    return columns // num_heads

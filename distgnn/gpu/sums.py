@@ -1,0 +1,206 @@
+"""Sums over the edges of every row, and over what arrived for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from distgnn.gpu.launch import accumulator, expect, head_width, stored, summed, tile
+from distgnn.gpu.schedule import arrivals_of, schedule_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.gpu.schedule import Schedule, Segments
+
+
+@triton.jit
+def _sum_segments(
+    begin_ptr,
+    end_ptr,
+    target_ptr,
+    num_segments,
+    indices_ptr,
+    weight_ptr,
+    factor_ptr,
+    x_ptr,
+    out_ptr,
+    width,
+    head_columns,
+    num_heads,
+    HAS_INDICES: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr,
+    IS_PER_SOURCE: tl.constexpr,
+    HAS_FACTOR: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    SUM: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    segment = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    is_row, is_column = segment < num_segments, column < width
+    is_inside = is_row[:, None] & is_column[None, :]
+    begin = tl.load(begin_ptr + segment, mask=is_row, other=0)
+    length = tl.load(end_ptr + segment, mask=is_row, other=0) - begin
+    target = tl.load(target_ptr + segment, mask=is_row, other=0)
+    out = out_ptr + target[:, None] * width + column[None, :]
+    if ACCUMULATE:
+        total = tl.load(out, mask=is_inside, other=0).to(SUM)
+    else:
+        total = tl.zeros((ROWS, COLUMNS), SUM)
+    for k in range(tl.max(length, 0)):
+        is_there = is_row & (k < length)
+        edge = begin + k
+        source = edge
+        if HAS_INDICES:
+            source = tl.load(indices_ptr + edge, mask=is_there, other=0).to(tl.int64)
+        is_read = is_there[:, None] & is_column[None, :]
+        at = source[:, None] * width + column[None, :]
+        term = tl.load(x_ptr + at, mask=is_read, other=0).to(SUM)
+        if HAS_WEIGHT and IS_PER_SOURCE:
+            term *= tl.load(weight_ptr + source, mask=is_there, other=0)[:, None]
+        elif HAS_WEIGHT:
+            of_head = edge[:, None] * num_heads + (column // head_columns)[None, :]
+            term *= tl.load(weight_ptr + of_head, mask=is_read, other=0)
+        total += term
+    if HAS_FACTOR:
+        total *= tl.load(factor_ptr + target, mask=is_row, other=0)[:, None]
+    tl.store(out, stored(total, out_ptr.dtype.element_ty), mask=is_inside)
+
+
+class _Summed(NamedTuple):
+    """What is summed.
+
+    Attributes:
+        x: (num_sources, width).
+        indices: (num_edges,) Rows of x; None if edge k reads row k.
+        weight: (num_edges, num_heads), (num_edges,), or (num_sources,); None for ones.
+        num_heads: Of the weight.
+        is_per_source: Whether sources have the weights, not edges.
+    """
+
+    x: Tensor
+    indices: Tensor | None = None
+    weight: Tensor | None = None
+    num_heads: int = 1
+    is_per_source: bool = False
+
+    def over(
+        self, segments: Segments, out: Tensor, *, accumulate: bool, factor: Tensor | None = None
+    ) -> None:
+        num_segments, width = len(segments.target), self.x.shape[1]
+        if num_segments == 0 or width == 0:
+            return
+        cut = tile(num_segments, width)
+        _sum_segments[cut.grid](
+            segments.begin,
+            segments.end,
+            segments.target,
+            num_segments,
+            self.indices,
+            self.weight,
+            factor,
+            self.x,
+            out,
+            width,
+            width // self.num_heads,
+            self.num_heads,
+            HAS_INDICES=self.indices is not None,
+            HAS_WEIGHT=self.weight is not None,
+            IS_PER_SOURCE=self.is_per_source,
+            HAS_FACTOR=factor is not None,
+            ACCUMULATE=accumulate,
+            SUM=accumulator(self.x.dtype),
+            ROWS=cut.rows,
+            COLUMNS=cut.columns,
+        )
+
+    def into(
+        self, schedule: Schedule, out: Tensor, *, accumulate: bool, factor: Tensor | None = None
+    ) -> None:
+        """Sum all rows; those of long ones in two passes."""
+        self.over(schedule.rows, out, accumulate=accumulate, factor=factor)
+        if schedule.pieces is not None and schedule.joins is not None:
+            shape, dtype = (schedule.num_pieces, self.x.shape[1]), summed(self.x.dtype)
+            sums = self.x.new_empty(shape, dtype=dtype)
+            self.over(schedule.pieces, sums, accumulate=False)
+            _Summed(sums).over(schedule.joins, out, accumulate=accumulate, factor=factor)
+
+
+def spmm_sum(
+    indptr: Tensor,
+    indices: Tensor,
+    weight: Tensor | None,
+    x: Tensor,
+    out: Tensor,
+    *,
+    accumulate: bool,
+    row_factor: Tensor | None = None,
+    source_factor: Tensor | None = None,
+    plan: Any = None,
+) -> None:
+    """Sum the source rows of every destination row; see `distgnn.kernels.spmm_sum`."""
+    del plan
+    num_rows = len(indptr) - 1
+    expect("out", out, num_rows, x.shape[1])
+    summed = _Summed(x, indices)
+    if weight is not None:
+        expect("weight", weight, len(indices))
+        if source_factor is not None:
+            raise ValueError("source_factor must be None where there is a weight")
+        summed = _Summed(x, indices, weight)
+    elif source_factor is not None:
+        expect("source_factor", source_factor, len(x))
+        summed = _Summed(x, indices, source_factor, is_per_source=True)
+    if row_factor is not None:
+        expect("row_factor", row_factor, num_rows)
+    summed.into(schedule_of(indptr), out, accumulate=accumulate, factor=row_factor)
+
+
+def spmm_heads(
+    indptr: Tensor,
+    indices: Tensor,
+    weight: Tensor,
+    x: Tensor,
+    out: Tensor,
+    *,
+    accumulate: bool,
+    plan: Any = None,
+) -> None:
+    """Sum with a weight for each edge and head; see `distgnn.heads.spmm_heads`."""
+    del plan
+    num_heads = weight.shape[1]
+    head_width("x", x, num_heads)
+    expect("weight", weight, len(indices), num_heads)
+    expect("out", out, len(indptr) - 1, x.shape[1])
+    summed = _Summed(x, indices, weight, num_heads)
+    summed.into(schedule_of(indptr), out, accumulate=accumulate)
+
+
+def edge_sum(indptr: Tensor, edge_value: Tensor, out: Tensor, *, accumulate: bool) -> None:
+    """Sum the values of the edges of every row; see `distgnn.attention.edge_sum`."""
+    expect("out", out, len(indptr) - 1, edge_value.shape[1])
+    _Summed(edge_value).into(schedule_of(indptr), out, accumulate=accumulate)
+
+
+def scatter_add_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
+    """Add the rows of a buffer where they belong; see `distgnn.kernels.scatter_add_rows`."""
+    expect("x", x, len(rows), out.shape[1])
+    order, segments = arrivals_of(rows)
+    _Summed(x, order).over(segments, out, accumulate=True)
+
+
+def join_sums(schedule: Schedule, sums: Tensor, out: Tensor, *, accumulate: bool) -> None:
+    """Add the sums that the pieces of long rows left, in order.
+
+    Args:
+        schedule: With pieces.
+        sums: (num_pieces, width).
+        out: (num_rows, width). The long rows are written.
+        accumulate: Start from the values in `out` instead of zero.
+    """
+    assert schedule.joins is not None, "rows were cut into pieces"
+    _Summed(sums).over(schedule.joins, out, accumulate=accumulate)

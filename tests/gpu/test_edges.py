@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+import torch
+from on_device import put
+
+from distgnn import heads
+
+NUM_ROWS, NUM_SOURCES = 20, 15
+
+
+def ends(num_edges, width):
+    graph = reference.random_csr(NUM_ROWS, NUM_SOURCES, num_edges, seed=1)
+    rng = np.random.default_rng(width)
+    x, y = (rng.standard_normal((n, width)).astype(np.float32) for n in (NUM_SOURCES, NUM_ROWS))
+    row = np.repeat(np.arange(NUM_ROWS), np.diff(graph.indptr))
+    return graph, x, y, row
+
+
+@pytest.mark.parametrize("num_edges", [0, 1, 70])
+@pytest.mark.parametrize(("num_heads", "width"), [(1, 1), (1, 100), (3, 1), (2, 16), (4, 33)])
+def test_the_rows_at_both_ends_are_multiplied_head_by_head(num_heads, width, num_edges, device):
+    graph, x, y, row = ends(num_edges, num_heads * width)
+    product = x[graph.indices] * y[row]
+    expected = product.reshape(num_edges, num_heads, width).sum(2)
+    tensors = put(device, graph.indptr, graph.indices, x, y)
+    out = torch.full((num_edges, num_heads), torch.nan, device=device)
+    heads.sddmm_dot(*tensors, out)
+    np.testing.assert_allclose(out.cpu().numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_heads", [1, 3, 16, 33])
+def test_the_values_at_both_ends_are_added(num_heads, device):
+    graph, x, y, row = ends(70, num_heads)
+    tensors = put(device, graph.indptr, graph.indices, x, y)
+    out = torch.full((70, num_heads), torch.nan, device=device)
+    heads.sddmm_add(*tensors, out)
+    np.testing.assert_array_equal(out.cpu().numpy(), x[graph.indices] + y[row])
