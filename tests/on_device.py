@@ -12,7 +12,7 @@ import torch
 from distgnn import devices
 
 
-class _OneAtATime:
+class OneAtATime:
     """The functions of a module under one lock: the interpreter is one for all ranks as threads."""
 
     def __init__(self, module: Any) -> None:
@@ -35,7 +35,7 @@ def use_triton(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     loaded = devices.triton_kernels()
-    kernels = loaded._replace(functions=_OneAtATime(loaded.functions))
+    kernels = loaded._replace(functions=OneAtATime(loaded.functions))
     monkeypatch.setitem(devices._LOADED, "cpu", kernels)
     return torch.device("cpu")
 

@@ -77,7 +77,8 @@ def choose_backend(
         InputError: If MPI is requested and a rank cannot use it.
         PeerError: If a rank does not answer in time.
     """
-    if requested == "gloo":
+    if requested in ("gloo", "nccl"):
+        # Ranks that exchange by NCCL find each other, and agree, by gloo.
         return Choice("gloo")
     if requested == "auto":
         reason = _reason_against(launch, interface)
@@ -99,6 +100,23 @@ def choose_backend(
 
     leave_store(store, launch.rank, launch.size)
     raise InputError(f"backend 'mpi' cannot be used: {worst}; or choose --backend gloo")
+
+
+def check_device(requested: str, device: str) -> None:
+    """Refuse a transport of devices that nothing is computed on.
+
+    Args:
+        requested: "auto" or the name of a transport.
+        device: cpu or cuda.
+
+    Raises:
+        InputError: If NCCL is requested for the processor.
+    """
+    if requested == "nccl" and device == "cpu":
+        raise InputError(
+            "backend 'nccl' moves rows of CUDA devices, but this command computes on the cpu; add "
+            "--device cuda where it is taken, or choose --backend gloo"
+        )
 
 
 def check_interface(requested: str, launch: Launch, interface: str | None) -> None:

@@ -51,10 +51,12 @@ class Group(ABC):
         backend: Name of the transport.
         interface: Network interface of the transport; empty where there is none.
         reason: Why this transport was taken; empty where there was no choice.
+        device: That this rank computes on, whose tensors the verbs take beside the processor's.
     """
 
     backend: str = ""
     reason: str = ""
+    device: torch.device = torch.device("cpu")
 
     def __init__(self, launch: Launch, *, interface: str = "") -> None:
         """Describe the group.
@@ -91,6 +93,28 @@ class Group(ABC):
             peer: Another rank.
             tag: As given to isend.
         """
+
+    def transfer(
+        self,
+        incoming: Sequence[tuple[Tensor, int]],
+        outgoing: Sequence[tuple[Tensor, int]],
+        tag: int,
+    ) -> list[Work]:
+        """Start all messages of one tag: receives before sends.
+
+        gloo announces a receive behind queued payload, so that sending first makes the link
+        half-duplex.
+
+        Args:
+            incoming: Tensors as for irecv, each with its peer.
+            outgoing: Tensors as for isend, each with its peer.
+            tag: As given to isend.
+
+        Returns:
+            What is under way; wait for each.
+        """
+        works = [self.irecv(tensor, peer, tag) for tensor, peer in incoming]
+        return works + [self.isend(tensor, peer, tag) for tensor, peer in outgoing]
 
     @abstractmethod
     def all_reduce(self, tensor: Tensor, op: ReduceOp = "sum") -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
 
 Kind = Literal["torchrun", "openmpi", "mpich", "intelmpi", "srun", "single"]
-BACKENDS = ("auto", "gloo", "mpi")
+BACKENDS = ("auto", "gloo", "mpi", "nccl")
 _CONNECT_S = 25.0
 _CONNECT_S_PER_RANK = 0.1
 

@@ -17,6 +17,7 @@ import distgnn.comm.mpi
 from distgnn.comm import PeerError, detect, fail, lane, open_group, watchdog
 from distgnn.comm.gloo import GlooGroup
 from distgnn.comm.group import Group, ReduceOp, combine
+from distgnn.comm.staged import on_device
 from distgnn.datasets import InputError
 
 SLOW_S = 7
@@ -61,6 +62,31 @@ def contract(group: Group) -> None:
     listening = [address for address in listening if address not in LOOPBACK]
     line = f"{group.rank}/{group.size} {group.launcher} {group.backend} {group.interface} ok"
     sys.stdout.write(f"{line} {listening}\n")
+
+
+def nccl(group: Group) -> None:
+    """Messages, sums and broadcasts between devices, and the contract beside them."""
+    device = torch.device("cuda", group.local_rank)
+    torch.cuda.set_device(device)
+    group = on_device(group, device, "nccl")
+    run_contract(group)
+    own = torch.full((1000, 3), float(group.rank), device=device)
+    peers = [peer for peer in range(group.size) if peer != group.rank]
+    received = {(tag, peer): torch.zeros_like(own) for tag in range(3) for peer in peers}
+    works = []
+    for tag in range(3):
+        incoming = [(received[tag, peer], peer) for peer in peers]
+        works += group.transfer(incoming, [(own + 10 * tag, peer) for peer in peers], tag)
+    for work in works:
+        work.wait()
+    for (tag, peer), tensor in received.items():
+        assert bool((tensor == peer + 10 * tag).all())
+    total, first = own.clone(), own.clone()
+    group.all_reduce(total)
+    group.broadcast(first, root=1)
+    assert bool((total == sum(range(group.size))).all())
+    assert bool((first == 1).all())
+    sys.stdout.write("nccl done\n")
 
 
 def pieces(group: Group) -> None:
@@ -269,6 +295,7 @@ MODES = {
     "posts": posts,
     "leave": leave,
     "choice": choice,
+    "nccl": nccl,
     "notified": notified,
 }
 

@@ -114,7 +114,7 @@ def test_tasks_per_node_are_expanded() -> None:
 
 def test_a_backend_that_does_not_exist_is_refused() -> None:
     with pytest.raises(
-        InputError, match="one of auto, gloo, mpi, got 'smoke'; leave --backend out"
+        InputError, match="one of auto, gloo, mpi, nccl, got 'smoke'; leave --backend out"
     ):
         open_group(backend="smoke")
 

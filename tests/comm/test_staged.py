@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from comm.contract import run_contract
+from second_device import DEVICE, FarTensor, SecondDevice
+
+from distgnn.comm.staged import StagedGroup, on_device
+from distgnn.comm.threads import run_ranks
+
+
+def test_tensors_of_the_processor_travel_as_before() -> None:
+    run_ranks(3, lambda group: run_contract(StagedGroup(group, DEVICE)))
+
+
+def test_tensors_of_a_device_travel_through_the_host() -> None:
+    def on_rank(group):
+        with SecondDevice():
+            group = on_device(group, DEVICE, "auto")
+            own = torch.full((2, 3), float(group.rank), device=DEVICE)
+            peer, got = 1 - group.rank, torch.zeros(2, 3, device=DEVICE)
+            works = group.transfer([(got, peer)], [(own, peer)], 4)
+            for work in [*works, *works]:
+                work.wait()
+            total, largest, first = own + 1, own.clone(), own.clone()
+            group.all_reduce(total)
+            group.all_reduce(largest, "max")
+            group.broadcast(first, root=1)
+            gathered = group.all_gather(own)
+            group.close()
+            assert all(isinstance(each, FarTensor) for each in (got, total, first, *gathered))
+            return [each.cpu() for each in (got, total, largest, first, *gathered)]
+
+    for rank, found in enumerate(run_ranks(2, on_rank)):
+        expected = [1 - rank, 3, 1, 1, 0, 1]
+        for tensor, value in zip(found, expected, strict=True):
+            assert torch.equal(tensor, torch.full((2, 3), float(value)))
+
+
+@pytest.mark.gpu
+def test_nccl_keeps_the_contract_with_one_device_a_rank() -> None:
+    from comm.jobs import mpirun
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    status, out, errors, _ = mpirun(2, "nccl")
+    assert status == 0, errors
+    assert out.count("nccl done") == 2
