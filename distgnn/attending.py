@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from distgnn.arrays import column
+from distgnn.devices import PROCESSOR
 from distgnn.exchange.attend import AttendAcrossCut
 from distgnn.exchange.edge_scores import Additive, EdgeDropout, EdgeKeys, LeakyByEdge
 from distgnn.exchange.loops import with_loops
@@ -44,12 +45,13 @@ class AttendingGraph:
     draws: Draws
     num_rows: int
     row_id: Tensor
+    device: torch.device
     _attention_memo: AttentionMemo
 
     @cached_property
     def self_loops(self) -> Tensor:
         """(num_rows, 1) float32. Edges from each vertex to itself."""
-        return column(self.part.self_loops)
+        return column(self.part.self_loops).to(self.device)
 
     def attend(
         self,
@@ -140,18 +142,19 @@ class AttendingGraph:
         if self.blocks.forward.has_loops:
             return self.blocks
         if self._attention_memo.looped_blocks is None:
-            loops, columns = self.self_loops[:, 0], self._columns_of_rows()
-            self._attention_memo.looped_blocks = with_loops(self.blocks, loops, columns)
+            loops, columns = self.self_loops[:, 0].cpu(), self._columns_of_rows().cpu()
+            looped = with_loops(self.blocks.to(PROCESSOR), loops, columns)
+            self._attention_memo.looped_blocks = looped.to(self.device)
         return self._attention_memo.looped_blocks
 
     def _columns_of_rows(self) -> Tensor:
         """(num_rows,) int64. Where each vertex stands among the rows that a layer reads."""
-        return torch.arange(self.num_rows)
+        return torch.arange(self.num_rows, device=self.device)
 
     def _leaf_ids(self, takes_part: NDArray[np.bool_]) -> Tensor:
         """(num_leaves that take part,) int64. Their global ids."""
         leaves = self.part.global_id[self.part.num_roots :][np.asarray(takes_part)]
-        return torch.from_numpy(np.array(leaves, dtype=np.int64))
+        return torch.from_numpy(np.array(leaves, dtype=np.int64)).to(self.device)
 
     def _ids_of_sources(self) -> Tensor:
         return self.row_id

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from distgnn.devices import PROCESSOR
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
@@ -41,10 +43,15 @@ class Buffers:
     Sizes are rounded up to powers of two, so that tensors with some more or fewer rows share
     memory. What is rounded up is never touched and takes no room in memory. Where no block of a
     size is free, one of twice the size serves; and before one is added, free ones that are smaller
-    are given back: hardly more is ever held than was needed at once.
+    are given back: hardly more is ever held than was needed at once. On other devices than the
+    processor torch keeps memory itself, and nothing is kept here.
+
+    Args:
+        device: Where the tensors are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device = PROCESSOR) -> None:
+        self.device = device
         self._blocks: dict[int, list[_Block]] = {}
         self._epoch = 0
 
@@ -57,11 +64,11 @@ class Buffers:
             dtype: Of the values.
 
         Returns:
-            A contiguous tensor on the CPU.
+            A contiguous tensor on the device.
         """
         num_bytes = num_rows * width * dtype.itemsize
-        if num_bytes < _MIN_BYTES:
-            return torch.empty((num_rows, width), dtype=dtype)
+        if num_bytes < _MIN_BYTES or self.device.type != "cpu":
+            return torch.empty((num_rows, width), dtype=dtype, device=self.device)
         memory = self._take(1 << math.ceil(math.log2(num_bytes)))
         start = -memory.ctypes.data % _ALIGNMENT
         flat = torch.from_numpy(memory[start : start + num_bytes])
@@ -81,6 +88,8 @@ class Buffers:
 
     def owns(self, tensor: Tensor) -> bool:
         """Whether a tensor was handed out here: nobody outside the model holds it."""
+        if tensor.device.type != "cpu":
+            return False
         address = tensor.data_ptr()
         return any(
             0 <= address - block.memory.ctypes.data < block.memory.nbytes

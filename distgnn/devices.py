@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
+
+
+PROCESSOR = torch.device("cpu")
 
 
 class Kernels(NamedTuple):
@@ -88,6 +92,20 @@ def triton_kernels() -> Kernels:
 _LOADERS = {"cpu": _compiled, "cuda": triton_kernels}
 
 
+def moved(holder: Any, device: torch.device) -> dict[str, Any]:
+    """Return on a device what a dataclass holds and can be moved there, for `replace`.
+
+    Args:
+        holder: A dataclass; of its values those with a method `to` are moved.
+        device: Where to.
+
+    Returns:
+        Values by the names of their fields.
+    """
+    values = {item.name: getattr(holder, item.name) for item in fields(holder) if item.init}
+    return {name: value.to(device) for name, value in values.items() if hasattr(value, "to")}
+
+
 def find_device(name: str, local_rank: int) -> torch.device:
     """Return the device that a rank computes on, and make it the current one.
 
@@ -98,11 +116,13 @@ def find_device(name: str, local_rank: int) -> torch.device:
     Raises:
         InputError: If there is no such device here, or its kernels cannot be loaded.
     """
-    if name == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        from distgnn.datasets.errors import InputError
+    from distgnn.datasets.errors import InputError
 
+    if name not in _LOADERS:
+        raise InputError(f"--device must be cpu or cuda, got '{name}'; leave it out for cpu")
+    if name == "cpu":
+        return PROCESSOR
+    if not torch.cuda.is_available():
         raise InputError(
             f"--device {name}: no CUDA device was found (torch {torch.__version__}); "
             "use --device cpu"

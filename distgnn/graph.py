@@ -64,7 +64,7 @@ class LocalGraph(RelatingGraph):
         part: This rank's part.
         blocks: Its edges and routes, from `plan_blocks`; from `with_loops` if all that runs on it
             asks for an edge from each vertex to itself.
-        exchange: When rows travel.
+        exchange: When rows travel, and the device that they are on.
         num_roots: Rows that count in statistics; those of the part if None.
         draws: Shared with other views of the same run; its own if None.
     """
@@ -78,12 +78,14 @@ class LocalGraph(RelatingGraph):
         num_roots: int | None = None,
         draws: Draws | None = None,
     ) -> None:
-        self.blocks = blocks
         self.exchange = exchange
+        self.device = exchange.device
+        self.blocks = blocks.to(self.device)
         self.group = exchange.group
         self.num_roots = part.num_roots if num_roots is None else num_roots
         self.num_rows = part.num_roots
-        self.row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
+        row_id = torch.from_numpy(np.array(part.global_id[: self.num_rows], dtype=np.int64))
+        self.row_id = row_id.to(self.device)
         self.draws = draws or Draws()
         self._memo = _Memo()
         self._attention_memo = AttentionMemo()
@@ -128,13 +130,15 @@ class LocalGraph(RelatingGraph):
     @cached_property
     def in_degree(self) -> Tensor:
         """(num_rows, 1) float32. In-edges of each vertex that its aggregation can see."""
-        return column(self.part.in_degree[: self.num_rows])
+        return column(self.part.in_degree[: self.num_rows]).to(self.device)
 
     @cached_property
     def vertex_type(self) -> Tensor:
         """(num_rows,) int64. The type of each vertex; 0 where they have none."""
         types = self.part.vertex_type
-        return self.row_id * 0 if types is None else torch.from_numpy(types[: self.num_rows])
+        if types is None:
+            return self.row_id * 0
+        return torch.from_numpy(types[: self.num_rows]).to(self.device)
 
     @property
     def in_weight(self) -> Tensor:
@@ -147,7 +151,7 @@ class LocalGraph(RelatingGraph):
 
     def at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
         """Apply a function once, synchronously, whatever the exchange of this graph."""
-        exchange = Synchronous(self.group, first_tag=SETUP_TAG)
+        exchange = Synchronous(self.group, first_tag=SETUP_TAG, device=self.device)
         with torch.no_grad():
             result = function(self.with_exchange(exchange), rows)
         self.add_setup_bytes(exchange.take_bytes())
@@ -366,7 +370,7 @@ def _sum_of_in_weights(graph: LocalGraph) -> Tensor:
     """Return (num_rows, 1) The in-degree where edges have no weights; else collective."""
     if graph.part.edge_weight is None:
         return graph.in_degree
-    return graph.at_setup(_sum_at_targets, torch.ones(graph.num_rows, 1))
+    return graph.at_setup(_sum_at_targets, torch.ones(graph.num_rows, 1, device=graph.device))
 
 
 def _sum_at_targets(graph: LocalGraph, ones: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.arrays import computed
+from distgnn.devices import moved
 from distgnn.products import (
     Factor,
     Finish,
@@ -127,7 +128,7 @@ class _PickRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, picked: Tensor) -> Tensor:
         ctx.picked, ctx.shape = picked, rows.shape
-        out = torch.empty((len(picked), rows.shape[1]), dtype=rows.dtype)
+        out = rows.new_empty((len(picked), rows.shape[1]))
         kernels.gather_rows(rows.contiguous(), picked, out)
         return out
 
@@ -135,7 +136,7 @@ class _PickRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         dtype = grads[0].dtype
-        grad = torch.zeros(ctx.shape, dtype=computed(dtype))
+        grad = grads[0].new_zeros(ctx.shape, dtype=computed(dtype))
         kernels.scatter_add_rows(grads[0].contiguous(), ctx.picked, grad)
         return grad.to(dtype), None
 
@@ -161,7 +162,7 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         rows = rows.contiguous()
         ctx.save_for_backward(rows, weight)
-        ctx.empty = buffers.empty if buffers else _empty
+        ctx.empty = buffers.empty if buffers else partial(_empty, weight.device)
         out: Tensor = ctx.empty(rows.shape[0], weight.shape[0], weight.dtype)
         multiply([Factor(rows, weight.t())], out, finish=Finish(bias=bias))
         return out
@@ -172,7 +173,7 @@ class _Linear(torch.autograd.Function):
         rows, weight = ctx.saved_tensors
         grad = grads[0].contiguous()
         weight_grad = torch.empty_like(weight)
-        bias_grad = torch.empty(weight.shape[0], dtype=weight.dtype)
+        bias_grad = weight.new_empty(weight.shape[0])
         multiply_transposed([GradientFactor(rows, weight_grad)], grad, bias_gradient=bias_grad)
         rows_grad = None
         if ctx.needs_input_grad[0]:
@@ -181,8 +182,8 @@ class _Linear(torch.autograd.Function):
         return rows_grad, weight_grad, bias_grad if ctx.needs_input_grad[2] else None, None
 
 
-def _empty(num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
-    return torch.empty((num_rows, width), dtype=dtype)
+def _empty(device: torch.device, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
+    return torch.empty((num_rows, width), dtype=dtype, device=device)
 
 
 def linear(
@@ -250,12 +251,18 @@ class SparseRows:
     @cached_property
     def row_of_entry(self) -> Tensor:
         """(num_entries,) int64. Row of each entry."""
-        return torch.repeat_interleave(torch.arange(self.shape[0]), self.indptr.diff())
+        rows = torch.arange(self.shape[0], device=self.indptr.device)
+        return torch.repeat_interleave(rows, self.indptr.diff())
 
     @cached_property
     def t_values(self) -> Tensor:
         """(num_entries,) The values by column: gathered once for rows that stay the same."""
         return self.values[self.t_position]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.values.device
 
     def select(self, rows: Tensor) -> SparseRows:
         """Return some of the rows; for set-up, as it sorts the entries by column again.
@@ -263,8 +270,13 @@ class SparseRows:
         Args:
             rows: (num_selected,) int64.
         """
-        arrays = (self.values.numpy(), self.columns.numpy(), self.indptr.numpy())
-        return SparseRows.from_scipy(csr_matrix(arrays, shape=self.shape)[rows.numpy()])
+        arrays = [part.cpu().numpy() for part in (self.values, self.columns, self.indptr)]
+        selected = csr_matrix(tuple(arrays), shape=self.shape)[rows.cpu().numpy()]
+        return SparseRows.from_scipy(selected).to(self.values.device)
+
+    def to(self, device: torch.device) -> SparseRows:
+        """Return the same rows on a device."""
+        return replace(self, **moved(self, device))
 
     def with_values(self, values: Tensor) -> SparseRows:
         """Return rows with the same pattern and other values."""
@@ -293,7 +305,7 @@ class SparseRows:
 
     def to_dense(self) -> Tensor:
         """Return (num_rows, width) dense rows."""
-        dense = torch.zeros(self.shape, dtype=self.values.dtype)
+        dense = self.values.new_zeros(self.shape)
         dense[self.row_of_entry, self.columns.long()] = self.values
         return dense
 
@@ -304,7 +316,7 @@ class _SparseMatmul(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: SparseRows) -> Tensor:
         ctx.rows = rows
-        out = torch.empty((rows.shape[0], weight.shape[1]), dtype=weight.dtype)
+        out = weight.new_empty((rows.shape[0], weight.shape[1]))
         kernels.spmm_sum(
             rows.indptr, rows.columns, rows.values, weight.contiguous(), out, accumulate=False
         )
@@ -314,7 +326,7 @@ class _SparseMatmul(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         rows: SparseRows = ctx.rows
-        grad = torch.empty((rows.shape[1], grads[0].shape[1]), dtype=grads[0].dtype)
+        grad = grads[0].new_empty((rows.shape[1], grads[0].shape[1]))
         kernels.spmm_sum(
             rows.t_indptr, rows.t_rows, rows.t_values, grads[0].contiguous(), grad, accumulate=False
         )

@@ -63,7 +63,7 @@ class _SomeRows(LocalGraph):
         num_roots = min(whole.num_roots, len(rows))
         super().__init__(part, blocks, whole.exchange, num_roots=num_roots, draws=whole.draws)
         self._whole = whole
-        self._rows = rows
+        self._rows = rows = rows.to(self.device)
         self.num_rows = len(rows)
         self.row_id = whole.row_id[rows]
 
@@ -239,8 +239,9 @@ class _Level(_SomeRows):
             # The edges are in the blocks now; what remains of the part is who reads and writes.
             part = replace(part, is_reading=kept.is_reading, is_writing=kept.is_writing)
         super().__init__(whole, part, blocks, torch.from_numpy(np.flatnonzero(plan.targets)))
-        self._sources = torch.from_numpy(np.flatnonzero(sources))
-        self._own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets].astype(np.int32))
+        self._sources = torch.from_numpy(np.flatnonzero(sources)).to(self.device)
+        own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets].astype(np.int32))
+        self._own = own.to(self.device)
         self._static_own: Tensor | None = None
         self._targets: Tensor | None = None
         self._at_sources: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}

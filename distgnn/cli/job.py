@@ -30,7 +30,8 @@ def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
         "--backend",
         default="auto",
         help=f"one of {', '.join(BACKENDS)}; auto takes mpi if mpirun started all ranks on one "
-        "host and mpi4py uses its library, else gloo, which suits Ethernet (default: %(default)s)",
+        "host and mpi4py uses its library, else gloo, which suits Ethernet; nccl joins CUDA "
+        "devices (default: %(default)s)",
     )
     add(
         "--interface",
@@ -66,8 +67,10 @@ def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int
     from distgnn.cli import end_job
     from distgnn.cli.limits import num_killed
     from distgnn.comm.binding import apply_threads, choose_threads
+    from distgnn.comm.choice import check_device
     from distgnn.comm.launch import detect, open_group
 
+    check_device(arguments.backend, getattr(arguments, "device", "cpu"))
     choice = choose_threads(arguments.threads, detect())
     apply_threads(choice.threads)
     group = open_group(
@@ -99,6 +102,29 @@ def _status_of(work: Callable[[Group], None], group: Group) -> int:
             note(f"distgnn: {stopped}")
         return stopped.exit_status
     return 0
+
+
+def on_device(group: Group, arguments: argparse.Namespace) -> Group:
+    """Let the ranks compute on the device that the user named; collective.
+
+    Args:
+        group: All ranks.
+        arguments: With `device` and `backend`.
+
+    Returns:
+        A group that takes tensors of the device; the same one for the processor.
+
+    Raises:
+        InputError: If a rank has no such device, or no kernels for it.
+    """
+    from distgnn.devices import find_device
+
+    device = collectively(group, lambda: find_device(arguments.device, group.local_rank))
+    if device.type == "cpu":
+        return group
+    from distgnn.comm import staged
+
+    return staged.on_device(group, device, arguments.backend)
 
 
 def collectively(group: Group, action: Callable[[], T]) -> T:

@@ -167,6 +167,13 @@ def add_epoch_arguments(
 def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
     add_machine_arguments(group)
     add = group.add_argument
+    add(
+        "--device",
+        default="cpu",
+        metavar="cpu|cuda",
+        help="what computes; for cuda install distgnn[gpu], and use one device a rank "
+        "(default: %(default)s)",
+    )
     add_plan_arguments(group)
     add(
         "--checkpoint-every",
@@ -214,16 +221,19 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the group, train, report."""
-    from distgnn.cli.job import run_job
+    from distgnn.cli.job import on_device, run_job
 
     several = is_series(arguments)
     config = config_from(arguments)
     check_trace(arguments)
     if several:
         check_series(arguments)
-        return run_job(lambda group: train_series(arguments, config, group, _train), arguments)
 
     def work(group: Group) -> None:
+        group = on_device(group, arguments)
+        if several:
+            train_series(arguments, config, group, _train)
+            return
         summary = _train(arguments, config, group)
         if group.rank == 0:
             _report(arguments, summary)
@@ -293,7 +303,11 @@ def _load(
     from distgnn.train.trainer import Trainer
 
     opened = _open(arguments, config, run_dir, group)
-    trainer = Trainer(opened.config, opened.ends, opened.part, group, planner=opened.planner)
+    trainer = Trainer(
+        *(opened.config, opened.ends, opened.part, group),
+        planner=opened.planner,
+        device=group.device,
+    )
     working = trainer.objective.working_bytes(opened.config.model.hidden)
     predicted = predict_peak_bytes(trainer.model, trainer.graphs) + working
     # An earlier peak counts for nothing here: what was let go of since is free again.

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from distgnn.arrays import own
+from distgnn.devices import moved
+from distgnn.exchange.ends import Ends, select
 from distgnn.exchange.planner import Planner
 from distgnn.exchange.route import Route, plan_route
 from distgnn.partition.store import relation_degrees
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group
+    from distgnn.exchange.ends import Rows
     from distgnn.partition.store import Part
     from distgnn.plan import Plan
 
@@ -55,13 +58,16 @@ class Csr:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """The order in which sums walk the block, from the planner at the first sum."""
-        return self.planner.plan(self)
+        """The order in which sums walk the block, from the planner at the first sum.
+
+        Plans are made for the caches of a processor; other devices have none.
+        """
+        return self.planner.plan(self) if self.indptr.device.type == "cpu" else None
 
     @cached_property
     def row_of_edge(self) -> Tensor:
         """(num_edges,) int32. Row of each edge, for what is computed edge by edge."""
-        rows = torch.arange(self.num_rows, dtype=torch.int32)
+        rows = torch.arange(self.num_rows, dtype=torch.int32, device=self.indptr.device)
         return torch.repeat_interleave(rows, self.indptr.diff())
 
     @cached_property
@@ -73,6 +79,12 @@ class Csr:
         if self.column_id is not None:
             digest.update(self.column_id.numpy().data)
         return digest.hexdigest()
+
+    def to(self, device: torch.device) -> Csr:
+        """Return the block on a device; itself if it is there."""
+        if self.indptr.device == device:
+            return self
+        return replace(self, **moved(self, device))
 
     @property
     def num_rows(self) -> int:
@@ -102,7 +114,14 @@ class Half:
     @cached_property
     def winner_mark(self) -> Tensor:
         """(num_out, 1) int32. What stands for each row of the buffer that wins a maximum."""
-        return -2 - torch.arange(self.route.num_out, dtype=torch.int32)[:, None]
+        marks = torch.arange(self.route.num_out, dtype=torch.int32, device=self.root_rows.device)
+        return -2 - marks[:, None]
+
+    def to(self, device: torch.device) -> Half:
+        """Return the half on a device; itself if it is there."""
+        if self.root_rows.device == device:
+            return self
+        return replace(self, root_rows=self.root_rows.to(device))
 
 
 @dataclass(frozen=True)
@@ -148,6 +167,13 @@ class Blocks(NamedTuple):
 
     forward: Direction
     backward: Direction
+
+    def to(self, device: torch.device) -> Blocks:
+        """Return the blocks on a device; these if they are there."""
+        if self.forward.root_from_root.indptr.device == device:
+            return self
+        directions = (replace(each, **moved(each, device)) for each in self)
+        return Blocks(*directions)
 
 
 def plan_blocks(
@@ -288,15 +314,15 @@ def _divide(
     planner: Planner,
 ) -> _Divided:
     """Cut the clone-by-clone matrix into four; leaves are renumbered in their roles."""
-    sources, targets = _Ends(part, reading), _Ends(part, writing)
+    sources, targets = Ends(part, reading), Ends(part, writing)
     is_weighted = part.edge_weight is not None
     t_edge = part.edges_of_transpose() if has_positions or is_weighted else None
 
     def block(target_is_leaf: bool, source_is_leaf: bool) -> tuple[Csr, Csr]:
         rows, columns = targets.rows(target_is_leaf), sources.columns(source_is_leaf)
-        indptr, indices, kept = _select(part.indptr, part.indices, rows, columns)
+        indptr, indices, kept = select(part.indptr, part.indices, rows, columns)
         t_rows, t_columns = sources.rows(source_is_leaf), targets.columns(target_is_leaf)
-        t_indptr, t_indices, t_kept = _select(part.t_indptr, part.t_indices, t_rows, t_columns)
+        t_indptr, t_indices, t_kept = select(part.t_indptr, part.t_indices, t_rows, t_columns)
         weight = t_weight = position = None
         if t_edge is not None:
             start, stop = int(part.indptr[rows.start]), int(part.indptr[rows.stop])
@@ -324,73 +350,7 @@ def _divide(
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
 
 
-def _types(part: Part, rows: _Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Any]:
+def _types(part: Part, rows: Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Any]:
     edges = slice(int(part.indptr[rows.start]), int(part.indptr[rows.stop]))
     names = ("edge_type", "relation_degree")
     return {name: own(getattr(part, name)[edges][kept], np.int32) for name in names}
-
-
-class _Rows(NamedTuple):
-    start: int
-    stop: int
-    kept: NDArray[np.bool_] | None  # among start..stop; dropped rows hold no edges
-
-
-class _Columns(NamedTuple):
-    start: int
-    stop: int
-    renumbered: NDArray[np.int32] | None
-    is_all: bool  # nothing else is there, so nothing is dropped
-    global_id: Tensor | None
-
-
-class _Ends:
-    """One end of the edges: roots first, then the leaves that take part in that role."""
-
-    def __init__(self, part: Part, takes_part: NDArray[np.bool_]) -> None:
-        self._num_roots = part.num_roots
-        self._takes_part = takes_part
-        self._renumbered = (np.cumsum(takes_part) - 1).astype(np.int32)
-        self._root_id = _unless_ascending(part.global_id[: part.num_roots])
-        self._leaf_id = _unless_ascending(part.global_id[part.num_roots :][takes_part])
-
-    def rows(self, is_leaf: bool) -> _Rows:
-        if not is_leaf:
-            return _Rows(0, self._num_roots, None)
-        return _Rows(self._num_roots, self._num_roots + len(self._takes_part), self._takes_part)
-
-    def columns(self, is_leaf: bool) -> _Columns:
-        if not is_leaf:
-            is_all = len(self._takes_part) == 0
-            return _Columns(0, self._num_roots, None, is_all, self._root_id)
-        stop = self._num_roots + len(self._takes_part)
-        return _Columns(self._num_roots, stop, self._renumbered, False, self._leaf_id)
-
-
-def _unless_ascending(ids: NDArray[np.int64]) -> Tensor | None:
-    return None if np.all(ids[1:] > ids[:-1]) else own(ids, np.int64)
-
-
-def _select(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: _Rows, columns: _Columns
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_] | slice]:
-    """Return the block's indptr and indices, and which of the rows' edges it keeps."""
-    first, last = int(indptr[rows.start]), int(indptr[rows.stop])
-    found = np.asarray(indices[first:last])
-    block_indptr = indptr[rows.start : rows.stop + 1] - first
-    if columns.is_all:
-        return block_indptr, found, slice(None)
-    if columns.start == columns.stop:
-        kept = np.zeros(found.size, dtype=bool)
-        block_indptr = np.zeros_like(block_indptr)
-    else:
-        kept = (found >= columns.start) & (found < columns.stop)
-        running = np.zeros(found.size + 1, np.int64)
-        np.cumsum(kept, out=running[1:])
-        block_indptr = running[block_indptr]
-    if rows.kept is not None:
-        block_indptr = np.concatenate([block_indptr[:1], block_indptr[1:][rows.kept]])
-    picked = found[kept] - np.int32(columns.start)
-    if columns.renumbered is not None:
-        picked = columns.renumbered[picked]
-    return block_indptr, picked, kept

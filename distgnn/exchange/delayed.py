@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from distgnn import kernels
+from distgnn.devices import PROCESSOR
 from distgnn.exchange.exchange import Arrival, Exchange
 from distgnn.exchange.turns import Turns
 
@@ -59,6 +60,12 @@ class _Loaded:
     received: Tensor
     heard: dict[int, _Heard]
     under_way: deque[_Message]
+
+    def to(self, device: torch.device) -> _Loaded:
+        messages = (
+            replace(message, incoming=message.incoming.to(device)) for message in self.under_way
+        )
+        return _Loaded(self.received.to(device), self.heard, deque(messages))
 
 
 class _Channel:
@@ -147,6 +154,7 @@ class Delayed(Exchange):
         group: The ranks.
         rule: Bins, delay, warm-up, and what is made of rows that arrive.
         first_tag: See `Exchange`.
+        device: See `Exchange`.
 
     References:
         Md et al., "DistGNN: Scalable Distributed Training for Large-Scale Graph Neural Networks",
@@ -155,8 +163,15 @@ class Delayed(Exchange):
         Pipelined Feature Communication", ICLR 2022.
     """
 
-    def __init__(self, group: Group, rule: DelayRule, *, first_tag: int = 0) -> None:
-        super().__init__(group, first_tag=first_tag)
+    def __init__(
+        self,
+        group: Group,
+        rule: DelayRule,
+        *,
+        first_tag: int = 0,
+        device: torch.device = PROCESSOR,
+    ) -> None:
+        super().__init__(group, first_tag=first_tag, device=device)
         assert rule.num_bins >= 1, "a delayed exchange has at least one bin"
         assert rule.delay >= 0, "rows cannot be used before they were sent"
         for memory in (rule.forward, rule.backward):
@@ -172,9 +187,11 @@ class Delayed(Exchange):
         """Send the rows whose turn it is; see `Exchange.begin`."""
         state = self._channels.get(channel)
         if state is None:
-            turns = Turns(route, picked, self.rule.num_bins)
+            turns = Turns(route, picked, self.rule.num_bins, device=rows.device)
             memory = self.rule.backward if self.is_backward else self.rule.forward
-            state = _Channel(turns, memory, rows, self._loaded.pop(channel, None))
+            loaded = self._loaded.pop(channel, None)
+            loaded = None if loaded is None else loaded.to(rows.device)
+            state = _Channel(turns, memory, rows, loaded)
             self._channels[channel] = state
         send = self._send_whole if self._is_warming_up else self._send_bin
         state.under_way.append(send(state, rows, self.first_tag + channel))
@@ -205,19 +222,16 @@ class Delayed(Exchange):
         return _Message(self.epoch, incoming, works=works, buffers=buffers)
 
     def _send(self, turn: Turn, rows: Tensor, tag: int, buffers: _Buffers) -> list[Work]:
-        """Post receives, then pack, then send."""
-        works: list[Work] = [
-            self.group.irecv(_lane(buffers.incoming, lane), lane.peer, tag)
-            for lane in turn.incoming
-        ]
+        """Pack the rows and start all messages."""
         if turn.picked is not None:
             with self.clock.timed("pack"):
                 packed = buffers.outgoing[: turn.num_sent]
                 kernels.gather_rows(_movable(rows), turn.picked, _movable(packed))
-        works += [
-            self.group.isend(_lane(buffers.outgoing, lane), lane.peer, tag)
-            for lane in turn.outgoing
-        ]
+        works = self.group.transfer(
+            [(_lane(buffers.incoming, lane), lane.peer) for lane in turn.incoming],
+            [(_lane(buffers.outgoing, lane), lane.peer) for lane in turn.outgoing],
+            tag,
+        )
         self.bytes_sent += turn.num_sent * rows.shape[1] * rows.element_size()
         return works
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from distgnn import kernels
 from distgnn.buffers import Buffers
+from distgnn.devices import PROCESSOR
 from distgnn.exchange.clock import Clock
 from distgnn.exchange.route import buffer_like
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from distgnn.comm.group import Group, Work
@@ -39,6 +41,7 @@ class Exchange(ABC):
         group: The ranks.
         first_tag: Messages carry tags first_tag, first_tag + 1, ...; two exchanges that live at the
             same time need ranges that do not meet.
+        device: Where rows are.
 
     Attributes:
         clock: Gets the time of each phase.
@@ -46,11 +49,13 @@ class Exchange(ABC):
         is_backward: Whether the channels that begin now carry gradients.
     """
 
-    def __init__(self, group: Group, *, first_tag: int = 0) -> None:
+    def __init__(
+        self, group: Group, *, first_tag: int = 0, device: torch.device = PROCESSOR
+    ) -> None:
         self.group = group
         self.first_tag = first_tag
         self.clock = Clock()
-        self.buffers = Buffers()
+        self.buffers = Buffers(device)
         self.bytes_sent = 0
         self.reduced_bytes_sent = 0
         self.max_staleness = 0
@@ -74,6 +79,11 @@ class Exchange(ABC):
         Returns:
             What arrives; `wait` for it.
         """
+
+    @property
+    def device(self) -> torch.device:
+        """Where rows are."""
+        return self.buffers.device
 
     def start_pass(self, *, is_backward: bool) -> None:
         """Say that the channels of one aggregation come next.
@@ -137,16 +147,11 @@ class Synchronous(Exchange):
             rows = packed
         tag = self.first_tag + channel
         incoming = buffer_like(rows, route.num_in)
-        # Receives before sends: gloo announces a receive behind queued payload, so that sending
-        # first makes the link half-duplex.
-        works: list[Work] = [
-            self.group.irecv(incoming[segment.start : segment.stop], segment.peer, tag)
-            for segment in route.incoming
-        ]
-        works += [
-            self.group.isend(rows[segment.start : segment.stop], segment.peer, tag)
-            for segment in route.outgoing
-        ]
+        works = self.group.transfer(
+            [(incoming[part.start : part.stop], part.peer) for part in route.incoming],
+            [(rows[part.start : part.stop], part.peer) for part in route.outgoing],
+            tag,
+        )
         self.bytes_sent += rows.numel() * rows.element_size()
         return _Transfer(works, rows, incoming, self.clock)
 

@@ -7,7 +7,7 @@ each leaf that writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
+from distgnn.devices import PROCESSOR, moved
 from distgnn.exchange.aggregate import add_to_roots, reduce_to_roots, send_to_leaves
 from distgnn.exchange.relations import csr_of, edge_weights, grouped
 
@@ -60,7 +61,8 @@ class RelationSources(NamedTuple):
             group: One rank per part.
         """
         names = [f"{row}_from_{column}" for row in ("root", "leaf") for column in ids._fields]
-        edges = [(name, getattr(blocks.forward, name)) for name in names]
+        forward = blocks.to(PROCESSOR).forward
+        edges = [(name, getattr(forward, name)) for name in names]
         found = torch.tensor([max(_num_relations(block) for _, block in edges)])
         group.all_reduce(found, "max")
         num_relations = int(found)
@@ -90,7 +92,7 @@ def _num_relations(block: Csr) -> int:
 
 def _keys(block: Csr, column_ids: Tensor, num_relations: int) -> NDArray[np.int64]:
     assert block.edge_type is not None, "the blocks of a typed model know the relations"
-    keys: NDArray[np.int64] = column_ids.numpy()[block.indices.numpy()] * num_relations
+    keys: NDArray[np.int64] = column_ids.cpu().numpy()[block.indices.numpy()] * num_relations
     keys += block.edge_type.numpy()
     return keys
 
@@ -106,6 +108,10 @@ class LearntBlock:
 
     forward: Csr
     backward: Csr
+
+    def to(self, device: torch.device) -> LearntBlock:
+        """Return the block on a device."""
+        return replace(self, **moved(self, device))
 
     def add(self, table: Tensor, out: Tensor, *, is_backward: bool = False) -> None:
         """Add the sums of rows, or of their gradients.
@@ -148,14 +154,16 @@ def learnt_blocks(
         sources: Of the whole graph.
         is_mean: Whether a sum over the edges of a relation is divided by their number.
     """
+    here = blocks.to(PROCESSOR).forward
 
     def planned(row: str) -> tuple[LearntBlock, ...]:
         found = []
         for column, column_ids in zip(ids._fields, ids, strict=True):
-            block: Csr = getattr(blocks.forward, f"{row}_from_{column}")
+            block: Csr = getattr(here, f"{row}_from_{column}")
             if block.num_edges:
                 numbers = sources.numbers(block, column_ids)
-                found.append(_planned(block, numbers, len(sources.keys), is_mean))
+                made = _planned(block, numbers, len(sources.keys), is_mean)
+                found.append(made.to(column_ids.device))
         return tuple(found)
 
     return LearntBlocks(planned("root"), planned("leaf"), blocks)

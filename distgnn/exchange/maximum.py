@@ -69,13 +69,14 @@ def max_blocks(blocks: Blocks, root_id: Tensor, leaf_id: Tensor) -> MaxBlocks:
 def _ascending(block: Csr, source_id: Tensor) -> Csr:
     """Return the block with the sources of a row by ascending id; itself if they are already."""
     ids = source_id.index_select(0, block.indices)
-    is_falling = torch.zeros(block.num_edges + 1, dtype=torch.bool)
+    device = block.indptr.device
+    is_falling = torch.zeros(block.num_edges + 1, dtype=torch.bool, device=device)
     is_falling[1:-1] = ids.diff() < 0
     # From the last source of a row to the first of the next one, ids may fall.
     is_falling[block.indptr] = False
     if not is_falling.any():
         return block
-    row = torch.repeat_interleave(torch.arange(block.num_rows), block.indptr.diff())
+    row = torch.repeat_interleave(torch.arange(block.num_rows, device=device), block.indptr.diff())
     order = ids.argsort(stable=True)
     order = order[row[order].argsort(stable=True)]
     # Weights take no part in a maximum.

@@ -8,7 +8,7 @@ width from each leaf that writes, however many relations there are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.arrays import own
+from distgnn.devices import PROCESSOR, moved
 from distgnn.exchange.aggregate import add_to_roots, send_to_leaves
 from distgnn.exchange.blocks import Csr, transposed
 
@@ -47,6 +48,10 @@ class Relation:
     targets: Tensor
     forward: Csr
     backward: Csr
+
+    def to(self, device: torch.device) -> Relation:
+        """Return the relation on a device."""
+        return replace(self, **moved(self, device))
 
     def maps_first(self, weight: Tensor) -> bool:
         """Whether mapping rows before they are summed takes fewer multiplications.
@@ -124,7 +129,9 @@ def relations_of(block: Csr, *, is_mean: bool) -> tuple[Relation, ...]:
     """
     name = f"relations {is_mean}"
     if name not in block.derived:
-        block.derived[name] = tuple(_relations_of(block, is_mean))
+        device = block.indptr.device
+        here = _relations_of(block.to(PROCESSOR), is_mean)
+        block.derived[name] = tuple(relation.to(device) for relation in here)
     found: tuple[Relation, ...] = block.derived[name]
     return found
 

@@ -163,5 +163,5 @@ def num_rows(rows: slice) -> int:
 
 
 def buffer_like(rows: Tensor, count: int) -> Tensor:
-    """Return an uninitialised buffer of `count` rows with the width and dtype of `rows`."""
-    return torch.empty((count, rows.shape[1]), dtype=rows.dtype)
+    """Return an uninitialised buffer of `count` rows with the width, dtype and device of `rows`."""
+    return rows.new_empty((count, rows.shape[1]))

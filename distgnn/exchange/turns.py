@@ -45,6 +45,13 @@ class Turn(NamedTuple):
     num_sent: int
     num_received: int
 
+    def to(self, device: torch.device) -> Turn:
+        """Return the same turn, its index lists on a device."""
+        picked, places = (
+            None if rows is None else rows.to(device) for rows in (self.picked, self.places)
+        )
+        return self._replace(picked=picked, places=places)
+
 
 class Turns:
     """The turns of one channel.
@@ -54,6 +61,7 @@ class Turns:
         picked: (num_out,) int32. Row of the table that stands in each row of the packed buffer;
             None if the table is packed.
         num_bins: At least 1.
+        device: Where the rows are.
 
     Attributes:
         bins: A turn for each bin.
@@ -62,8 +70,11 @@ class Turns:
         most_received: Rows of the longest that arrives.
     """
 
-    def __init__(self, route: Route, picked: Tensor | None, num_bins: int) -> None:
-        self.bins = [_turn_of_bin(route, picked, bin_id, num_bins) for bin_id in range(num_bins)]
+    def __init__(
+        self, route: Route, picked: Tensor | None, num_bins: int, *, device: torch.device
+    ) -> None:
+        turns = (_turn_of_bin(route, picked, bin_id, num_bins) for bin_id in range(num_bins))
+        self.bins = [turn.to(device) for turn in turns]
         outgoing, incoming = (
             tuple(Lane(segment.peer, segment.start, segment.stop) for segment in segments)
             for segments in (route.outgoing, route.incoming)
@@ -76,7 +87,7 @@ class Turns:
 def _turn_of_bin(route: Route, picked: Tensor | None, bin_id: int, num_bins: int) -> Turn:
     outgoing, packed = _lanes(route.outgoing, bin_id, num_bins)
     incoming, places = _lanes(route.incoming, bin_id, num_bins)
-    rows = packed if picked is None else picked[packed.long()]
+    rows = packed if picked is None else picked[packed.long().to(picked.device)]
     return Turn(outgoing, incoming, rows, places, len(rows), len(places))
 
 

@@ -195,7 +195,7 @@ class _WithScores(torch.autograd.Function):
 def _spread(vectors: Tensor) -> Tensor:
     """Turn (heads, width) vectors into (heads, heads * width), 0 outside of a row's own head."""
     heads, width = vectors.shape
-    own = torch.eye(heads, dtype=vectors.dtype)[:, :, None]
+    own = torch.eye(heads, dtype=vectors.dtype, device=vectors.device)[:, :, None]
     return (vectors[:, None] * own).view(heads, heads * width)
 
 

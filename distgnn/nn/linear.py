@@ -131,17 +131,16 @@ class Linear(nn.Module):
 
 
 def is_multiplied_here(rows: Rows, weight: Tensor) -> TypeGuard[Tensor]:
-    """Whether kernels of our own multiply these rows: dense ones on a CPU, of the weight's type.
+    """Whether `distgnn.products` multiplies these rows: dense ones, of the weight's type.
 
     Or stored as bfloat16 and computed with as the weight's. A processor without fused
     multiply-adds is left to torch.
     """
     return (
         not isinstance(rows, SparseRows)
-        and rows.device.type == "cpu"
         and rows.dtype in STORED
         and computed(rows.dtype) == weight.dtype
-        and is_fast()
+        and (rows.device.type != "cpu" or is_fast())
     )
 
 

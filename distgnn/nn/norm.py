@@ -28,7 +28,7 @@ class _Normalise(torch.autograd.Function):
         ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, graph: LocalGraph, eps: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         counted = graph.num_roots
-        sums = torch.cat([rows[:counted].sum(dim=0), rows.new_tensor([float(counted)])])
+        sums = torch.cat([rows[:counted].sum(dim=0), rows.new_full((1,), float(counted))])
         graph.exchange.all_reduce(sums)
         num_vertices = sums[-1]
         mean = sums[:-1] / num_vertices

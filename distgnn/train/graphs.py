@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
+from distgnn.devices import PROCESSOR
 from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.exchange import Exchange, Synchronous, Unhidden
@@ -77,49 +78,60 @@ class RunGraphs:
         return self.fetched_bytes + self.exact.setup_bytes_sent
 
 
-def build_exchange(config: TrainConfig, group: Group) -> Exchange:
+def build_exchange(config: TrainConfig, group: Group, device: torch.device = PROCESSOR) -> Exchange:
     """Build the exchange that a run's algorithm asks for.
 
     Args:
         config: The run.
         group: All ranks.
+        device: Where rows are.
 
     Returns:
         A delayed one where rows wait or take turns; otherwise the synchronous one, on which an
         isolated graph sends nothing.
     """
     if not config.overlap:
-        return Unhidden(group)
+        return Unhidden(group, device=device)
     if config.delays.is_synchronous:
-        return Synchronous(group)
-    return Delayed(group, config.delays)
+        return Synchronous(group, device=device)
+    return Delayed(group, config.delays, device=device)
 
 
 def build_graphs(
-    config: TrainConfig, inputs: TaskInputs, part: Part, group: Group, *, planner: Planner
+    config: TrainConfig,
+    inputs: TaskInputs,
+    part: Part,
+    group: Group,
+    *,
+    planner: Planner,
+    device: torch.device = PROCESSOR,
 ) -> RunGraphs:
     """Build the graphs of a run; collective.
 
     Args:
         config: The run.
-        inputs: This rank's share of the task.
+        inputs: This rank's share of the task, its features on the device.
         part: This rank's part.
         group: One rank per part.
         planner: Decides how sums walk the graphs.
+        device: Where the graphs are to be.
 
     Returns:
         The graphs, with what the training pass reads of features and scores.
     """
     blocks = _plan(config, part, group, planner)
-    exact = LocalGraph(part, blocks, Synchronous(group, first_tag=EVALUATION_TAG))
+    evaluating = Synchronous(group, first_tag=EVALUATION_TAG, device=device)
+    exact = LocalGraph(part, blocks, evaluating)
     features, fetched = inputs.features, 0
     if config.is_isolated:
-        features, fetched = clone_features(features, part, blocks, group)
+        features, fetched = clone_features(features.to(PROCESSOR), part, blocks, group)
+        features = features.to(device)
         part, num_roots = isolated_part(part), part.num_roots
         blocks = _plan(config, part, group, planner)
-        training = LocalGraph(part, blocks, build_exchange(config, group), num_roots=num_roots)
+        exchange = build_exchange(config, group, device)
+        training = LocalGraph(part, blocks, exchange, num_roots=num_roots)
     else:
-        training = exact.with_exchange(build_exchange(config, group))
+        training = exact.with_exchange(build_exchange(config, group, device))
     if config.model.kind.is_typed and not inputs.features.shape[1]:
         training.use_relation_sources(exact.find_relation_sources())
     # Evaluation finds the memory that the epoch has just left.

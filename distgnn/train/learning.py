@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distgnn.datasets.errors import InputError
+from distgnn.devices import PROCESSOR
 from distgnn.nn.models import LinkModel
 from distgnn.train.inputs import Inputs, load_inputs
 from distgnn.train.links import LinkEvaluator, LinkInputs, LinkObjective, load_link_inputs
 from distgnn.train.objective import Scores, VertexObjective, build_loss
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from distgnn.comm.group import Group
@@ -20,23 +24,31 @@ if TYPE_CHECKING:
     from distgnn.train.objective import Evaluation, Objective
 
 
-def load_task(part: Part, group: Group, config: TrainConfig) -> Inputs | LinkInputs:
+def load_task(
+    part: Part, group: Group, config: TrainConfig, device: torch.device = PROCESSOR
+) -> Inputs | LinkInputs:
     """Copy what a run reads of a part into memory; collective.
 
     Args:
         part: This rank's part.
         group: One rank per part.
         config: The run; it knows its task, unless the graph has none.
+        device: Where the model runs.
 
     Returns:
         This rank's share.
 
     Raises:
-        InputError: If the graph lacks what the run reads.
+        InputError: If the graph lacks what the run reads, or the task runs elsewhere only.
     """
     if config.task == "link":
+        if device != PROCESSOR:
+            raise InputError(
+                f"--task link runs on the processor only, got --device {device.type}; "
+                "use --device cpu"
+            )
         return load_link_inputs(part, group, config)
-    return load_inputs(
+    inputs = load_inputs(
         part,
         group,
         split_index=config.split_index,
@@ -46,6 +58,8 @@ def load_task(part: Part, group: Group, config: TrainConfig) -> Inputs | LinkInp
         task=config.task,
         metric=config.metric,
     )
+    # Labels stay: metrics are taken on the processor.
+    return replace(inputs, features=inputs.features.to(device))
 
 
 def build_objective(

@@ -100,7 +100,7 @@ class Loss:
     and the weight gradients, of all ranks add up to those of the whole graph.
 
     Args:
-        inputs: This rank's share of the task.
+        inputs: This rank's share of the task; scores come where its features are.
         rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand;
             None if there are no others.
         weight: (num_train_rows,) weight of each of this rank's training vertices, or None.
@@ -110,8 +110,9 @@ class Loss:
     def __init__(
         self, inputs: Inputs, *, rows: Tensor | None, weight: Tensor | None, total: float
     ) -> None:
-        self._rows = rows
-        self._labels = inputs.labels[inputs.rows["train"]]
+        device = inputs.features.device
+        self._rows = None if rows is None else rows.to(device)
+        self._labels = inputs.labels[inputs.rows["train"]].to(device)
         self._losses = inputs.task.losses
         self._weight = weight
         self._total = total

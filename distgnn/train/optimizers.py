@@ -97,7 +97,10 @@ class Optimizer(ABC):
             state: Copied.
         """
         self._moments = {
-            number: {name: value.clone() for name, value in moments.items()}
+            number: {
+                name: value.to(self._parameters[number].device, copy=True)
+                for name, value in moments.items()
+            }
             for number, moments in state.items()
         }
 
@@ -131,7 +134,7 @@ class Adam(Optimizer):
 
     def _begin(self, parameter: Tensor) -> Moments:
         return {
-            "step": torch.zeros((), dtype=torch.float32),
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }

@@ -70,6 +70,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     # Wide items first: every tensor then starts at a multiple of its item's size, which readers
     # that map the file need.
     ordered = dict(sorted(tensors.items(), key=lambda item: -item[1].element_size()))
+    ordered = {name: tensor.detach().cpu().contiguous() for name, tensor in ordered.items()}
     header: dict[str, Any] = {}
     start = 0
     for name, tensor in ordered.items():
@@ -82,7 +83,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         start = stop
     digest = hashlib.sha256(json.dumps(header).encode())
     for tensor in ordered.values():
-        digest.update(_bytes_of(tensor.detach().contiguous()))
+        digest.update(_bytes_of(tensor))
     text = json.dumps({_METADATA: {_DIGEST: digest.hexdigest()}, **header}).encode()
     text += b" " * (-len(text) % 8)
     # Ranks, on this machine or another, may write the same file at the same time.
@@ -92,7 +93,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             file.write(len(text).to_bytes(8, "little"))
             file.write(text)
             for tensor in ordered.values():
-                file.write(_bytes_of(tensor.detach().contiguous()))
+                file.write(_bytes_of(tensor))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

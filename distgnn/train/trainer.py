@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.datasets.errors import InputError
+from distgnn.devices import PROCESSOR
 from distgnn.exchange.planner import Planner
 from distgnn.nn.models import LinkModel
 from distgnn.train.best import Best
@@ -50,6 +51,7 @@ class Trainer:
         part: This rank's part.
         group: One rank per part.
         planner: Decides how sums walk the graph; None for one that keeps nothing.
+        device: That computes; the planner's plans are for the processor.
 
     Attributes:
         stop: May ask for an early end.
@@ -65,16 +67,19 @@ class Trainer:
         group: Group,
         *,
         planner: Planner | None = None,
+        device: torch.device = PROCESSOR,
     ) -> None:
         self.config = config = resolve(config, ends)
         self.group = group
         self.planner = planner or Planner()
         self.trace = Untraced()
-        self.inputs = load_task(part, group, config)
-        self.graphs = build_graphs(config, self.inputs, part, group, planner=self.planner)
+        self.inputs = load_task(part, group, config, device)
+        self.graphs = build_graphs(
+            config, self.inputs, part, group, planner=self.planner, device=device
+        )
         self.graph, self.features = self.graphs.training, self.graphs.features
         self._layout = "" if config.delays.is_synchronous else layout_of(part)
-        self.model = build_model(config, ends, self.graphs.num_relation_sources)
+        self.model = build_model(config, ends, self.graphs.num_relation_sources).to(device)
         self.objective = build_objective(config, self.inputs, self.graphs, self.model)
         self.model.set_recompute(config.recompute)
         self.optimizer = build_optimizer(config, self.model)
@@ -120,7 +125,7 @@ class Trainer:
         self.model.eval()
         scores = self.model(self.graphs.exact, self.inputs.features)
         self.graphs.exact.end_epoch()
-        return self.objective.evaluate(scores)
+        return self.objective.evaluate(scores.cpu())
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train until the last epoch, until patience ends, or until a rank is asked to stop.

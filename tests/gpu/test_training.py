@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from graphs import cut, make_graph
+from second_device import DEVICE, FarTensor, SecondDevice, kernels
+from training import ends_of, make_config
+
+from distgnn import devices
+from distgnn.comm.staged import StagedGroup
+from distgnn.comm.threads import run_ranks
+from distgnn.train.checkpoint import Checkpoints
+from distgnn.train.trainer import Trainer
+
+CASES = {
+    "sage-dropout": ("random", {"dropout": 0.4}),
+    "sage-bf16": ("random", {"activations_dtype": "bf16"}),
+    "sage-sparse": ("sparse-features", {"input_dropout": 0.3}),
+    "sage-max": ("random", {"aggregator": "max"}),
+    "sage-delayed": ("random", {"algorithm": "cd-2"}),
+    "sage-alone": ("random", {"algorithm": "0c", "reweight_loss": True}),
+    "gcn-batch-norm": ("weighted", {"model": "gcn", "norm": "batch", "residual": True}),
+    "gat": ("random", {"model": "gat", "heads": 2}),
+    "gatv2-dropout": ("random", {"model": "gatv2", "heads": 2, "attention_dropout": 0.5}),
+    "rgcn": ("typed", {"model": "rgcn"}),
+}
+
+
+@pytest.fixture
+def _second_device(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setitem(devices._LOADED, DEVICE.type, kernels())
+
+
+def train(graph, parts, config, *, checkpoints=None):
+    """Records and weights of a run on the processor, or on the second device with a folder."""
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        return list(trainer.epochs()), trainer.model.state_dict()
+
+    def on_device(group):
+        with SecondDevice():
+            group = StagedGroup(group, DEVICE)
+            part = parts[group.rank]
+            trainer = Trainer(config, ends_of(graph), part, group, device=group.device)
+            assert all(isinstance(weight.data, FarTensor) for weight in trainer.model.parameters())
+            folder = Checkpoints(checkpoints, group, layout=trainer._layout)
+            trainer.resume(folder)
+            records = list(trainer.epochs())
+            trainer.save(folder)
+            state = trainer.model.state_dict()
+            return records, {name: value.cpu() for name, value in state.items()}
+
+    return run_ranks(len(parts), on_rank if checkpoints is None else on_device)
+
+
+@pytest.mark.usefixtures("_second_device")
+@pytest.mark.parametrize("name", CASES)
+def test_a_device_trains_as_the_processor_does(name, tmp_path):
+    kind, options = CASES[name]
+    graph = make_graph(kind, num_vertices=16)
+    parts, config = cut(graph, 2), make_config(epochs=2, optimizer="sgd", **options)
+    expected = train(graph, parts, config)
+    got = train(graph, parts, config, checkpoints=tmp_path)
+    rel = 1e-2 if name == "sage-bf16" else 1e-5
+    for (one, weights), (other, wanted) in zip(got, expected, strict=True):
+        for left, right in zip(one, other, strict=True):
+            for key in ("loss", "train_metric", "val_metric", "halo_bytes_sent"):
+                assert left[key] == pytest.approx(right[key], rel=rel), key
+        for key, value in wanted.items():
+            torch.testing.assert_close(weights[key], value, rtol=10 * rel, atol=10 * rel)
+
+
+# torch takes the device for its own, which has no values to copy; this one copies them.
+@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
+@pytest.mark.usefixtures("_second_device")
+def test_a_delayed_run_is_resumed_on_the_device_bit_by_bit(tmp_path):
+    graph = make_graph("random", num_vertices=16)
+    parts = cut(graph, 2)
+    straight, half = (make_config(epochs=n, algorithm="cd-2") for n in (4, 2))
+    expected = train(graph, parts, straight, checkpoints=tmp_path / "straight")
+    train(graph, parts, half, checkpoints=tmp_path / "resumed")
+    got = train(graph, parts, straight, checkpoints=tmp_path / "resumed")
+    for (one, weights), (other, wanted) in zip(got, expected, strict=True):
+        assert [r["loss"] for r in one] == [r["loss"] for r in other[2:]]
+        assert all(torch.equal(weights[key], value) for key, value in wanted.items())
+
+
+@pytest.mark.usefixtures("_second_device")
+def test_the_second_device_refuses_what_cuda_refuses():
+    with SecondDevice():
+        far, near = torch.ones(2, device=DEVICE), torch.ones(2)
+        with pytest.raises(AssertionError, match=r"aten::add.Tensor mixes devices"):
+            far + near
+        assert float((far + 1).sum()) == 4
+        with pytest.raises((RuntimeError, TypeError)):
+            far.numpy()
