@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
+from second_device import DEVICE, SecondDevice, kernels
 
+from distgnn import devices
 from distgnn.cli import main
+from distgnn.train.tensors import read_tensors
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 
@@ -37,10 +42,33 @@ def test_nccl_without_a_device_is_refused(verb, tmp_path, capsys):
     )
 
 
+# torch takes the device for its own, which has no values to copy; this one copies them.
+@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
+def test_a_run_on_a_device_is_written_and_resumed(ring, here, monkeypatch, capsys):
+    pytest.importorskip("triton")
+    monkeypatch.setitem(devices._LOADED, DEVICE.type, kernels())
+    monkeypatch.setattr(devices, "find_device", lambda name, rank: DEVICE)
+    command = ["train", str(ring), "--quiet", "--json", "--hidden", "4", "--dropout", "0"]
+    summaries = {}
+    for name, epochs in (("straight", "4"), ("resumed", "2"), ("resumed", "4")):
+        with SecondDevice():
+            words = ["--run", name, "--epochs", epochs, "--device", "cuda", "--resume"]
+            assert main([*command, *words]) == 0
+        summaries[name] = json.loads(capsys.readouterr().out)
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    assert main([*command, "--run", "near", "--epochs", "4"]) == 0
+    summaries["near"] = json.loads(capsys.readouterr().out)
+    metrics = [summary["test_metric"] for summary in summaries.values()]
+    assert metrics[0] == metrics[1] == pytest.approx(metrics[2])
+    weights = [read_tensors(here / name / "model.safetensors") for name in summaries]
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name])
+        torch.testing.assert_close(value, weights[2][name], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.gpu
 def test_a_gpu_trains_as_the_processor_does(tmp_path, capsys):
-    import json
-
     summaries = []
     for device in ("cpu", "cuda"):
         run = str(tmp_path / device)
