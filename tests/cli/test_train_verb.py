@@ -370,9 +370,9 @@ def test_the_source_is_let_go_before_the_first_epoch(distgnn, ring, monkeypatch)
         given.append(weakref.ref(source.graph))
         return source
 
-    def note_and_initialise(trainer, config, task, part, group, *, planner):
+    def note_and_initialise(trainer, config, task, part, group, **options):
         given.append(weakref.ref(part))
-        initialise(trainer, config, task, part, group, planner=planner)
+        initialise(trainer, config, task, part, group, **options)
 
     def look_and_train(trainer):
         gc.collect()
