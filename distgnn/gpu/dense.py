@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.arrays import computed
 from distgnn.gpu.rows import dropout
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def multiply(
     """Sum products of rows; see `distgnn.products.multiply`, and `Finish` for the last six."""
     products = [_product(*factor) for factor in factors]
     if accumulate or not products:
-        products.append(_computed(out, out_rows, computed(out.dtype)))
+        products.append(_computed(out, out_rows, torch.promote_types(out.dtype, torch.float32)))
     # A sum of its own, even of one: what follows is done in place.
     total = torch.zeros_like(products[0])
     for product in products:

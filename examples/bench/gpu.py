@@ -131,9 +131,10 @@ def make_trainer(name: str, *, scale: float, device: torch.device):
         dropout=0.5, threads=1, peers=(), rounds=1, seed=0,
     )  # fmt: skip
     graph = twin_graph(plan)
-    ends = ModelEnds(name, graph.num_features, graph.num_classes)
     group = StagedGroup(SingleGroup(), device)
-    return Trainer(TrainConfig(model=model), ends, whole_part(graph), group, device=device)
+    return Trainer(
+        TrainConfig(model=model), ModelEnds.of(graph), whole_part(graph), group, device=device
+    )
 
 
 def measure_epoch(name: str, *, scale: float, rounds: int, device: torch.device) -> list[str]:
