@@ -17,6 +17,8 @@ from distgnn.exchange.loops import with_loops
 from distgnn.exchange.scores import Leaky
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -61,7 +63,7 @@ class AttendingGraph:
         target_score: Tensor,
         slope: float,
         dropout: float = 0.0,
-        ending: Ending | None = None,
+        ending: Callable[[], Ending] | None = None,
     ) -> Tensor:
         """Average the rows of each vertex's in-neighbours, across the cut, as their scores say.
 
@@ -76,7 +78,8 @@ class AttendingGraph:
             slope: Of the leaky ReLU below 0.
             dropout: Probability of dropping a weight; its mask is a function of the epoch, both
                 ends and the head, so that edges with the same ends share it.
-            ending: Bias, relu and dropout that follow in the same operation, or None.
+            ending: Gives the bias, relu and dropout that follow in the same operation, or None.
+                Called after the mask of the edges is drawn: masks are those of separate operations.
 
         Returns:
             (num_rows, heads * width), differentiable.
@@ -93,7 +96,7 @@ class AttendingGraph:
         vectors: Tensor,
         slope: float,
         dropout: float = 0.0,
-        ending: Ending | None = None,
+        ending: Callable[[], Ending] | None = None,
     ) -> Tensor:
         """As `attend`, with vectors[h] . leaky_relu(rows[u, h] + target_rows[v, h]) for scores.
 
@@ -119,12 +122,12 @@ class AttendingGraph:
         target_score: Tensor,
         vectors: Tensor | None,
         scoring: Scoring,
-        ending: Ending | None,
+        ending: Callable[[], Ending] | None,
     ) -> Tensor:
-        blocks, bias = self._looped_blocks(), ending.finish.bias if ending else None
-        weights = (vectors, bias)
+        last = ending() if ending else None
+        blocks, weights = self._looped_blocks(), (vectors, last.finish.bias if last else None)
         result: Tensor = AttendAcrossCut.apply(  # type: ignore[no-untyped-call]
-            rows, source_score, target_score, *weights, blocks, self.exchange, scoring, ending
+            rows, source_score, target_score, *weights, blocks, self.exchange, scoring, last
         )
         return result
 

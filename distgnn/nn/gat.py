@@ -14,6 +14,8 @@ from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from distgnn.exchange.traffic import LayerTraffic
@@ -45,8 +47,10 @@ class AttentionConvolution(Convolution):
         self.dropout = dropout
         self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
 
-    def ending(self, graph: LocalGraph, activation: Activation | None) -> Ending | None:
-        """Return what the attention itself does to its means, or None; draws its seed.
+    def ending(
+        self, graph: LocalGraph, activation: Activation | None
+    ) -> Callable[[], Ending] | None:
+        """Return what gives what the attention itself does to its means, or None.
 
         Args:
             graph: What the layer runs on.
@@ -54,10 +58,14 @@ class AttentionConvolution(Convolution):
         """
         if activation is None or activation.dtype is not None or not self.concat:
             return None
-        return Ending(activation.finish(graph, self.bias), activation.has_one_reader)
+        return lambda: Ending(activation.finish(graph, self.bias), activation.has_one_reader)
 
     def ended(
-        self, graph: LocalGraph, means: Tensor, activation: Activation | None, ending: Ending | None
+        self,
+        graph: LocalGraph,
+        means: Tensor,
+        activation: Activation | None,
+        ending: Callable[[], Ending] | None,
     ) -> Tensor:
         """Do what the attention has not done.
 
