@@ -267,8 +267,8 @@ def lines_of(outcomes: list[Outcome]) -> list[str]:
     return [
         "Three hosts at 1gbit, `--heartbeat-timeout` as it is (25 s). gloo's ranks have no",
         "launcher: nobody kills them. With a full disk training goes on; what counts is the end of",
-        "the run, in order. Weights that are not numbers end the run when the loss shows it, at the",
-        "latest at the next checkpoint; it is resumed up to there.",
+        "the run, in order. Weights that are not numbers end the run when the loss shows it, at",
+        "the latest at the next checkpoint; it is resumed up to there.",
         "",
         *table(header, rows),
     ]
