@@ -1,13 +1,16 @@
 """A device beside the processor, for tests where there is none: torch calls it `meta`.
 
 Its tensors hold values, unlike those of torch's own meta device. As with CUDA, an operation on
-tensors of both devices fails, and so does numpy.
+tensors of both devices fails, and so does numpy; so does a kernel of either device that is given
+what lies on the other.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 from on_device import OneAtATime
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -89,8 +92,39 @@ class _Near(OneAtATime):
         return lambda *args, **options: function(*tree_map(_near, args), **tree_map(_near, options))
 
 
-def kernels() -> devices.Kernels:
-    """The kernels of the device: those in Triton."""
+class _Refusing:
+    """Functions of one device, which cannot read what is of a type that lies on the other."""
+
+    def __init__(self, module: Any, refused: type) -> None:
+        self._module, self._refused = module, refused
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._module, name)
+        if not callable(function):
+            return function
+
+        def checked(*args: Any, **options: Any) -> Any:
+            for value in (*args, *options.values()):
+                assert not isinstance(value, self._refused), f"{name} is given the other device's"
+            return function(*args, **options)
+
+        return checked
+
+
+def _far_view(tensor: torch.Tensor) -> torch.Tensor:
+    assert isinstance(tensor, FarTensor), "a kernel of the device is given the processor's"
+    return tensor.near
+
+
+def use_second_device(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """Give the device kernels, those in Triton, until the test ends."""
+    pytest.importorskip("triton")
     loaded = devices.triton_kernels()
-    functions = OneAtATime(loaded.functions)
-    return devices.Kernels(functions, _near, _Near(loaded.dense))
+    far = _Refusing(OneAtATime(loaded.functions), np.ndarray)
+    monkeypatch.setitem(
+        devices._LOADED, DEVICE.type, devices.Kernels(far, _far_view, _Near(loaded.dense))
+    )
+    near = devices._LOADERS["cpu"]()
+    near = near._replace(functions=_Refusing(near.functions, torch.Tensor))
+    monkeypatch.setitem(devices._LOADED, "cpu", near)
+    return DEVICE

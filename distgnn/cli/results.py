@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
     """Say what is about to happen, and estimate how long an epoch will take; collective.
 
+    On a device no time is estimated: the trials are of the processor.
+
     Args:
         trainer: Of the run.
         predicted: Bytes at the peak of this rank.
@@ -23,13 +25,15 @@ def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
     """
     import torch
 
+    from distgnn.devices import PROCESSOR
     from distgnn.train.estimate import estimate_epoch
     from distgnn.train.forecast import planned_bytes
 
     config, group = trainer.config, trainer.group
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
     group.all_reduce(sent)
-    trainer.estimated_epoch_s = estimate_epoch(trainer)
+    if group.device == PROCESSOR:
+        trainer.estimated_epoch_s = estimate_epoch(trainer)
     if group.rank > 0 or is_quiet:
         return
     if group.reason:
@@ -41,7 +45,8 @@ def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
         per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
         note(f"rows: {per_epoch} will be sent per epoch by all ranks")
     note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
-    note(f"time: about {1e3 * trainer.estimated_epoch_s:.1f} ms an epoch, estimated")
+    if trainer.estimated_epoch_s is not None:
+        note(f"time: about {1e3 * trainer.estimated_epoch_s:.1f} ms an epoch, estimated")
 
 
 def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:

@@ -147,22 +147,26 @@ def _in_scale(graph: LocalGraph) -> Tensor:
     """(num_rows,): collective in a weighted graph."""
     if graph.part.edge_weight is None:
         return inverse_root(graph.in_degree.double() + _added_loops(graph))[:, 0]
-    sums = graph.at_setup(_sum_at_targets, torch.ones(graph.num_rows, 1))
+    sums = graph.at_setup(_sum_at_targets, _ones(graph))
     return inverse_root(sums.double())[:, 0]
 
 
 def _out_scale(graph: LocalGraph) -> Tensor:
     """(num_rows,): collective in a weighted graph."""
     if graph.part.edge_weight is None:
-        degree = column(graph.part.out_degree[: graph.num_rows])
+        degree = column(graph.part.out_degree[: graph.num_rows]).to(graph.device)
         return inverse_root(degree.double() + _added_loops(graph))[:, 0]
-    sums = graph.at_setup(_sum_at_sources, torch.ones(graph.num_rows, 1))
+    sums = graph.at_setup(_sum_at_sources, _ones(graph))
     return inverse_root(sums.double())[:, 0]
 
 
 def _added_loops(graph: LocalGraph) -> Tensor:
     """(num_rows, 1): 1 where a self-loop is added."""
     return (graph.self_loops == 0).double()
+
+
+def _ones(graph: LocalGraph) -> Tensor:
+    return torch.ones(graph.num_rows, 1, device=graph.device)
 
 
 def _sum_at_targets(graph: LocalGraph, ones: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ def estimate_epoch(trainer: Trainer) -> float:
     loss are left out, so that it is rather too short. Collective.
 
     Args:
-        trainer: Of the run.
+        trainer: Of the run, on the processor.
 
     Returns:
         Seconds, of the slowest rank; the same on every rank.

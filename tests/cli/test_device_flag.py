@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from second_device import DEVICE, SecondDevice, kernels
+from second_device import DEVICE, SecondDevice, use_second_device
 
 from distgnn import devices
 from distgnn.cli import main
@@ -45,16 +45,16 @@ def test_nccl_without_a_device_is_refused(verb, tmp_path, capsys):
 # torch takes the device for its own, which has no values to copy; this one copies them.
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
 def test_a_run_on_a_device_is_written_and_resumed(ring, here, monkeypatch, capsys):
-    pytest.importorskip("triton")
-    monkeypatch.setitem(devices._LOADED, DEVICE.type, kernels())
+    use_second_device(monkeypatch)
     monkeypatch.setattr(devices, "find_device", lambda name, rank: DEVICE)
-    command = ["train", str(ring), "--quiet", "--json", "--hidden", "4", "--dropout", "0"]
+    command = ["train", str(ring), "--json", "--hidden", "4", "--dropout", "0"]
     summaries = {}
     for name, epochs in (("straight", "4"), ("resumed", "2"), ("resumed", "4")):
         with SecondDevice():
             words = ["--run", name, "--epochs", epochs, "--device", "cuda", "--resume"]
             assert main([*command, *words]) == 0
         summaries[name] = json.loads(capsys.readouterr().out)
+        assert summaries[name]["estimated_epoch_s"] is None
     monkeypatch.undo()
     monkeypatch.chdir(here)
     assert main([*command, "--run", "near", "--epochs", "4"]) == 0

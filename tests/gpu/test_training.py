@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 from graphs import cut, make_graph
-from second_device import DEVICE, FarTensor, SecondDevice, kernels
+from second_device import DEVICE, FarTensor, SecondDevice, use_second_device
 from training import ends_of, make_config
 
-from distgnn import devices
 from distgnn.comm.staged import StagedGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.train.checkpoint import Checkpoints
@@ -20,6 +19,9 @@ CASES = {
     "sage-delayed": ("random", {"algorithm": "cd-2"}),
     "sage-alone": ("random", {"algorithm": "0c", "reweight_loss": True}),
     "gcn-batch-norm": ("weighted", {"model": "gcn", "norm": "batch", "residual": True}),
+    "gcn-both-degrees": ("random", {"model": "gcn", "degrees": "out-in"}),
+    "gcn-weighted-both-degrees": ("weighted", {"model": "gcn", "degrees": "out-in"}),
+    "appnp": ("weighted", {"model": "appnp", "hops": 2}),
     "gat": ("random", {"model": "gat", "heads": 2}),
     "gatv2-dropout": ("random", {"model": "gatv2", "heads": 2, "attention_dropout": 0.5}),
     "rgcn": ("typed", {"model": "rgcn"}),
@@ -28,8 +30,7 @@ CASES = {
 
 @pytest.fixture
 def _second_device(monkeypatch):
-    pytest.importorskip("triton")
-    monkeypatch.setitem(devices._LOADED, DEVICE.type, kernels())
+    use_second_device(monkeypatch)
 
 
 def train(graph, parts, config, *, checkpoints=None):
