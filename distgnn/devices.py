@@ -131,3 +131,22 @@ def find_device(name: str, local_rank: int) -> torch.device:
     device = torch.device(name, local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
+
+
+def identity(device: torch.device) -> str:
+    """Return a name that no other device has; processes may number devices differently.
+
+    Args:
+        device: A CUDA device.
+    """
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the bytes of a device that this process can still take.
+
+    Args:
+        device: A CUDA device.
+    """
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + kept

@@ -46,7 +46,9 @@ EXIT_RETRY = 75
 EXIT_INTERRUPTED = 130
 
 _FIRST_WORD_S = 1.0
-_OUT_OF_MEMORY = re.compile(r"can't allocate memory|not enough memory", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    r"can't allocate memory|not enough memory|CUDA( error:)? out of memory", re.IGNORECASE
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -234,4 +236,5 @@ def _say(sentence: object) -> None:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__
+    # torch goes on about the device's capacity and the settings of its allocator.
+    return lines[0].partition(". GPU ")[0] if lines else type(error).__name__

@@ -10,9 +10,12 @@ from distgnn.cli.limits import available_by_pool
 from distgnn.cli.output import human_bytes, note
 from distgnn.comm.process import machine
 from distgnn.datasets.errors import InputError
+from distgnn.devices import PROCESSOR, free_bytes, identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
     from distgnn.comm.group import Group
 
@@ -23,40 +26,55 @@ class Need:
 
     Attributes:
         rank: The rank.
-        host: Its host.
+        place: Its host, or its device and the host, for the message.
         missing_bytes: What it will take besides what it has taken already.
-        available: Bytes left for all ranks that take from a pool, by pool: the rank's machine, and
-            the limited control groups around it. Ranks share a pool that has the same name.
+        available: Bytes left for all ranks that take from a pool, by pool: the rank's machine and
+            the limited control groups around it, or its device. Ranks share a pool that has the
+            same name.
     """
 
     rank: int
-    host: str
+    place: str
     missing_bytes: int
     available: dict[str, int]
 
 
-def check_memory(group: Group, missing_bytes: int, *, what: str, is_forced: bool) -> None:
-    """Refuse what does not fit into the memory of each machine and control group; collective.
+def check_memory(
+    group: Group,
+    missing_bytes: int,
+    *,
+    what: str,
+    is_forced: bool,
+    device: torch.device = PROCESSOR,
+) -> None:
+    """Refuse what does not fit into each machine and control group, or device; collective.
 
     Args:
         group: All ranks.
         missing_bytes: What this rank will take besides what it has taken already.
         what: What takes it, for the message, such as "training".
         is_forced: Whether to warn only.
+        device: Whose memory this rank will take.
 
     Raises:
         InputError: If it does not fit, on every rank.
     """
-    # Every machine has a pool of the same name, and numbers its control groups for itself.
-    available = {f"{machine()} {pool}": left for pool, left in available_by_pool().items()}
-    own = Need(group.rank, group.host, missing_bytes, available)
+    if device == PROCESSOR:
+        # Every machine has a pool of the same name, and numbers its control groups for itself.
+        available = {f"{machine()} {pool}": left for pool, left in available_by_pool().items()}
+        place = group.host
+    else:
+        available = {identity(device): free_bytes(device)}
+        place = f"{device} of {group.host}"
+    own = Need(group.rank, place, missing_bytes, available)
     rows = group.all_gather_bytes(json.dumps(asdict(own)).encode())
     problem = next(_problems([Need(**json.loads(row)) for row in rows], what), None)
     if problem is None:
         return
     if not is_forced:
+        where = "machines" if device == PROCESSOR else "devices"
         raise InputError(
-            f"{problem}; use more parts on more machines, --recompute, a smaller --hidden, fewer "
+            f"{problem}; use more parts on more {where}, --recompute, a smaller --hidden, fewer "
             "--layers, or --force to try nevertheless"
         )
     if group.rank == 0:
@@ -77,6 +95,6 @@ def _problems(needs: list[Need], what: str) -> Iterator[str]:
                 ranks = ", ".join(str(need.rank) for need in sharing)
                 who = f"rank {ranks}" if len(sharing) == 1 else f"ranks {ranks} together"
                 yield (
-                    f"{what} needs about {human_bytes(missing)} more memory on {first.host} for "
+                    f"{what} needs about {human_bytes(missing)} more memory on {first.place} for "
                     f"{who}, but {human_bytes(available)} are free"
                 )

@@ -312,7 +312,7 @@ def _load(
     predicted = predict_peak_bytes(trainer.model, trainer.graphs) + working
     # An earlier peak counts for nothing here: what was let go of since is free again.
     added = predict_added_bytes(trainer.model, trainer.graphs) + working
-    check_memory(group, added, what="training", is_forced=arguments.force)
+    check_memory(group, added, what="training", is_forced=arguments.force, device=group.device)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
     # The file may lie in the run's directory, which is there now.
     trainer.begin_trace(open_trace(arguments, group))

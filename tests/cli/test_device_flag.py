@@ -7,7 +7,7 @@ import torch
 from second_device import DEVICE, SecondDevice, use_second_device
 
 from distgnn import devices
-from distgnn.cli import main
+from distgnn.cli import main, memory_check
 from distgnn.train.tensors import read_tensors
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -47,6 +47,8 @@ def test_nccl_without_a_device_is_refused(verb, tmp_path, capsys):
 def test_a_run_on_a_device_is_written_and_resumed(ring, here, monkeypatch, capsys):
     use_second_device(monkeypatch)
     monkeypatch.setattr(devices, "find_device", lambda name, rank: DEVICE)
+    monkeypatch.setattr(memory_check, "identity", str)
+    monkeypatch.setattr(memory_check, "free_bytes", lambda device: 1 << 30)
     command = ["train", str(ring), "--json", "--hidden", "4", "--dropout", "0"]
     summaries = {}
     for name, epochs in (("straight", "4"), ("resumed", "2"), ("resumed", "4")):

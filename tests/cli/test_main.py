@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from distgnn import __version__
 from distgnn.cli import VERBS, as_input_error, hint_of_kernel, main
@@ -163,6 +164,13 @@ def test_too_little_memory_is_a_sentence(error, distgnn, monkeypatch):
     sentence = distgnn("datasets").sentence
     assert sentence.startswith(f"there is not enough memory on {socket.gethostname()} (")
     assert sentence.endswith("use more parts, a smaller model, or a machine with more memory")
+
+
+def test_too_little_memory_of_a_device_is_a_sentence(distgnn, monkeypatch):
+    told = "CUDA out of memory. Tried to allocate 2.00 GiB"
+    more = ". GPU 0 has a total capacity of 79.10 GiB of which 1.90 GiB is free. Of the allocated"
+    fails_with(torch.OutOfMemoryError(told + more), monkeypatch)
+    assert f" ({told}); use more parts, " in distgnn("datasets").sentence
 
 
 def test_the_little_memory_of_another_rank_is_not_that_of_this_one():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from ring import ring_arrays
 
 from distgnn.cli import memory_check
@@ -91,6 +94,27 @@ def test_force_turns_the_refusal_into_one_warning(capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: training needs about 12.0 GiB more memory on ")
     assert line.endswith("but 10.0 GiB are free; trying nevertheless")
+
+
+def test_the_memory_of_a_device_is_shared_by_its_ranks(monkeypatch):
+    device = torch.device("cuda", 0)
+    own = {"memory_reserved": 3 * GIB, "memory_allocated": 2 * GIB, "mem_get_info": (GIB, 8 * GIB)}
+    for name, value in own.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    uuids = SimpleNamespace(uuid="one")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: uuids)
+
+    def on_rank(group, gib):
+        needed = int(gib * GIB)
+        check_memory(group, needed, what="training", is_forced=False, device=device)
+
+    run_ranks(2, lambda group: on_rank(group, 0.9))
+    with pytest.raises(
+        InputError,
+        match=r"training needs about 2\.2 GiB more memory on cuda:0 of .+ for ranks 0, 1 together, "
+        r"but 2\.0 GiB are free; use more parts on more devices, --recompute",
+    ):
+        run_ranks(2, lambda group: on_rank(group, 1.1))
 
 
 def test_train_asks_before_it_writes_anything(distgnn, ring, here, monkeypatch):
