@@ -115,7 +115,7 @@ def on_device(group: Group, arguments: argparse.Namespace) -> Group:
         A group that takes tensors of the device; the same one for the processor.
 
     Raises:
-        InputError: If a rank has no such device, or no kernels for it.
+        InputError: If a rank has no such device, no kernels for it, or not the backend.
     """
     from distgnn.devices import find_device
 

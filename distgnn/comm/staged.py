@@ -9,6 +9,8 @@ import torch.distributed as dist
 
 from distgnn.comm.group import Group, ReduceOp, Work
 from distgnn.comm.launch import Launch
+from distgnn.datasets.errors import InputError
+from distgnn.devices import identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,8 +176,26 @@ class NcclGroup(StagedGroup):
             dist.broadcast(tensor.detach(), root, self._world)
 
 
+def _check_nccl(group: Group, device: torch.device) -> None:
+    error = None
+    if not dist.is_nccl_available():
+        error = InputError(
+            f"--backend nccl: torch {torch.__version__} was built without NCCL; install torch for "
+            "CUDA, or use --backend gloo"
+        )
+    group.agree(error)
+    taken: dict[bytes, int] = {}
+    for rank, name in enumerate(group.all_gather_bytes(identity(device).encode())):
+        other = taken.setdefault(name, rank)
+        if other != rank:
+            raise InputError(
+                f"--backend nccl needs a device for each rank, but ranks {other} and {rank} share "
+                "one; start fewer ranks a host, or use --backend gloo"
+            )
+
+
 def on_device(group: Group, device: torch.device, backend: str) -> Group:
-    """Let a group take the tensors of a device.
+    """Let a group take the tensors of a device; collective.
 
     Args:
         group: The ranks.
@@ -184,7 +204,11 @@ def on_device(group: Group, device: torch.device, backend: str) -> Group:
 
     Returns:
         A group for its tensors.
+
+    Raises:
+        InputError: If a rank asks for NCCL and cannot have it, on every rank.
     """
     if backend == "nccl" and group.size > 1:
+        _check_nccl(group, device)
         return NcclGroup(group, device)
     return StagedGroup(group, device)

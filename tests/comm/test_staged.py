@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from comm.contract import run_contract
@@ -7,6 +9,7 @@ from second_device import DEVICE, FarTensor, SecondDevice
 
 from distgnn.comm.staged import StagedGroup, on_device
 from distgnn.comm.threads import run_ranks
+from distgnn.datasets.errors import InputError
 
 
 def test_tensors_of_the_processor_travel_as_before() -> None:
@@ -35,6 +38,26 @@ def test_tensors_of_a_device_travel_through_the_host() -> None:
         expected = [1 - rank, 3, 1, 1, 0, 1]
         for tensor, value in zip(found, expected, strict=True):
             assert torch.equal(tensor, torch.full((2, 3), float(value)))
+
+
+def test_nccl_is_refused_where_torch_lacks_it(monkeypatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    with pytest.raises(
+        InputError, match=r"--backend nccl: torch .+ was built without NCCL; install torch for CUDA"
+    ):
+        run_ranks(2, lambda group: on_device(group, torch.device("cuda", 0), "nccl"))
+
+
+def test_nccl_is_refused_for_ranks_that_share_a_device(monkeypatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    uuids = [SimpleNamespace(uuid=name) for name in ("one", "two", "one")]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: uuids[device.index])
+    with pytest.raises(
+        InputError,
+        match=r"--backend nccl needs a device for each rank, but ranks 0 and 2 share one; start "
+        "fewer ranks a host, or use --backend gloo",
+    ):
+        run_ranks(3, lambda group: on_device(group, torch.device("cuda", group.rank), "nccl"))
 
 
 @pytest.mark.gpu
