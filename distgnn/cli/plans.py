@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distgnn.cli.flags import path
 from distgnn.cli.output import note
+from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
@@ -48,6 +49,22 @@ def add_plan_cache_argument(group: argparse._ActionsContainer, effect: str) -> N
         help=f"{effect} (on: in PARTS.plans beside a partition directory PARTS, nowhere for other "
         "sources; default: %(default)s)",
     )
+
+
+def check_tuning(arguments: argparse.Namespace) -> None:
+    """Refuse to try what the device does not choose from.
+
+    Args:
+        arguments: With those of `add_plan_arguments`, and --device.
+
+    Raises:
+        InputError: If kernels are to be tried, but the processor does not run them.
+    """
+    if arguments.tune_kernels and arguments.device != "cpu":
+        raise InputError(
+            f"--tune-kernels tries kernels of the processor, got --device {arguments.device}; "
+            "drop --tune-kernels or use --device cpu"
+        )
 
 
 def build_planner(

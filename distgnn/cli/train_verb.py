@@ -11,7 +11,7 @@ from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
 from distgnn.cli.job import add_machine_arguments
 from distgnn.cli.model import add_model_arguments, model_from, picked
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.plans import add_plan_arguments, build_planner
+from distgnn.cli.plans import add_plan_arguments, build_planner, check_tuning
 from distgnn.cli.recipes import add_recipe_argument
 from distgnn.cli.results import announce, result_lines
 from distgnn.cli.series import (
@@ -171,8 +171,9 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         "--device",
         default="cpu",
         metavar="cpu|cuda",
-        help="what computes; for cuda install distgnn[gpu], and use one device a rank "
-        "(default: %(default)s)",
+        help="what computes; for cuda install distgnn[gpu], and use one device a rank (not for "
+        "--task link; no estimate of an epoch's time, and the seconds of its phases end when work "
+        "is launched, not when it is done; default: %(default)s)",
     )
     add_plan_arguments(group)
     add(
@@ -226,6 +227,7 @@ def run(arguments: argparse.Namespace) -> int:
     several = is_series(arguments)
     config = config_from(arguments)
     check_trace(arguments)
+    check_tuning(arguments)
     if several:
         check_series(arguments)
 

@@ -42,6 +42,14 @@ def test_nccl_without_a_device_is_refused(verb, tmp_path, capsys):
     )
 
 
+def test_kernels_of_the_processor_are_not_tuned_for_a_device(tmp_path, capsys):
+    run = ["--run", str(tmp_path / "run"), "--device", "cuda", "--tune-kernels"]
+    assert sentence(capsys, "train", "cora", *run) == (
+        "distgnn: --tune-kernels tries kernels of the processor, got --device cuda; drop "
+        "--tune-kernels or use --device cpu\n"
+    )
+
+
 # torch takes the device for its own, which has no values to copy; this one copies them.
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
 def test_a_run_on_a_device_is_written_and_resumed(ring, here, monkeypatch, capsys):
@@ -55,8 +63,11 @@ def test_a_run_on_a_device_is_written_and_resumed(ring, here, monkeypatch, capsy
         with SecondDevice():
             words = ["--run", name, "--epochs", epochs, "--device", "cuda", "--resume"]
             assert main([*command, *words]) == 0
-        summaries[name] = json.loads(capsys.readouterr().out)
+        shown = capsys.readouterr()
+        summaries[name] = json.loads(shown.out)
         assert summaries[name]["estimated_epoch_s"] is None
+        assert "\nmemory: " in shown.err
+        assert "\ntime: " not in shown.err
     monkeypatch.undo()
     monkeypatch.chdir(here)
     assert main([*command, "--run", "near", "--epochs", "4"]) == 0
