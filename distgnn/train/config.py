@@ -34,7 +34,7 @@ _ADDED = frozenset(
         *("features_dtype", "activations_dtype", "bases", "relation_norm", "overlap"),
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
-        *("task", "metric", "decay_of", "residual_map", "decoder"),
+        *("task", "metric", "decay_of", "residual_map", "decoder", "last_heads"),
     )
 )
 

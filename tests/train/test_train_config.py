@@ -214,7 +214,7 @@ def test_a_run_of_an_earlier_version_is_read_with_the_defaults(algorithm):
         del values[name]
     for name in ("warm_up_epochs", "features_dtype"):
         del values[name]
-    for name in ("activations_dtype", "activation", "attention_dropout"):
+    for name in ("activations_dtype", "activation", "attention_dropout", "last_heads"):
         del values["model"][name]
     for name in ("degrees", "hops", "alpha", "eps", "learn_eps"):
         del values["model"][name]
