@@ -66,8 +66,9 @@ class RelationSources(NamedTuple):
         found = torch.tensor([max(_num_relations(block) for _, block in edges)])
         group.all_reduce(found, "max")
         num_relations = int(found)
+        # Block by block, so that a key for each edge is there of one block at a time.
         keys = [
-            _keys(block, getattr(ids, name.rpartition("_")[2]), num_relations)
+            np.unique(_keys(block, getattr(ids, name.rpartition("_")[2]), num_relations))
             for name, block in edges
         ]
         own = np.unique(np.concatenate(keys)).astype("<i8")
