@@ -7,6 +7,7 @@ each leaf that writes.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,6 +76,13 @@ class RelationSources(NamedTuple):
         gathered = group.all_gather_bytes(own.tobytes())
         every = np.concatenate([np.frombuffer(data, "<i8") for data in gathered])
         return cls(np.unique(every).astype(np.int64), num_relations)
+
+    @property
+    def digest(self) -> int:
+        """An int64 that graphs with other relation sources have another of."""
+        digest = hashlib.sha256(f"{self.num_relations} ".encode())
+        digest.update(self.keys.astype("<i8").data)
+        return int.from_bytes(digest.digest()[:8], "little", signed=True)
 
     def numbers(self, block: Csr, column_ids: Tensor) -> NDArray[np.intp]:
         """(num_edges,) The number of each edge's relation source.

@@ -15,8 +15,6 @@ from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import dense
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
     from distgnn.graph import LocalGraph
@@ -142,12 +140,14 @@ class GraphSize(NamedTuple):
         num_vertex_types: Types of vertices; 0 for a graph without types.
         num_relation_sources: Learnt rows of a first layer without features; see
             `LearntRelationalConv`.
+        relation_digest: Of these sources, from `RelationSources.digest`; 0 where it is not known.
     """
 
     num_vertices: int = 0
     num_relations: int = 0
     num_vertex_types: int = 0
     num_relation_sources: int = 0
+    relation_digest: int = 0
 
 
 class LearntRelationalConv(Convolution):
@@ -167,7 +167,8 @@ class LearntRelationalConv(Convolution):
 
     Shapes:
         input (num_rows, 0), output (num_rows, out_width); rows (num_relation_sources, out_width),
-        own (num_vertices, out_width).
+        own (num_vertices, out_width); digest (1,) int64, a buffer that tells the relation sources
+        of other graphs apart where there are as many.
 
     References:
         As of `RelationalConv`; section 4.1 has no features either.
@@ -178,6 +179,8 @@ class LearntRelationalConv(Convolution):
         self.norm = norm
         self.rows = nn.Parameter(torch.empty(size.num_relation_sources, out_width))
         self.own = nn.Parameter(torch.empty(size.num_vertices, out_width))
+        self.digest: Tensor
+        self.register_buffer("digest", torch.tensor([size.relation_digest]))
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -193,9 +196,11 @@ class LearntRelationalConv(Convolution):
             nn.init.uniform_(rows, -bound, bound, generator=generator)
 
     def _load_from_state_dict(
-        self, state_dict: Mapping[str, Tensor], prefix: str, *others: Any
+        self, state_dict: dict[str, Tensor], prefix: str, *others: Any
     ) -> None:
         """As torch's; a model that was not told how many rows there are takes all."""
+        # Of a run that was written before there was one.
+        state_dict.setdefault(f"{prefix}digest", torch.zeros_like(self.digest))
         rows = state_dict.get(f"{prefix}rows")
         if rows is not None and not len(self.rows):
             self.rows = nn.Parameter(torch.empty_like(rows))
@@ -228,6 +233,12 @@ class LearntRelationalConv(Convolution):
             raise InputError(
                 f"the model learnt rows for {len(self.rows)} vertices as sources of a relation, "
                 f"but the graph has {found}; restore the graph or train again"
+            )
+        # In training the model was built for this graph.
+        if not self.training and int(self.digest) not in (0, sources.digest):
+            raise InputError(
+                f"the model learnt rows for {len(self.rows)} vertices as sources of a relation, "
+                "and the graph has as many, but others; restore the graph or train again"
             )
         total = graph.sum_learnt(self.rows, is_mean=self.norm == "relation")
         if self.norm == "all":

@@ -67,12 +67,6 @@ class RunGraphs:
     savings: tuple[str, ...]
 
     @property
-    def num_relation_sources(self) -> int:
-        """Learnt rows of a typed model without features; 0 of others."""
-        sources = self.exact.relation_sources
-        return 0 if sources is None else len(sources.keys)
-
-    @property
     def setup_bytes_sent(self) -> int:
         """Payload bytes that this rank sent once, not per epoch."""
         return self.fetched_bytes + self.exact.setup_bytes_sent

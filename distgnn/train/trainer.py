@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distgnn.comm.group import Group
+    from distgnn.exchange.learnt import RelationSources
     from distgnn.nn.models import GNN
     from distgnn.partition.store import Part
     from distgnn.train.checkpoint import Checkpoint
@@ -79,7 +80,7 @@ class Trainer:
         )
         self.graph, self.features = self.graphs.training, self.graphs.features
         self._layout = "" if config.delays.is_synchronous else layout_of(part)
-        self.model = build_model(config, ends, self.graphs.num_relation_sources).to(device)
+        self.model = build_model(config, ends, self.graphs.exact.relation_sources).to(device)
         self.objective = build_objective(config, self.inputs, self.graphs, self.model)
         self.model.set_recompute(config.recompute)
         self.optimizer = build_optimizer(config, self.model)
@@ -268,19 +269,24 @@ class Trainer:
         return found
 
 
-def build_model(config: TrainConfig, ends: ModelEnds, num_relation_sources: int = 0) -> GNN:
+def build_model(
+    config: TrainConfig, ends: ModelEnds, sources: RelationSources | None = None
+) -> GNN:
     """Draw the model of a run; the same seed gives the same weights.
 
     Args:
         config: The run.
         ends: Widths of the model's ends.
-        num_relation_sources: Of a typed graph without features; 0 for a model whose weights will be
-            read, or that only says what travels.
+        sources: Of a typed graph without features; None for a model whose weights will be read, or
+            that only says what travels.
 
     Returns:
         The model.
     """
-    size = ends.size._replace(num_relation_sources=num_relation_sources)
+    size = ends.size
+    if sources is not None:
+        number, digest = len(sources.keys), sources.digest
+        size = size._replace(num_relation_sources=number, relation_digest=digest)
     if config.task == "link":
         model: GNN = LinkModel(config.model, ends.num_features, size, config.decoder)
     else:

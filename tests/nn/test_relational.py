@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,24 @@ def test_learnt_rows_of_another_graph_are_refused():
         InputError, match=r"^the model learnt rows for 7 vertices as sources of a r"
     ):
         conv(local_graph, torch.empty(40, 0))
+
+
+def test_learnt_rows_of_as_many_other_sources_are_refused():
+    graph = make_graph("featureless")
+    first, turned = local(graph), local(replace(graph, edge_type=(graph.edge_type + 1) % 3))
+    sources, others = first.find_relation_sources(), turned.find_relation_sources()
+    assert len(sources.keys) == len(others.keys)
+    size = GraphSize(40, 3, 0, len(sources.keys), sources.digest)
+    state = LearntRelationalConv(4, size).state_dict()
+    conv = LearntRelationalConv(4, GraphSize(40, 3)).eval()
+    conv.load_state_dict(state)
+    expected = conv(first, torch.empty(40, 0))
+    with pytest.raises(InputError, match="and the graph has as many, but others; restore the gra"):
+        conv(turned, torch.empty(40, 0))
+    del state["digest"]
+    conv.load_state_dict(state)
+    assert torch.equal(conv(first, torch.empty(40, 0)), expected)
+    assert conv(turned, torch.empty(40, 0)).shape == expected.shape
 
 
 def test_learnt_rows_start_as_those_of_a_map_of_all_vertices():
