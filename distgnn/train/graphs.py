@@ -113,7 +113,7 @@ def build_graphs(
     Returns:
         The graphs, with what the training pass reads of features and scores.
     """
-    blocks = _plan(config, part, group, planner)
+    blocks = plan_edges(config, part, group, planner)
     evaluating = Synchronous(group, first_tag=EVALUATION_TAG, device=device)
     exact = LocalGraph(part, blocks, evaluating)
     features, fetched = inputs.features, 0
@@ -121,7 +121,7 @@ def build_graphs(
         features, fetched = clone_features(features.to(PROCESSOR), part, blocks, group)
         features = features.to(device)
         part, num_roots = isolated_part(part), part.num_roots
-        blocks = _plan(config, part, group, planner)
+        blocks = plan_edges(config, part, group, planner)
         exchange = build_exchange(config, group, device)
         training = LocalGraph(part, blocks, exchange, num_roots=num_roots)
     else:
@@ -150,8 +150,20 @@ def build_graphs(
     return RunGraphs(field, field.inputs(features), loss_rows, exact, degree, fetched, savings)
 
 
-def _plan(config: TrainConfig, part: Part, group: Group, planner: Planner | None) -> Blocks:
-    """Plan the edges that the model walks: with an edge from each vertex to itself, or without."""
+def plan_edges(config: TrainConfig, part: Part, group: Group, planner: Planner | None) -> Blocks:
+    """Plan the edges that a model walks: with an edge from each vertex to itself, or without.
+
+    Collective.
+
+    Args:
+        config: The run.
+        part: This rank's part.
+        group: One rank per part.
+        planner: Decides how sums walk the edges; None for one that makes its plans.
+
+    Returns:
+        The only blocks of the graph; those without loops are not kept where the model has some.
+    """
     kind = config.model.kind
     if kind.is_attention:
         # It reads no weights.

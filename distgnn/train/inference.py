@@ -15,6 +15,7 @@ from distgnn.graph import LocalGraph
 from distgnn.nn.models import LinkModel
 from distgnn.train.config import TrainConfig
 from distgnn.train.ends import ModelEnds
+from distgnn.train.graphs import plan_edges
 from distgnn.train.inputs import input_rows, split_rows
 from distgnn.train.links import Pairs, own_share
 from distgnn.train.run_dir import CONFIG, RunDirectory
@@ -126,6 +127,27 @@ class TrainedRun:
         probability: NDArray[np.float32] = total.numpy()
         return probability
 
+    def graph(
+        self, part: Part, group: Group, *, planner: Planner | None = None, keeps_edges: bool = False
+    ) -> LocalGraph:
+        """Build the graph that the model walks, without delays; collective.
+
+        Args:
+            part: This rank's part.
+            group: One rank per part.
+            planner: Decides how sums walk the graph; None for one that makes its plans.
+            keeps_edges: Whether its edges are kept as they are beside those that the model walks,
+                where it adds one from each vertex to itself: correct-and-smooth adds none.
+        """
+        if keeps_edges:
+            has_types = self.config.model.kind.is_typed
+            blocks = plan_blocks(
+                part, group, has_positions=False, has_types=has_types, planner=planner
+            )
+        else:
+            blocks = plan_edges(self.config, part, group, planner)
+        return LocalGraph(part, blocks, Synchronous(group))
+
     def scores(
         self,
         part: Part,
@@ -161,8 +183,7 @@ class TrainedRun:
         if features is None:
             norm, dtype = config.feature_norm, config.features_dtype
             features = input_rows(part, group, norm=norm, dtype=dtype, needs=not has_types)
-        blocks = plan_blocks(part, group, has_positions=False, has_types=has_types, planner=planner)
-        graph = LocalGraph(part, blocks, Synchronous(group))
+        graph = self.graph(part, group, planner=planner, keeps_edges=after is not None)
         if has_types and not features.shape[1]:
             graph.find_relation_sources()
         with torch.no_grad():

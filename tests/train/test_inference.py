@@ -17,7 +17,12 @@ from distgnn.train.inference import TrainedRun
 from distgnn.train.inputs import load_inputs
 from distgnn.train.objective import Scores
 from distgnn.train.run_dir import CONFIG, RunDirectory
+from distgnn.train.smoothing import CorrectAndSmooth
 from distgnn.train.tensors import write_tensors
+
+
+def rows_of(part):
+    return torch.from_numpy(part.features)
 
 
 def evaluate(path, parts):
@@ -56,6 +61,25 @@ def test_a_run_read_back_gives_the_metrics_of_its_best_epoch(case, num_ranks, tm
             assert value == summary[f"{split}_metric"]
         # Evaluation in training may aggregate the input first, which rounds otherwise.
         assert got.val_loss == pytest.approx(results[0].trainer.best.loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat", "sage"])
+def test_edges_are_kept_twice_only_where_they_are_walked_without_loops(model, tmp_path):
+    graph = make_graph("weighted")
+    part = cut(graph, 1)[0]
+    run(tmp_path, graph, [part], make_config(epochs=1, model=model))
+    trained = TrainedRun(RunDirectory(tmp_path))
+
+    def is_looped(keeps_edges):
+        local = trained.graph(part, SingleGroup(), keeps_edges=keeps_edges)
+        return local.blocks.forward.has_loops
+
+    assert (is_looped(False), is_looped(True)) == (model != "sage", False)
+    plain = trained.scores(part, SingleGroup())
+    spread = trained.scores(part, SingleGroup(), after=CorrectAndSmooth(0.5, 0.5, 3))
+    assert plain.shape == spread.shape
+    kept = trained.load_model()(trained.graph(part, SingleGroup(), keeps_edges=True), rows_of(part))
+    torch.testing.assert_close(plain, kept.detach(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["sparse-features", "multi-label"])
