@@ -16,7 +16,7 @@ from distgnn.receptive import plan_layers
 from distgnn.train.ends import ModelEnds
 from distgnn.train.graphs import describe_savings, why_not_restricted, why_not_static
 from distgnn.train.inputs import split_rows
-from distgnn.train.memory import working_bytes
+from distgnn.train.memory import typed_bytes, working_bytes
 from distgnn.train.tasks import resolve
 from distgnn.train.trainer import build_model
 
@@ -164,7 +164,9 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     """Estimate the most memory that each rank will hold, without interpreter and libraries.
 
     Features, edges of both directions, the aggregate of static input, the hidden rows that live at
-    once (see `working_bytes`), and two buffers for the rows of all leaves in the widest layer.
+    once (see `working_bytes`), two buffers for the rows of all leaves in the widest layer, and what
+    typed models take besides (see `typed_bytes`), whose first layer learns at most one row for each
+    vertex and relation, and for each edge, where there are no features.
 
     Args:
         manifest: Of the partition.
@@ -178,6 +180,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
         return list(manifest.estimate(widths).memory_bytes)
     model, num_features = found.model, manifest.num_features
     is_static = found.edge_fractions[0] == 0.0
+    num_learnt = min(manifest.num_vertices * manifest.num_relations, manifest.num_edges)
     memory = list(manifest.estimate([]).memory_bytes)
     for number, part in enumerate(manifest.parts):
         num_inputs = part.num_roots * num_features
@@ -193,6 +196,9 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
             layer_rows,
             part.num_roots,
             kept_input_bytes=has_kept_input * input_bytes,
+        )
+        memory[number] += typed_bytes(
+            model, part.num_roots, part.num_edges, num_missing_rows=num_learnt
         )
     return memory
 

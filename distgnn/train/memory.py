@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distgnn.arrays import DTYPES
 from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.nn.fused import FusedConvolution
+from distgnn.nn.relational import LearntRelationalConv
 from distgnn.ops import SparseRows
 from distgnn.train.metrics import peak_rss_bytes, resident_bytes
 
@@ -70,16 +71,29 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     )
     if model.recomputes and not _is_one_operation(model) and _COMPILER not in sys.modules:
         static_bytes += _COMPILER_BYTES
-    return static_bytes + values + _typed_bytes(model, graphs)
+    num_edges = graphs.exact.blocks.forward.num_edges
+    return static_bytes + values + typed_bytes(model, graphs.training.num_rows, num_edges)
 
 
-def _typed_bytes(model: GNN, graphs: RunGraphs) -> int:
-    """What a typed model takes besides: its many weights, its first rows, edges by relation."""
+def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: int = 0) -> int:
+    """Say what a typed model takes besides: its many weights, its first rows, edges by relation.
+
+    Args:
+        model: As it will be trained.
+        num_rows: That it works on.
+        num_edges: Of this rank.
+        num_missing_rows: Learnt rows of its first layer that the model was not built with.
+
+    Returns:
+        Bytes; 0 for other models.
+    """
     if not model.config.kind.is_typed:
         return 0
     weights = sum(parameter.numel() for parameter in model.parameters())
-    rows = graphs.training.num_rows * model.config.hidden_width
-    num_edges = graphs.exact.blocks.forward.num_edges
+    first = model.hidden[0] if len(model.hidden) else model.last
+    if isinstance(first, LearntRelationalConv):
+        weights += num_missing_rows * first.own.shape[1]
+    rows = num_rows * model.config.hidden_width
     return ITEM_BYTES * (_WEIGHT_COPIES * weights + 2 * rows) + _RELATION_EDGE_BYTES * num_edges
 
 

@@ -164,6 +164,25 @@ def test_typed_models(model, kind, directories):
         check(directories(kind, "libra", 3), dataclasses.replace(config, recompute=True))
 
 
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("kind", ["typed", "featureless"])
+def test_the_memory_of_a_typed_model_holds_its_weights(kind, num_layers, directories):
+    directory = directories(kind, "libra", 3)
+    manifest = read_manifest(directory)
+    config = make_config(model="rgcn", hidden=32, layers=num_layers)
+
+    def on_rank(group):
+        part = read_part(directory, group.rank)
+        trainer = Trainer(config, ends_of(manifest), part, group)
+        return sum(weight.nbytes for weight in trainer.model.parameters()), part.num_edges
+
+    memory = memory_of_ranks(manifest, forecast(directory, manifest, config))
+    for rank, (weights, num_edges) in enumerate(run_ranks(3, on_rank)):
+        # Gradients and both moments, too; edges by relation.
+        least = 4 * weights + 40 * num_edges
+        assert least < memory[rank] < 2 * least + 20_000
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_graph(kind, directories):
     for model in ("sage", "gat"):
