@@ -176,8 +176,8 @@ MODELS = {
 }
 TYPED_MODELS = {
     "rgcn": {"model": "rgcn"},
-    "rgcn-dropout": {"model": "rgcn", "bases": 2, "dropout": 0.4, "input_dropout": 0.3},
-    "rsage-batch-residual": {"model": "rsage", "norm": "batch", "residual": True},
+    "rgcn-dropout": {"model": "rgcn", "bases": 2, "dropout": 0.4},
+    "rsage-batch-residual": {"model": "rsage", "norm": "batch", "residual": True, "layers": 3},
     "rsage-jumping": {"model": "rsage", "jumping": "cat", "relation_norm": "all"},
 }
 

@@ -142,7 +142,8 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         type=whole(0),
         default=0,
         metavar="B",
-        help="of rgcn and rsage: maps that those of all relations are made of (default: one each)",
+        help="of rgcn and rsage: maps that those of all relations are made of; not of the "
+        "first layer of a graph without features (default: one each)",
     )
     add(
         "--relation-norm",

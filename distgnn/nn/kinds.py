@@ -60,6 +60,17 @@ class Kind(ABC):
         del size, config
         return self
 
+    def check_without_features(self, config: ModelConfig) -> None:
+        """Check that all options have an effect on a graph without features.
+
+        Args:
+            config: The shape of the model.
+
+        Raises:
+            InputError: If one has none.
+        """
+        del config
+
     @abstractmethod
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
@@ -226,6 +237,25 @@ class _Relational(Kind):
                 "the types to the source and partition it again, or use --model sage"
             )
         return _Relational(maps_types=self._maps_types, size=size)
+
+    def check_without_features(self, config: ModelConfig) -> None:
+        for given, has_effect, why in (
+            (f"--input-dropout {config.input_dropout}", not config.input_dropout, "there is none"),
+            (
+                f"--bases {config.bases} with --layers 1",
+                not config.bases or config.layers > 1,
+                "the first layer learns rows instead of maps",
+            ),
+            (
+                "--residual with one hidden layer",
+                not config.residual or config.num_hidden > 1,
+                "the first layer has no input to add",
+            ),
+        ):
+            if not has_effect:
+                raise InputError(
+                    f"{given} has no effect on a graph without features, as {why}; drop it"
+                )
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool

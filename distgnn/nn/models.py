@@ -111,6 +111,11 @@ class ModelConfig:
         """Columns between layers: those of all heads."""
         return self.kind.width(self)
 
+    @property
+    def num_hidden(self) -> int:
+        """Hidden layers: all where a linear layer reads them, else all but the last."""
+        return self.layers - (self.jumping == "none")
+
     def convolution(
         self, in_width: int, out_width: int, size: GraphSize, *, is_last: bool
     ) -> Convolution:
@@ -140,7 +145,7 @@ class GNN(nn.Module):
         super().__init__()
         self.config = config
         jumps = config.jumping != "none"
-        num_hidden = config.layers if jumps else config.layers - 1
+        num_hidden = config.num_hidden
         width = config.hidden_width
         self.typed_input = None
         if config.kind.is_typed and num_features:

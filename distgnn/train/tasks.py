@@ -196,8 +196,16 @@ def resolve(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
 
     Raises:
         InputError: If the graph is for another task, or the task has no such metric, or does not go
-            with the algorithm or the decoder.
+            with the algorithm or the decoder, or the graph has no features and an option of the
+            model has no effect without.
     """
+    if not ends.num_features:
+        config.model.kind.check_without_features(config.model)
+    return _resolve(config, ends)
+
+
+def _resolve(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
+    """As `resolve`, of a model that is there already."""
     if config.task == "link" or (config.task == "auto" and ends.has_links):
         return _resolve_links(config, ends)
     task = ends.task
@@ -279,7 +287,7 @@ def resolve_again(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
         InputError: If the run learnt something else.
     """
     try:
-        return resolve(config, ends)
+        return _resolve(config, ends)
     except InputError as error:
         now = f"the graph's labels are for {ends.task}"
         if config.task == "link":
