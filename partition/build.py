@@ -17,6 +17,10 @@ from distgnn.partition.halo import Slots, group_by_part
 from distgnn.partition.structure import Leaves, VertexTables, leaves_of, sorting, structure_of
 from distgnn.partition.threads import in_order
 
+# Of a part in the making: both directions and what sorts them; ids, row pointers and degrees.
+_EDGE_BYTES = 64
+_CLONE_BYTES = 40
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Part:
@@ -216,6 +220,20 @@ class PartBuilder:
         mine = slice(start[part], start[part + 1])
         counts = np.bincount(slots.part[mine], minlength=self.num_parts).astype(np.int64)
         return counts, (slots.vertex[mine] - self.tables.root_start[part]).astype(np.int32)
+
+    def bytes_of_largest(self) -> int:
+        """Estimate what the largest part takes while it is built: features, edges and clones."""
+        roots = np.diff(self.tables.root_start)
+        clones = roots + [one.place.size for one in self.leaves]
+        features, row_bytes = self.graph.features, 0.0
+        if isinstance(features, np.ndarray):
+            row_bytes = features.shape[1] * features.itemsize
+        elif features is not None:
+            entry_bytes = features.data.itemsize + features.indices.itemsize
+            row_bytes = entry_bytes * features.nnz / self.graph.num_vertices
+        edges = np.diff(self.edge_start)
+        each = roots * row_bytes + edges * _EDGE_BYTES + clones * _CLONE_BYTES
+        return int(each.max()) + self.tables.place.size * np.dtype(np.int32).itemsize
 
     def build(self, part: int) -> Part:
         """Build one part."""

@@ -46,7 +46,7 @@ from distgnn.partition.manifest import (
     PartCounts,
 )
 from distgnn.partition.quality import Quality
-from distgnn.partition.threads import in_order
+from distgnn.partition.threads import affordable_threads, in_order
 from distgnn.partition.whole import whole_part
 
 __all__ = [
@@ -79,6 +79,7 @@ def write(
     overwrite: bool = False,
     progress: Callable[[str], None] | None = None,
     threads: int = 1,
+    memory_bytes: int | None = None,
 ) -> Manifest:
     """Build the parts and write them, one a thread at a time, as a partition directory.
 
@@ -94,7 +95,9 @@ def write(
         order_name: Its name, for the record.
         overwrite: Whether an existing partition directory may be replaced.
         progress: Called with one line of text after each part.
-        threads: How many to use; the files are the same for any number.
+        threads: How many to use at most; the files are the same for any number.
+        memory_bytes: What the parts that are built at the same time may take together, by an
+            estimate; one is built however little it is. None for any amount.
 
     Returns:
         The manifest as written.
@@ -116,6 +119,7 @@ def write(
             part = builder.build(number)
             return _counts(part), write_part(folder, number, part_arrays(part))
 
+        threads = affordable_threads(threads, builder.bytes_of_largest(), memory_bytes)
         with in_order(put, range(assignment.num_parts), threads) as parts:
             for number, (sizes, records) in enumerate(parts, 1):
                 counts.append(sizes)

@@ -21,6 +21,22 @@ def available_threads() -> int:
     return min(len(os.sched_getaffinity(0)), MOST_THREADS)
 
 
+def affordable_threads(threads: int, bytes_of_each: int, memory_bytes: int | None) -> int:
+    """Limit threads so that what they work on fits into memory together.
+
+    Args:
+        threads: At most so many.
+        bytes_of_each: What one takes.
+        memory_bytes: What all may take together; None for any amount.
+
+    Returns:
+        At least 1.
+    """
+    if memory_bytes is None:
+        return threads
+    return max(1, min(threads, memory_bytes // max(bytes_of_each, 1)))
+
+
 @contextmanager
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], threads: int

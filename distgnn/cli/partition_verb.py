@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distgnn.cli.flags import MAX_SEED, path, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.inspect_verb import manifest_json
+from distgnn.cli.limits import available_memory
 from distgnn.cli.method import add_method_arguments, given_parts, run_method
 from distgnn.cli.on_disk import (
     add_disk_arguments,
@@ -134,6 +135,8 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
         overwrite=arguments.overwrite,
         progress=note,
         threads=threads,
+        # The rest is for those that begin meanwhile, and for pages of the files.
+        memory_bytes=available_memory() // 2,
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from distgnn.datasets import Graph
 from distgnn.partition import assign
@@ -12,7 +13,7 @@ from distgnn.partition.manifest import FileRecord
 from distgnn.partition.orders import ORDERS, arrange
 from distgnn.partition.quality import measure
 from distgnn.partition.store import write
-from distgnn.partition.threads import available_threads, in_order
+from distgnn.partition.threads import affordable_threads, available_threads, in_order
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -50,6 +51,47 @@ def test_what_fails_on_a_thread_is_raised_and_leaves_none_behind(threads: int) -
 
 def test_threads_are_at_least_one() -> None:
     assert 1 <= available_threads() <= 4
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "expected"), [(None, 4), (10**9, 4), (25, 2), (20, 2), (19, 1), (0, 1)]
+)
+def test_as_many_threads_work_as_memory_allows(memory_bytes: int | None, expected: int) -> None:
+    assert affordable_threads(4, 10, memory_bytes) == expected
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_parts_that_do_not_fit_together_are_built_one_at_a_time(
+    tmp_path: Path, *, is_sparse: bool
+) -> None:
+    generator = np.random.default_rng(1)
+    src, dst = generator.integers(0, 300, (2, 600))
+    features = np.ones((300, 1000), np.float32)
+    table = sp.csr_matrix(features) if is_sparse else features
+    graph = Graph(name="g", num_vertices=300, src=src, dst=dst, features=table)
+    assignment = assign("random", graph, 4)
+    part_bytes = features.nbytes * (1 + is_sparse) // 4
+
+    def most_threads(memory_bytes: int | None) -> int:
+        """Write, and count the threads that there are meanwhile besides those before."""
+        before, seen = threading.active_count(), [0]
+        write(
+            tmp_path / f"{memory_bytes}",
+            graph,
+            assignment,
+            method="random",
+            options={},
+            seed=0,
+            quality=measure(graph, assignment),
+            progress=lambda _: seen.append(threading.active_count() - before),
+            threads=3,
+            memory_bytes=memory_bytes,
+        )
+        return max(seen)
+
+    assert most_threads(None) > 0
+    assert most_threads(20 * part_bytes) > 0
+    assert most_threads(part_bytes) == 0
 
 
 def files_of(folder: Path, graph: Graph, order: str, threads: int) -> dict[str, FileRecord]:
