@@ -55,7 +55,8 @@ class MeanReciprocalRank(LinkMeasure):
     """The mean of 1 / rank of a link among itself and 1000 pairs with its first end.
 
     Among equal scores it is in the middle: the mean of the best and the worst rank it could have.
-    1000 is what ogbl-citation2 has.
+    A score that is no number ranks a link last, and another pair above it. 1000 is what
+    ogbl-citation2 has.
     """
 
     name = "mrr"
@@ -64,8 +65,9 @@ class MeanReciprocalRank(LinkMeasure):
     def shares(self, links: Tensor, others: Tensor, group: Group) -> Tensor:
         """Return the sum of 1 / rank, and the links."""
         del group
-        above = (others > links[:, None]).sum(dim=1)
-        not_below = (others >= links[:, None]).sum(dim=1)
+        # Nothing compares with a score that is no number, so it is what is denied.
+        above = (~(others <= links[:, None])).sum(dim=1)
+        not_below = (~(others < links[:, None])).sum(dim=1)
         rank = (above + not_below).double() / 2 + 1
         return torch.stack([(1 / rank).sum(), rank.new_tensor(len(links))])
 

@@ -22,6 +22,8 @@ from distgnn.train.pairs import draw_others, draw_pairs
 from distgnn.train.tasks import LINK_METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
@@ -44,6 +46,8 @@ _BLOCK = 1 << 14
 # whose peaks are predicted to 17 %.
 _PAIR_BYTES = 128
 _ROW_COPIES = 3
+# What the pairs that links have of their own may take at once. All of them would be 117 KB a link.
+_RANKED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -228,6 +232,9 @@ class LinkEvaluation:
 class LinkEvaluator:
     """Measures links that are held out against pairs that never change; collective.
 
+    Pairs that each link has of its own are drawn and looked up again each time, for some links at
+    once: there are 1000 times as many as links.
+
     Args:
         inputs: This rank's share of the task.
         group: All ranks.
@@ -240,22 +247,22 @@ class LinkEvaluator:
         self.exchange = Synchronous(group, first_tag=LINK_EVALUATION_TAG)
         self._group = group
         self._measure = inputs.measure
-        roots = Roots(self.exchange, inputs.root_id, inputs.num_vertices)
-        self._pairs = {name: self._plan(roots, inputs, name) for name in HELD_OUT}
+        self._held_out = inputs.held_out
+        self._num_vertices = inputs.num_vertices
+        most = torch.tensor([len(inputs.held_out[name]) for name in HELD_OUT])
+        group.all_reduce(most, "max")
+        self._most = dict(zip(HELD_OUT, most.tolist(), strict=True))
+        self._roots = Roots(self.exchange, inputs.root_id, inputs.num_vertices)
+        self._links = {name: self._pairs(*inputs.held_out[name].T.copy()) for name in HELD_OUT}
+        self._shared: dict[str, Pairs] = {}
+        if not self._measure.num_own:
+            for name in HELD_OUT:
+                numbers = own_share(inputs.counts[name], group)
+                drawn = draw_pairs(_SEEDS[name], numbers, inputs.num_vertices)
+                self._shared[name] = self._pairs(*drawn)
 
-    def _plan(self, roots: Roots, inputs: LinkInputs, name: str) -> tuple[Pairs, Pairs]:
-        """The links of a split, and the pairs that they are ranked among."""
-        links, count = inputs.held_out[name], inputs.counts[name]
-        num_own = self._measure.num_own
-        if num_own:
-            second = draw_others(_SEEDS[name], links, num_own, inputs.num_vertices).reshape(-1)
-            first = np.repeat(links[:, 0], num_own)
-        else:
-            numbers = own_share(count, self._group)
-            first, second = draw_pairs(_SEEDS[name], numbers, inputs.num_vertices)
-        both = ((links[:, 0].copy(), links[:, 1].copy()), (first, second))
-        one, other = (Pairs(roots, *map(torch.from_numpy, ends)) for ends in both)
-        return one, other
+    def _pairs(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> Pairs:
+        return Pairs(self._roots, torch.from_numpy(first), torch.from_numpy(second))
 
     @torch.no_grad()
     def evaluate(self, rows: Tensor, decoder: nn.Module) -> LinkEvaluation:
@@ -265,24 +272,52 @@ class LinkEvaluator:
             rows: (num_roots, width) of this rank.
             decoder: Scores pairs.
         """
-        self.exchange.end_epoch()
-        shares, losses = [], torch.zeros(2, 2, dtype=torch.float64)
-        for name in HELD_OUT:
-            links, others = (pairs.scores(rows, decoder) for pairs in self._pairs[name])
-            if name == "val":
-                for number, scores in enumerate((-links, others)):
-                    total = functional.softplus(scores).sum(dtype=torch.float64)
-                    losses[number] = torch.stack([total, total.new_tensor(len(scores))])
-            num_own = self._measure.num_own
-            if num_own:
-                others = others.reshape(-1, num_own)
-            shares.append(self._measure.shares(links, others, self._group))
-        sums = torch.cat([*shares, losses.reshape(-1)])
+        sums = torch.zeros(len(HELD_OUT), 3, 2, dtype=torch.float64)
+        for of_split, name in zip(sums, HELD_OUT, strict=True):
+            for links, others in self._scored(name, rows, decoder):
+                of_split[0] += self._measure.shares(links, others, self._group)
+                of_split[1] += _loss(-links)
+                of_split[2] += _loss(others)
         self._group.all_reduce(sums)
-        val, test, losses = sums[:2], sums[2:4], sums[4:].reshape(2, 2)
-        metric = {"train": None, "val": self._measure.value(val), "test": self._measure.value(test)}
+        values = [self._measure.value(of_split[0]) for of_split in sums]
+        losses = sums[HELD_OUT.index("val"), 1:]
         means = losses[:, 0] / losses[:, 1].clamp(min=1)
+        metric = {"train": None, **dict(zip(HELD_OUT, values, strict=True))}
         return LinkEvaluation(metric, float(means.mean()))
+
+    def _scored(
+        self, name: str, rows: Tensor, decoder: nn.Module
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Score links of a split, and the pairs that they are ranked among, as `shares` has them.
+
+        All links come at once where they share pairs, else as many as `_RANKED_BYTES` lets.
+        """
+        self.exchange.end_epoch()
+        links, num_own = self._links[name].scores(rows, decoder), self._measure.num_own
+        if not num_own:
+            yield links, self._shared[name].scores(rows, decoder)
+            return
+        step = max(1, self._num_ranked(rows.shape[1]) // num_own)
+        # Each step is collective, so a rank with fewer links takes as many, the last without any.
+        for begin in range(0, self._most[name], step):
+            self.exchange.end_epoch()
+            ends = self._held_out[name][begin : begin + step]
+            second = draw_others(_SEEDS[name], ends, num_own, self._num_vertices)
+            pairs = self._pairs(np.repeat(ends[:, 0], num_own), second.reshape(-1))
+            others = pairs.scores(rows, decoder).reshape(-1, num_own)
+            yield links[begin : begin + step], others
+
+    def _num_ranked(self, width: int) -> int:
+        """Pairs that `_RANKED_BYTES` hold, whose rows are at most those of all vertices."""
+        row_bytes = _ROW_COPIES * ITEM_BYTES * width
+        with_all_rows = (_RANKED_BYTES - row_bytes * self._num_vertices) // _PAIR_BYTES
+        return max(_RANKED_BYTES // (_PAIR_BYTES + row_bytes), with_all_rows)
+
+
+def _loss(scores: Tensor) -> Tensor:
+    """(2,) float64 sum of the losses of pairs that are no links, and their number."""
+    total = functional.softplus(scores).sum(dtype=torch.float64)
+    return torch.stack([total, total.new_tensor(scores.numel())])
 
 
 def own_share(count: int, group: Group) -> NDArray[np.int64]:

@@ -153,6 +153,51 @@ def test_metrics_are_those_of_ogb_with_ties_on_any_number_of_ranks(name, num_par
     assert run_ranks(num_parts, on_rank) == pytest.approx([expected] * num_parts)
 
 
+def test_scores_that_are_no_numbers_rank_links_last():
+    nan, measure = float("nan"), LINK_METRICS["mrr"]()
+    links_of = torch.tensor([nan, 1.0, 1.0])
+    others = torch.tensor([[0.0, 0.0], [nan, 0.0], [0.0, 0.0]])
+    assert measure.shares(links_of, others, SINGLE).tolist() == [1 / 3 + 1 / 2 + 1, 3]
+    others = torch.tensor([2.0] * 9 + [nan])
+    assert LINK_METRICS["hits@10"]().shares(links_of, others, SINGLE).tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_links_are_ranked_some_at_a_time_with_the_same_result(num_parts, monkeypatch):
+    graph = linked()
+    parts = cut(graph, num_parts, how="empty-part" if num_parts > 1 else "anywhere")
+    rows = torch.randn(NUM_VERTICES, 4, generator=torch.Generator().manual_seed(0))
+    drawn = []
+
+    def draw(seed, ends, num_each, num_vertices):
+        drawn.append(len(ends))
+        return draw_others(seed, ends, num_each, num_vertices)
+
+    monkeypatch.setattr(links, "draw_others", draw)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        inputs = load_link_inputs(part, group, make_config(task="link", metric="mrr"))
+        evaluator = links.LinkEvaluator(inputs, group)
+        return evaluator.evaluate(rows[inputs.root_id], DECODERS["dot"](4))
+
+    expected = run_ranks(num_parts, on_rank)[0]
+    assert len(drawn) == 2 * num_parts
+    held_out = torch.from_numpy(graph.val_links)
+    others = draw_others(1, graph.val_links, 1000, NUM_VERTICES)
+    scores = (rows[held_out[:, 0]] * rows[held_out[:, 1]]).sum(dim=1)
+    of_others = torch.einsum("nw,nkw->nk", rows[held_out[:, 0]], rows[torch.from_numpy(others)])
+    assert expected.metric["val"] == pytest.approx(mrr(scores.numpy(), of_others.numpy()), rel=1e-3)
+    drawn.clear()
+    monkeypatch.setattr(links, "_RANKED_BYTES", 3 * 1000 * 128 + 48 * NUM_VERTICES)
+    for found in run_ranks(num_parts, on_rank):
+        for name in links.HELD_OUT:
+            assert found.metric[name] == pytest.approx(expected.metric[name], rel=1e-9)
+        assert found.val_loss == pytest.approx(expected.val_loss, rel=1e-6)
+    assert max(drawn) == 3
+    assert len(drawn) > 2 * num_parts
+
+
 def test_pairs_that_are_drawn_are_uniform_and_depend_on_their_numbers_alone():
     numbers = np.arange(60000)
     first, second = draw_pairs(7, numbers, 10)
