@@ -16,6 +16,7 @@ FORMAT_VERSION = 1
 
 _FILE_NAME = re.compile(r"part-[0-9]{4,}/[a-z_]+\.npy")
 _REMEDY = "partition the graph again"
+_LINKS = ("val_links.npy", "test_links.npy")
 # What directories of earlier versions do not say.
 _ADDED = {
     "order": "source",
@@ -99,7 +100,7 @@ class Manifest:
     @property
     def has_links(self) -> bool:
         """Whether links are held out, to be predicted."""
-        return any(path.endswith("/test_links.npy") for path in self.files)
+        return any(path.endswith(_LINKS) for path in self.files)
 
     @property
     def feature_density(self) -> float:
@@ -153,6 +154,7 @@ class Manifest:
         known["parts"] = _part_counts(values["parts"], values["num_parts"])
         known["quality"] = _quality(values["quality"], known["parts"])
         known["files"] = _file_records(values["files"])
+        _check_links(known["files"], values["num_parts"])
         _check_totals(known)
         return cls(**known)
 
@@ -267,3 +269,11 @@ def _file_records(values: Mapping[str, Any]) -> dict[str, FileRecord]:
         ):
             raise InputError(f"it lacks the size or the checksum of {path!r}; {_REMEDY}")
     return {path: FileRecord(record["bytes"], record["sha256"]) for path, record in values.items()}
+
+
+def _check_links(files: Mapping[str, FileRecord], num_parts: int) -> None:
+    """Check that links of both splits are held out by every part or by none."""
+    wanted = [f"part-{part:04d}/{name}" for part in range(num_parts) for name in _LINKS]
+    missing = [path for path in wanted if path not in files]
+    if missing and any(path.endswith(_LINKS) for path in files):
+        raise InputError(f"it lists links that are held out, but not {missing[0]!r}; {_REMEDY}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from graphs import cut, make_graph
@@ -61,6 +63,19 @@ def test_a_graph_without_them_has_none(tmp_path):
     manifest, parts = store(tmp_path / "p", make_graph(), 2)
     assert not manifest.has_links
     assert parts[0].test_links is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("parts", [(1,), (0, 1)])
+def test_a_manifest_without_links_of_one_part_or_split_is_refused(graph, tmp_path, name, parts):
+    store(tmp_path / "p", graph, 2)
+    manifest = json.loads((tmp_path / "p/manifest.json").read_text())
+    for part in parts:
+        del manifest["files"][f"part-000{part}/{name}.npy"]
+    (tmp_path / "p/manifest.json").write_text(json.dumps(manifest))
+    expected = f"it lists links that are held out, but not 'part-000{parts[0]}/{name}.npy'; parti"
+    with pytest.raises(InputError, match=expected):
+        read_manifest(tmp_path / "p")
 
 
 def test_a_link_that_leads_outside_the_graph_is_refused(graph, tmp_path):
