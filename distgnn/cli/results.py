@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
     """Say what is about to happen, and estimate how long an epoch will take; collective.
 
-    On a device no time is estimated: the trials are of the processor.
+    No time is estimated on a device, as the trials are of the processor, nor of an epoch that
+    learns links: it scores pairs and fetches their rows besides.
 
     Args:
         trainer: Of the run.
@@ -32,7 +33,7 @@ def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
     config, group = trainer.config, trainer.group
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
     group.all_reduce(sent)
-    if group.device == PROCESSOR:
+    if group.device == PROCESSOR and config.task != "link":
         trainer.estimated_epoch_s = estimate_epoch(trainer)
     if group.rank > 0 or is_quiet:
         return

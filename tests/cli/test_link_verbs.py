@@ -39,6 +39,7 @@ def run_of(distgnn, people, here):
 def test_a_run_on_links_is_trained_and_evaluated(distgnn, run_of):
     run, summary = run_of
     assert (summary["task"], summary["metric"]) == ("link", "mrr")
+    assert summary["estimated_epoch_s"] is None
     assert summary["train_metric"] is None
     evaluated = distgnn("evaluate", run, "--json").json
     assert evaluated["test_metric"] == pytest.approx(summary["test_metric"])
