@@ -74,8 +74,8 @@ def predict_links(trained: TrainedRun, share: Share, pairs: str | None) -> LinkP
         from distgnn.cli.job import collectively
 
         path = Path(pairs)
-        names = collectively(group, lambda: _read(path))
-        ends = _numbered(names, part, group, path)
+        lines = collectively(group, lambda: _read(path))
+        names, ends = lines[1:], _numbered(lines, part, group, path)
     return LinkPredictions(names, trained.link_probability(part, group, rows, ends))
 
 
@@ -128,7 +128,7 @@ def _named(ends: NDArray[np.int64], part: Part, group: Group) -> NDArray[Any]:
 
 
 def _read(path: Path) -> NDArray[np.str_]:
-    """(num, 2) the first two columns below the header."""
+    """(1 + num, 2) the first two columns, the header among them."""
     separator = SEPARATORS.get(path.suffix)
     if separator is None:
         raise InputError(f"--pairs must end in .csv or .tsv, got '{path}'")
@@ -137,17 +137,19 @@ def _read(path: Path) -> NDArray[np.str_]:
             lines = list(csv.reader(file, delimiter=separator))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read '{path}': {error}; give a table of pairs") from error
+    while lines and not "".join(lines[-1]).strip():
+        lines.pop()
     short = next((n for n, line in enumerate(lines) if len(line) < 2), None)
     if short is not None or len(lines) < 2:
         raise InputError(
             f"line {1 + (short or 0)} of '{path}' is no pair; write a header, then both ends of a "
             "pair a line"
         )
-    return np.array([line[:2] for line in lines[1:]])
+    return np.array([line[:2] for line in lines])
 
 
 def _numbered(names: NDArray[np.str_], part: Part, group: Group, path: Path) -> NDArray[np.int64]:
-    """(num, 2) global ids of vertices by name; each rank knows those of its roots."""
+    """(num, 2) global ids of the vertices below the header; each rank knows those of its roots."""
     import torch
 
     own = _names(part).astype(str)
@@ -159,11 +161,16 @@ def _numbered(names: NDArray[np.str_], part: Part, group: Group, path: Path) -> 
     ids[is_own] = np.asarray(part.global_id)[order[place[is_own]]]
     found = torch.from_numpy(ids)
     group.all_reduce(found, "max")
-    unknown = np.argwhere(ids < 0)
+    if (ids[0] >= 0).all():
+        raise InputError(
+            f"the first line of '{path}' looks like a pair, as both its names are vertices; write "
+            "a header above it"
+        )
+    unknown = np.argwhere(ids[1:] < 0)
     if len(unknown):
         row, column = unknown[0].tolist()
         raise InputError(
-            f"line {row + 2} of '{path}' names '{names[row, column]}', which is no vertex of the "
-            "graph; correct it"
+            f"line {row + 2} of '{path}' names '{names[row + 1, column]}', which is no vertex of "
+            "the graph; correct it"
         )
-    return ids
+    return ids[1:]

@@ -151,12 +151,18 @@ def _open(run_dir: str) -> tuple[TrainedRun, Source]:
 
 
 def _check_size(run_dir: str, trained: TrainedRun, source: Source) -> None:
-    """Check that a typed model fits a graph, whose vertices and relations have weights in it."""
+    """Check a typed model, which has weights of vertices and relations, and links, of which ids."""
     if trained.config.model.kind.is_typed and trained.ends.size != source.ends.size:
         raise InputError(
             f"run '{run_dir}' was trained on {_counted(trained.ends.size)}, but "
             f"'{trained.source['source']}' has {_counted(source.ends.size)}; restore it or train "
             "again"
+        )
+    counts = trained.ends.num_vertices, source.ends.num_vertices
+    if trained.config.task == "link" and counts[0] != counts[1]:
+        raise InputError(
+            f"run '{run_dir}' learnt links of {counts[0]} vertices, but "
+            f"'{trained.source['source']}' has {counts[1]}; restore it or train again"
         )
 
 

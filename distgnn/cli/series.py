@@ -115,13 +115,11 @@ def train_series(
         InputError: If a directory is in the way, or a run fails.
     """
     from distgnn.cli.job import collectively, on_rank_0
-    from distgnn.cli.source import open_source, source_values
     from distgnn.train.run_dir import RunDirectory
 
     num_splits = 1
     if arguments.split_index == ALL:
-        values = source_values(arguments)
-        num_splits = collectively(group, lambda: open_source(values).num_splits)
+        num_splits = collectively(group, lambda: _num_splits(arguments, config))
     folder = Path(arguments.run_dir)
     members = _members(arguments, config, num_splits)
     on_rank_0(group, lambda: _check_folders(arguments, folder, members))
@@ -142,6 +140,18 @@ def train_series(
     on_rank_0(group, lambda: _write(folder, found))
     if group.rank == 0:
         _report(arguments, folder, found)
+
+
+def _num_splits(arguments: argparse.Namespace, config: TrainConfig) -> int:
+    from distgnn.cli.source import open_source, source_values
+    from distgnn.train.tasks import resolve
+
+    source = open_source(source_values(arguments))
+    if resolve(config, source.ends).task == "link":
+        raise InputError(
+            "--split-index all has no effect on a link task: links are held out once; leave it out"
+        )
+    return source.num_splits
 
 
 def _members(arguments: argparse.Namespace, config: TrainConfig, num_splits: int) -> list[Member]:

@@ -56,7 +56,8 @@ def test_the_links_of_the_test_are_predicted_under_their_names(distgnn, run_of, 
     assert found["num_pairs"] == len(lines) - 1 > 10
     assert all(a.startswith("p") and a < b and 0 < float(p) < 1 for a, b, p in lines[1:])
     assert lines[1:] == sorted(lines[1:])
-    # The output is a table of pairs itself.
+    # The output is a table of pairs itself, and blank lines at its end are none.
+    (here / "out.csv").write_text((here / "out.csv").read_text() + "\n  \n")
     assert distgnn("predict", run, "--out", "again.npy", "--pairs", "out.csv").status == 0
     expected = [float(line[2]) for line in lines[1:]]
     np.testing.assert_allclose(np.load(here / "again.npy"), expected, atol=1e-6)
@@ -93,6 +94,9 @@ def test_parts_hold_the_links_out_and_predict_the_same(distgnn, people, run_of, 
             "line 2 of 'pairs.csv' is no pair; write a header, then both ends of a pair",
         ),
         ("a,b\n", "line 1 of 'pairs.csv' is no pair"),
+        ("a,b\n\np01,p02\n", "line 2 of 'pairs.csv' is no pair"),
+        ("\n\n", "line 1 of 'pairs.csv' is no pair"),
+        ("p01,p02\np03,p04\n", "the first line of 'pairs.csv' looks like a pair, as both its na"),
         (None, "cannot read 'pairs.csv'"),
     ],
 )
@@ -112,6 +116,10 @@ def test_what_does_not_go_with_links_is_one_sentence(distgnn, people, run_of, ri
     assert distgnn("evaluate", run, "--split-index", 1).sentence.startswith(
         "--split-index 1 has no effect on a link task"
     )
+    command = ("train", people, "--run", "all", *SPLIT, "--split-index", "all")
+    assert distgnn(*command).sentence == (
+        "--split-index all has no effect on a link task: links are held out once; leave it out"
+    )
     for verb in (("evaluate", run), ("predict", run, "--out", "o.csv")):
         assert distgnn(*verb, "--correct-and-smooth", "0.5,0.5").sentence == (
             "--correct-and-smooth needs one label a vertex, but this is a link task; leave it out"
@@ -119,6 +127,18 @@ def test_what_does_not_go_with_links_is_one_sentence(distgnn, people, run_of, ri
     assert distgnn("predict", ring_run, "--out", "o.csv", "--pairs", "p.csv").sentence.startswith(
         "--pairs is for a run that learnt links, but"
     )
+
+
+def test_a_graph_of_another_size_is_refused(distgnn, people, run_of):
+    with np.load(people) as found:
+        arrays = dict(found)
+    arrays["features"] = np.concatenate([arrays["features"], arrays["features"][:1]])
+    arrays["vertex_id"] = np.append(arrays["vertex_id"], "p99")
+    np.savez(people, **arrays | {"num_vertices": 31})
+    for verb in (("evaluate",), ("predict", "--out", "out.csv")):
+        sentence = distgnn(verb[0], run_of[0], *verb[1:]).sentence
+        assert sentence.startswith(f"run '{run_of[0]}' learnt links of 30 vertices, but '{people}'")
+        assert sentence.endswith("has 31; restore it or train again")
 
 
 def test_an_edge_split_is_for_a_source_that_is_not_cut(distgnn, people, here):
