@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from distgnn.comm.launch import Launch
-    from distgnn.comm.rendezvous import TCPStore
+    from distgnn.comm.rendezvous import Store
     from distgnn.comm.roll import Roll
 
 # Vendors as mpi4py names them, and the launchers whose ranks they find.
@@ -52,7 +52,7 @@ class Choice:
 def choose_backend(
     requested: str,
     launch: Launch,
-    store: TCPStore,
+    store: Store,
     roll: Roll,
     *,
     interface: str | None,

@@ -14,7 +14,7 @@ from distgnn.comm import network
 from distgnn.comm.choice import import_mpi, start_mpi
 from distgnn.comm.failure import PeerError
 from distgnn.comm.launch import expand_nodes
-from distgnn.comm.rendezvous import Meeting, TCPStore, connect_store, serve_store
+from distgnn.comm.rendezvous import Meeting, TCPStore, connect_store, serve_store, within
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -53,7 +53,10 @@ def meet_remotely(
         address = reach(*known, rank=launch.rank, timeout_s=timeout_s)
         port = known[1]
         store = connect_store(address, port, timeout_s)
-    return Meeting(store, address, port, interface or "")
+    # The store of torchrun's agent outlives an attempt, whose keys are not those of the next one.
+    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    prefix = f"distgnn/attempt-{attempt}" if is_agent else ""
+    return Meeting(within(store, prefix), address, port, interface or "", prefix=prefix)
 
 
 def master_address(launch: Launch, environ: Mapping[str, str]) -> tuple[str, int] | None:

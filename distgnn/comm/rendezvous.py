@@ -21,11 +21,13 @@ from distgnn.comm.failure import PeerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from torch._C._distributed_c10d import PrefixStore as PrefixStore
+    from torch._C._distributed_c10d import Store as Store
     from torch._C._distributed_c10d import TCPStore as TCPStore
 
     from distgnn.comm.launch import Launch
 else:
-    from torch.distributed import TCPStore
+    from torch.distributed import PrefixStore, TCPStore
 
 _POLL_S = 0.02
 _LAST_WAIT_S = 5.0
@@ -41,21 +43,23 @@ class Meeting:
         port: Port of the store.
         interface: Network interface that leads to rank 0.
         file: Where rank 0 of a local job published the port; None elsewhere.
+        prefix: Of the keys of this attempt, in a store that outlives it; empty elsewhere.
     """
 
-    store: TCPStore
+    store: Store
     address: str
     port: int
     interface: str
     file: Path | None = field(default=None)
+    prefix: str = ""
 
-    def client(self, timeout_s: float) -> TCPStore:
+    def client(self, timeout_s: float) -> Store:
         """Return another client, for another thread.
 
         Args:
             timeout_s: Longest wait of its calls.
         """
-        return connect_store(self.address, self.port, timeout_s)
+        return within(connect_store(self.address, self.port, timeout_s), self.prefix)
 
     def remove_file(self) -> None:
         """Remove the published port; every rank has connected."""
@@ -122,7 +126,17 @@ def connect_store(address: str, port: int, timeout_s: float) -> TCPStore:
     )
 
 
-def leave_store(store: TCPStore, rank: int, size: int) -> None:
+def within(store: Store, prefix: str) -> Store:
+    """Return the keys of a store that begin with a prefix, without it.
+
+    Args:
+        store: Any.
+        prefix: Empty for the store itself.
+    """
+    return PrefixStore(prefix, store) if prefix else store
+
+
+def leave_store(store: Store, rank: int, size: int) -> None:
     """Say that this rank needs the store no more; rank 0, which serves it, waits for all others.
 
     Args:

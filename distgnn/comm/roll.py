@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distgnn.comm.launch import Launch
-    from distgnn.comm.rendezvous import TCPStore
+    from distgnn.comm.rendezvous import Store
 
 _POLL_S = 0.02
 _FAILURE = "roll-failure"
@@ -33,7 +33,7 @@ class Roll:
         stale_s: Time without a sign of life after which a rank counts as dead.
     """
 
-    def __init__(self, launch: Launch, store: TCPStore, *, stale_s: float) -> None:
+    def __init__(self, launch: Launch, store: Store, *, stale_s: float) -> None:
         self._launch = launch
         self._store = store
         self._stale_s = stale_s

@@ -17,7 +17,7 @@ from distgnn.datasets import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distgnn.comm.rendezvous import TCPStore
+    from distgnn.comm.rendezvous import Store
 
 EXIT_RETRY = 75  # EX_TEMPFAIL: the same job may succeed when started again
 _DIAGNOSIS_S = 5.0
@@ -69,7 +69,7 @@ class Watchdog:
 
     def __init__(
         self,
-        store: TCPStore,
+        store: Store,
         peers: list[Peer],
         *,
         rank: int,

@@ -13,7 +13,7 @@ import pytest
 from distgnn.comm import network, process
 from distgnn.comm.failure import PeerError
 from distgnn.comm.launch import Launch
-from distgnn.comm.remote import common_interface
+from distgnn.comm.remote import common_interface, meet_remotely
 from distgnn.comm.rendezvous import Meeting, connect_store, serve_store
 from distgnn.comm.roll import Roll
 
@@ -120,3 +120,28 @@ def test_a_rank_0_that_ends_is_named(job):
     del job.server  # which ends with it
     with pytest.raises(PeerError, match=rf"rank 0 ended before .*, as rank 1 \({HOST}\) found"):
         roll.call(60)
+
+
+def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(job):
+    """Which serves all attempts."""
+
+    def meet(rank, attempt):
+        environ = {
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": str(attempt),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(job.port),
+        }
+        launch = Launch("torchrun", rank, 2, 0, 1)
+        return meet_remotely(launch, environ, interface="lo", timeout_s=5)
+
+    def on_rank(rank):
+        meeting = meet(rank, 0)
+        job.roll(rank, 2, store=meeting.store).call(5)
+        return meeting.client(5).check(["roll/0", "roll/1"])
+
+    assert together(2, on_rank) == [True, True]
+    again = meet(0, 1)
+    assert not again.client(5).check(["roll/1"])
+    with pytest.raises(PeerError, match=r"waited 0\.2 s for rank 1 of 2 ranks to come"):
+        job.roll(0, 2, stale_s=2.0, store=again.store).call(0.2)
