@@ -77,17 +77,20 @@ class Roll:
         return [row.decode() for row in self._store.multi_get(keys)]
 
     def _wait(self, name: str, what: str, timeout_s: float, *, judge: Callable[[], None]) -> None:
-        """Wait until rank r has written `name/r`, for each of them."""
-        keys = {rank: f"{name}/{rank}" for rank in range(self._launch.size)}
+        """This rank has written `name/rank`: count it, and wait until all have."""
+        size, count = self._launch.size, f"{name}-count"
         begin_s = look_s = time.monotonic()
         try:
-            while not self._store.check(list(keys.values())):
+            self._store.add(count, 1)
+            # One look-up, however many ranks there are: each of them asks often.
+            while self._store.add(count, 0) < size:
                 now_s = time.monotonic()
                 if now_s >= look_s:
                     look_s = now_s + self._tick_s
                     self._hear()
                     judge()
                 if now_s > begin_s + timeout_s:
+                    keys = {rank: f"{name}/{rank}" for rank in range(size)}
                     late = [rank for rank, key in keys.items() if not self._store.check([key])]
                     raise self._late(late, what, timeout_s)
                 time.sleep(_POLL_S)

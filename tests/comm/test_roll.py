@@ -36,6 +36,8 @@ class Job:
     def came(self, rank, who):
         """Leave the sign of a rank that came."""
         row = ["host7", who.machine, who.pid, who.start, 1]
+        if not self.server.check([f"roll/{rank}"]):
+            self.server.add("roll-count", 1)
         self.server.set(f"roll/{rank}", json.dumps(row))
 
 
@@ -145,3 +147,26 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(jo
     assert not again.client(5).check(["roll/1"])
     with pytest.raises(PeerError, match=r"waited 0\.2 s for rank 1 of 2 ranks to come"):
         job.roll(0, 2, stale_s=2.0, store=again.store).call(0.2)
+
+
+class Asked:
+    """A store that counts how many keys it is asked about."""
+
+    def __init__(self, store):
+        self._store = store
+        self.num_keys = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def check(self, keys):
+        self.num_keys += len(keys)
+        return self._store.check(keys)
+
+
+def test_a_rank_that_waits_does_not_ask_for_the_key_of_each_rank_every_time(job):
+    store = Asked(job.server)
+    with pytest.raises(PeerError, match=r"waited 0\.5 s for rank 1, .* of 100 ranks to come"):
+        job.roll(0, 100, stale_s=25.0, store=store).call(0.5)
+    # Once to see who has come, and once to name who is missing.
+    assert store.num_keys < 300
