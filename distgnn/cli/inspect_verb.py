@@ -176,10 +176,10 @@ def _pace(arguments: argparse.Namespace, manifest: Manifest, found: Forecast) ->
             "--bandwidth foretells epochs of a model, and needs a graph with features, labels and "
             "masks; leave it or --widths out"
         )
-    if manifest.has_links:
+    if manifest.has_links and arguments.task in ("auto", "link"):
         raise InputError(
             "--bandwidth foretells epochs of tasks on vertices, but this graph holds links out, "
-            "whose random pairs send rows besides; leave it out"
+            "whose random pairs send rows besides; leave it out, or give such a task as --task"
         )
     threads = choose_threads(arguments.threads, detect()).threads
     apply_threads(threads)

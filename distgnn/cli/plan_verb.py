@@ -121,10 +121,10 @@ def _check(arguments: argparse.Namespace, manifest: Manifest) -> None:
         )
     if arguments.bandwidth is None and parts > 1:
         raise InputError(f"--bandwidth is needed for {parts} ranks, such as --bandwidth 100Gb/s")
-    if manifest.has_links:
+    if manifest.has_links and arguments.task in ("auto", "link"):
         raise InputError(
             f"'{directory}' holds links out, whose random pairs send rows besides those of the "
-            "model; plan foretells tasks on vertices, so partition without --edge-split"
+            "model; plan foretells tasks on vertices, so give one of them as --task"
         )
     if not (manifest.has_labels and manifest.num_splits and manifest.num_features):
         raise InputError(

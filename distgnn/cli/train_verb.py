@@ -76,12 +76,6 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--epochs", type=whole(1), default=200, metavar="E", help="default: %(default)s")
     add(
-        "--task",
-        default="auto",
-        help="what the labels are for: single-label, multi-label or regression; or link (default: "
-        "link where the graph holds links out, else as the labels are stored)",
-    )
-    add(
         "--decoder",
         default="dot",
         help="of link, from the rows of both ends to a score: dot, or mlp of their product "
@@ -128,6 +122,12 @@ def add_epoch_arguments(
         split: Type of --split-index where the verb takes more than a number.
     """
     add = group.add_argument
+    add(
+        "--task",
+        default="auto",
+        help="what the labels are for: single-label, multi-label or regression; or link (default: "
+        "link where the graph holds links out, else as the labels are stored)",
+    )
     add(
         "--features-dtype",
         default="fp32",

@@ -129,6 +129,16 @@ def test_what_does_not_go_with_links_is_one_sentence(distgnn, people, run_of, ri
     )
 
 
+def test_epochs_of_a_task_on_vertices_are_foretold_beside_links(distgnn, ring):
+    assert distgnn("partition", ring, "--parts", 2, "--out", "p", *SPLIT).status == 0
+    words = ("p", "--task", "single-label", "--bandwidth", "1GB/s", "--hidden", 8, "--json")
+    assert distgnn("inspect", *words).json["pace"]["threads"] > 0
+    assert distgnn("plan", *words).json["epoch_s"] > 0
+    assert distgnn("plan", "p", "--task", "link", "--bandwidth", "1GB/s").sentence.endswith(
+        "plan foretells tasks on vertices, so give one of them as --task"
+    )
+
+
 def test_a_graph_of_another_size_is_refused(distgnn, people, run_of):
     with np.load(people) as found:
         arrays = dict(found)
