@@ -91,8 +91,9 @@ def test_quality_counts_the_halo_like_plain_sets(
 def test_the_cover_never_moves_more_rows_than_the_edge_cut(
     graph: Graph, data: st.DataObject
 ) -> None:
-    assignment = assign("metis", graph, data.draw(st.integers(1, graph.num_vertices)))
-    quality = measure(graph, assignment)
+    # Refinement moves roots, too: then the bound is that of other roots.
+    num_parts = data.draw(st.integers(1, graph.num_vertices))
+    quality = measure(graph, assign("metis", graph, num_parts, refine=False))
     assert quality.halo_rows <= quality.halo_rows_at_destination
 
 
