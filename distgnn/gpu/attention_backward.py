@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from distgnn.gpu.launch import expect, head_width, tile_of_heads
+from distgnn.gpu.launch import expect, head_width, segments_of_program, tile_of_heads
 from distgnn.gpu.schedule import schedule_of
 from distgnn.gpu.sums import join_sums
 
@@ -41,13 +41,11 @@ def _attend_backward(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
     head, num_heads = tl.program_id(1), tl.num_programs(1)
     column = tl.arange(0, COLUMNS)
-    is_row, is_column = segment < num_segments, column < width
+    is_column = column < width
     is_inside = is_row[:, None] & is_column[None, :]
-    begin = tl.load(begin_ptr + segment, mask=is_row, other=0)
-    length = tl.load(end_ptr + segment, mask=is_row, other=0) - begin
     source = tl.load(row_ptr + segment, mask=is_row, other=0) * num_heads + head
     at = tl.load(target_ptr + segment, mask=is_row, other=0) * num_heads + head
     place = at[:, None] * width + column[None, :]

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from distgnn.gpu.launch import accumulator, expect, tile
+from distgnn.gpu.launch import accumulator, expect, segments_of_program, tile
 from distgnn.gpu.schedule import arrivals_of, schedule_of
 from distgnn.gpu.sums import join_sums
 
@@ -35,11 +35,9 @@ def _take_extremes(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_row, is_column = segment < num_segments, column < width
-    begin = tl.load(begin_ptr + segment, mask=is_row, other=0)
-    length = tl.load(end_ptr + segment, mask=is_row, other=0) - begin
+    is_column = column < width
     target = tl.load(target_ptr + segment, mask=is_row, other=0)
     value = tl.zeros((ROWS, COLUMNS), x_ptr.dtype.element_ty)
     winner = tl.full((ROWS, COLUMNS), -1, tl.int32)
@@ -86,12 +84,10 @@ def _route_back(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_row, is_column = segment < num_segments, column < width
+    is_column = column < width
     is_inside = is_row[:, None] & is_column[None, :]
-    begin = tl.load(begin_ptr + segment, mask=is_row, other=0)
-    length = tl.load(end_ptr + segment, mask=is_row, other=0) - begin
     row = tl.load(row_ptr + segment, mask=is_row, other=0)
     first = tl.load(indptr_ptr + row, mask=is_row, other=0)
     target = tl.load(target_ptr + segment, mask=is_row, other=0)
@@ -133,12 +129,10 @@ def _merge_received(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_row, is_column = segment < num_segments, column < width
+    is_column = column < width
     is_inside = is_row[:, None] & is_column[None, :]
-    begin = tl.load(begin_ptr + segment, mask=is_row, other=0)
-    length = tl.load(end_ptr + segment, mask=is_row, other=0) - begin
     target = tl.load(target_ptr + segment, mask=is_row, other=0)
     place = target[:, None] * width + column[None, :]
     value = tl.load(out_ptr + place, mask=is_inside, other=0)

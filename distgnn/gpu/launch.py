@@ -31,6 +31,16 @@ def stored(values, DTYPE: tl.constexpr):
         return values.to(DTYPE)
 
 
+@triton.jit
+def segments_of_program(begin_ptr, end_ptr, num_segments, ROWS: tl.constexpr):
+    """Which segments a program works on, whether each is there, where it begins, and its length."""
+    segment = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    is_row = segment < num_segments
+    begin = tl.load(begin_ptr + segment, mask=is_row, other=0)
+    length = tl.load(end_ptr + segment, mask=is_row, other=0) - begin
+    return segment, is_row, begin, length
+
+
 class Tile(NamedTuple):
     """What one program works on.
 

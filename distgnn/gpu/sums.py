@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import triton
 import triton.language as tl
 
-from distgnn.gpu.launch import accumulator, expect, head_width, stored, summed, tile
+from distgnn.gpu.launch import (
+    accumulator,
+    expect,
+    head_width,
+    segments_of_program,
+    stored,
+    summed,
+    tile,
+)
 from distgnn.gpu.schedule import arrivals_of, schedule_of
 
 if TYPE_CHECKING:
@@ -39,12 +47,10 @@ def _sum_segments(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_row, is_column = segment < num_segments, column < width
+    is_column = column < width
     is_inside = is_row[:, None] & is_column[None, :]
-    begin = tl.load(begin_ptr + segment, mask=is_row, other=0)
-    length = tl.load(end_ptr + segment, mask=is_row, other=0) - begin
     target = tl.load(target_ptr + segment, mask=is_row, other=0)
     out = out_ptr + target[:, None] * width + column[None, :]
     if ACCUMULATE:

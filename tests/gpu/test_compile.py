@@ -10,7 +10,7 @@ import pytest
 
 KERNEL = re.compile(r"@triton\.jit\ndef (\w+)\(")
 # Called by others, which are compiled with them.
-PARTS = {"stored", "_mix64", "_column_hash", "_load_state"}
+PARTS = {"segments_of_program", "stored", "_mix64", "_column_hash", "_load_state"}
 
 
 def test_every_kernel_compiles_for_a_gpu_that_is_not_there(repository, tmp_path):
