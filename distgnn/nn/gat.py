@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -46,6 +47,21 @@ class AttentionConvolution(Convolution):
         self.concat = concat
         self.dropout = dropout
         self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
+
+    @abstractmethod
+    def forward(
+        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
+    ) -> Tensor:
+        """Apply the convolution.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width).
+            activation: Follows the convolution.
+
+        Returns:
+            As `ended`.
+        """
 
     def ending(
         self, graph: LocalGraph, activation: Activation | None
@@ -144,16 +160,7 @@ class GATConv(AttentionConvolution):
     def forward(
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
-        """Apply the convolution; mapped rows travel, with their scores.
-
-        Args:
-            graph: A whole graph or a part.
-            rows: (num_sources, in_width).
-            activation: Follows the convolution.
-
-        Returns:
-            As `ended`.
-        """
+        """Apply the convolution; mapped rows travel, with their scores."""
         mapped, source_score, target_score = _with_scores(
             self.linear.multiply(rows, graph.exchange.buffers), self.source, self.target
         )

@@ -77,16 +77,7 @@ class GATv2Conv(AttentionConvolution):
     def forward(
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
-        """Apply the convolution; mapped rows of sources and of targets travel.
-
-        Args:
-            graph: A whole graph or a part.
-            rows: (num_sources, in_width).
-            activation: Follows the convolution.
-
-        Returns:
-            As `ended`.
-        """
+        """Apply the convolution; mapped rows of sources and of targets travel."""
         ending = self.ending(graph, activation)
         result = graph.attend_additive(
             self.source(rows),

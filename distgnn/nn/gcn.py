@@ -66,16 +66,7 @@ class GCNConv(FusedConvolution):
     def forward(
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
-        """Apply the convolution; the narrower width travels, or nothing if the input is static.
-
-        Args:
-            graph: A whole graph or a part.
-            rows: (num_sources, in_width).
-            activation: Follows the convolution.
-
-        Returns:
-            (num_rows, out_width).
-        """
+        """Apply the convolution; nothing travels where the input is static."""
         order = maps_first(graph, rows, self.linear)
         if self.is_one_operation(rows):
             weight, propagation = self.linear.weight, self._propagation

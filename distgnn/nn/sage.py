@@ -62,16 +62,7 @@ class SAGEConv(FusedConvolution):
     def forward(
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
-        """Apply the convolution; where the mathematics allows, the narrower width travels.
-
-        Args:
-            graph: A whole graph or a part.
-            rows: (num_sources, in_width).
-            activation: Follows the convolution.
-
-        Returns:
-            (num_rows, out_width).
-        """
+        """Apply the convolution; of a mean the narrower width travels."""
         weight, bias = self.neighbour.weight, self.neighbour.bias
         if self.root is not None and bias is not None and self.is_one_operation(rows):
             layer = Layer(
