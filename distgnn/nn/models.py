@@ -16,7 +16,7 @@ from distgnn.nn.decoders import DECODERS, DecoderName
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.gcn import Degrees
 from distgnn.nn.kinds import KINDS, Kind, ModelName
-from distgnn.nn.linear import Given, Linear, dense, map_own
+from distgnn.nn.linear import Given, Linear, OuterLinear, dense, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.recompute import again_in_backward
 from distgnn.nn.relational import GraphSize, RelationNorm
@@ -158,7 +158,7 @@ class GNN(nn.Module):
         )
         self.norms = nn.ModuleList(_norm(config.norm, width) for _ in pairs)
         self.residuals = nn.ModuleList(
-            Linear(*pair, bias=config.residual_map)
+            OuterLinear(*pair, bias=config.residual_map)
             if config.residual and (config.residual_map or pair[0] != pair[1])
             else nn.Identity()
             for pair in pairs
@@ -170,7 +170,7 @@ class GNN(nn.Module):
         self.last: nn.Module
         if jumps:
             read = width * (num_hidden if config.jumping == "cat" else 1)
-            self.last = Linear(read, num_classes)
+            self.last = OuterLinear(read, num_classes)
         else:
             self.last = config.convolution(widths[-1], num_classes, size, is_last=True)
 

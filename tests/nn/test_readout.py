@@ -24,3 +24,20 @@ def test_mapped_residuals_and_a_linear_layer_that_reads_the_last():
         rows = torch.relu(conv(local, rows) + rows @ residual.weight.t() + residual.bias)
     expected = rows @ model.last.weight.t() + model.last.bias
     torch.testing.assert_close(model(local, features), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_maps_beside_and_after_convolutions_start_as_torchs_own_linear():
+    shape = {"model": "gcn", "hidden": 300, "layers": 2, "residual": True, "residual_map": True}
+    model = ModelConfig(**shape, jumping="last").build(100, 3)
+    model.reset_parameters(torch.Generator().manual_seed(0))
+    for outer, in_width in (
+        (model.residuals[0], 100),
+        (model.residuals[1], 300),
+        (model.last, 300),
+    ):
+        bound = in_width**-0.5
+        assert 0.9 * bound < outer.weight.abs().max() <= bound
+        assert 0 < outer.bias.abs().max() <= bound
+        assert abs(outer.weight.mean()) < 0.05 * bound
+    glorot = (6 / 600) ** 0.5
+    assert model.hidden[1].linear.weight.abs().max() > 0.9 * glorot
