@@ -21,6 +21,7 @@ from distgnn.datasets.matrix_market import MATRIX_SUFFIXES
 from distgnn.datasets.named_twins import TWIN_NAMES, describe_twin, is_twin, load_twin
 from distgnn.datasets.npz import read_npz
 from distgnn.datasets.ogb import CATALOGUE, located
+from distgnn.datasets.one_hot import add_one_hot
 from distgnn.datasets.rdf import RDF_SUFFIXES
 from distgnn.datasets.splits import parse_fractions, random_split
 from distgnn.datasets.tables import TABLE_SUFFIXES
@@ -46,6 +47,7 @@ def load(
     vertices: str | Path | None = None,
     undirected: bool = False,
     inverse_relations: bool = False,
+    one_hot: bool = False,
     split: str | None = None,
     edge_split: str | None = None,
     seed: int = 0,
@@ -63,6 +65,7 @@ def load(
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none.
         inverse_relations: Add every edge of a typed graph reversed, as `add_inverse_relations`.
+        one_hot: Give each vertex without features a column of its own, as `add_one_hot`.
         split: Shares of train, val and test, such as "0.6/0.2/0.2"; replaces the masks of the
             source by one random split of its labelled vertices.
         edge_split: Shares of the links for training, validation and test, such as
@@ -86,6 +89,8 @@ def load(
         graph = add_reverse_edges(graph)
     if inverse_relations:
         graph = add_inverse_relations(graph)
+    if one_hot:
+        graph = add_one_hot(graph)
     if edge_split is not None:
         graph = hold_out_links(graph, edge_split, seed=seed)
     return graph if fractions is None else random_split(graph, fractions, seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from distgnn.partition.manifest import Manifest
 
 AUTO, ON, OFF = "auto", "on", "off"
+_IN_MEMORY_FLAGS = (
+    "--method",
+    "--option",
+    "--assignment",
+    "--inverse-relations",
+    "--one-hot",
+    "--edge-split",
+)
 # Both ends of an edge of a Graph.
 _GRAPH_EDGE_BYTES = 16
 # Of a line of an edge list of millions of vertices. Digits take less than half of it in an archive,
@@ -66,7 +75,7 @@ def stays_on_disk(arguments: argparse.Namespace) -> bool:
     wish = arguments.out_of_core
     given = [
         flag
-        for flag in ("--method", "--option", "--assignment", "--inverse-relations", "--edge-split")
+        for flag in _IN_MEMORY_FLAGS
         if getattr(arguments, flag.removeprefix("--").replace("-", "_"))
     ]
     if wish == ON and given:
@@ -181,7 +190,8 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     if is_begun(places.work):
         note(f"going on from '{places.work}'")
     values = source_values(arguments)
-    del values["inverse_relations"], values["edge_split"]  # `stays_on_disk` has refused them
-    given = Input(**values)
+    # `stays_on_disk` has refused the others.
+    names = {field.name for field in fields(Input)}
+    given = Input(**{key: value for key, value in values.items() if key in names})
     with noting_compilation(note):
         return partition(given, places, settings, choose_roots=roots, progress=note)

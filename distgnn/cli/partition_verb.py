@@ -142,7 +142,7 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
 
 def _source_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was done to the edges and masks of the source, for the record."""
-    names = ("undirected", "inverse_relations", "split", "edge_split")
+    names = ("undirected", "inverse_relations", "one_hot", "split", "edge_split")
     return {name: getattr(arguments, name) for name in names}
 
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import distgnn
 from distgnn.datasets.errors import InputError
+from distgnn.partition.store import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_KEYS = ("about", "data", "published", "runs", "flags")
-"""What a recipe may hold: only its flags decide what is trained."""
+_KEYS = ("about", "data", "published", "runs", "source", "flags")
+"""What a recipe may hold: only source and flags decide what is trained."""
 _RUNS = ("--seeds", "--split-index")
+_SWITCHES = ("undirected", "inverse-relations", "one-hot")
 
 
 class Recipe(NamedTuple):
@@ -27,6 +29,7 @@ class Recipe(NamedTuple):
         data: Names of the graphs that they are for.
         published: Mean and standard deviation that were published with them, in percent; or {}.
         runs: Flags that repeat a run as it was published: seeds, or all splits.
+        source: Switches of how the graph is loaded; for `distgnn partition` where it is cut first.
         flags: Of the model and of its training, by name without dashes.
     """
 
@@ -35,19 +38,28 @@ class Recipe(NamedTuple):
     data: tuple[str, ...]
     published: dict[str, float]
     runs: dict[str, Any]
+    source: dict[str, Any]
     flags: dict[str, Any]
 
-    def words(self, *, with_runs: bool = False) -> list[str]:
+    def words(self, *, with_runs: bool = False, is_cut: bool = False) -> list[str]:
         """Return the flags as words of a command line.
 
         Args:
             with_runs: Whether to repeat the run, too.
+            is_cut: Whether the graph is a partition directory, which takes no flags of the source.
 
         Raises:
             InputError: If a key is no flag that a recipe may set, or has a value of another kind.
         """
-        known = _flags()
         words = []
+        for key, value in () if is_cut else self.source.items():
+            if key not in _SWITCHES:
+                raise InputError(
+                    f"recipe '{self.name}' has source {key}, but it may have "
+                    f"{', '.join(_SWITCHES)}; give other flags of a source on the command line"
+                )
+            words += _words_of(self.name, key, value, takes_value=False)
+        known = _flags()
         for key, value in self.flags.items():
             action = known.get(f"--{key}")
             if action is None:
@@ -148,8 +160,10 @@ def _checked(name: str, values: Any) -> Recipe:
             f"recipe '{name}' has the key '{unknown[0]}', but it may have {', '.join(_KEYS)}; "
             "write flags of train below flags"
         )
-    if not all(isinstance(values.get(key, {}), dict) for key in ("published", "runs")):
-        raise InputError(f"recipe '{name}' has published or runs that are no objects; correct them")
+    if not all(isinstance(values.get(key, {}), dict) for key in ("published", "runs", "source")):
+        raise InputError(
+            f"recipe '{name}' has published, runs or source that are no objects; correct them"
+        )
     data, published = values.get("data", []), values.get("published", {})
     if not (isinstance(data, list) and all(isinstance(graph, str) for graph in data)):
         raise InputError(
@@ -168,6 +182,7 @@ def _checked(name: str, values: Any) -> Recipe:
         tuple(data),
         dict(published),
         dict(values.get("runs", {})),
+        dict(values.get("source", {})),
         dict(values["flags"]),
     )
 
@@ -189,7 +204,8 @@ def expanded(words: Sequence[str]) -> list[str]:
             f"--recipe was given {len(found)} times, {' and '.join(found)}; give it once, and "
             "what is to differ as flags"
         )
-    return ["train", *read(found[0]).words(), *words[1:]]
+    is_cut = any((Path(word) / MANIFEST_NAME).is_file() for word in words[1:])
+    return ["train", *read(found[0]).words(is_cut=is_cut), *words[1:]]
 
 
 def _recipes_of(words: Sequence[str]) -> Iterator[str]:

@@ -60,6 +60,11 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
         help="of a typed graph: add each edge reversed, under a relation of its own",
     )
     parser.add_argument(
+        "--one-hot",
+        action="store_true",
+        help="give each vertex without features a feature of its own, which no other has",
+    )
+    parser.add_argument(
         "--split", metavar="A/B/C", help="train/validation/test fractions, such as 0.6/0.2/0.2"
     )
     parser.add_argument(
@@ -87,6 +92,7 @@ def load_graph(values: dict[str, Any]) -> Graph:
         undirected=values["undirected"],
         # Not there in runs of earlier versions.
         inverse_relations=values.get("inverse_relations", False),
+        one_hot=values.get("one_hot", False),
         split=values["split"],
         edge_split=values.get("edge_split"),
         seed=values["seed"],
@@ -127,6 +133,7 @@ def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
         "vertices": vertices,
         "undirected": arguments.undirected,
         "inverse_relations": arguments.inverse_relations,
+        "one_hot": arguments.one_hot,
         "split": arguments.split,
         "edge_split": arguments.edge_split,
         "seed": arguments.seed,
@@ -148,11 +155,12 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
         "vertices": (str, type(None)),
         "undirected": (bool,),
         "inverse_relations": (bool,),
+        "one_hot": (bool,),
         "split": (str, type(None)),
         "edge_split": (str, type(None)),
         "seed": (int,),
     }
-    values = {"inverse_relations": False, "edge_split": None, **values}
+    values = {"inverse_relations": False, "one_hot": False, "edge_split": None, **values}
     is_sound = set(values) == set(kinds) and all(
         isinstance(values[name], kind) for name, kind in kinds.items()
     )
@@ -259,7 +267,7 @@ def open_source(values: dict[str, Any]) -> Source:
     source = values["source"]
     if not (is_path(source) and (Path(source) / MANIFEST_NAME).is_file()):
         return Source(values, None, load_graph(values))
-    for name in ("vertices", "undirected", "inverse_relations", "split", "edge_split"):
+    for name in ("vertices", "undirected", "inverse_relations", "one_hot", "split", "edge_split"):
         if values.get(name):
             flag = name.replace("_", "-")
             raise InputError(

@@ -177,7 +177,8 @@ def load_features(part: Part) -> Rows:
     if part.features is None:
         raise InputError(
             "the graph has no features, so nothing can be learnt from; add features to the "
-            "source, or use --model rgcn if its edges have types"
+            "source, learn a row for each vertex (--one-hot, given to what reads the source), or "
+            "use --model rgcn if its edges have types"
         )
     if issparse(part.features):
         return SparseRows.from_scipy(part.features)

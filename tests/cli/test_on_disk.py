@@ -126,6 +126,7 @@ def test_an_edge_list_has_no_more_edges_than_its_size_is_taken_for(name, here):
     wish = dict.fromkeys(("method", "option", "assignment", "work"))
     wish |= {"source": name.split("/")[0], "out": "p", "out_of_core": "auto"}
     wish |= {"root": None, "undirected": False, "inverse_relations": False, "edge_split": None}
+    wish["one_hot"] = False
     needed = NEEDS[0].bytes(0, 5000) + 16 * 5000
     assert stays_on_disk(argparse.Namespace(**wish, memory=needed - 1))
     assert not stays_on_disk(argparse.Namespace(**wish, memory=3 * needed))

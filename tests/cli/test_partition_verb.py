@@ -119,6 +119,7 @@ def test_options_reach_the_graph(distgnn, ring):
     assert found["options"] == {
         "undirected": True,
         "inverse_relations": False,
+        "one_hot": False,
         "edge_split": None,
         "split": "0.5/0.25/0.25",
         "refine": None,
@@ -179,6 +180,7 @@ def test_options_reach_the_method_and_the_manifest(distgnn, ring):
     assert found["options"] == {
         "undirected": False,
         "inverse_relations": False,
+        "one_hot": False,
         "edge_split": None,
         "split": None,
         "refine": None,

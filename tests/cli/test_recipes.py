@@ -115,7 +115,14 @@ def test_a_switch_of_a_recipe_is_unset_as_help_says(write):
             {"flags": {}, "published": {"mean": "81"}},
             "recipe 'mine.json' has published mean = \"81\", but it takes a number; write it in pe",
         ),
-        ({"flags": {}, "runs": 3}, "recipe 'mine.json' has published or runs that are no objects"),
+        (
+            {"flags": {}, "runs": 3},
+            "recipe 'mine.json' has published, runs or source that are no o",
+        ),
+        (
+            {"flags": {}, "source": {"split": "1/1/1"}},
+            "recipe 'mine' has source split, but it may have undirected, inverse-relations",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_be_used_is_refused_in_a_sentence(write, distgnn, values, expected):
