@@ -51,14 +51,7 @@ class Recipe(NamedTuple):
         Raises:
             InputError: If a key is no flag that a recipe may set, or has a value of another kind.
         """
-        words = []
-        for key, value in () if is_cut else self.source.items():
-            if key not in _SWITCHES:
-                raise InputError(
-                    f"recipe '{self.name}' has source {key}, but it may have "
-                    f"{', '.join(_SWITCHES)}; give other flags of a source on the command line"
-                )
-            words += _words_of(self.name, key, value, takes_value=False)
+        words = [] if is_cut else self.source_words()
         known = _flags()
         for key, value in self.flags.items():
             action = known.get(f"--{key}")
@@ -70,6 +63,22 @@ class Recipe(NamedTuple):
             words += _words_of(self.name, key, value, takes_value=action.nargs != 0)
         for key, value in self.runs.items() if with_runs else ():
             words += _words_of(self.name, key, value, takes_value=True)
+        return words
+
+    def source_words(self) -> list[str]:
+        """Return how the graph is loaded as words of a command line.
+
+        Raises:
+            InputError: If a key is no switch of a source, or is neither true nor false.
+        """
+        words = []
+        for key, value in self.source.items():
+            if key not in _SWITCHES:
+                raise InputError(
+                    f"recipe '{self.name}' has source {key}, but it may have "
+                    f"{', '.join(_SWITCHES)}; give other flags of a source on the command line"
+                )
+            words += _words_of(self.name, key, value, takes_value=False)
         return words
 
 

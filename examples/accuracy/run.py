@@ -1,30 +1,34 @@
 """Train recipes as they were published, and print our figures beside the published ones.
 
-    examples/accuracy/run.py [RECIPE ...] [--out DIR] [--data DIR] [--write]
+    examples/accuracy/run.py [RECIPE ...] [--out DIR] [--data DIR] [--ranks P] [--write]
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. Without recipes: all
 whose graph is there. Runs that have ended are not run again, so that an interrupted table goes on.
---write puts the table into examples/accuracy/RESULTS.md.
+--ranks P trains them on P ranks, too. --write puts the table into examples/accuracy/RESULTS.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 from distgnn.cli import main as distgnn
 from distgnn.cli import recipes
 from distgnn.cli.series import FILE
+from distgnn.partition.store import MANIFEST_NAME
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 MARK = "<!-- The table below is written by examples/accuracy/run.py. -->\n"
 MARGIN = 0.5
 """Points of percent below the published mean that still count as reproduced."""
-HEADER = ("recipe", "graph", "runs", "published", "ours", "difference")
+HEADER = ("recipe", "graph", "runs", "published", "ours", "difference", "on ranks", "apart")
 
 
 def source_of(recipe: recipes.Recipe, data: Path | None) -> str | None:
@@ -37,15 +41,22 @@ def source_of(recipe: recipes.Recipe, data: Path | None) -> str | None:
     return None
 
 
-def train(recipe: recipes.Recipe, source: str, out: Path) -> dict | None:
+def train(
+    recipe: recipes.Recipe, source: str, run: Path, launcher: list[str] | None = None
+) -> dict | None:
     """Train as the recipe was published, or go on; the figures, or None if it failed."""
     if not (recipe.runs and "mean" in recipe.published):
         print(f"{recipe.name}: failed, it has no runs or no published mean", file=sys.stderr)
         return None
-    run = out / recipe.name
     words = ["train", source, "--run", str(run), "--resume", "--quiet", "--eval-every=1"]
-    words += ["--checkpoint-every=0", *recipe.words(with_runs=True)]
-    if distgnn(words) != 0:
+    words += ["--checkpoint-every=0"]
+    words += recipe.words(with_runs=True, is_cut=launcher is not None)
+    if launcher is None:
+        status = distgnn(words)
+    else:
+        command = [*launcher, sys.executable, "-m", "distgnn", *words]
+        status = subprocess.run(command, check=False).returncode
+    if status != 0:
         return None
     found = json.loads((run / FILE).read_text()) if (run / FILE).is_file() else {}
     if found.get("test_metric_mean") is None:
@@ -54,10 +65,43 @@ def train(recipe: recipes.Recipe, source: str, out: Path) -> dict | None:
     return found
 
 
-def row_of(recipe: recipes.Recipe, source: str, found: dict) -> list[str]:
+def train_on_ranks(
+    recipe: recipes.Recipe, source: str, arguments: argparse.Namespace
+) -> dict | None:
+    """Cut the graph and train on its parts, a rank each, or go on; None if that failed."""
+    parts = arguments.out / f"{recipe.name}-parts-{arguments.ranks}"
+    if not (parts / MANIFEST_NAME).is_file():
+        words = ["partition", source, f"--parts={arguments.ranks}", f"--out={parts}", "--overwrite"]
+        if distgnn([*words, *recipe.source_words()]) != 0:
+            return None
+    launcher = shlex.split(arguments.launcher.format(ranks=arguments.ranks))
+    run = arguments.out / f"{recipe.name}-ranks-{arguments.ranks}"
+    return train(recipe, str(parts), run, launcher)
+
+
+def percent(found: dict) -> dict[str, float]:
+    """Mean and deviation of the test metric."""
+    names = {name: found[f"test_metric_{name}"] for name in ("mean", "std")}
+    return {name: 100 * value for name, value in names.items() if value is not None}
+
+
+def ranks_of(found: dict, on_ranks: dict | None, num_ranks: int) -> list[str]:
+    """Write the last two cells: figures on several ranks, and by how many standard errors of one
+    rank's mean theirs differs."""
+    if on_ranks is None:
+        return ["", ""]
+    ours, theirs = percent(found), percent(on_ranks)
+    difference = theirs["mean"] - ours["mean"]
+    error = ours.get("std", 0.0) / math.sqrt(found["num_runs"])
+    apart = f"{difference:+.2f}" + (f" ({abs(difference) / error:.1f} s.e.)" if error else "")
+    return [f"{num_ranks}: {recipes.describe(theirs)}", apart]
+
+
+def row_of(
+    recipe: recipes.Recipe, source: str, found: dict, on_ranks: dict | None, num_ranks: int
+) -> list[str]:
     """Write a line of the table, in percent."""
-    mean, std = (found[f"test_metric_{what}"] for what in ("mean", "std"))
-    ours = {"mean": 100 * mean, **({} if std is None else {"std": 100 * std})}
+    ours = percent(found)
     difference = ours["mean"] - recipe.published["mean"]
     verdict = "" if difference >= -MARGIN else ", below"
     return [
@@ -67,6 +111,7 @@ def row_of(recipe: recipes.Recipe, source: str, found: dict) -> list[str]:
         recipes.describe(recipe.published),
         recipes.describe(ours),
         f"{difference:+.2f}{verdict}",
+        *ranks_of(found, on_ranks, num_ranks),
     ]
 
 
@@ -86,7 +131,11 @@ def recorded() -> dict[str, list[str]]:
 
 def write(rows: list[list[str]]) -> None:
     """Put rows into the page, beside those of other recipes."""
-    everything = {**recorded(), **{row[0]: row for row in rows}}
+    before = recorded()
+    everything = {**before, **{row[0]: row for row in rows}}
+    for name, row in everything.items():
+        if name in before and not row[-1]:
+            row[-2:] = before[name][-2:]
     head = RESULTS.read_text().partition(MARK)[0]
     RESULTS.write_text(head + MARK + table([everything[name] for name in sorted(everything)]))
 
@@ -96,6 +145,8 @@ def main() -> int:
     parser.add_argument("recipes", nargs="*", metavar="RECIPE")
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
     parser.add_argument("--out", type=Path, default=HERE / "out")
+    parser.add_argument("--ranks", type=int, default=0, metavar="P")
+    parser.add_argument("--launcher", default="mpirun -n {ranks}", metavar="COMMAND")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     data = None if arguments.data is None else Path(arguments.data)
@@ -106,11 +157,14 @@ def main() -> int:
         if source is None:
             print(f"{name}: none of its graphs is here: {', '.join(recipe.data)}", file=sys.stderr)
             continue
-        found = train(recipe, source, arguments.out)
-        if found is None:
+        found = train(recipe, source, arguments.out / recipe.name)
+        on_ranks = None
+        if found is not None and arguments.ranks:
+            on_ranks = train_on_ranks(recipe, source, arguments)
+        if found is None or (arguments.ranks and on_ranks is None):
             failed.append(name)
             continue
-        rows.append(row_of(recipe, source, found))
+        rows.append(row_of(recipe, source, found, on_ranks, arguments.ranks))
         if arguments.write:
             write(rows)
     print(table(rows), end="")
