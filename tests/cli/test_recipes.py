@@ -131,7 +131,7 @@ def test_a_recipe_that_cannot_be_used_is_refused_in_a_sentence(write, distgnn, v
 
 
 def test_a_recipe_that_is_not_there_is_refused(here):
-    with pytest.raises(InputError, match=r"^there is no recipe 'kipf'; use one of amazon"):
+    with pytest.raises(InputError, match=r"^there is no recipe 'kipf'; use one of aifb"):
         recipes.read("kipf")
     with pytest.raises(InputError, match=r"^cannot read recipe 'kipf.json': No such file"):
         recipes.read("kipf.json")
