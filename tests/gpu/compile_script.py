@@ -1,6 +1,7 @@
 """Compiles the kernels for a GPU that need not be there, and prints their names.
 
-Launching one with tensors of the CPU compiles it for their types instead.
+A launch compiles what it would start on a GPU of the given compute capability, with all that Triton
+makes of its arguments there: of a 1, and of what is a multiple of 16.
 """
 
 from __future__ import annotations
@@ -8,36 +9,34 @@ from __future__ import annotations
 import sys
 
 import torch
-import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from distgnn import gpu
 
-NAMES = {
-    torch.float32: "*fp32",
-    torch.bfloat16: "*bf16",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-}
 INDPTR, INDICES = torch.tensor([0, 2, 300]), torch.zeros(300, dtype=torch.int32)
 IDS = torch.zeros(300, dtype=torch.int64)
 
 
+class AbsentGpu:
+    """As much of a driver as is asked before a launch."""
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+    def get_current_target(self):
+        return GPUTarget("cuda", int(sys.argv[1]), 32)
+
+
+launched = JITFunction.run
+
+
 def compile_only(kernel, *args, grid, warmup, **constants):
-    values = dict(zip(kernel.arg_names, args, strict=False)) | constants
-    signature, fixed = {}, {}
-    for number, parameter in enumerate(kernel.params):
-        value = values[parameter.name]
-        if isinstance(value, torch.Tensor):
-            signature[parameter.name] = NAMES[value.dtype]
-        elif parameter.is_constexpr or value is None:
-            signature[parameter.name], fixed[(number,)] = "constexpr", value
-        else:
-            signature[parameter.name] = "i32" if value < 2**31 else "i64"
-    source = ASTSource(kernel, signature, fixed)
-    compiled = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32))
+    compiled = launched(kernel, *args, grid=grid, warmup=True, **constants)
     sys.stdout.write(f"{kernel.__name__} {bool(compiled.asm['cubin'])}\n")
 
 
@@ -45,42 +44,50 @@ def zeros(*shape, dtype=torch.float32):
     return torch.zeros(shape, dtype=dtype)
 
 
-def compile_sums_and_rows(dtype):
-    x, out, factor = zeros(5, 12, dtype=dtype), zeros(2, 12, dtype=dtype), zeros(2)
-    gpu.spmm_sum(INDPTR, INDICES, zeros(300), x, out, accumulate=False, row_factor=factor)
-    gpu.spmm_sum(INDPTR, INDICES, None, x, out, accumulate=True, source_factor=zeros(5))
-    gpu.gather_rows(x, INDICES, zeros(300, 12, dtype=torch.bfloat16))
-    gpu.scatter_add_rows(zeros(300, 12, dtype=dtype), INDICES, zeros(5, 12))
-    gpu.dropout(zeros(5, 12), IDS[:5], x, seed=3, probability=0.5)
+def compile_sums_and_rows(dtype, width):
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    x, out = zeros(5, width, dtype=dtype), zeros(2, width, dtype=dtype)
+    weight, factor, per_source = (zeros(n, dtype=wide) for n in (300, 2, 5))
+    gpu.spmm_sum(INDPTR, INDICES, weight, x, out, accumulate=False, row_factor=factor)
+    gpu.spmm_sum(INDPTR, INDICES, None, x, out, accumulate=True, source_factor=per_source)
+    gpu.gather_rows(x, INDICES, zeros(300, width, dtype=dtype))
+    gpu.scatter_add_rows(zeros(300, width, dtype=dtype), INDICES, zeros(5, width, dtype=wide))
+    gpu.dropout(zeros(5, width, dtype=wide), IDS[:5], x, seed=3, probability=0.5)
 
 
-def compile_extremes():
-    x, out, source = zeros(5, 12), zeros(2, 12), zeros(2, 12, dtype=torch.int32)
+def compile_extremes(dtype, width):
+    x, out = zeros(5, width, dtype=dtype), zeros(2, width, dtype=dtype)
+    source = zeros(2, width, dtype=torch.int32)
     gpu.spmm_extreme(INDPTR, INDICES, x, out, source=source, is_max=True)
-    options = {"scratch": None, "accumulate": True, "first_source": 3}
-    gpu.spmm_extreme_backward(INDPTR, INDICES, source, out, out=out.clone(), **options)
-    received = zeros(300, 12), zeros(300, 12, dtype=torch.int64)
+    for first_source in (1, 3):
+        options = {"scratch": None, "accumulate": True, "first_source": first_source}
+        gpu.spmm_extreme_backward(INDPTR, INDICES, source, out, out=out.clone(), **options)
+    received = zeros(300, width, dtype=dtype), zeros(300, width, dtype=torch.int64)
     gpu.merge_received_max(out, source, INDICES, *received, source_id=IDS)
 
 
-def compile_edges_and_attention():
-    x, y, heads, scores = zeros(5, 12), zeros(2, 12), zeros(300, 3), zeros(5, 3)
-    gpu.spmm_heads(INDPTR, INDICES, heads, x, y, accumulate=False)
-    gpu.sddmm_dot(INDPTR, INDICES, x, y, heads)
-    gpu.sddmm_add(INDPTR, INDICES, x, y, zeros(300, 12))
-    state = {"out": y, "maximum": zeros(2, 3), "denominator": zeros(2, 3)}
-    attend = (INDPTR, INDICES, scores, zeros(2, 3), x)
+def compile_edges_and_attention(dtype, num_heads, width):
+    columns = num_heads * width
+    x, y = zeros(5, columns, dtype=dtype), zeros(2, columns, dtype=dtype)
+    of_edges, of_sources, of_rows, more = (zeros(n, num_heads, dtype=dtype) for n in (300, 5, 2, 2))
+    gpu.spmm_heads(INDPTR, INDICES, of_edges, x, y, accumulate=False)
+    gpu.sddmm_dot(INDPTR, INDICES, x, y, of_edges)
+    gpu.sddmm_add(INDPTR, INDICES, x, y, zeros(300, columns, dtype=dtype))
+    state = {"out": y, "maximum": of_rows, "denominator": more}
+    attend = (INDPTR, INDICES, of_sources, of_rows, x)
     for accumulate in (False, True):
         gpu.attend(*attend, **state, slope=0.2, accumulate=accumulate)
-    gpu.merge_attention(zeros(300, 18), INDICES, **state)
-    given = {"log_sum": scores, "x": y, "grad": x, "delta": scores}
-    made = {"grad_x": y.clone(), "grad_source": zeros(2, 3), "edge_grad": heads}
-    ends = (INDPTR, INDICES, IDS, zeros(2, 3), scores)
+    gpu.merge_attention(zeros(300, columns + 2 * num_heads, dtype=dtype), INDICES, **state)
+    given = {"log_sum": of_sources, "x": y, "grad": x, "delta": of_sources}
+    made = {"grad_x": y.clone(), "grad_source": more, "edge_grad": of_edges}
+    ends = (INDPTR, INDICES, IDS, of_rows, of_sources)
     gpu.attend_backward(*ends, **given, **made, slope=0.2, accumulate=False)
 
 
+driver.set_active(AbsentGpu())
 JITFunction.run = compile_only
-for dtype in (torch.float32, torch.bfloat16):
-    compile_sums_and_rows(dtype)
-compile_extremes()
-compile_edges_and_attention()
+for dtype, width in ((torch.float32, 12), (torch.bfloat16, 64), (torch.float64, 1)):
+    compile_sums_and_rows(dtype, width)
+for dtype, heads, width in ((torch.float32, 3, 4), (torch.float64, 1, 1)):
+    compile_extremes(dtype, heads * width)
+    compile_edges_and_attention(dtype, heads, width)
