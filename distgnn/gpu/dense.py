@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.gpu.rows import dropout
+from distgnn.gpu.rows import Mask, finish_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,29 +28,36 @@ def multiply(
     probability: float,
 ) -> None:
     """Sum products of rows; see `distgnn.products.multiply`, and `Finish` for the last six."""
-    products = [_product(*factor) for factor in factors]
-    if accumulate or not products:
-        products.append(_computed(out, out_rows, torch.promote_types(out.dtype, torch.float32)))
-    # A sum of its own, even of one: what follows is done in place.
-    total = torch.zeros_like(products[0])
-    for product in products:
-        total += product
-    if row_factor is not None:
-        total *= row_factor[:, None]
-    if bias is not None:
-        total += bias
-    if has_relu:
-        total.relu_()
+    first = factors[0][1].dtype if factors else out.dtype
+    dtype = torch.promote_types(first, torch.float32)
+    is_here = out_rows is None and out.dtype == dtype
+    total: Tensor | None = None
+    if accumulate or not factors:
+        total = _computed(out, out_rows, dtype)
+    for x, matrix, picked in factors:
+        rows = _computed(x, picked, dtype)
+        if total is not None:
+            total.addmm_(rows, matrix)
+        elif is_here and not _overlap(out, factors):
+            total = torch.mm(rows, matrix, out=out)
+        else:
+            total = rows @ matrix
+    assert total is not None, "there are factors, or there is something to start from"
+    mask = None
     if row_key is not None and probability > 0:
-        dropout(total, row_key, total, seed=seed, probability=probability)
-    if out_rows is None:
-        out.copy_(total)
-    else:
-        out[out_rows] = total.to(out.dtype)
+        mask = Mask(row_key, seed, probability)
+    is_finished = row_factor is None and bias is None and mask is None and not has_relu
+    if is_finished and total is out:
+        return
+    finish_rows(
+        total, out, out_rows=out_rows, factor=row_factor, bias=bias, has_relu=has_relu, mask=mask
+    )
 
 
-def _product(x: Tensor, matrix: Tensor, picked: Tensor | None) -> Tensor:
-    return _computed(x, picked, matrix.dtype) @ matrix
+def _overlap(out: Tensor, factors: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> bool:
+    """Whether a product may not be written before the rows of all factors were read."""
+    storage = out.untyped_storage().data_ptr()
+    return any(x.untyped_storage().data_ptr() == storage for x, _, _ in factors)
 
 
 def _computed(x: Tensor, picked: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
@@ -54,17 +54,26 @@ def _column_hash(mixed_seed, key, column):
     return (h ^ (h >> 15)).to(tl.int64)
 
 
-@triton.jit
-def _drop_rows(
+# The seed is another one in each call, for which nothing is compiled.
+@triton.jit(do_not_specialize=["mixed_seed"])
+def _finish_rows(
     x_ptr,
+    rows_ptr,
+    factor_ptr,
+    bias_ptr,
     key_ptr,
     column_ptr,
-    seed_ptr,
+    mixed_seed: tl.uint64,
     threshold,
     num_rows,
     out_ptr,
     width,
     SCALE: tl.constexpr,
+    HAS_ROWS: tl.constexpr,
+    HAS_FACTOR: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_RELU: tl.constexpr,
+    HAS_KEY: tl.constexpr,
     HAS_COLUMN: tl.constexpr,
     SUM: tl.constexpr,
     ROWS: tl.constexpr,
@@ -72,16 +81,28 @@ def _drop_rows(
 ):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_inside = (row < num_rows)[:, None] & (column < width)[None, :]
-    place = row[:, None] * width + column[None, :]
-    key = tl.load(key_ptr + row, mask=row < num_rows, other=0)[:, None]
-    number = column[None, :]
-    if HAS_COLUMN:
-        number = tl.load(column_ptr + row, mask=row < num_rows, other=0)[:, None]
-    is_kept = _column_hash(tl.load(seed_ptr), key, number) >= threshold
-    values = tl.load(x_ptr + place, mask=is_inside, other=0).to(SUM) * SCALE
-    values = stored(tl.where(is_kept, values, 0), out_ptr.dtype.element_ty)
-    tl.store(out_ptr + place, values, mask=is_inside)
+    is_row, is_column = row < num_rows, column < width
+    is_inside = is_row[:, None] & is_column[None, :]
+    at = row[:, None] * width + column[None, :]
+    values = tl.load(x_ptr + at, mask=is_inside, other=0).to(SUM)
+    if HAS_FACTOR:
+        values *= tl.load(factor_ptr + row, mask=is_row, other=0)[:, None]
+    if HAS_BIAS:
+        values += tl.load(bias_ptr + column, mask=is_column, other=0)[None, :]
+    if HAS_RELU:
+        values = tl.where(values < 0, 0, values)
+    if HAS_KEY:
+        key = tl.load(key_ptr + row, mask=is_row, other=0)[:, None]
+        number = column[None, :]
+        if HAS_COLUMN:
+            number = tl.load(column_ptr + row, mask=is_row, other=0)[:, None]
+        is_kept = _column_hash(mixed_seed, key, number) >= threshold
+        values = tl.where(is_kept, values * SCALE, 0)
+    place = at
+    if HAS_ROWS:
+        target = tl.load(rows_ptr + row, mask=is_row, other=0).to(tl.int64)
+        place = target[:, None] * width + column[None, :]
+    tl.store(out_ptr + place, stored(values, out_ptr.dtype.element_ty), mask=is_inside)
 
 
 def gather_rows(x: Tensor, rows: Tensor, out: Tensor) -> None:
@@ -98,7 +119,7 @@ def scale_rows(x: Tensor, factor: Tensor, out: Tensor) -> None:
     """Multiply each row by a number; see `distgnn.kernels.scale_rows`."""
     expect("factor", factor, len(x))
     expect("out", out, *x.shape)
-    out.copy_(x * factor[:, None])
+    finish_rows(x, out, factor=factor)
 
 
 def blend_rows(x: Tensor, rows: Tensor, out: Tensor, *, weight: float) -> None:
@@ -115,7 +136,7 @@ def dropout(x: Tensor, row_key: Tensor, out: Tensor, *, seed: int, probability: 
     """Zero values at random; the mask is that of `distgnn.kernels.dropout`."""
     expect("row_key", row_key, len(x))
     expect("out", out, *x.shape)
-    _drop(x, row_key, None, out, seed=seed, probability=probability)
+    finish_rows(x, out, mask=Mask(row_key, seed, probability))
 
 
 def dropout_values(
@@ -130,35 +151,76 @@ def dropout_values(
     """Drop entries of sparse rows; see `distgnn.kernels.dropout_values`."""
     for name, tensor in (("row_key", row_key), ("column", column), ("out", out)):
         expect(name, tensor, len(values))
-    _drop(values[:, None], row_key, column, out[:, None], seed=seed, probability=probability)
+    mask = Mask(row_key, seed, probability, column)
+    finish_rows(values[:, None], out[:, None], mask=mask)
 
 
-def _drop(
+class Mask(NamedTuple):
+    """Of dropout; see `distgnn.kernels.dropout`.
+
+    Attributes:
+        row_key: (num_rows,) int64.
+        seed: In [0, 2**64).
+        probability: In [0, 1). Of being zeroed.
+        column: (num_rows,) int32. Of each row, if it has one value; None if they have all columns.
+    """
+
+    row_key: Tensor
+    seed: int
+    probability: float
+    column: Tensor | None = None
+
+
+def finish_rows(
     x: Tensor,
-    row_key: Tensor,
-    column: Tensor | None,
     out: Tensor,
     *,
-    seed: int,
-    probability: float,
+    out_rows: Tensor | None = None,
+    factor: Tensor | None = None,
+    bias: Tensor | None = None,
+    has_relu: bool = False,
+    mask: Mask | None = None,
 ) -> None:
+    """Multiply rows by factors, add a bias, apply relu and dropout, in one pass; round at its end.
+
+    Args:
+        x: (num_rows, width).
+        out: (num_rows, width), or more rows if `out_rows` says which. Written; may be x if not.
+        out_rows: (num_rows,) int32, distinct; None for all in order.
+        factor: (num_rows,), or None for ones.
+        bias: (width,), or None.
+        has_relu: Whether what is negative becomes 0; a NaN stays one.
+        mask: Of dropout, or None.
+
+    Raises:
+        ValueError: If a probability is out of range.
+    """
+    probability = mask.probability if mask else 0.0
     if not 0 <= probability < 1:
         raise ValueError(f"probability must be in [0, 1), got {probability}")
     num_rows, width = x.shape
     if num_rows == 0 or width == 0:
         return
     cut = tile(num_rows, width)
-    _drop_rows[cut.grid](
+    _finish_rows[cut.grid](
         x,
-        row_key,
-        column,
-        torch.tensor([_mixed(seed)], dtype=torch.int64).to(x.device),
+        out_rows,
+        factor,
+        bias,
+        mask.row_key if mask else None,
+        mask.column if mask else None,
+        _mixed(mask.seed if mask else 0),
         int(probability * 2**32),
         num_rows,
         out,
         width,
         SCALE=1 / (1 - probability),
-        HAS_COLUMN=column is not None,
+        HAS_ROWS=out_rows is not None,
+        HAS_FACTOR=factor is not None,
+        HAS_BIAS=bias is not None,
+        HAS_RELU=has_relu,
+        HAS_KEY=mask is not None,
+        HAS_COLUMN=mask is not None and mask.column is not None,
         SUM=accumulator(x.dtype),
         ROWS=cut.rows,
         COLUMNS=cut.columns,
@@ -166,9 +228,8 @@ def _drop(
 
 
 def _mixed(seed: int) -> int:
-    """Mix a seed as csrc/mask.h does; its 64 bits as a number with a sign."""
+    """Mix a seed as csrc/mask.h does, into 64 bits."""
     z = (seed + 0x9E3779B97F4A7C15) & _WORD
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
-    z ^= z >> 31
-    return z - 2**64 if z >= 2**63 else z
+    return z ^ (z >> 31)

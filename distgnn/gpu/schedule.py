@@ -123,6 +123,8 @@ def arrivals_of(rows: Tensor) -> Arrivals:
 
     def make() -> Arrivals:
         order = rows.argsort(stable=True)
+        if len(rows) == 0:
+            return Arrivals(order, Segments(order, order, order, order))
         found, counts = torch.unique_consecutive(rows[order], return_counts=True)
         end = counts.cumsum(0)
         return Arrivals(order, Segments.of_rows(end - counts, end, found.long()))

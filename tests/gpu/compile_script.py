@@ -14,6 +14,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from distgnn import gpu
+from distgnn.gpu.rows import Mask, finish_rows
 
 INDPTR, INDICES = torch.tensor([0, 2, 300]), torch.zeros(300, dtype=torch.int32)
 IDS = torch.zeros(300, dtype=torch.int64)
@@ -52,7 +53,10 @@ def compile_sums_and_rows(dtype, width):
     gpu.spmm_sum(INDPTR, INDICES, None, x, out, accumulate=True, source_factor=per_source)
     gpu.gather_rows(x, INDICES, zeros(300, width, dtype=dtype))
     gpu.scatter_add_rows(zeros(300, width, dtype=dtype), INDICES, zeros(5, width, dtype=wide))
-    gpu.dropout(zeros(5, width, dtype=wide), IDS[:5], x, seed=3, probability=0.5)
+    total, mask = zeros(2, width, dtype=wide), Mask(IDS[:2], 2**64 - 1, 0.5)
+    parts = {"out_rows": INDICES[:2], "factor": factor, "bias": zeros(width, dtype=wide)}
+    finish_rows(total, out, **parts, has_relu=True, mask=mask)
+    gpu.dropout_values(weight, IDS, INDICES, weight, seed=3, probability=0.3)
 
 
 def compile_extremes(dtype, width):

@@ -125,3 +125,15 @@ def test_gradients_pass_where_the_activation_was_positive(device):
     assert torch.equal(grad, passed)
     torch.testing.assert_close(gradient, passed.t() @ x[picked])
     torch.testing.assert_close(bias, passed.sum(0))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("num_factors", [1, 2])
+def test_a_product_may_take_the_place_of_its_rows(num_factors, is_shared, device):
+    x, other = rows_of((9, 5), FLOAT).to(device), rows_of((9, 3), FLOAT, seed=1).to(device)
+    matrix, second = rows_of((5, 5), FLOAT, seed=2).to(device), rows_of((3, 5), FLOAT).to(device)
+    factors = [Factor(other, second), Factor(x, matrix)][-num_factors:]
+    expected = sum(factor.x @ factor.matrix for factor in factors)
+    out = x if is_shared else torch.full((9, 5), torch.nan, device=device)
+    products.multiply(factors, out)
+    torch.testing.assert_close(out, expected)
