@@ -124,5 +124,5 @@ def open_trace(arguments: argparse.Namespace, group: Group) -> Untraced:
     from distgnn.train.trace import Trace, Untraced
 
     if arguments.trace is None:
-        return Untraced()
+        return Untraced(group.device)
     return Trace(Path(arguments.trace), group, arguments.trace_epochs or range(MAX_COUNT))

@@ -172,8 +172,7 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         default="cpu",
         metavar="cpu|cuda",
         help="what computes; for cuda install distgnn[gpu], and use one device a rank (not for "
-        "--task link; no estimate of an epoch's time, and the seconds of its phases end when work "
-        "is launched, not when it is done; default: %(default)s)",
+        "--task link; no estimate of an epoch's time; default: %(default)s)",
     )
     add_plan_arguments(group)
     add(

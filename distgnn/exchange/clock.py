@@ -4,35 +4,118 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PHASES = ("aggregate", "pack", "exchange_wait", "weight_sync")
+
+
+class Watch(Protocol):
+    """Tells when something begins and ends, in seconds of `time.perf_counter`."""
+
+    def now(self) -> Any:
+        """Return this moment."""
+
+    def tell(self, start: Any, told: Callable[[float, float], None]) -> None:
+        """Call a function with a moment that has been and with this one; at `settle` at latest."""
+
+    def settle(self) -> None:
+        """Tell all that was not told yet."""
+
+
+class HostWatch:
+    """The processor's: something ends when the call that does it returns."""
+
+    def now(self) -> float:
+        """See `Watch`."""
+        return time.perf_counter()
+
+    def tell(self, start: float, told: Callable[[float, float], None]) -> None:
+        """See `Watch`."""
+        told(start, time.perf_counter())
+
+    def settle(self) -> None:
+        """See `Watch`."""
+
+
+class DeviceWatch:
+    """That of a CUDA device, whose work is launched long before it is done.
+
+    Something begins and ends when all that was launched before its begin, or its end, is done.
+    Nothing waits for that before `settle`.
+    """
+
+    def __init__(self) -> None:
+        self._untold: list[tuple[torch.cuda.Event, torch.cuda.Event, Callable[..., None]]] = []
+        self._set()
+
+    def _set(self) -> None:
+        """Take a moment that both the device and the processor know."""
+        self._origin = self.now()
+        self._origin.synchronize()
+        self._origin_s = time.perf_counter()
+
+    def now(self) -> torch.cuda.Event:
+        """See `Watch`."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def tell(self, start: torch.cuda.Event, told: Callable[[float, float], None]) -> None:
+        """See `Watch`."""
+        self._untold.append((start, self.now(), told))
+
+    def settle(self) -> None:
+        """See `Watch`."""
+        for start, stop, told in self._untold:
+            stop.synchronize()
+            begin_s = self._origin_s + self._origin.elapsed_time(start) / 1e3
+            told(begin_s, begin_s + start.elapsed_time(stop) / 1e3)
+        self._untold = []
+        # Again, as the device tells times since then in few digits.
+        self._set()
+
+
+def watch_of(device: torch.device) -> Watch:
+    """Return what tells the time of a device.
+
+    Args:
+        device: That computes.
+    """
+    return DeviceWatch() if device.type == "cuda" else HostWatch()
 
 
 class Clock:
     """Seconds spent per phase since the last reading.
 
     Phases never nest, so their sum is at most the epoch's wall time; the rest is the dense update.
+
+    Args:
+        watch: Tells when phases begin and end; the processor's if None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch | None = None) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._watch = watch or HostWatch()
+        self._aggregation = 0
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the block's wall time to a phase.
+        """Add the block's time to a phase.
 
         Args:
             phase: One of `PHASES`.
         """
-        start = time.perf_counter()
+        start = self._watch.now()
         try:
             yield
         finally:
-            self.add(phase, start, time.perf_counter())
+            self._watch.tell(start, partial(self._note, phase, self._aggregation))
 
     def add(self, phase: str, start: float, stop: float) -> None:
         """Add a stretch of time to a phase.
@@ -42,6 +125,10 @@ class Clock:
             start: Of `time.perf_counter`, in seconds.
             stop: Likewise.
         """
+        self._note(phase, self._aggregation, start, stop)
+
+    def _note(self, phase: str, aggregation: int, start: float, stop: float) -> None:
+        del aggregation
         self.seconds[phase] += stop - start
 
     def start_pass(self, *, is_backward: bool) -> None:
@@ -53,6 +140,7 @@ class Clock:
 
     def take(self) -> dict[str, float]:
         """Return the seconds per phase and start again from zero."""
+        self._watch.settle()
         seconds = self.seconds
         self.seconds = dict.fromkeys(PHASES, 0.0)
         return seconds
@@ -79,19 +167,18 @@ class SpanClock(Clock):
     """A clock that also remembers when each phase was.
 
     Attributes:
-        spans: Since `take_spans`, in the order in which they ended.
+        spans: Since `take_spans`, in the order in which they ended; on a device those since `take`
+            are not among them yet.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, watch: Watch | None = None) -> None:
+        super().__init__(watch)
         self.spans: list[Span] = []
         self._depth = 0
-        self._aggregation = 0
 
-    def add(self, phase: str, start: float, stop: float) -> None:
-        """Add a stretch of time to a phase; see `Clock.add`."""
-        super().add(phase, start, stop)
-        self.spans.append(Span(phase, start, stop, self._aggregation))
+    def _note(self, phase: str, aggregation: int, start: float, stop: float) -> None:
+        super()._note(phase, aggregation, start, stop)
+        self.spans.append(Span(phase, start, stop, aggregation))
 
     def start_pass(self, *, is_backward: bool) -> None:
         """Number the aggregation: backward they come in the opposite order."""

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from distgnn.datasets.errors import InputError
-from distgnn.exchange.clock import PHASES, Clock, Span, SpanClock
+from distgnn.devices import PROCESSOR
+from distgnn.exchange.clock import PHASES, Clock, Span, SpanClock, watch_of
 from distgnn.train.stop import StoppedError
 
 if TYPE_CHECKING:
@@ -34,12 +35,15 @@ _EPOCHS_PER_MESSAGE = 16
 class Untraced:
     """Remembers nothing.
 
+    Args:
+        device: Whose phases are timed.
+
     Attributes:
         clock: For the exchange of the training pass.
     """
 
-    def __init__(self) -> None:
-        self.clock = Clock()
+    def __init__(self, device: torch.device = PROCESSOR) -> None:
+        self.clock = Clock(watch_of(device))
 
     def add(self, name: str, start: float, stop: float) -> None:
         """Remember what lies around phases: an epoch, an evaluation.
@@ -88,11 +92,11 @@ class Trace(Untraced):
     """
 
     def __init__(self, path: Path, group: Group, epochs: range) -> None:
-        super().__init__()
+        super().__init__(group.device)
         self._path = path
         self._group = group
         self._epochs = epochs
-        self._spans = self.clock = SpanClock()
+        self._spans = self.clock = SpanClock(watch_of(group.device))
         self._own: list[NDArray[np.float64]] = []
         self._num_waiting = 0
         self._gathered: list[list[NDArray[np.float64]]] = [[] for _ in range(group.size)]

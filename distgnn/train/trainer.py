@@ -73,7 +73,6 @@ class Trainer:
         self.config = config = resolve(config, ends)
         self.group = group
         self.planner = planner or Planner()
-        self.trace = Untraced()
         self.inputs = load_task(part, group, config, device)
         self.graphs = build_graphs(
             config, self.inputs, part, group, planner=self.planner, device=device
@@ -85,6 +84,7 @@ class Trainer:
         self.model.set_recompute(config.recompute)
         self.optimizer = build_optimizer(config, self.model)
         self.weights = WeightSync(group, self.graph.exchange.clock)
+        self.begin_trace(Untraced(device))
         self.weights.broadcast(self.model)
         self.best = Best()
         self.best_state: dict[str, torch.Tensor] = {}
