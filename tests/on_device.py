@@ -18,9 +18,10 @@ INTERPRETED = not torch.cuda.is_available()
 class OneAtATime:
     """The functions of a module under one lock: the interpreter is one for all ranks as threads."""
 
+    _lock = threading.RLock()
+
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._module, name)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from on_device import OneAtATime
+from on_device import INTERPRETED, OneAtATime
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -119,6 +119,8 @@ def _far_view(tensor: torch.Tensor) -> torch.Tensor:
 def use_second_device(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """Give the device kernels, those in Triton, until the test ends."""
     pytest.importorskip("triton")
+    if not INTERPRETED:
+        pytest.skip("there is a CUDA device, for which kernels are compiled")
     loaded = devices.triton_kernels()
     far = _Refusing(OneAtATime(loaded.functions), np.ndarray)
     monkeypatch.setitem(

@@ -81,11 +81,15 @@ def test_a_run_on_a_device_is_written_and_resumed(ring, here, monkeypatch, capsy
 
 
 @pytest.mark.gpu
-def test_a_gpu_trains_as_the_processor_does(tmp_path, capsys):
-    summaries = []
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+def test_losses_on_a_gpu_are_those_of_the_processor(model, tmp_path, capsys):
+    summaries, losses = [], []
     for device in ("cpu", "cuda"):
-        run = str(tmp_path / device)
-        common = ["train", "cora", "--run", run, "--epochs", "20", "--quiet", "--json"]
-        assert main([*common, "--device", device]) == 0
+        run = tmp_path / device
+        command = ["train", "cora", "--run", str(run), "--model", model, "--epochs", "20"]
+        assert main([*command, "--device", device, "--quiet", "--json"]) == 0
         summaries.append(json.loads(capsys.readouterr().out))
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["loss"] for line in lines])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert summaries[1]["test_metric"] == pytest.approx(summaries[0]["test_metric"], abs=0.02)

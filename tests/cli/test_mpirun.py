@@ -251,3 +251,15 @@ def test_torchrun_starts_the_same_job(folder, straight):
     assert json.loads(done.stdout)["num_ranks"] == 4
     # There gloo adds up gradients, here MPI: in another order.
     assert losses(run) == pytest.approx(losses(folder / "straight"), rel=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["gloo", "auto"])
+def test_ranks_that_share_a_gpu_train_as_those_of_the_processor(
+    backend, folder, straight, mpirun_on
+):
+    run = folder / f"device-{backend}"
+    words = [*MODEL, "--epochs", "20", "--device", "cuda", "--backend", backend]
+    done = launch(mpirun_on(4), "train", folder / "parts", "--run", run, *words)
+    assert done.returncode == 0, done.stderr
+    assert losses(run) == pytest.approx(losses(folder / "straight")[:20], rel=1e-4)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from graphs import cut, make_graph
-from second_device import DEVICE, FarTensor, SecondDevice, use_second_device
-from training import ends_of, make_config
+from second_device import DEVICE, SecondDevice, use_second_device
+from training import MODELS, TYPED_MODELS, ends_of, make_config
 
 from distgnn.comm.staged import StagedGroup
 from distgnn.comm.threads import run_ranks
@@ -26,6 +28,12 @@ CASES = {
     "gatv2-dropout": ("random", {"model": "gatv2", "heads": 2, "attention_dropout": 0.5}),
     "rgcn": ("typed", {"model": "rgcn"}),
 }
+# Every model, where that takes no interpreter.
+MORE_CASES = CASES | {
+    f"{kind}: {name}": (kind, options)
+    for kind, models in (("random", MODELS), ("typed", TYPED_MODELS), ("featureless", TYPED_MODELS))
+    for name, options in models.items()
+}
 
 
 @pytest.fixture
@@ -33,27 +41,42 @@ def _second_device(monkeypatch):
     use_second_device(monkeypatch)
 
 
-def train(graph, parts, config, *, checkpoints=None):
-    """Records and weights of a run on the processor, or on the second device with a folder."""
+def train(graph, parts, config):
+    """Records and weights of a run on the processor, by rank."""
 
     def on_rank(group):
         trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         return list(trainer.epochs()), trainer.model.state_dict()
 
-    def on_device(group):
-        with SecondDevice():
-            group = StagedGroup(group, DEVICE)
+    return run_ranks(len(parts), on_rank)
+
+
+def train_on(device, graph, parts, config, folder):
+    """The same on a device, going on from a checkpoint in the folder, where one is left."""
+
+    def on_rank(group):
+        with SecondDevice() if device == DEVICE else nullcontext():
+            group = StagedGroup(group, device)
             part = parts[group.rank]
             trainer = Trainer(config, ends_of(graph), part, group, device=group.device)
-            assert all(isinstance(weight.data, FarTensor) for weight in trainer.model.parameters())
-            folder = Checkpoints(checkpoints, group, layout=trainer._layout)
-            trainer.resume(folder)
+            assert all(weight.device.type == device.type for weight in trainer.model.parameters())
+            checkpoints = Checkpoints(folder, group, layout=trainer._layout)
+            trainer.resume(checkpoints)
             records = list(trainer.epochs())
-            trainer.save(folder)
+            trainer.save(checkpoints)
             state = trainer.model.state_dict()
             return records, {name: value.cpu() for name, value in state.items()}
 
-    return run_ranks(len(parts), on_rank if checkpoints is None else on_device)
+    return run_ranks(len(parts), on_rank)
+
+
+def check(got, expected, *, rel):
+    for (one, weights), (other, wanted) in zip(got, expected, strict=True):
+        for left, right in zip(one, other, strict=True):
+            for key in ("loss", "train_metric", "val_metric", "halo_bytes_sent"):
+                assert left[key] == pytest.approx(right[key], rel=rel), key
+        for key, value in wanted.items():
+            torch.testing.assert_close(weights[key], value, rtol=10 * rel, atol=10 * rel)
 
 
 @pytest.mark.usefixtures("_second_device")
@@ -62,15 +85,19 @@ def test_a_device_trains_as_the_processor_does(name, tmp_path):
     kind, options = CASES[name]
     graph = make_graph(kind, num_vertices=16)
     parts, config = cut(graph, 2), make_config(epochs=2, optimizer="sgd", **options)
-    expected = train(graph, parts, config)
-    got = train(graph, parts, config, checkpoints=tmp_path)
-    rel = 1e-2 if name == "sage-bf16" else 1e-5
-    for (one, weights), (other, wanted) in zip(got, expected, strict=True):
-        for left, right in zip(one, other, strict=True):
-            for key in ("loss", "train_metric", "val_metric", "halo_bytes_sent"):
-                assert left[key] == pytest.approx(right[key], rel=rel), key
-        for key, value in wanted.items():
-            torch.testing.assert_close(weights[key], value, rtol=10 * rel, atol=10 * rel)
+    got = train_on(DEVICE, graph, parts, config, tmp_path)
+    check(got, train(graph, parts, config), rel=1e-2 if name == "sage-bf16" else 1e-5)
+
+
+# One rank: backward runs on one thread for all ranks of a process that share a device.
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MORE_CASES)
+def test_a_gpu_trains_as_the_processor_does(name, tmp_path):
+    kind, options = MORE_CASES[name]
+    graph = make_graph(kind, num_vertices=300)
+    parts, config = cut(graph, 1), make_config(epochs=3, optimizer="sgd", **options)
+    got = train_on(torch.device("cuda", 0), graph, parts, config, tmp_path)
+    check(got, train(graph, parts, config), rel=2e-2 if name == "sage-bf16" else 1e-4)
 
 
 # torch takes the device for its own, which has no values to copy; this one copies them.
@@ -80,9 +107,9 @@ def test_a_delayed_run_is_resumed_on_the_device_bit_by_bit(tmp_path):
     graph = make_graph("random", num_vertices=16)
     parts = cut(graph, 2)
     straight, half = (make_config(epochs=n, algorithm="cd-2") for n in (4, 2))
-    expected = train(graph, parts, straight, checkpoints=tmp_path / "straight")
-    train(graph, parts, half, checkpoints=tmp_path / "resumed")
-    got = train(graph, parts, straight, checkpoints=tmp_path / "resumed")
+    expected = train_on(DEVICE, graph, parts, straight, tmp_path / "straight")
+    train_on(DEVICE, graph, parts, half, tmp_path / "resumed")
+    got = train_on(DEVICE, graph, parts, straight, tmp_path / "resumed")
     for (one, weights), (other, wanted) in zip(got, expected, strict=True):
         assert [r["loss"] for r in one] == [r["loss"] for r in other[2:]]
         assert all(torch.equal(weights[key], value) for key, value in wanted.items())
