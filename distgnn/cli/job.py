@@ -53,6 +53,21 @@ def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_device_argument(parser: argparse._ActionsContainer) -> None:
+    """Add what the ranks compute on.
+
+    Args:
+        parser: Of a verb whose job calls `on_device`, or a group of its arguments.
+    """
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        metavar="cpu|cuda",
+        help="what computes; for cuda install distgnn[gpu], and use one device a rank (default: "
+        "%(default)s)",
+    )
+
+
 def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int:
     """Open the group that the launcher started, work, and close it.
 

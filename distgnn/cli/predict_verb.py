@@ -143,7 +143,7 @@ def _predict(trained: TrainedRun, share: Share, after: CorrectAndSmooth | None) 
     own = {
         "global_id": global_id,
         "vertex_id": global_id if part.vertex_id is None else np.array(part.vertex_id),
-        "output": trained.learnt.output(scores).numpy(),
+        "output": trained.learnt.output(scores.cpu()).numpy(),
     }
     parts = gather_arrays(group, own)
     joined = {name: np.concatenate([one[name] for one in parts]) for name in own}

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from distgnn.cli.flags import path
-from distgnn.cli.job import add_machine_arguments, collectively, run_job
+from distgnn.cli.job import (
+    add_device_argument,
+    add_machine_arguments,
+    collectively,
+    on_device,
+    run_job,
+)
 from distgnn.cli.plans import add_plan_cache_argument, build_reader
 from distgnn.cli.source import check_ranks, check_source_values, open_source
 from distgnn.datasets.errors import InputError
@@ -79,6 +85,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the run and the machine."""
     parser.add_argument("run_dir", metavar="RUN", type=path, help="directory of a training run")
     add_machine_arguments(parser)
+    add_device_argument(parser)
     add_plan_cache_argument(parser, "read the plans of kernels that training kept in DIR")
 
 
@@ -103,8 +110,10 @@ def run_on_parts(
     """
 
     def job(group: Group) -> None:
+        from distgnn.comm.staged import staged
         from distgnn.comm.threads import run_ranks
 
+        group = on_device(group, arguments)
         trained, source = collectively(group, lambda: _open(arguments.run_dir))
 
         def on_one(member: Group) -> T:
@@ -112,8 +121,11 @@ def run_on_parts(
             planner = build_reader(arguments, trained.config, source)
             return work(trained, Share(part, member, planner))
 
+        def on_thread(member: Group) -> T:
+            return on_one(staged(member, group.device))
+
         if group.size == 1 and source.num_parts > 1:
-            report(run_ranks(source.num_parts, on_one, timeout_s=24 * 3600))
+            report(run_ranks(source.num_parts, on_thread, timeout_s=24 * 3600))
             return
         check_ranks(source, group, f"distgnn {arguments.verb} {arguments.run_dir}")
         result = on_one(group)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.cli.delays import add_delay_arguments
 from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
-from distgnn.cli.job import add_machine_arguments
+from distgnn.cli.job import add_device_argument, add_machine_arguments
 from distgnn.cli.model import add_model_arguments, model_from, picked
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments, build_planner, check_tuning
@@ -167,13 +167,7 @@ def add_epoch_arguments(
 def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
     add_machine_arguments(group)
     add = group.add_argument
-    add(
-        "--device",
-        default="cpu",
-        metavar="cpu|cuda",
-        help="what computes; for cuda install distgnn[gpu], and use one device a rank (not for "
-        "--task link; no estimate of an epoch's time; default: %(default)s)",
-    )
+    add_device_argument(group)
     add_plan_arguments(group)
     add(
         "--checkpoint-every",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -138,6 +139,10 @@ class NcclGroup(StagedGroup):
     def __init__(self, group: Group, device: torch.device) -> None:
         super().__init__(group, device)
         self.backend = "nccl"
+        # Of the rank that fails the watchdog tells; NCCL's would end this process before it could.
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+        if group.interface:
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={group.interface}")
         world = dist.new_group(backend="nccl", device_id=device)
         assert isinstance(world, dist.ProcessGroup), "every rank is a member"
         self._world = world
@@ -212,3 +217,19 @@ def on_device(group: Group, device: torch.device, backend: str) -> Group:
         _check_nccl(group, device)
         return NcclGroup(group, device)
     return StagedGroup(group, device)
+
+
+def staged(group: Group, device: torch.device) -> Group:
+    """Let a group of this process alone take the tensors of a device.
+
+    Ranks that are threads can make passes without gradients there: torch computes the gradients of
+    a device on one thread.
+
+    Args:
+        group: One rank, or threads.
+        device: That computes.
+
+    Returns:
+        A group for its tensors; the same one for the processor.
+    """
+    return group if device.type == "cpu" else StagedGroup(group, device)

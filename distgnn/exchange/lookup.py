@@ -28,7 +28,7 @@ class Deal:
         group = exchange.group
         self._exchange = exchange
         self._order = torch.argsort(rank, stable=True)
-        counts = torch.bincount(rank, minlength=group.size).tolist()
+        counts = torch.bincount(rank, minlength=group.size).cpu().tolist()
         first = sum(counts[: group.rank])
         # A rank sends itself nothing: its own rows are put between those of the others.
         self._sent = slice(first, first + counts[group.rank])
@@ -63,7 +63,7 @@ class Deal:
         remote, own = _taken(rows, self._got)
         route = self._route.reversed()
         arrived = self._exchange.begin(route, remote, self._exchange.new_channel()).wait()
-        answers = torch.empty((len(self._order), rows.shape[1]), dtype=rows.dtype)
+        answers = rows.new_empty((len(self._order), rows.shape[1]))
         answers[self._order] = _inserted(arrived, own, self._sent)
         return answers
 
@@ -92,15 +92,16 @@ class Roots:
     """
 
     def __init__(self, exchange: Synchronous, root_id: Tensor, num_vertices: int) -> None:
-        group = exchange.group
+        group, device = exchange.group, exchange.device
+        root_id = root_id.to(device)
         self.exchange = exchange
         self._share = -(-num_vertices // group.size)
         deal = Deal(exchange, root_id // self._share)
-        place = torch.stack([root_id, torch.arange(len(root_id))], dim=1)
+        place = torch.stack([root_id, torch.arange(len(root_id), device=device)], dim=1)
         told = deal.there(place)
-        sender = deal.there(torch.full((len(root_id), 1), group.rank))[:, 0]
+        sender = deal.there(torch.full((len(root_id), 1), group.rank, device=device))[:, 0]
         self._first = self._share * group.rank
-        self._kept = torch.empty((self._share, 2), dtype=torch.int64)
+        self._kept = torch.empty((self._share, 2), dtype=torch.int64, device=device)
         self._kept[told[:, 0] - self._first] = torch.stack([sender, told[:, 1]], dim=1)
 
     def find(self, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,7 +132,7 @@ class Fetch:
     """
 
     def __init__(self, roots: Roots, ids: Tensor) -> None:
-        distinct, number = torch.unique(ids, return_inverse=True)
+        distinct, number = torch.unique(ids.to(roots.exchange.device), return_inverse=True)
         self.number = number.int()
         self.num_rows = len(distinct)
         rank, row = roots.find(distinct)
@@ -152,7 +153,7 @@ class Fetch:
 
     def forward(self, table: Tensor) -> Tensor:
         """As `rows`, unseen by autograd."""
-        asked = torch.empty((len(self._asked), table.shape[1]), dtype=table.dtype)
+        asked = table.new_empty((len(self._asked), table.shape[1]))
         kernels.gather_rows(table.contiguous(), self._asked, asked)
         return self._deal.back(asked)
 
@@ -166,7 +167,7 @@ class Fetch:
         Returns:
             (num_roots, width).
         """
-        total = torch.zeros((num_roots, grad.shape[1]), dtype=grad.dtype)
+        total = grad.new_zeros((num_roots, grad.shape[1]))
         kernels.scatter_add_rows(self._deal.there(grad).contiguous(), self._asked, total)
         return total
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from distgnn.datasets.errors import InputError
+from distgnn.devices import PROCESSOR
 from distgnn.exchange.blocks import plan_blocks
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.lookup import Roots
@@ -80,8 +81,11 @@ class TrainedRun:
                 "finish it with distgnn train --resume"
             )
 
-    def load_model(self) -> GNN:
+    def load_model(self, device: torch.device = PROCESSOR) -> GNN:
         """Build the model with the weights of its best epoch.
+
+        Args:
+            device: Where it is to run.
 
         Raises:
             InputError: If the file is damaged or holds another model.
@@ -93,7 +97,7 @@ class TrainedRun:
             raise InputError(
                 f"'{self._model_path}' holds another model than its run's {CONFIG}; train again"
             ) from error
-        return model.eval()
+        return model.to(device).eval()
 
     @property
     def learnt(self) -> VertexTask:
@@ -108,21 +112,22 @@ class TrainedRun:
         Args:
             part: This rank's part.
             group: One rank per part.
-            rows: (num_roots, width) of this rank, from `scores`.
+            rows: (num_roots, width) of this rank, from `scores`, on the group's device.
             ends: (num, 2) int64. Global ids, the same on every rank.
 
         Returns:
             (num,) float32, the same on every rank.
         """
-        model = self.load_model()
+        model = self.load_model(group.device)
         assert isinstance(model, LinkModel), "links are decoded"
         root_id = torch.from_numpy(np.array(part.global_id[: part.num_roots]))
-        roots = Roots(Synchronous(group), root_id, self.ends.num_vertices)
+        exchange = Synchronous(group, device=group.device)
+        roots = Roots(exchange, root_id, self.ends.num_vertices)
         total = torch.zeros(len(ends))
         own = own_share(len(ends), group)
         pairs = Pairs(roots, *torch.from_numpy(ends[own]).unbind(dim=1))
         with torch.no_grad():
-            total[own] = pairs.scores(rows, model.decoder).sigmoid()
+            total[own] = pairs.scores(rows, model.decoder).sigmoid().cpu()
         group.all_reduce(total)
         probability: NDArray[np.float32] = total.numpy()
         return probability
@@ -146,7 +151,7 @@ class TrainedRun:
             )
         else:
             blocks = plan_edges(self.config, part, group, planner)
-        return LocalGraph(part, blocks, Synchronous(group))
+        return LocalGraph(part, blocks, Synchronous(group, device=group.device))
 
     def scores(
         self,
@@ -157,7 +162,7 @@ class TrainedRun:
         planner: Planner | None = None,
         after: CorrectAndSmooth | None = None,
     ) -> Tensor:
-        """Score a part's roots, exactly; collective.
+        """Score a part's roots, exactly, on the group's device; collective.
 
         Args:
             part: This rank's part.
@@ -187,9 +192,9 @@ class TrainedRun:
         if has_types and not features.shape[1]:
             graph.find_relation_sources()
         with torch.no_grad():
-            scores: Tensor = self.load_model()(graph, features)
+            scores: Tensor = self.load_model(group.device)(graph, features.to(group.device))
             if after is not None:
-                labels = self.learnt.targets(np.asarray(part.labels))
+                labels = self.learnt.targets(np.asarray(part.labels)).to(group.device)
                 train = split_rows(part, config.split_index, config.task)["train"]
-                scores = after.apply(graph, scores, labels, train)
+                scores = after.apply(graph, scores, labels, train.to(group.device))
         return scores

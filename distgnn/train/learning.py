@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distgnn.datasets.errors import InputError
 from distgnn.devices import PROCESSOR
 from distgnn.nn.models import LinkModel
 from distgnn.train.inputs import Inputs, load_inputs
@@ -39,15 +38,11 @@ def load_task(
         This rank's share.
 
     Raises:
-        InputError: If the graph lacks what the run reads, or the task runs elsewhere only.
+        InputError: If the graph lacks what the run reads.
     """
     if config.task == "link":
-        if device != PROCESSOR:
-            raise InputError(
-                f"--task link runs on the processor only, got --device {device.type}; "
-                "use --device cpu"
-            )
-        return load_link_inputs(part, group, config)
+        links = load_link_inputs(part, group, config)
+        return replace(links, features=links.features.to(device))
     inputs = load_inputs(
         part,
         group,

@@ -9,7 +9,7 @@ References:
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -29,8 +29,8 @@ class LinkMeasure(Metric):
         num_shared: Pairs that all links share, at least.
     """
 
-    num_own: ClassVar[int] = 0
-    num_shared: ClassVar[int] = 0
+    num_own: int = 0
+    num_shared: int = 0
 
     @abstractmethod
     def shares(self, links: Tensor, others: Tensor, group: Group) -> Tensor:
@@ -69,44 +69,30 @@ class MeanReciprocalRank(LinkMeasure):
         above = (~(others <= links[:, None])).sum(dim=1)
         not_below = (~(others < links[:, None])).sum(dim=1)
         rank = (above + not_below).double() / 2 + 1
-        return torch.stack([(1 / rank).sum(), rank.new_tensor(len(links))])
+        return _share((1 / rank).sum(), len(links))
 
 
 class Hits(LinkMeasure):
-    """The share of links that score higher than the K-th best of the pairs that all share."""
+    """The share of links that score higher than the K-th best of the pairs that all share.
+
+    K is 20 for ogbl-ddi, 50 for ogbl-collab, 100 for ogbl-ppa.
+
+    Args:
+        k: K.
+    """
+
+    def __init__(self, k: int) -> None:
+        self.name = f"hits@{k}"
+        self.num_shared = k
 
     def shares(self, links: Tensor, others: Tensor, group: Group) -> Tensor:
         """Return the links that do, and all."""
-        best = torch.full((self.num_shared,), -torch.inf, dtype=others.dtype)
+        best = others.new_full((self.num_shared,), -torch.inf)
         own = others.topk(min(self.num_shared, len(others))).values
         best[: len(own)] = own
         least = torch.cat(group.all_gather(best)).topk(self.num_shared).values[-1]
-        return torch.stack([(links > least).sum(), torch.tensor(len(links))]).double()
+        return _share((links > least).sum(), len(links))
 
 
-class Hits10(Hits):
-    """K is 10."""
-
-    name = "hits@10"
-    num_shared = 10
-
-
-class Hits20(Hits):
-    """K is 20, as for ogbl-ddi."""
-
-    name = "hits@20"
-    num_shared = 20
-
-
-class Hits50(Hits):
-    """K is 50, as for ogbl-collab."""
-
-    name = "hits@50"
-    num_shared = 50
-
-
-class Hits100(Hits):
-    """K is 100, as for ogbl-ppa."""
-
-    name = "hits@100"
-    num_shared = 100
+def _share(total: Tensor, count: int) -> Tensor:
+    return torch.tensor([float(total), count], dtype=torch.float64)

@@ -106,7 +106,7 @@ def load_link_inputs(part: Part, group: Group, config: TrainConfig) -> LinkInput
     counts = torch.tensor(sizes)
     group.all_reduce(counts)
     num_vertices, *numbers = counts.tolist()
-    measure = LINK_METRICS[config.metric]()
+    measure = LINK_METRICS[config.metric]
     found = dict(zip(("train", *HELD_OUT), numbers, strict=True))
     _check_counts(found, measure)
     root_id = torch.from_numpy(ids[: part.num_roots].copy())
@@ -142,7 +142,8 @@ class Pairs:
 
     def __init__(self, roots: Roots, first: Tensor, second: Tensor) -> None:
         self._fetch = Fetch(roots, torch.cat([first, second]))
-        self._ends = self._fetch.number.chunk(2) if len(first) else (first.int(), second.int())
+        numbers = self._fetch.number
+        self._ends = numbers.chunk(2) if len(first) else (numbers, numbers)
         self.num_rows = self._fetch.num_rows
 
     def loss(self, rows: Tensor, decoder: nn.Module, *, is_link: bool) -> Tensor:
@@ -191,7 +192,7 @@ class _SumOfLosses(torch.autograd.Function):
         sign: float,
         *weights: Tensor,
     ) -> Tensor:
-        total = torch.zeros((), dtype=torch.float64)
+        total = table.new_zeros((), dtype=torch.float64)
         grad = torch.zeros_like(table)
         grads = [torch.zeros_like(weight) for weight in weights]
         for block in zip(*(torch.split(one, _BLOCK) for one in ends), strict=True):
@@ -244,7 +245,8 @@ class LinkEvaluator:
     """
 
     def __init__(self, inputs: LinkInputs, group: Group) -> None:
-        self.exchange = Synchronous(group, first_tag=LINK_EVALUATION_TAG)
+        device = inputs.features.device
+        self.exchange = Synchronous(group, first_tag=LINK_EVALUATION_TAG, device=device)
         self._group = group
         self._measure = inputs.measure
         self._held_out = inputs.held_out
@@ -316,8 +318,8 @@ class LinkEvaluator:
 
 def _loss(scores: Tensor) -> Tensor:
     """(2,) float64 sum of the losses of pairs that are no links, and their number."""
-    total = functional.softplus(scores).sum(dtype=torch.float64)
-    return torch.stack([total, total.new_tensor(scores.numel())])
+    total = float(functional.softplus(scores).sum(dtype=torch.float64))
+    return torch.tensor([total, scores.numel()], dtype=torch.float64)
 
 
 def own_share(count: int, group: Group) -> NDArray[np.int64]:
@@ -343,7 +345,7 @@ class LinkObjective(Objective):
         self._decoder = decoder
         self._num_vertices = inputs.num_vertices
         self._count = inputs.counts["train"]
-        self._exchange = Synchronous(graph.group, first_tag=LINK_TAG)
+        self._exchange = Synchronous(graph.group, first_tag=LINK_TAG, device=graph.device)
         self._roots = Roots(self._exchange, inputs.root_id, inputs.num_vertices)
         ends = torch.from_numpy(inputs.edges)
         self._edges = Pairs(self._roots, ends[:, 0], ends[:, 1])

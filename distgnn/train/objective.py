@@ -175,6 +175,8 @@ class Scores:
     """
 
     def __init__(self, scores: Tensor, inputs: Inputs, group: Group) -> None:
+        # Labels lie with the processor, which takes the metrics.
+        scores = scores.cpu()
         shares, losses = [], torch.zeros(1, dtype=torch.float64)
         for name in SPLITS:
             rows = inputs.rows[name]

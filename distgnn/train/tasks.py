@@ -11,14 +11,7 @@ import torch
 from torch.nn import functional
 
 from distgnn.datasets.errors import InputError
-from distgnn.train.link_measures import (
-    Hits10,
-    Hits20,
-    Hits50,
-    Hits100,
-    LinkMeasure,
-    MeanReciprocalRank,
-)
+from distgnn.train.link_measures import Hits, LinkMeasure, MeanReciprocalRank
 from distgnn.train.measures import (
     R2,
     Accuracy,
@@ -43,11 +36,12 @@ VERTEX_METRICS: dict[str, tuple[type[Measure], ...]] = {
     "regression": (MeanSquaredError, MeanAbsoluteError, R2),
 }
 """By task; the first is the task's own."""
-LINK_METRICS: dict[str, type[LinkMeasure]] = {
-    kind.name: kind for kind in (MeanReciprocalRank, Hits10, Hits20, Hits50, Hits100)
+LINK_METRICS: dict[str, LinkMeasure] = {
+    measure.name: measure
+    for measure in (MeanReciprocalRank(), *(Hits(k) for k in (10, 20, 50, 100)))
 }
 """By name; the first is the task's own."""
-METRICS: dict[str, tuple[type[Metric], ...]] = {
+METRICS: dict[str, tuple[type[Metric] | Metric, ...]] = {
     **VERTEX_METRICS,
     "link": tuple(LINK_METRICS.values()),
 }

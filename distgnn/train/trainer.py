@@ -126,7 +126,7 @@ class Trainer:
         self.model.eval()
         scores = self.model(self.graphs.exact, self.inputs.features)
         self.graphs.exact.end_epoch()
-        return self.objective.evaluate(scores.cpu())
+        return self.objective.evaluate(scores)
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train until the last epoch, until patience ends, or until a rank is asked to stop.

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 from second_device import DEVICE, SecondDevice, use_second_device
@@ -50,9 +52,17 @@ def test_kernels_of_the_processor_are_not_tuned_for_a_device(tmp_path, capsys):
     )
 
 
+def evaluated(capsys, *words):
+    """What a run's weights score, and what they predict."""
+    with SecondDevice() if words else nullcontext():
+        assert main(["evaluate", "straight", "--json", *words]) == 0
+        assert main(["predict", "straight", "--json", "--out", "out.npy", *words]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[0]) | {"output": np.load("out.npy")}
+
+
 # torch takes the device for its own, which has no values to copy; this one copies them.
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
-def test_a_run_on_a_device_is_written_and_resumed(ring, here, monkeypatch, capsys):
+def test_a_run_on_a_device_is_written_resumed_and_read_there(ring, here, monkeypatch, capsys):
     use_second_device(monkeypatch)
     monkeypatch.setattr(devices, "find_device", lambda name, rank: DEVICE)
     monkeypatch.setattr(memory_check, "identity", str)
@@ -68,8 +78,13 @@ def test_a_run_on_a_device_is_written_and_resumed(ring, here, monkeypatch, capsy
         assert summaries[name]["estimated_epoch_s"] is None
         assert "\nmemory: " in shown.err
         assert "\ntime: " not in shown.err
+    scored = {"far": evaluated(capsys, "--device", "cuda")}
     monkeypatch.undo()
     monkeypatch.chdir(here)
+    scored["near"] = evaluated(capsys)
+    assert scored["far"].pop("metric") == scored["near"].pop("metric")
+    for name, value in scored["near"].items():
+        assert scored["far"][name] == pytest.approx(value, rel=1e-5), name
     assert main([*command, "--run", "near", "--epochs", "4"]) == 0
     summaries["near"] = json.loads(capsys.readouterr().out)
     metrics = [summary["test_metric"] for summary in summaries.values()]

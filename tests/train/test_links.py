@@ -134,7 +134,7 @@ def mrr(links_of, others):
 @pytest.mark.parametrize("name", ["mrr", "hits@10", "hits@20"])
 def test_metrics_are_those_of_ogb_with_ties_on_any_number_of_ranks(name, num_parts):
     rng = np.random.default_rng(0)
-    measure = LINK_METRICS[name]()
+    measure = LINK_METRICS[name]
     links_of = rng.integers(0, 6, 30).astype(np.float32)
     shape = (30, 50) if measure.num_own else 45
     others = rng.integers(0, 6, shape).astype(np.float32)
@@ -154,12 +154,12 @@ def test_metrics_are_those_of_ogb_with_ties_on_any_number_of_ranks(name, num_par
 
 
 def test_scores_that_are_no_numbers_rank_links_last():
-    nan, measure = float("nan"), LINK_METRICS["mrr"]()
+    nan, measure = float("nan"), LINK_METRICS["mrr"]
     links_of = torch.tensor([nan, 1.0, 1.0])
     others = torch.tensor([[0.0, 0.0], [nan, 0.0], [0.0, 0.0]])
     assert measure.shares(links_of, others, SINGLE).tolist() == [1 / 3 + 1 / 2 + 1, 3]
     others = torch.tensor([2.0] * 9 + [nan])
-    assert LINK_METRICS["hits@10"]().shares(links_of, others, SINGLE).tolist() == [0, 3]
+    assert LINK_METRICS["hits@10"].shares(links_of, others, SINGLE).tolist() == [0, 3]
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
