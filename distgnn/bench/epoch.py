@@ -15,6 +15,7 @@ from distgnn.bench import peers
 from distgnn.bench.memory import peak_bytes
 from distgnn.bench.shapes import make
 from distgnn.datasets import Graph, InputError
+from distgnn.devices import PROCESSOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -161,14 +162,29 @@ def _our_config(plan: EpochPlan, dtype: DtypeName = "fp32") -> TrainConfig:
     return TrainConfig(model=model, seed=plan.seed, features_dtype=dtype)
 
 
-def _our_trainer(graph: Graph, plan: EpochPlan, dtype: DtypeName = "fp32") -> Trainer:
+def our_trainer(
+    graph: Graph,
+    plan: EpochPlan,
+    dtype: DtypeName = "fp32",
+    device: torch.device = PROCESSOR,
+) -> Trainer:
+    """Prepare ours.
+
+    Args:
+        graph: From `twin_graph`.
+        plan: What to train.
+        dtype: What rows are stored as.
+        device: That computes.
+    """
     from distgnn.comm.single import SingleGroup
+    from distgnn.comm.staged import staged
     from distgnn.partition.store import whole_part
     from distgnn.train.ends import ModelEnds
     from distgnn.train.trainer import Trainer
 
     config = _our_config(plan, dtype)
-    return Trainer(config, ModelEnds.of(graph), whole_part(graph), SingleGroup())
+    part, group = whole_part(graph), staged(SingleGroup(), device)
+    return Trainer(config, ModelEnds.of(graph), part, group, device=device)
 
 
 def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
@@ -186,7 +202,7 @@ def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
         InputError: If a peer is not installed.
     """
     if name == OURS:
-        return _our_trainer(graph, plan).train_epoch
+        return our_trainer(graph, plan).train_epoch
     from distgnn.train.ends import ModelEnds
     from distgnn.train.trainer import build_model
 
@@ -196,9 +212,13 @@ def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
 
 
 def _step(name: str, graph: Graph, plan: EpochPlan, model: GNN) -> Callable[[], float]:
-    """Prepare an epoch of a variant or a peer, that starts from the weights of a model."""
+    """Prepare an epoch of a variant or a peer, that starts from the weights of a model.
+
+    It runs where that model does.
+    """
+    device = next(model.parameters()).device
     if name in VARIANTS:
-        return _our_trainer(graph, plan, VARIANTS[name]).train_epoch
+        return our_trainer(graph, plan, VARIANTS[name], device).train_epoch
     config = _our_config(plan)
     if name not in peers.installed():
         raise InputError(f"peer '{name}' is not installed; leave it out of --peers")
@@ -207,11 +227,11 @@ def _step(name: str, graph: Graph, plan: EpochPlan, model: GNN) -> Callable[[], 
     optimizer = torch.optim.Adam(
         module.parameters(), lr=config.lr, weight_decay=config.weight_decay
     )
-    features = torch.from_numpy(np.asarray(graph.features))
+    features = torch.from_numpy(np.asarray(graph.features)).to(device)
     assert graph.labels is not None, "a twin has labels"
     assert graph.train_mask is not None, "a twin has masks"
-    rows = torch.from_numpy(np.flatnonzero(graph.train_mask[0]))
-    labels = torch.from_numpy(graph.labels.astype(np.int64))[rows]
+    rows = torch.from_numpy(np.flatnonzero(graph.train_mask[0])).to(device)
+    labels = torch.from_numpy(graph.labels.astype(np.int64)).to(device)[rows]
 
     def step() -> float:
         optimizer.zero_grad()
@@ -264,12 +284,15 @@ class EpochResult:
         return asdict(self)
 
 
-def measure_epochs(plan: EpochPlan, *, has_memory: bool = False) -> EpochResult:
+def measure_epochs(
+    plan: EpochPlan, *, has_memory: bool = False, device: torch.device = PROCESSOR
+) -> EpochResult:
     """Train with each contestant in turn, epoch by epoch.
 
     Args:
         plan: What to train.
         has_memory: Whether to measure peak memory before, in a process for each contestant.
+        device: That computes, for all contestants.
 
     Returns:
         The measurements.
@@ -280,7 +303,7 @@ def measure_epochs(plan: EpochPlan, *, has_memory: bool = False) -> EpochResult:
     torch.set_num_threads(plan.threads)
     peaks = [peak_bytes(plan, name) for name in (OURS, *plan.peers)] if has_memory else None
     graph = twin_graph(plan)
-    trainer = _our_trainer(graph, plan)
+    trainer = our_trainer(graph, plan, device=device)
     names = [OURS, *plan.peers]
     steps: list[Callable[[], float]] = [trainer.train_epoch]
     steps += [_step(name, graph, plan, trainer.model) for name in plan.peers]

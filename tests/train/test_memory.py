@@ -20,7 +20,7 @@ options = json.loads(sys.argv[1])
 plan = epoch.EpochPlan(shape="arxiv", order="random", scale=0.3, model=options["model"], layers=3,
                        hidden=256, dropout=0.5, threads=1, peers=[], rounds=1, seed=0,
                        heads=4)
-trainer = epoch._our_trainer(epoch.twin_graph(plan), plan)
+trainer = epoch.our_trainer(epoch.twin_graph(plan), plan)
 trainer.model.set_recompute(options["recompute"])
 print(resident_bytes(), predict_peak_bytes(trainer.model, trainer.graphs))
 trainer.train_epoch()

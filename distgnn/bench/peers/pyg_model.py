@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -26,7 +27,11 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
     if model.config.model == "gat":
         # Here, as the layer would add them in every call.
         edges, _ = add_self_loops(edges, num_nodes=graph.num_vertices)
-    if importlib.util.find_spec("torch_sparse"):
+    device = next(model.parameters()).device
+    if device.type != "cpu" and model.config.model == "sage":
+        # A message for each edge of a large graph would not fit there.
+        edges = _matrix(graph, device)
+    elif importlib.util.find_spec("torch_sparse"):
         from torch_sparse import SparseTensor
 
         size = (graph.num_vertices, graph.num_vertices)
@@ -55,6 +60,7 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
             _copy(layer.lin_r.weight, conv.root.weight)
         layers.append(layer)
     dropout = nn.Dropout(model.config.dropout)
+    layers, edges = layers.to(device), edges.to(device)
 
     def scores_of(rows: Tensor) -> Tensor:
         for layer in layers[:-1]:
@@ -63,6 +69,15 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
         return result
 
     return nn.ModuleList([layers, dropout]), scores_of
+
+
+def _matrix(graph: Graph, device: torch.device) -> Tensor:
+    """The edges by target, as PyG's sums hand them to torch.sparse."""
+    order = np.argsort(graph.dst, kind="stable")
+    size = graph.num_vertices
+    start = np.concatenate([[0], np.bincount(graph.dst, minlength=size).cumsum()])
+    ends = torch.from_numpy(start), torch.from_numpy(graph.src[order])
+    return torch.sparse_csr_tensor(*ends, torch.ones(graph.num_edges), (size, size)).to(device)
 
 
 def _copy(target: Tensor, source: Tensor) -> None:
