@@ -25,6 +25,7 @@ _VALUES_PER_BLOCK = 1 << 24
 _ALWAYS_ALLOWED_CLASSES = 1000
 # Each relation has weights of its own; more are ids taken for types.
 _MOST_TYPES = 1 << 16
+_OF_VERTICES = ("features", "vertex")
 UNKNOWN_FLAG = 255
 """A label of several, as uint8, of which nobody knows whether the vertex has it."""
 
@@ -111,8 +112,13 @@ def _sparse_features(matrix: Any) -> scipy.sparse.csr_matrix:
     return sparse
 
 
-def _check_finite(values: NDArray[np.float32], indptr: NDArray[Any] | None) -> None:
-    """Reject NaN and infinity in a dense matrix, or in CSR values with their row pointer."""
+def _check_finite(
+    values: NDArray[np.float32], indptr: NDArray[Any] | None, of: tuple[str, str] = _OF_VERTICES
+) -> None:
+    """Reject NaN and infinity in a dense matrix, or in CSR values with their row pointer.
+
+    The message names the matrix and what has a row in it, as `of` does.
+    """
     flat = values.reshape(-1)
     num_bad, first = 0, -1
     for begin in range(0, flat.size, _VALUES_PER_BLOCK):
@@ -123,12 +129,12 @@ def _check_finite(values: NDArray[np.float32], indptr: NDArray[Any] | None) -> N
         num_bad += in_block
     if num_bad:
         if indptr is None:
-            vertex = first // values.shape[1]
+            row = first // values.shape[1]
         else:
-            vertex = int(np.searchsorted(indptr, first, side="right")) - 1
+            row = int(np.searchsorted(indptr, first, side="right")) - 1
         raise InputError(
-            f"features have {num_bad} values that are NaN or infinite in float32, the first at "
-            f"vertex {vertex} ({flat[first]}); every value must be finite, so replace or drop them"
+            f"{of[0]} have {num_bad} values that are NaN or infinite in float32, the first at "
+            f"{of[1]} {row} ({flat[first]}); every value must be finite, so replace or drop them"
         )
 
 
@@ -221,6 +227,22 @@ def edge_weight(value: Any, num_edges: int) -> NDArray[np.float32]:
             f"float32, the first at edge {int(np.argmax(bad))}; every weight must be finite"
         )
     return weight
+
+
+def edge_features(value: Any, num_edges: int) -> NDArray[np.float32]:
+    """Return the features of edges, (num_edges, num_edge_features) float32, C-contiguous."""
+    matrix = np.asarray(value)
+    is_table = matrix.ndim == 2 and matrix.shape[0] == num_edges and matrix.shape[1] > 0
+    if not is_table or matrix.dtype.kind not in "fiub":
+        raise InputError(
+            f"edge_features must hold numbers of shape ({num_edges}, num_edge_features) with at "
+            f"least one column, got {matrix.dtype} of shape {matrix.shape}; give one row for each "
+            "edge, or leave them out"
+        )
+    with np.errstate(over="ignore"):  # what overflows float32 is reported as not finite
+        dense = np.ascontiguousarray(matrix, dtype=np.float32)
+    _check_finite(dense, None, ("edge_features", "edge"))
+    return dense
 
 
 def types(value: Any, name: str, count: int) -> NDArray[np.int64]:

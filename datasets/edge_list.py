@@ -13,7 +13,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.npz import sha256
 from distgnn.datasets.tables import TABLE_SUFFIXES, Ids, Table, open_table, read_ids
-from distgnn.datasets.vertex_table import read_vertex_table
+from distgnn.datasets.vertex_table import numeric_columns, read_vertex_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +36,8 @@ def read_edge_list(
 ) -> Graph:
     """Read a graph from an edge list.
 
-    The columns are source, destination and, if there is a third, weight. A header is recognised by
+    The columns are source, destination and, if there is a third, weight; below a header, all other
+    columns of numbers are features of edges. A header is recognised by
     the names src and dst (or source and target, from and to, u and v), which may then stand
     anywhere, or as words above two columns of integers. Ids are integers or texts and become 0, 1,
     2, ...: in the order of the vertex table, or else sorted. `Graph.vertex_id` has the original
@@ -53,8 +54,9 @@ def read_edge_list(
     """
     path = Path(path)
     table = open_table(path, is_header)
-    src_column, dst_column, weight_column, unused = columns_of(table)
+    src_column, dst_column, weight_column, others = columns_of(table)
     weight: Any = None if weight_column is None else weights_of(table, weight_column)
+    edge_features, unused = numeric_columns(table, others)
     ends = read_ids(table, [src_column, dst_column])
     fields: dict[str, Any] = {}
     if vertices is None:
@@ -77,6 +79,7 @@ def read_edge_list(
             src=src,
             dst=dst,
             edge_weight=weight,
+            edge_features=edge_features,
             vertex_id=None if is_range(ids) else ids,
             unused=tuple(unused),
             source=str(path),
@@ -143,14 +146,14 @@ def is_header(first: list[str], second: list[str] | None) -> bool:
     return has_numbers and not any(_INTEGER.fullmatch(text) for text in first[:2])
 
 
-def columns_of(table: Table) -> tuple[int, int, int | None, list[str]]:
-    """Return the columns of source, destination and weight, and the names of the others."""
+def columns_of(table: Table) -> tuple[int, int, int | None, list[int]]:
+    """Return the columns of source, destination and weight, and the others."""
     names = [name.lower() for name in table.names or ()]
     for src, dst in _ENDS:
         if src in names and dst in names:
             weight = next((names.index(name) for name in _WEIGHTS if name in names), None)
             taken = {names.index(src), names.index(dst), weight}
-            others = [name for i, name in enumerate(table.names or ()) if i not in taken]
+            others = [column for column in range(len(names)) if column not in taken]
             return names.index(src), names.index(dst), weight, others
     if table.num_columns not in (2, 3):
         raise InputError(

@@ -49,6 +49,8 @@ class Graph:
     """(num_splits, num_vertices) bool. Vertices that the final metric is measured on."""
     edge_weight: NDArray[np.float32] | None = None
     """(num_edges,) float32."""
+    edge_features: NDArray[np.float32] | None = None
+    """(num_edges, num_edge_features) float32."""
     edge_type: NDArray[np.int64] | None = None
     """(num_edges,) int64. The relation of each edge, 0 .. num_relations - 1."""
     vertex_type: NDArray[np.int64] | None = None
@@ -67,7 +69,7 @@ class Graph:
     metric: str = ""
     """What results on this graph are published in, as `distgnn train --metric` says it; or none."""
     unused: tuple[str, ...] = ()
-    """Names of arrays in the source that a Graph cannot hold, such as `edge_features`."""
+    """Names of arrays in the source that a Graph cannot hold, such as `time`."""
     source: str = ""
     """The file or the dataset name that the graph was read from."""
     checksum: str = ""
@@ -89,6 +91,8 @@ class Graph:
             self._set("labels", _checks.labels(self.labels, self.num_vertices))
         if self.edge_weight is not None:
             self._set("edge_weight", _checks.edge_weight(self.edge_weight, src.size))
+        if self.edge_features is not None:
+            self._set("edge_features", _checks.edge_features(self.edge_features, src.size))
         if self.edge_type is not None:
             self._set("edge_type", _checks.types(self.edge_type, "edge_type", src.size))
         if self.vertex_type is not None:
@@ -123,6 +127,11 @@ class Graph:
     def num_features(self) -> int:
         """Number of feature columns; 0 without features."""
         return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def num_edge_features(self) -> int:
+        """Number of feature columns of edges; 0 without such features."""
+        return 0 if self.edge_features is None else int(self.edge_features.shape[1])
 
     @property
     def has_links(self) -> bool:

@@ -105,6 +105,7 @@ def hold_out_links(graph: Graph, split: str, *, seed: int = 0) -> Graph:
         src=graph.src[is_kept],
         dst=graph.dst[is_kept],
         edge_weight=None if graph.edge_weight is None else graph.edge_weight[is_kept],
+        edge_features=None if graph.edge_features is None else graph.edge_features[is_kept],
         edge_type=None if graph.edge_type is None else graph.edge_type[is_kept],
         val_links=held_out[bounds[0] : bounds[1]],
         test_links=held_out[bounds[1] :],

@@ -6,6 +6,7 @@ order of the vertex table, or else sorted.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str], None] | None
 
+_LOGGER = logging.getLogger(__name__)
 _EDGES = ("src.npy", "dst.npy", "edge_weight.npy")
 
 
@@ -77,6 +79,11 @@ def ingest(
             )
         if not undirected:
             return path
+        if (path / "edge_features.npy").exists():
+            raise InputError(
+                f"{path} has edge_features.npy, which reverse edges get in memory only; use "
+                "--out-of-core off, leave --undirected out, or leave the features of edges out"
+            )
         _link_others(path, folder)
         edges = from_array_folder(path)
         add_reverses(edges, weight_of(path, edges.num_edges), folder)
@@ -158,7 +165,14 @@ def _write_raw(path: Path, raw: Path, progress: Progress) -> bool:
             for name, kind in zip(_EDGES, kinds, strict=True)
         ]
         for table in table_slices(path, is_header):
-            *columns, weight_column, _ = columns_of(table)
+            *columns, weight_column, others = columns_of(table)
+            if others and not num_edges:
+                _LOGGER.warning(
+                    "%s: columns that are not used: %s (features of edges are read from tables in "
+                    "memory only)",
+                    path,
+                    ", ".join((table.names or ())[column] for column in others),
+                )
             for writer, ids in zip(writers, read_ids(table, columns), strict=False):
                 if ids.dtype.kind != "i":
                     raise InputError(

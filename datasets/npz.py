@@ -2,9 +2,10 @@
 
 A file holds `edge_index` (2, num_edges), optionally `num_vertices`, `features` (or the CSR arrays
 `features_indptr`, `features_indices`, `features_data`, `features_shape`), `labels`, the three
-masks (or two, without `val_mask`), `edge_weight`, the types `edge_type` and `vertex_type`,
-`relation_names`, `vertex_id`, `class_names`, `metric`, and links that are held out of the edges,
-`val_links` and `test_links` (num, 2). Nothing in it is ever unpickled.
+masks (or two, without `val_mask`), `edge_weight`, `edge_features` (num_edges, num_edge_features),
+the types `edge_type` and `vertex_type`, `relation_names`, `vertex_id`, `class_names`, `metric`, and
+links that are held out of the edges, `val_links` and `test_links` (num, 2). Nothing in it is ever
+unpickled.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _OPTIONAL_KEYS = (
     "val_mask",
     "test_mask",
     "edge_weight",
+    "edge_features",
     "edge_type",
     "vertex_type",
     "relation_names",
@@ -52,7 +54,7 @@ _BLOCK_BYTES = 1 << 20
 def read_npz(path: str | Path) -> Graph:
     """Read a graph from an `.npz` file.
 
-    Arrays that a Graph cannot hold (`edge_features`, ...) are listed in `Graph.unused` and named in
+    Arrays that a Graph cannot hold (`time`, ...) are listed in `Graph.unused` and named in
     one log record.
 
     Args:

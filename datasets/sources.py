@@ -153,8 +153,9 @@ def describe(name: str) -> dict[str, Any]:
 def add_reverse_edges(graph: Graph) -> Graph:
     """Return the graph with the reverse of every edge whose reverse it lacks.
 
-    The reverse has the weight and the type of its edge. A graph that has both directions already is
-    returned with the same edges, and self-loops, which are their own reverse, are not doubled.
+    The reverse has the weight, the features and the type of its edge. A graph that has both
+    directions already is returned with the same edges, and self-loops, which are their own reverse,
+    are not doubled.
     """
     num_relations = max(graph.num_relations, 1)
     kind = 0 if graph.edge_type is None else graph.edge_type
@@ -166,6 +167,7 @@ def add_reverse_edges(graph: Graph) -> Graph:
         src=np.concatenate([graph.src, graph.dst[is_missing]]),
         dst=np.concatenate([graph.dst, graph.src[is_missing]]),
         edge_weight=_and_again(graph.edge_weight, is_missing),
+        edge_features=_and_again(graph.edge_features, is_missing),
         edge_type=_and_again(graph.edge_type, is_missing),
     )
 
@@ -197,12 +199,13 @@ def add_inverse_relations(graph: Graph) -> Graph:
             "to add reverse edges"
         )
     names = graph.relation_names
-    weight = graph.edge_weight
+    is_repeated = np.ones(graph.num_edges, bool)
     return replace(
         graph,
         src=np.concatenate([graph.src, graph.dst]),
         dst=np.concatenate([graph.dst, graph.src]),
-        edge_weight=None if weight is None else np.concatenate([weight, weight]),
+        edge_weight=_and_again(graph.edge_weight, is_repeated),
+        edge_features=_and_again(graph.edge_features, is_repeated),
         edge_type=np.concatenate([graph.edge_type, graph.edge_type + graph.num_relations]),
         relation_names=None if names is None else (*names, *(f"inverse of {n}" for n in names)),
     )

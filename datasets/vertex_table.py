@@ -67,7 +67,7 @@ def read_vertex_table(path: str | Path) -> VertexTable:
         fields.update(_split(table, names.index("split")))
     taken = {names.index(name) for name in ("id", "label", "split") if name in names}
     others = [i for i in range(len(names)) if i not in taken.union(label_columns)]
-    features, unused = _features(table, others)
+    features, unused = numeric_columns(table, others)
     if features is not None:
         fields["features"] = features
     return VertexTable(ids, fields, tuple(unused))
@@ -126,8 +126,22 @@ def _split(table: Table, column: int) -> dict[str, NDArray[np.bool_]]:
     return {f"{name}_mask": values == name for name in _SPLITS}
 
 
-def _features(table: Table, columns: list[int]) -> tuple[NDArray[np.float32] | None, list[str]]:
-    """Return the numeric columns side by side, and the names of the other ones."""
+def numeric_columns(
+    table: Table, columns: list[int]
+) -> tuple[NDArray[np.float32] | None, list[str]]:
+    """Read features.
+
+    Args:
+        table: Of vertices or edges, with names of its columns.
+        columns: To look at.
+
+    Returns:
+        (num_rows, num_numeric) float32: the columns of numbers side by side, None where there are
+        none; and the names of the other columns.
+
+    Raises:
+        InputError: If a number is missing, or not finite in float32.
+    """
     # One row a column while filling, so that every column is written contiguously.
     features = np.empty((len(columns), table.num_rows), dtype=np.float32)
     unused: list[str] = []

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _REPORT_ROWS = 1 << 24
 _AT_ONCE = 1 << 22
 ENDS, FEATURES, LABELS = ("src.npy", "dst.npy"), "features.npy", "labels.npy"
+EDGE_FEATURES = "edge_features.npy"
 """Files of an array folder."""
 # The names of OGB and ours.
 _SPLITS = (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask"))
@@ -198,7 +199,7 @@ def write_edges(
 
 
 def write_rows(target: Target, file: str, slices: Iterable[NDArray[Any]], num_rows: int) -> None:
-    """Write an array that has a row for each vertex.
+    """Write an array that has a row for each vertex or edge.
 
     Args:
         target: Where.

@@ -28,6 +28,7 @@ class Published:
         num_vertices: Of the graph.
         num_edges: Directed edges, after both directions are there.
         num_features: Columns.
+        num_edge_features: Columns of the features of edges; 0 without.
         num_classes: Classes, or tasks of two classes each.
         notes: What a user who compares with published figures should know, a sentence each.
     """
@@ -42,6 +43,7 @@ class Published:
     num_vertices: int
     num_edges: int
     num_features: int
+    num_edge_features: int = 0
     num_classes: int
     notes: tuple[str, ...] = ()
 
@@ -86,6 +88,7 @@ _ALL = (
         num_vertices=132_534,
         num_edges=79_122_504,
         num_features=8,
+        num_edge_features=8,
         num_classes=112,
         notes=("features of a vertex are the mean of those of its edges, as in OGB's baseline",),
     ),

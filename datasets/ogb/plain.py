@@ -20,6 +20,7 @@ import numpy as np
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import open_flat
 from distgnn.datasets.ogb.arrays import (
+    EDGE_FEATURES,
     ENDS,
     FEATURES,
     LABELS,
@@ -64,6 +65,18 @@ def stages(published: Published, folder: Path, target: Target) -> list[Stage]:
     num_vertices, num_stored = sizes(raw)
     ends = partial(stored_edges, raw / "edge.csv.gz", (num_vertices, num_stored))
     num_edges = num_stored * (2 if published.is_both_ways else 1)
+    edge_features = Stage(
+        (EDGE_FEATURES,),
+        lambda: write_rows(
+            target,
+            EDGE_FEATURES,
+            (
+                np.repeat(block, 2, axis=0)
+                for _, block in counted(_edge_table(raw), np.float32, num_stored)
+            ),
+            num_edges,
+        ),
+    )
     return [
         Stage(
             ENDS,
@@ -87,6 +100,7 @@ def stages(published: Published, folder: Path, target: Target) -> list[Stage]:
             lambda: write_rows(target, LABELS, _labels(raw, num_vertices), num_vertices),
         ),
         Stage(MASKS, lambda: write_masks(split, num_vertices, target.folder)),
+        *([edge_features] if published.num_edge_features else []),
     ]
 
 
@@ -132,7 +146,17 @@ def _features(raw: Path, arrays: Path, sizes: tuple[int, int]) -> Iterator[NDArr
         for _, block in counted(path, np.float32, sizes[0]):
             yield block
     else:
-        yield mean_of_edges(raw / "edge-feat.csv.gz", arrays, sizes)
+        yield mean_of_edges(_edge_table(raw), arrays, sizes)
+
+
+def _edge_table(raw: Path) -> Path:
+    """Return the table of the features of edges, which then must be there."""
+    path = raw / "edge-feat.csv.gz"
+    if not path.is_file():
+        raise InputError(
+            f"{raw} has neither node-feat.csv.gz nor edge-feat.csv.gz; prepare the data set again"
+        )
+    return path
 
 
 def mean_of_edges(path: Path, arrays: Path, sizes: tuple[int, int]) -> NDArray[np.float32]:
@@ -147,13 +171,8 @@ def mean_of_edges(path: Path, arrays: Path, sizes: tuple[int, int]) -> NDArray[n
         (num_vertices, num_edge_features); 0 for a vertex without edges.
 
     Raises:
-        InputError: If the file is missing or damaged.
+        InputError: If the file is damaged.
     """
-    if not path.is_file():
-        raise InputError(
-            f"{path.parent} has neither node-feat.csv.gz nor edge-feat.csv.gz; prepare the data "
-            "set again"
-        )
     num_vertices, num_stored = sizes
     (src,) = open_flat(arrays / ENDS[0])
     total: NDArray[np.float64] | None = None

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 _STAGES: dict[str, Stages] = {BINARY: binary.stages, PLAIN: plain.stages, TYPED: typed.stages}
-# Version of the array folders; those of another one are made again.
-_FORMAT = 1
+# Version of the array folders; those of another one are made again. Data sets whose edges have
+# features got these in version 2.
+_FORMAT, _EDGE_FORMAT = 1, 2
 _PREPARED, _ARCHIVE = "prepared.json", "archive.json"
 _TAIL_BYTES = 1 << 16
 
@@ -257,7 +258,7 @@ def _convert(published: Published, raw: Path, arrays: Path, progress: Progress) 
     np.save(work / "num_vertices.npy", np.asarray(counts[0]))
     np.save(work / "metric.npy", np.asarray(published.metric))
     record = {
-        "format": _FORMAT,
+        "format": _format(published),
         "name": published.name,
         "num_vertices": counts[0],
         "num_edges": counts[1],
@@ -295,7 +296,7 @@ def _num_bytes(published: Published, sizes: tuple[int, int]) -> int:
     """Return about what the arrays take on disk."""
     num_vertices, num_edges = sizes
     type_bytes = 8 if published.layout == TYPED else 0
-    edge_bytes = 2 * 4 + type_bytes
+    edge_bytes = 2 * 4 + type_bytes + 4 * published.num_edge_features
     return num_edges * edge_bytes + num_vertices * (4 * published.num_features + 11 + type_bytes)
 
 
@@ -313,9 +314,14 @@ def _is_prepared(published: Published, raw: Path, arrays: Path) -> bool:
             "rename it and give its path"
         )
     record = _record(arrays)
-    if record.get("format") != _FORMAT:
+    if record.get("format") != _format(published):
         return False
     return not (raw / "raw").is_dir() or record.get("origin") == _fingerprint(raw)
+
+
+def _format(published: Published) -> int:
+    """Return the version of a data set's array folder."""
+    return _EDGE_FORMAT if published.num_edge_features else _FORMAT
 
 
 def _record(arrays: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FIELDS = (
     *("num_vertices", "features", "labels", "train_mask", "val_mask", "test_mask", "edge_weight"),
-    *("edge_type", "vertex_type", "relation_names", "vertex_id", "class_names"),
+    *("edge_features", "edge_type", "vertex_type", "relation_names", "vertex_id", "class_names"),
 )
 """What `from_numpy` takes beside the edges."""
 MASKS = ("train_mask", "val_mask", "test_mask")

@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 # The mark of flags that nobody knows, as a Graph has it.
 _UNKNOWN_FLAG = 255
 _WEIGHTS = ("weight", "w", "edge_weight")
+_EDGE_FEATURES = ("feat", "features", "edge_attr")
 
 
 def from_dgl(graph: Any, *, name: str = "memory", **arrays: Any) -> Graph:
     """Build a graph from a DGLGraph.
 
     Args:
-        graph: `feat`, `label`, the masks and `ntype` are taken from `ndata`, `weight` and `etype`
-            from `edata`, also under the names that are common beside these. A graph of several
-            types becomes a typed one: vertices are numbered type after type, relations in the order
-            of `canonical_etypes`; features are taken if all types have equally many. Types without
-            labels get what says unknown, types without a mask are in none, and edges of relations
-            without weights weigh 1.
+        graph: `feat`, `label`, the masks and `ntype` are taken from `ndata`, `weight`, `feat` and
+            `etype` from `edata`, also under the names that are common beside these. A graph of
+            several types becomes a typed one: vertices are numbered type after type, relations in
+            the order of `canonical_etypes`; features of vertices are taken if all types have
+            equally many, those of edges are not. Types without labels get what says unknown, types
+            without a mask are in none, and edges of relations without weights weigh 1.
         name: What reports call the graph.
         arrays: As for `from_numpy`; they win over those of the graph.
 
@@ -46,6 +47,7 @@ def from_dgl(graph: Any, *, name: str = "memory", **arrays: Any) -> Graph:
     given = {
         "num_vertices": graph.num_nodes(),
         "edge_weight": _weight(graph.edata),
+        "edge_features": _edge_features(graph.edata),
         **vertex_arrays(graph.ndata),
     }
     for ours, theirs, values in (
@@ -62,6 +64,15 @@ def _weight(values: Any) -> Any:
     """Return the weights among what DGL has on edges; None if there are none."""
     key = next((key for key in _WEIGHTS if key in values), None)
     return None if key is None else to_array(values[key]).reshape(-1)
+
+
+def _edge_features(values: Any) -> Any:
+    """Return the features among what DGL has on edges, one row each; None if there are none."""
+    key = next((key for key in _EDGE_FEATURES if key in values), None)
+    if key is None:
+        return None
+    found = to_array(values[key])
+    return found.reshape(len(found), -1)
 
 
 def _typed(graph: Any) -> dict[str, Any]:
@@ -136,8 +147,8 @@ def to_dgl(graph: Graph) -> Any:
         graph: The graph.
 
     Returns:
-        The graph, with `feat`, `label` and the masks in `ndata`, `weight` and `etype` in `edata`,
-        and `ntype` in `ndata`, where ours has them. Sparse features become dense.
+        The graph, with `feat`, `label` and the masks in `ndata`, `weight`, `feat` and `etype` in
+        `edata`, and `ntype` in `ndata`, where ours has them. Sparse features become dense.
     """
     import dgl
     import torch
@@ -149,7 +160,11 @@ def to_dgl(graph: Graph) -> Any:
         result.ndata[names.get(key, key)] = tensor
     if graph.vertex_type is not None:
         result.ndata["ntype"] = torch.from_numpy(graph.vertex_type)
-    for key, values in (("weight", graph.edge_weight), ("etype", graph.edge_type)):
+    for key, values in (
+        ("weight", graph.edge_weight),
+        ("feat", graph.edge_features),
+        ("etype", graph.edge_type),
+    ):
         if values is not None:
             result.edata[key] = torch.from_numpy(values)
     return result

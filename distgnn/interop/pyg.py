@@ -17,8 +17,9 @@ def from_pyg(data: Any, *, name: str = "memory", **arrays: Any) -> Graph:
     """Build a graph from PyG's Data or HeteroData.
 
     Args:
-        data: `x`, `y`, the masks, `edge_index`, `edge_weight` (or a one-column `edge_attr`),
-            `edge_type` and `node_type` are taken. HeteroData becomes a typed graph as its
+        data: `x`, `y`, the masks, `edge_index`, `edge_weight`, `edge_attr` (of one column and
+            without `edge_weight`, as weights; else as features of edges), `edge_type` and
+            `node_type` are taken. HeteroData becomes a typed graph as its
             `to_homogeneous` numbers it; features are taken if all types have equally many.
         name: What reports call the graph.
         arrays: As for `from_numpy`; they win over those of the data.
@@ -48,12 +49,12 @@ def from_pyg(data: Any, *, name: str = "memory", **arrays: Any) -> Graph:
         if getattr(data, key, None) is not None:
             given[key] = to_array(getattr(data, key)).reshape(-1)
     attributes = getattr(data, "edge_attr", None)
-    if (
-        "edge_weight" not in given
-        and attributes is not None
-        and attributes.numel() == data.num_edges
-    ):
-        given["edge_weight"] = to_array(attributes).reshape(-1)
+    if attributes is not None:
+        is_column = attributes.numel() == data.num_edges
+        if is_column and "edge_weight" not in given:
+            given["edge_weight"] = to_array(attributes).reshape(-1)
+        else:
+            given["edge_features"] = to_array(attributes).reshape(data.num_edges, -1)
     if getattr(data, "node_type", None) is not None:
         given["vertex_type"] = to_array(data.node_type)
     return from_numpy(to_array(data.edge_index), name=name, **{**given, **arrays})
@@ -67,7 +68,7 @@ def to_pyg(graph: Graph) -> Any:
 
     Returns:
         Data with `edge_index` and, where ours has them, `x`, `y`, the masks, `edge_weight`,
-        `edge_type` and `node_type`. Sparse features become dense; a single split is
+        `edge_attr`, `edge_type` and `node_type`. Sparse features become dense; a single split is
         (num_vertices,), several are (num_vertices, num_splits).
     """
     import torch
@@ -77,6 +78,7 @@ def to_pyg(graph: Graph) -> Any:
     fields = {names.get(key, key): tensor for key, tensor in to_tensors(graph).items()}
     for key, values in (
         ("edge_weight", graph.edge_weight),
+        ("edge_attr", graph.edge_features),
         ("edge_type", graph.edge_type),
         ("node_type", graph.vertex_type),
     ):

@@ -78,9 +78,9 @@ def test_large_features_stay_on_disk(tmp_path: Path, width: int, expected: bool)
 def test_arrays_that_a_graph_cannot_hold_are_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    graph = datasets.load(save(tmp_path, edge_index=EDGES, edge_features=np.zeros(3)))
-    assert graph.unused == ("edge_features",)
-    assert "edge_features is not used" in caplog.text
+    graph = datasets.load(save(tmp_path, edge_index=EDGES, color=np.zeros(3)))
+    assert graph.unused == ("color",)
+    assert "color is not used" in caplog.text
 
 
 def test_types_are_read(tmp_path: Path) -> None:

@@ -148,6 +148,17 @@ def test_graph_cannot_be_changed_by_its_user() -> None:
             {"edge_weight": np.array([1, np.nan, np.inf])},
             "edge_weight has 2 values that are NaN or infinite .* first at edge 1",
         ),
+        (
+            {"edge_features": np.ones((2, 4))},
+            r"edge_features must hold numbers of shape \(3, num_edge_features\) .*shape \(2, 4\)",
+        ),
+        ({"edge_features": np.ones(3)}, r"got float64 of shape \(3,\); give one row for each edge"),
+        ({"edge_features": np.ones((3, 0))}, r"with at least one column, got .* shape \(3, 0\)"),
+        ({"edge_features": np.array([["a"]] * 3)}, "edge_features must hold numbers .* got <U1"),
+        (
+            {"edge_features": np.array([[0, 1], [2, np.nan], [np.inf, 0]])},
+            r"edge_features have 2 values that are NaN or infinite .* first at edge 1 \(nan\)",
+        ),
         ({"vertex_id": np.array([5, 7, 5])}, "vertex id 5 occurs more than once among 3"),
         ({"vertex_id": np.array(["a", "b", "a"])}, "vertex id a occurs more than once"),
         ({"vertex_id": np.array([0.5, 1, 2])}, "vertex_id must hold 3 integers or strings"),

@@ -68,15 +68,17 @@ def test_third_column_is_the_weight(tmp_path: Path) -> None:
     assert graph.edge_weight.tolist() == [0.5, 2.0]
 
 
-def test_named_columns_that_are_unknown_are_listed_and_logged(
+def test_other_named_columns_are_features_of_edges_or_listed_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = "time,src,dst,weight,note\n8,0,1,3,a\n9,1,0,4,b\n"
+    text = "time,src,dst,weight,note,rain\n8,0,1,3,a,0.5\n9,1,0,4,b,2\n"
     graph = read_edge_list(write(tmp_path, "toy.csv", text))
-    assert graph.unused == ("time", "note")
+    assert graph.unused == ("note",)
     assert graph.edge_weight is not None
     assert graph.edge_weight.tolist() == [3, 4]
-    assert "columns that are not used: time, note" in caplog.text
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == [[8, 0.5], [9, 2]]
+    assert "columns that are not used: note" in caplog.text
 
 
 def test_vertex_table_gives_order_isolated_vertices_and_fields(tmp_path: Path) -> None:

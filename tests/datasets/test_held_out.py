@@ -23,7 +23,8 @@ def pairs_of(graph: Graph) -> set[tuple[int, int]]:
 
 
 def test_all_edges_of_a_link_that_is_held_out_go():
-    graph = ring(edge_weight=np.arange(43, dtype=np.float32))
+    number = np.arange(43, dtype=np.float32)
+    graph = ring(edge_weight=number, edge_features=np.stack([number, -number], axis=1))
     found = hold_out_links(graph, "0.5/0.2/0.3", seed=1)
     val, test = set(map(tuple, found.val_links)), set(map(tuple, found.test_links))
     assert (len(val), len(test)) == (4, 6)
@@ -34,6 +35,7 @@ def test_all_edges_of_a_link_that_is_held_out_go():
     edge = found.edge_weight.astype(int)
     np.testing.assert_array_equal(found.src, graph.src[edge])
     np.testing.assert_array_equal(found.dst, graph.dst[edge])
+    np.testing.assert_array_equal(found.edge_features, graph.edge_features[edge])
 
 
 def test_the_seed_chooses_the_links():

@@ -169,6 +169,27 @@ def test_weights_that_do_not_fit_the_edges_get_no_reverses(
         ingest(source, work(tmp_path), undirected=True)
 
 
+def test_features_of_edges_get_no_reverses_on_disk(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    np.save(source / "edge_index.npy", np.array([[0, 1], [1, 2]]))
+    np.save(source / "edge_features.npy", np.ones((2, 3)))
+    folder = work(tmp_path)
+    assert ingest(source, folder) == source
+    message = "source has edge_features.npy, which reverse edges get in memory only; use --out"
+    with pytest.raises(InputError, match=message):
+        ingest(source, folder, undirected=True)
+
+
+def test_columns_that_are_not_read_slice_by_slice_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "e.csv").write_text("src,dst,time,rain\n0,1,8,1\n1,2,9,0\n")
+    folder = ingest(tmp_path / "e.csv", work(tmp_path))
+    assert "e.csv: columns that are not used: time, rain (features of edges are" in caplog.text
+    assert not (folder / "edge_features.npy").exists()
+
+
 def test_a_vertex_table_beside_arrays_is_an_input_error(tmp_path: Path) -> None:
     np.save(tmp_path / "edge_index.npy", np.zeros((2, 1), np.int32))
     with pytest.raises(InputError, match="takes no vertex table, only edge lists do; leave out v"):

@@ -29,7 +29,10 @@ def save(folder: Path, **arrays: Any) -> Path:
 
 
 def assert_equal(first: Graph, second: Graph) -> None:
-    for field in ("src", "dst", "labels", "train_mask", "val_mask", "test_mask", "edge_weight"):
+    for field in (
+        *("src", "dst", "labels", "train_mask", "val_mask", "test_mask"),
+        *("edge_weight", "edge_features"),
+    ):
         assert np.array_equal(getattr(first, field), getattr(second, field)), field
     assert first.num_vertices == second.num_vertices
     assert first.class_names == second.class_names
@@ -71,10 +74,10 @@ def test_isolated_vertices_at_the_end_are_counted(tmp_path: Path, arrays: dict[s
 def test_arrays_that_a_graph_cannot_hold_are_listed_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = save(tmp_path, edge_index=EDGES, edge_features=np.zeros(3), time=np.zeros(3))
+    path = save(tmp_path, edge_index=EDGES, color=np.zeros(3), time=np.zeros(3))
     graph = read_npz(path)
-    assert graph.unused == ("edge_features", "time")
-    assert "edge_features and time are not used" in caplog.text
+    assert graph.unused == ("color", "time")
+    assert "color and time are not used" in caplog.text
 
 
 def test_types_and_a_split_without_validation_survive_a_file(tmp_path: Path) -> None:
@@ -221,6 +224,7 @@ def test_what_is_written_is_read_back(
         val_mask=masks[1],
         test_mask=masks[2],
         edge_weight=generator.random(num_edges).astype(np.float32),
+        edge_features=generator.random((num_edges, 2)).astype(np.float32),
         vertex_id=np.array([f"v{i}" for i in range(num_vertices)]),
         class_names=("a", "b", "c"),
     )

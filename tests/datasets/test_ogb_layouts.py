@@ -79,6 +79,8 @@ def test_proteins_averages_the_features_of_edges_into_vertices(tmp_path: Path) -
     )
     assert graph.num_edges == 40
     assert masks(graph) == sorted_splits(12)
+    # Each edge has those of the stored one, in either direction.
+    np.testing.assert_array_equal(graph.edge_features, np.repeat(of_edges, 2, axis=0))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ">f4"])

@@ -169,23 +169,30 @@ def typed(**fields: Any) -> datasets.Graph:
 
 
 def test_reverses_of_typed_edges_have_their_types() -> None:
-    graph = add_reverse_edges(typed(edge_weight=np.array([1, 2, 3])))
+    features = np.array([[1, 4], [2, 5], [3, 6]])
+    graph = add_reverse_edges(typed(edge_weight=features[:, 0], edge_features=features))
     assert graph.edge_type is not None
     edges = zip(graph.src.tolist(), graph.dst.tolist(), graph.edge_type.tolist(), strict=True)
     assert list(edges) == [(0, 1, 0), (1, 0, 1), (2, 2, 1), (1, 0, 0), (0, 1, 1)]
     assert graph.edge_weight is not None
     assert graph.edge_weight.tolist() == [1, 2, 3, 1, 2]
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == [[1, 4], [2, 5], [3, 6], [1, 4], [2, 5]]
 
 
 def test_inverse_relations_reverse_every_edge_under_a_type_of_its_own() -> None:
     weight = np.array([1, 2, 3])
-    graph = add_inverse_relations(typed(relation_names=("a", "b"), edge_weight=weight))
+    graph = add_inverse_relations(
+        typed(relation_names=("a", "b"), edge_weight=weight, edge_features=weight[:, None])
+    )
     assert graph.edge_type is not None
     edges = zip(graph.src.tolist(), graph.dst.tolist(), graph.edge_type.tolist(), strict=True)
     assert list(edges) == [(0, 1, 0), (1, 0, 1), (2, 2, 1), (1, 0, 2), (0, 1, 3), (2, 2, 3)]
     assert graph.relation_names == ("a", "b", "inverse of a", "inverse of b")
     assert graph.edge_weight is not None
     assert graph.edge_weight.tolist() == [1, 2, 3, 1, 2, 3]
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == [[1], [2], [3], [1], [2], [3]]
 
 
 def test_inverse_relations_need_types() -> None:

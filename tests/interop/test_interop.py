@@ -38,11 +38,25 @@ def graph_of(**change: Any) -> Graph:
     return interop.from_numpy(EDGES, name="small", **arrays)
 
 
+@needs_pyg
+def test_a_column_of_edges_is_a_weight_only_where_there_is_none() -> None:
+    import torch
+
+    there = interop.to_pyg(graph_of(edge_weight=None))
+    there.edge_attr = torch.arange(5.0)[:, None]
+    alone = interop.from_pyg(there)
+    assert (alone.edge_weight.tolist(), alone.edge_features) == ([0, 1, 2, 3, 4], None)  # type: ignore[union-attr]
+    there.edge_weight = torch.ones(5)
+    beside = interop.from_pyg(there)
+    assert beside.edge_weight.tolist() == [1] * 5  # type: ignore[union-attr]
+    assert beside.edge_features.tolist() == [[0], [1], [2], [3], [4]]  # type: ignore[union-attr]
+
+
 def assert_equal(first: Graph, second: Graph) -> None:
     assert first.num_vertices == second.num_vertices
     for field in (
         *("src", "dst", "labels", "train_mask", "val_mask", "test_mask"),
-        *("edge_weight", "edge_type", "vertex_type"),
+        *("edge_weight", "edge_features", "edge_type", "vertex_type"),
     ):
         assert np.array_equal(getattr(first, field), getattr(second, field)), field
     assert np.array_equal(np.asarray(first.features), np.asarray(second.features))
@@ -57,6 +71,8 @@ def assert_equal(first: Graph, second: Graph) -> None:
         {"edge_type": np.array([0, 1, 0, 2, 2]), "vertex_type": np.array([0, 1, 0, 1, 1])},
         {key: np.eye(5, dtype=bool)[[i]] for i, key in enumerate(interop.arrays.MASKS)}
         | {"labels": np.arange(5)},
+        {"edge_features": np.arange(15, dtype=np.float32).reshape(5, 3)},
+        {"edge_features": np.arange(5, dtype=np.float32).reshape(5, 1)},
         dict.fromkeys(("features", "labels", "edge_weight", *interop.arrays.MASKS)),
     ],
 )
