@@ -90,6 +90,8 @@ class Part:
     """(num_roots,) int64 or str. Ids in the source, when they are not 0, 1, 2, ..."""
     edge_type: NDArray[np.int32] | None = None
     """(num_edges,) int32. The relation of each edge of a typed graph, in the order of `indices`."""
+    edge_features: NDArray[np.float32] | None = None
+    """(num_edges, num_edge_features) float32, in the order of `indices`."""
     relation_degree: NDArray[np.int32] | None = None
     """(num_edges,) int32. How many in-edges of that relation the edge's destination has in the
     whole graph, itself among them: what a mean over a relation divides by."""
@@ -231,8 +233,10 @@ class PartBuilder:
         elif features is not None:
             entry_bytes = features.data.itemsize + features.indices.itemsize
             row_bytes = entry_bytes * features.nnz / self.graph.num_vertices
-        edges = np.diff(self.edge_start)
-        each = roots * row_bytes + edges * _EDGE_BYTES + clones * _CLONE_BYTES
+        edges, edge_bytes = np.diff(self.edge_start), _EDGE_BYTES
+        if self.graph.edge_features is not None:
+            edge_bytes += self.graph.num_edge_features * self.graph.edge_features.itemsize
+        each = roots * row_bytes + edges * edge_bytes + clones * _CLONE_BYTES
         return int(each.max()) + self.tables.place.size * np.dtype(np.int32).itemsize
 
     def build(self, part: int) -> Part:
@@ -245,11 +249,12 @@ class PartBuilder:
         reduce_counts, reduce_rows = self._rows_for(self.writers, part)
         edges = edges[order]
         weight, kind = self.graph.edge_weight, self.graph.edge_type
-        vertex_type = self.graph.vertex_type
+        edge_features, vertex_type = self.graph.edge_features, self.graph.vertex_type
         return Part(
             part=part,
             num_parts=self.num_parts,
             edge_weight=None if weight is None else weight[edges],
+            edge_features=None if edge_features is None else edge_features[edges],
             edge_type=None if kind is None else kind[edges].astype(np.int32),
             vertex_type=None if vertex_type is None else vertex_type[structure.global_id],
             relation_degree=None if self.relation_degree is None else self.relation_degree[edges],

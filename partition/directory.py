@@ -31,16 +31,18 @@ def manifest_of(
     *,
     num_edges: int,
     num_features: int,
+    num_edge_features: int,
     **how: Any,
 ) -> Manifest:
     """Describe a partition.
 
     Args:
-        graph: Names, labels and masks; its edges and features may be elsewhere.
+        graph: Names, labels and masks; its edges, and features of both kinds, may be elsewhere.
         parts: Sizes of each part.
         files: All files.
         num_edges: Of the whole graph.
         num_features: Of the whole graph.
+        num_edge_features: Likewise.
         **how: The fields of `Manifest` that say how it was made.
 
     Returns:
@@ -59,6 +61,7 @@ def manifest_of(
         num_vertices=graph.num_vertices,
         num_edges=num_edges,
         num_features=num_features,
+        num_edge_features=num_edge_features,
         has_sparse_features=sp.issparse(graph.features),
         num_classes=graph.num_classes,
         class_names=graph.class_names or (),

@@ -41,12 +41,12 @@ def gather(
     """Put the parts of a directory together again.
 
     Vertices keep their numbers, and everything that is known of them and of edges is the same to
-    the bit. Dense features lie in a file, so that they take no memory of their own.
+    the bit. Dense features of both lie in files, so that they take no memory of their own.
 
     Args:
         directory: The partition directory.
         manifest: Its manifest.
-        scratch: An existing folder for that file; it must outlive the graph.
+        scratch: An existing folder for those files; it must outlive the graph.
         verify: Whether to check every file's checksum.
 
     Returns:
@@ -62,9 +62,10 @@ def gather(
 
 
 def feature_bytes(manifest: Manifest) -> int:
-    """Return the size of the file that `gather` writes; 0 where there is none."""
+    """Return the size of the files that `gather` writes; 0 where there are none."""
     columns = 0 if manifest.has_sparse_features else manifest.num_features
-    return manifest.num_vertices * columns * np.dtype(np.float32).itemsize
+    values = manifest.num_vertices * columns + manifest.num_edges * manifest.num_edge_features
+    return values * np.dtype(np.float32).itemsize
 
 
 def _mapped(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
@@ -96,16 +97,19 @@ class _Collector:
         self._by_vertex: dict[str, NDArray[Any]] = {}
         self._links: dict[str, list[NDArray[np.int64]]] = {}
         self._sparse = _SparseRows(manifest) if manifest.has_sparse_features else None
-        if feature_bytes(manifest):
+        if manifest.num_features and self._sparse is None:
             shape = num_vertices, manifest.num_features
             self._by_vertex["features"] = _mapped(scratch / "features", shape)
+        if manifest.num_edge_features:
+            shape = num_edges, manifest.num_edge_features
+            self._by_edge["edge_features"] = _mapped(scratch / "edge_features", shape)
 
     def add(self, part: Part) -> None:
         """Take the next part."""
         edges = slice(int(self._start[part.part]), int(self._start[part.part + 1]))
         self._ends[0, edges] = part.global_id[part.indices]
         self._ends[1, edges] = np.repeat(part.global_id, np.diff(part.indptr))
-        for name in ("edge_weight", "edge_type"):
+        for name in ("edge_weight", "edge_features", "edge_type"):
             values = getattr(part, name)
             if values is not None:
                 if name not in self._by_edge:

@@ -90,6 +90,8 @@ def part_specs(manifest: Manifest, part: int) -> dict[str, ArraySpec]:
         specs["labels"] = ArraySpec("int64", (roots,))
     if splits:
         specs.update({name: ArraySpec("bool", (splits, roots)) for name in MASKS})
+    if manifest.num_edge_features:
+        specs["edge_features"] = ArraySpec("float32", (edges, manifest.num_edge_features))
     if manifest.num_relations:
         specs["edge_type"] = specs["relation_degree"] = ArraySpec("int32", (edges,))
     if manifest.num_vertex_types:

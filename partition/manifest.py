@@ -20,6 +20,7 @@ _LINKS = ("val_links.npy", "test_links.npy")
 # What directories of earlier versions do not say.
 _ADDED = {
     "order": "source",
+    "num_edge_features": 0,
     "num_relations": 0,
     "num_vertex_types": 0,
     "relation_names": [],
@@ -79,8 +80,11 @@ class Manifest:
     """The data set's own. Not there in directories written before it was kept."""
     order: str = "source"
     """Of the roots inside a part. Not there in directories written before there was a choice."""
+    num_edge_features: int = 0
+    """Columns of the features of edges; 0 without. Like the next three not there in directories of
+    earlier versions."""
     num_relations: int = 0
-    """Types of edges; 0 without. Like the next two not there in earlier directories."""
+    """Types of edges; 0 without."""
     num_vertex_types: int = 0
     """Types of vertices; 0 without."""
     relation_names: tuple[str, ...] = ()
@@ -239,7 +243,13 @@ def _quality(values: Mapping[str, Any], parts: Sequence[PartCounts]) -> dict[str
 
 
 def _check_totals(known: Mapping[str, Any]) -> None:
-    for name in ("num_features", "num_classes", "num_relations", "num_vertex_types"):
+    for name in (
+        "num_features",
+        "num_edge_features",
+        "num_classes",
+        "num_relations",
+        "num_vertex_types",
+    ):
         if known[name] > MAX_WIDTH:
             raise InputError(
                 f"its {name!r} is {known[name]}, but at most {MAX_WIDTH} are possible; {_REMEDY}"

@@ -66,6 +66,7 @@ def peak_bytes(manifest: Manifest, wish: Wish) -> int:
     largest = max(part.num_roots for part in manifest.parts) * manifest.num_parts
     rows = max(largest // wish.num_parts, manifest.num_vertices // wish.num_parts)
     dense = 0 if manifest.has_sparse_features else rows * manifest.num_features * 4
+    dense += 4 * manifest.num_edge_features * manifest.num_edges // wish.num_parts
     return per_edge * manifest.num_edges + _VERTEX_BYTES * manifest.num_vertices + 20 * nnz + dense
 
 

@@ -132,6 +132,7 @@ def write(
             files,
             num_edges=graph.num_edges,
             num_features=graph.num_features,
+            num_edge_features=graph.num_edge_features,
             method=method,
             options=dict(options),
             seed=seed,

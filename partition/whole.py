@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from distgnn.partition.csr import Csr, order_by, pointers, transposed
 from distgnn.partition.structure import check_clones
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from distgnn.datasets.graph import Graph
 
 
@@ -32,13 +34,10 @@ def whole_part(graph: Graph) -> Part:
     # Edges by column come by ascending row: twice transposed, they are sorted by both.
     transpose = transposed(_by_destination(graph), num_vertices)
     csr = transposed(transpose, num_vertices)
-    weight, kind, degree = csr.values, None, None
-    if graph.edge_type is not None:
-        assert csr.values is not None, "the edges of a typed graph know their positions"
-        edge, weight = csr.values, graph.edge_weight
-        weight = None if weight is None else weight[edge]
-        kind = graph.edge_type[edge].astype(np.int32)
-        degree = relation_degrees(graph.dst, graph.edge_type)[edge]
+    values: dict[str, NDArray[Any] | None] = {"edge_weight": csr.values}
+    if _knows_positions(graph):
+        assert csr.values is not None, "these edges know their positions"
+        values = _edge_values(graph, csr.values)
     loops = np.bincount(graph.src[graph.src == graph.dst], minlength=num_vertices)
     none, nobody, no_rows = np.zeros(1, np.int64), np.zeros(0, bool), np.zeros(0, np.int32)
     return Part(
@@ -52,9 +51,7 @@ def whole_part(graph: Graph) -> Part:
         t_indptr=transpose.indptr,
         t_indices=transpose.indices,
         t_edge=None,
-        edge_weight=weight,
-        edge_type=kind,
-        relation_degree=degree,
+        **values,
         vertex_type=graph.vertex_type,
         leaf_counts=none,
         is_reading=nobody,
@@ -77,13 +74,31 @@ def whole_part(graph: Graph) -> Part:
     )
 
 
+def _knows_positions(graph: Graph) -> bool:
+    """Whether edges are sorted with their positions, to pick what else is known of them."""
+    return graph.edge_type is not None or graph.edge_features is not None
+
+
+def _edge_values(graph: Graph, edge: NDArray[Any]) -> dict[str, NDArray[Any] | None]:
+    """Pick what is known of edges, in the order of `edge`, as fields of `Part`."""
+    weight, features = graph.edge_weight, graph.edge_features
+    values: dict[str, NDArray[Any] | None] = {
+        "edge_weight": None if weight is None else weight[edge],
+        "edge_features": None if features is None else features[edge],
+    }
+    if graph.edge_type is not None:
+        values["edge_type"] = graph.edge_type[edge].astype(np.int32)
+        values["relation_degree"] = relation_degrees(graph.dst, graph.edge_type)[edge]
+    return values
+
+
 def _by_destination(graph: Graph) -> Csr:
     """Group edges by destination; equal ones keep their order.
 
-    Their values are their weights, or their positions in a typed graph.
+    Their values are their weights, or their positions where they have more than these.
     """
     src, dst = graph.src, graph.dst
-    values = graph.edge_weight if graph.edge_type is None else np.arange(src.size)
+    values = np.arange(src.size) if _knows_positions(graph) else graph.edge_weight
     indptr = pointers(dst, graph.num_vertices)
     if np.all(dst[1:] >= dst[:-1]):
         return Csr(indptr, src.astype(np.int32), values)

@@ -24,6 +24,10 @@ TYPED_KINDS = ("typed", "featureless")
 """Three relations, the middle one without edges; two types of vertices, or weights and no rows."""
 
 
+EDGE_KIND = "edge-features"
+"""Three features an edge, some edges from a vertex to itself."""
+
+
 def make_graph(kind: str = "random", *, num_vertices: int = 40, seed: int = 0) -> Graph:
     """Build a directed multigraph of a kind; every kind has isolated vertices."""
     rng = np.random.default_rng(seed)
@@ -31,7 +35,7 @@ def make_graph(kind: str = "random", *, num_vertices: int = 40, seed: int = 0) -
     # The last three vertices are isolated.
     src = rng.integers(0, num_vertices - 3, num_edges)
     dst = rng.integers(0, num_vertices - 3, num_edges)
-    if kind == "loops":
+    if kind in ("loops", EDGE_KIND):
         src = np.concatenate([src, dst[:20], src[:10], src[:10]])
         dst = np.concatenate([dst, dst[:20], dst[:10], dst[:10]])
     features: np.ndarray | sp.csr_matrix = rng.normal(size=(num_vertices, 6)).astype(np.float32)
@@ -68,6 +72,7 @@ def make_graph(kind: str = "random", *, num_vertices: int = 40, seed: int = 0) -
         val_mask=masks[1],
         test_mask=masks[2],
         edge_weight=weight,
+        edge_features=rng.normal(size=(len(src), 3)) if kind == EDGE_KIND else None,
         **types,
     )
 

@@ -70,7 +70,7 @@ def sample_of(part: Part, split_index: int, max_edges: int = MAX_EDGES) -> Graph
     is_train[used.searchsorted(part.num_roots) :] = False
     is_train[0] |= not is_train.any()
     is_extra = np.arange(len(roots)) - len(used)
-    weight = part.edge_weight
+    weight, edge_features = part.edge_weight, part.edge_features
     return Graph(
         name="sample",
         num_vertices=len(roots),
@@ -82,6 +82,7 @@ def sample_of(part: Part, split_index: int, max_edges: int = MAX_EDGES) -> Graph
         val_mask=(is_extra == 0)[None],
         test_mask=(is_extra == 1)[None],
         edge_weight=None if weight is None else np.array(weight[: len(sources)]),
+        edge_features=None if edge_features is None else np.array(edge_features[: len(sources)]),
     )
 
 

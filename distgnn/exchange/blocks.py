@@ -258,6 +258,7 @@ def without_edges(part: Part) -> Part:
         t_indptr=no_offsets,
         t_indices=no_ids,
         t_edge=None,
+        edge_features=None,
         edge_type=None,
         relation_degree=None,
         features=None,

@@ -69,7 +69,8 @@ def keep_edges_into(part: Part, exchange: Synchronous, targets: NDArray[np.bool_
 
 def _kept_values(part: Part, is_kept: NDArray[np.bool_]) -> dict[str, Any]:
     """Pick what there is for each edge; degrees stay those of the whole graph."""
-    values = {name: getattr(part, name) for name in ("edge_weight", "edge_type", "relation_degree")}
+    names = ("edge_weight", "edge_features", "edge_type", "relation_degree")
+    values = {name: getattr(part, name) for name in names}
     return {name: None if value is None else value[is_kept] for name, value in values.items()}
 
 

@@ -102,7 +102,7 @@ def _blocks(num_rows: int, rows_per_block: int) -> Iterator[slice]:
 
 
 def _sum_of_edges(part: Part, key: Words) -> int:
-    """The sum of key(source) * key'(destination), times weight and type if there are any."""
+    """The sum of key(source) * key'(destination), times what else edges have."""
     total = 0
     as_destination = _keys(~np.asarray(part.global_id))
     indptr = np.asarray(part.indptr)
@@ -112,6 +112,8 @@ def _sum_of_edges(part: Part, key: Words) -> int:
         value = key[part.indices[edges]]
         if part.edge_weight is not None:
             value *= _bits(part.edge_weight[edges])
+        if part.edge_features is not None:
+            value *= _keys(_mixed(part.edge_features[edges]))
         if part.edge_type is not None:
             value *= _keys(part.edge_type[edges])
         value *= np.repeat(as_destination[first:last], np.diff(indptr[first : last + 1]))
@@ -148,12 +150,17 @@ def _sum_of_types(part: Part, roots: Words) -> int:
 def _sum_of_columns(values: NDArray[Any], roots: Words) -> int:
     """The sum of key(row) * key(column) * bits(value)."""
     table = values[:, None] if values.ndim == 1 else values
-    column = _keys(np.arange(table.shape[1]))
     total = 0
-    for rows in _blocks(len(table), _BLOCK // max(len(column), 1)):
-        mixed = (_bits(table[rows]) * column).sum(axis=1, dtype=np.uint64)
-        total += _sum(mixed * roots[rows])
+    for rows in _blocks(len(table), _BLOCK // max(table.shape[1], 1)):
+        total += _sum(_mixed(table[rows]) * roots[rows])
     return total
+
+
+def _mixed(table: NDArray[Any]) -> Words:
+    """(num_rows,) The sums of key(column) * bits(value) of each row."""
+    column = _keys(np.arange(table.shape[1]))
+    mixed: Words = (_bits(table) * column).sum(axis=1, dtype=np.uint64)
+    return mixed
 
 
 def _bits(values: NDArray[Any]) -> Words:

@@ -111,7 +111,7 @@ def disk_bytes(source: Source, record_bytes: int) -> int:
         Bytes, on the safe side.
     """
     edges, vertices = source.edges.num_edges, source.edges.num_vertices
-    stored = STORED_EDGE_BYTES + (4 if source.edge_weight is not None else 0)
+    stored = STORED_EDGE_BYTES + 4 * (source.edge_weight is not None) + 4 * source.num_edge_features
     per_vertex = STORED_CLONE_BYTES * CLONES_GUESS + 4 * _dense_features(source)
     parts = int(edges * (SPARE * record_bytes + stored) + vertices * per_vertex)
     return max(parts + _data_bytes(source), ROOTS_EDGE_BYTES * edges)

@@ -168,7 +168,7 @@ class _Run:
             self.work.record(memory_bytes=settings.memory_bytes)
         self.memory_bytes = int(self.work["memory_bytes"])
         self.budget: Budget = budget_of(source, settings.num_parts, self.memory_bytes)
-        dtype = record_of(source.edges.num_vertices, has_position=source.edge_weight is not None)
+        dtype = record_of(source.edges.num_vertices, has_position=source.has_edge_values)
         self.piles = Piles(places.work, "pile", dtype)
         self.placed = Piles(places.work, "placed", dtype)
         disk = self._check_disk(dtype.itemsize)
@@ -319,6 +319,7 @@ class _Run:
             {name: record for one in written for name, record in one.files.items()},
             num_edges=self.source.edges.num_edges,
             num_features=self.source.num_features,
+            num_edge_features=self.source.num_edge_features,
             method=METHOD,
             options={"undirected": given.undirected, "split": given.split, **self._options()},
             seed=self.settings.seed,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
 
 # What is read in slices.
-_SLICED = ("edge_index", "src", "dst", "features", "edge_weight")
+_SLICED = ("edge_index", "src", "dst", "features", "edge_weight", "edge_features")
 # The system maps what it has of so many bytes around a page that is read, and all that is mapped
 # counts as memory of the process.
 _AROUND_BYTES = 1 << 16
@@ -94,11 +94,23 @@ class Source:
     """On disk, where there are dense ones."""
     edge_weight: Table | None
     """(num_edges, 1) on disk."""
+    edge_features: Table | None
+    """(num_edges, num_edge_features) on disk, where edges have some."""
 
     @property
     def num_features(self) -> int:
         """Number of feature columns; 0 without features."""
         return self.vertices.num_features if self.features is None else self.features.num_columns
+
+    @property
+    def num_edge_features(self) -> int:
+        """Number of feature columns of edges; 0 without such features."""
+        return 0 if self.edge_features is None else self.edge_features.num_columns
+
+    @property
+    def has_edge_values(self) -> bool:
+        """Whether something on disk has a row for each edge, so that edges know their numbers."""
+        return self.edge_weight is not None or self.edge_features is not None
 
 
 def open_folder(folder: str | Path) -> Source:
@@ -149,27 +161,28 @@ def open_folder(folder: str | Path) -> Source:
     return Source(
         edges=edges,
         vertices=vertices,
-        features=_features(folder / "features.npy", edges.num_vertices),
+        features=_features(folder / "features.npy", edges.num_vertices, "vertex"),
         edge_weight=_weight(folder, edges.num_edges),
+        edge_features=_features(folder / "edge_features.npy", edges.num_edges, "edge"),
     )
 
 
-def _features(path: Path, num_vertices: int) -> Table | None:
+def _features(path: Path, num_rows: int, of: str) -> Table | None:
     if not path.exists():
         return None
     header = read_header(path)
     shape, dtype = header.shape, header.dtype
     if (
         len(shape) != 2
-        or shape[0] != num_vertices
+        or shape[0] != num_rows
         or shape[1] == 0
         or dtype.kind not in "fiub"
         or header.is_fortran
     ):
         order = "column by column" if header.is_fortran else "row by row"
         raise InputError(
-            f"{path} must hold numbers of shape ({num_vertices}, num_features), row by row, got "
-            f"{dtype} of shape {shape}, {order}; write one row for each vertex"
+            f"{path} must hold numbers of shape ({num_rows}, num_{path.stem}), row by row, got "
+            f"{dtype} of shape {shape}, {order}; write one row for each {of}"
         )
     return Table(path, dtype, header.offset_bytes, *shape)
 

@@ -145,15 +145,16 @@ class Writer:
     def _write_tables(
         self, part: int, roots: NDArray[np.int64], position: NDArray[np.int64] | None
     ) -> dict[str, FileRecord]:
-        """Copy features and weights, a slice at a time."""
+        """Copy features, and weights and features of edges, a slice at a time."""
         files = {}
         for name, table, rows in (
             ("features", self.source.features, roots),
             ("edge_weight", self.source.edge_weight, position),
+            ("edge_features", self.source.edge_features, position),
         ):
             if table is None or rows is None:
                 continue
-            columns = (table.num_columns,) if name == "features" else ()
+            columns = () if name == "edge_weight" else (table.num_columns,)
             step = max(SLICE_BYTES // (4 * table.num_columns), 1)
             slices = (table.read(rows[begin : begin + step]) for begin in range(0, rows.size, step))
             relative = f"{part_folder(part)}/{name}.npy"

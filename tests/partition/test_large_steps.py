@@ -140,6 +140,11 @@ def test_what_an_interrupted_step_added_is_dropped(tmp_path: Path) -> None:
         ("features", np.zeros((2, 100)).T, "row by row, got float64 of shape .* column by column"),
         ("edge_weight", np.zeros(3), r"edge_weight\.npy must hold \d+ numbers, one for each edge"),
         ("edge_weight", np.zeros((0, 5)), r"edge_weight\.npy must .* float64 of shape \(0, 5\)"),
+        (
+            "edge_features",
+            np.zeros((3, 2)),
+            r"of shape \(\d+, num_edge_features\), row by row, .* f",
+        ),
         ("features_indptr", np.zeros(1, np.int64), "features_indices is missing; sparse features"),
         ("labels", np.zeros(3, np.int64), r"graph: labels must have shape \(100,\)"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graphs import KINDS, make_graph
+from graphs import EDGE_KIND, KINDS, make_graph
 from large_graphs import open_folder, write_folder
 
 from distgnn.datasets import Graph, InputError, load
@@ -41,14 +41,14 @@ def any_assignment(graph: Graph, seed: int = 0) -> Assignment:
 def piles_of(source: Source, assignment: Assignment, folder: Path) -> tuple[Piles, Piles]:
     """Put the edges where the assignment says: between roots of a part, and all others."""
     edges = source.edges
-    dtype = record_of(edges.num_vertices, has_position=source.edge_weight is not None)
+    dtype = record_of(edges.num_vertices, has_position=source.has_edge_values)
     inner, placed = Piles(folder, "pile", dtype), Piles(folder, "placed", dtype)
     records = np.empty(edges.num_edges, dtype)
     records["src"], records["dst"] = (
         edges.src.read(0, edges.num_edges),
         edges.dst.read(0, edges.num_edges),
     )
-    if source.edge_weight is not None:
+    if source.has_edge_values:
         records["edge"] = np.arange(edges.num_edges)
     part = assignment.edge_part
     is_inner = (assignment.root_part[records["src"]] == part) & (
@@ -82,7 +82,7 @@ def write_from_disk(
     return writer, writer.write_exchange(None)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, EDGE_KIND])
 def test_parts_written_from_disk_have_the_bytes_of_parts_built_in_memory(
     kind: str, tmp_path: Path
 ) -> None:

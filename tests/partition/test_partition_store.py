@@ -46,6 +46,8 @@ def example(kind: str = "dense") -> Graph:
         data["features"] = sp.random(12, 9, 0.3, format="csr", dtype=np.float32, random_state=0)
         data["edge_weight"] = generator.random(40, dtype=np.float32)
         data["vertex_id"] = np.arange(12) * 10
+    if kind == "edge-features":
+        data["edge_features"] = generator.random((40, 3), dtype=np.float32)
     if kind == "typed":
         data["edge_type"] = generator.integers(0, 3, 40)
         data["vertex_type"] = generator.integers(0, 2, 12)
@@ -90,7 +92,9 @@ def replace_array(directory: Path, relative: str, array: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("kind", ["bare", "dense", "sparse", "multilabel", "typed"])
+@pytest.mark.parametrize(
+    "kind", ["bare", "dense", "sparse", "multilabel", "typed", "edge-features"]
+)
 def test_parts_come_back_as_they_were(kind: str, verify: bool, tmp_path: Path) -> None:
     graph = example(kind)
     manifest = save(tmp_path / "parts", graph)
@@ -124,6 +128,17 @@ def test_the_manifest_counts_and_names_types(tmp_path: Path) -> None:
     manifest = save(tmp_path / "parts", example("typed"))
     assert (manifest.num_relations, manifest.num_vertex_types) == (4, 2)
     assert manifest.relation_names == ("cites", "owns", "writes", "never used")
+
+
+def test_features_of_edges_that_are_counted_otherwise_are_an_error(tmp_path: Path) -> None:
+    save(tmp_path / "parts", example("edge-features"))
+    assert read_manifest(tmp_path / "parts").num_edge_features == 3
+    edit_manifest(tmp_path / "parts", num_edge_features=4)
+    with pytest.raises(InputError, match=r"edge_features.npy' has shape \(\d+, 3\), not \(\d+, 4"):
+        read_part(tmp_path / "parts", 0)
+    edit_manifest(tmp_path / "parts", num_edge_features=1 << 40)
+    with pytest.raises(InputError, match="its 'num_edge_features' is 1099511627776, but at most"):
+        read_manifest(tmp_path / "parts")
 
 
 def test_a_directory_of_an_earlier_version_has_no_types(saved: Path) -> None:

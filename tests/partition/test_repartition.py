@@ -9,7 +9,7 @@ import resource
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from graphs import KINDS, TYPED_KINDS, make_graph
+from graphs import EDGE_KIND, KINDS, TYPED_KINDS, make_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training import ends_of, make_config
@@ -43,12 +43,15 @@ def again(folder, out, num_parts, **wish):
 def sorted_edges(graph):
     weight = np.zeros(graph.num_edges) if graph.edge_weight is None else graph.edge_weight
     kind = np.zeros(graph.num_edges) if graph.edge_type is None else graph.edge_type
-    order = np.lexsort((weight, kind, graph.dst, graph.src))
-    return graph.src[order], graph.dst[order], weight[order], kind[order]
+    features = np.zeros((graph.num_edges, 1))
+    if graph.edge_features is not None:
+        features = graph.edge_features
+    order = np.lexsort((features[:, 0], weight, kind, graph.dst, graph.src))
+    return graph.src[order], graph.dst[order], weight[order], kind[order], features[order]
 
 
 def check_same_graph(found: Graph, expected: Graph) -> None:
-    """The same multiset of edges with their weights, and the same of every vertex, bit by bit."""
+    """The same multiset of edges with what they have, and the same of every vertex, bit by bit."""
     for left, right in zip(sorted_edges(found), sorted_edges(expected), strict=True):
         assert np.array_equal(left, right)
     for name in ("labels", "train_mask", "val_mask", "test_mask", "vertex_id", "vertex_type"):
@@ -70,7 +73,7 @@ def graph_of(folder, scratch):
     return gather(folder, read_manifest(folder), scratch=scratch)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *TYPED_KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, *TYPED_KINDS, EDGE_KIND])
 @pytest.mark.parametrize(("num_parts", "wanted"), [(4, 2), (4, 3), (2, 4), (2, 3), (3, 7), (3, 3)])
 def test_no_edge_and_nothing_of_a_vertex_is_lost(kind, num_parts, wanted, tmp_path):
     graph = make_graph(kind, num_vertices=60)

@@ -36,12 +36,14 @@ def graphs(draw: st.DrawFn) -> Graph:
         dst = np.sort(dst)
     weight = rng.random(src.size).astype(np.float32) if draw(st.booleans()) else None
     types = rng.integers(0, 3, src.size) if draw(st.booleans()) else None
+    edge_features = rng.random((src.size, 2)) if draw(st.booleans()) else None
     return Graph(
         name="g",
         num_vertices=num_vertices,
         src=src,
         dst=dst,
         edge_weight=weight,
+        edge_features=edge_features,
         edge_type=types,
         vertex_type=None if types is None else rng.integers(0, 2, num_vertices),
         features=rng.random((num_vertices, 3)).astype(np.float32),

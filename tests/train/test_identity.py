@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-from graphs import KINDS, TYPED_KINDS, cut, make_graph
+from graphs import EDGE_KIND, KINDS, TYPED_KINDS, cut, make_graph
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.held_out import hold_out_links
@@ -30,7 +30,7 @@ def test_links_that_are_held_out_are_part_of_it_wherever_they_lie():
     assert identified(cut(swapped, NUM_PARTS))["splits"] != expected["splits"]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *TYPED_KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, *TYPED_KINDS, EDGE_KIND])
 def test_no_cut_changes_what_a_graph_is(kind, monkeypatch):
     graph = make_graph(kind)
     expected = identified([whole_part(graph)])
@@ -82,6 +82,15 @@ def test_edge_weights_belong_to_the_edges():
     heavier = replace(graph, edge_weight=altered(graph.edge_weight, 0, 9.0))
     before, after = (identified(cut(one, NUM_PARTS)) for one in (graph, heavier))
     assert before["edges"] != after["edges"]
+
+
+def test_features_belong_to_the_edges():
+    graph = make_graph(EDGE_KIND)
+    features = graph.edge_features
+    for other in (altered(features, (0, 1), 9.0), features[:, [1, 0, 2]], features[::-1], None):
+        changed = replace(graph, edge_features=other)
+        before, after = (identified(cut(one, NUM_PARTS)) for one in (graph, changed))
+        assert [key for key in before if before[key] != after[key]] == ["edges"]
 
 
 @pytest.mark.parametrize(("name", "tells"), [("edge_type", "edges"), ("vertex_type", "features")])
