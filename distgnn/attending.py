@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,9 +13,12 @@ import torch
 from distgnn.arrays import column
 from distgnn.devices import PROCESSOR
 from distgnn.exchange.attend import AttendAcrossCut
+from distgnn.exchange.edge_map import EdgeMap
 from distgnn.exchange.edge_scores import Additive, EdgeDropout, EdgeKeys, LeakyByEdge
+from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.loops import with_loops
 from distgnn.exchange.scores import Leaky
+from distgnn.exchange.tags import SETUP_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from distgnn.comm.group import Group
     from distgnn.draws import Draws
     from distgnn.exchange.attend import Ending
     from distgnn.exchange.blocks import Blocks
@@ -38,12 +43,13 @@ class AttentionMemo:
     edge_keys: EdgeKeys | None = None
 
 
-class AttendingGraph:
+class AttendingGraph(ABC):
     """A graph whose vertices can attend to their in-neighbours; see `LocalGraph`."""
 
     part: Part
     blocks: Blocks
     exchange: Exchange
+    group: Group
     draws: Draws
     num_rows: int
     row_id: Tensor
@@ -62,20 +68,23 @@ class AttendingGraph:
         source_score: Tensor,
         target_score: Tensor,
         slope: float,
+        edge_map: Tensor | None = None,
         dropout: float = 0.0,
         ending: Callable[[], Ending] | None = None,
     ) -> Tensor:
         """Average the rows of each vertex's in-neighbours, across the cut, as their scores say.
 
         Head h of the row of u weighs softmax over in-edges uv of v of
-        leaky_relu(source_score[u, h] + target_score[v, h]). Each edge counts, whatever its weight;
-        a vertex without an edge to itself gets one.
+        leaky_relu(source_score[u, h] + target_score[v, h]), to which its features times the map are
+        added before the ReLU. Each edge counts, whatever its weight; a vertex without an edge to
+        itself gets one, with the mean of the features of its in-edges.
 
         Args:
             rows: (num_sources, heads * width), float32 or float64; heads side by side.
             source_score: (num_sources, heads).
             target_score: (num_rows, heads).
             slope: Of the leaky ReLU below 0.
+            edge_map: (num_edge_features, heads); None where features do not count.
             dropout: Probability of dropping a weight; its mask is a function of the epoch, both
                 ends and the head, so that edges with the same ends share it.
             ending: Gives the bias, relu and dropout that follow in the same operation, or None.
@@ -85,8 +94,11 @@ class AttendingGraph:
             (num_rows, heads * width), differentiable.
         """
         heads, drops = source_score.shape[1], self._edge_dropout(dropout)
-        scoring = LeakyByEdge(heads, slope, drops) if drops else Leaky(heads, slope)
-        return self._attend(rows, source_score, target_score, None, scoring, ending)
+        scoring: Scoring = Leaky(heads, slope)
+        if drops or edge_map is not None:
+            scoring = LeakyByEdge(heads, slope, drops, _map_of(edge_map))
+        weights = None, edge_map
+        return self._attend(rows, source_score, target_score, weights, scoring, ending)
 
     def attend_additive(
         self,
@@ -95,6 +107,7 @@ class AttendingGraph:
         target_rows: Tensor,
         vectors: Tensor,
         slope: float,
+        edge_map: Tensor | None = None,
         dropout: float = 0.0,
         ending: Callable[[], Ending] | None = None,
     ) -> Tensor:
@@ -105,31 +118,37 @@ class AttendingGraph:
             target_rows: (num_rows, heads * width).
             vectors: (heads, width).
             slope: Of the leaky ReLU below 0.
+            edge_map: (num_edge_features, heads * width), added before the ReLU as in `attend`.
             dropout: As in `attend`.
             ending: As in `attend`.
 
         Returns:
             (num_rows, heads * width), differentiable.
         """
-        scoring = Additive(vectors, slope, self._edge_dropout(dropout))
-        no_scores = rows.new_empty((len(rows), 0))
-        return self._attend(rows, no_scores, target_rows, vectors, scoring, ending)
+        scoring = Additive(vectors, slope, self._edge_dropout(dropout), _map_of(edge_map))
+        no_scores, weights = rows.new_empty((len(rows), 0)), (vectors, edge_map)
+        return self._attend(rows, no_scores, target_rows, weights, scoring, ending)
 
     def _attend(
         self,
         rows: Tensor,
         source_score: Tensor,
         target_score: Tensor,
-        vectors: Tensor | None,
+        weights: tuple[Tensor | None, Tensor | None],
         scoring: Scoring,
         ending: Callable[[], Ending] | None,
     ) -> Tensor:
         last = ending() if ending else None
-        blocks, weights = self._looped_blocks(), (vectors, last.finish.bias if last else None)
+        bias = last.finish.bias if last else None
+        rest = self._looped_blocks(), self.exchange, scoring, last
         result: Tensor = AttendAcrossCut.apply(  # type: ignore[no-untyped-call]
-            rows, source_score, target_score, *weights, blocks, self.exchange, scoring, last
+            rows, source_score, target_score, *weights, bias, *rest
         )
         return result
+
+    @abstractmethod
+    def add_setup_bytes(self, count: int) -> None:
+        """See `LocalGraph`."""
 
     def _edge_dropout(self, probability: float) -> EdgeDropout | None:
         if probability == 0:
@@ -141,12 +160,17 @@ class AttendingGraph:
         return EdgeDropout(probability, self.draws.next_seed(), self._attention_memo.edge_keys)
 
     def _looped_blocks(self) -> Blocks:
-        """Return the blocks with an edge from each vertex to itself, made at the first call."""
+        """Return the blocks with an edge from each vertex to itself, made at the first call.
+
+        That call is collective where edges have features.
+        """
         if self.blocks.forward.has_loops:
             return self.blocks
         if self._attention_memo.looped_blocks is None:
             loops, columns = self.self_loops[:, 0].cpu(), self._columns_of_rows().cpu()
-            looped = with_loops(self.blocks.to(PROCESSOR), loops, columns)
+            setup = Synchronous(self.group, first_tag=SETUP_TAG)
+            looped = with_loops(self.blocks.to(PROCESSOR), loops, columns, setup)
+            self.add_setup_bytes(setup.take_bytes())
             self._attention_memo.looped_blocks = looped.to(self.device)
         return self._attention_memo.looped_blocks
 
@@ -161,3 +185,7 @@ class AttendingGraph:
 
     def _ids_of_sources(self) -> Tensor:
         return self.row_id
+
+
+def _map_of(weight: Tensor | None) -> EdgeMap | None:
+    return None if weight is None else EdgeMap(weight)

@@ -18,6 +18,7 @@ from distgnn.exchange.aggregate import PLAIN, SumAcrossCut, Weighting, pass_sum
 from distgnn.exchange.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.exchange.exchange import Exchange, Synchronous
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
+from distgnn.exchange.tags import SETUP_TAG
 from distgnn.relating import RelatingGraph, RelationMemo
 
 if TYPE_CHECKING:
@@ -30,14 +31,6 @@ if TYPE_CHECKING:
 
 Reduce = Literal["sum", "mean", "max"]
 Propagation = Callable[["LocalGraph", torch.Tensor], torch.Tensor]
-
-# First tags of exchanges that live at the same time: training from 0, evaluation, set-up,
-# the ends of links in training and in evaluation. A model
-# with 250 aggregations uses 1000 channels in an epoch.
-EVALUATION_TAG = 1 << 12
-SETUP_TAG = 1 << 13
-LINK_TAG = 3 << 12
-LINK_EVALUATION_TAG = 7 << 11
 
 
 @dataclass
@@ -94,7 +87,7 @@ class LocalGraph(RelatingGraph):
 
     @classmethod
     def exact(cls, part: Part, group: Group) -> LocalGraph:
-        """Build the graph of a rank with a synchronous exchange.
+        """Build the graph of a rank with a synchronous exchange, and what is known of its edges.
 
         Collective.
 
@@ -105,13 +98,13 @@ class LocalGraph(RelatingGraph):
         Returns:
             A graph on which aggregation is exact.
         """
-        return cls(part, plan_blocks(part, group), Synchronous(group))
+        return cls(part, plan_blocks(part, group, has_features=True), Synchronous(group))
 
     @classmethod
     def isolated(cls, part: Part, group: Group) -> LocalGraph:
         """Build the graph of 0c: the part alone, all of its clones vertices; nothing travels."""
         alone = isolated_part(part)
-        blocks = plan_blocks(alone, group)
+        blocks = plan_blocks(alone, group, has_features=True)
         return cls(alone, blocks, Synchronous(group), num_roots=part.num_roots)
 
     def with_exchange(self, exchange: Exchange) -> LocalGraph:

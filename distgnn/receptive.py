@@ -12,7 +12,8 @@ import torch
 from distgnn import ops
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.restrict import keep_edges_into, restricted_blocks, sources_of
-from distgnn.graph import SETUP_TAG, LocalGraph, Propagation
+from distgnn.exchange.tags import SETUP_TAG
+from distgnn.graph import LocalGraph, Propagation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,9 +234,11 @@ class _Level(_SomeRows):
         kept = plan.kept
         blocks = whole.blocks
         if kept is not None:
+            exchange = Synchronous(whole.group, first_tag=SETUP_TAG)
             blocks = restricted_blocks(
-                kept, whole.group, sources=sources, targets=plan.targets, like=whole.blocks
+                kept, exchange, sources=sources, targets=plan.targets, like=whole.blocks
             )
+            whole.add_setup_bytes(exchange.take_bytes())
             # The edges are in the blocks now; what remains of the part is who reads and writes.
             part = replace(part, is_reading=kept.is_reading, is_writing=kept.is_writing)
         super().__init__(whole, part, blocks, torch.from_numpy(np.flatnonzero(plan.targets)))

@@ -12,7 +12,6 @@ from distgnn.exchange.relations import RelateAcrossCut
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.comm.group import Group
     from distgnn.exchange.learnt import LearntBlocks
 
 
@@ -27,7 +26,6 @@ class RelationMemo:
 class RelatingGraph(AttendingGraph):
     """The share of `LocalGraph` in typed models."""
 
-    group: Group
     _relation_memo: RelationMemo
 
     def aggregate_relations(self, rows: Tensor, weight: Tensor, *, is_mean: bool) -> Tensor:

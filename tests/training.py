@@ -180,16 +180,31 @@ TYPED_MODELS = {
     "rsage-batch-residual": {"model": "rsage", "norm": "batch", "residual": True, "layers": 3},
     "rsage-jumping": {"model": "rsage", "jumping": "cat", "relation_norm": "all"},
 }
+EDGE_MODELS = {
+    "gat": {"model": "gat", "heads": 2},
+    "gat-deep": {
+        "model": "gat",
+        "heads": 3,
+        "last_heads": 1,
+        "layers": 3,
+        "dropout": 0.4,
+        "attention_dropout": 0.5,
+    },
+    "gatv2": {"model": "gatv2", "heads": 2},
+    "gatv2-batch-residual": {"model": "gatv2", "heads": 2, "norm": "batch", "residual": True},
+}
+"""Models that read features of edges."""
 
 
 def first_step(
-    parts: list[Part], graph: Graph, model: str, *, num_epochs: int = 1, **options: Any
+    parts: list[Part], graph: Graph, name: str = "", *, num_epochs: int = 1, **options: Any
 ) -> tuple[list[dict[str, Any]], list[dict[str, torch.Tensor]]]:
-    """Loss, gradients and metrics of the first epochs, on ranks as threads.
+    """Loss, gradients and metrics of the first epochs of a named model, on ranks as threads.
 
     Options are fields of the run and of its model.
     """
-    settings = {"hidden": 5, "epochs": num_epochs, **{**MODELS, **TYPED_MODELS}[model], **options}
+    named = {**MODELS, **TYPED_MODELS}[name] if name else {}
+    settings = {"hidden": 5, "epochs": num_epochs, **named, **options}
     config, ends = make_config(**settings), ModelEnds.of(graph)
 
     def on_rank(group):

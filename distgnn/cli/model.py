@@ -111,6 +111,13 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         help="of gat and gatv2: of the weights of edges (default: %(default)s)",
     )
     add(
+        "--edge-features",
+        default="auto",
+        metavar="use|ignore",
+        help="of gat and gatv2: whether layers read the features of edges (default: use, where the "
+        "graph has some)",
+    )
+    add(
         "--degrees",
         default="in",
         metavar="in|out-in",

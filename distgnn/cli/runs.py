@@ -152,6 +152,12 @@ def _open(run_dir: str) -> tuple[TrainedRun, Source]:
         ) from error
     trained.config = resolve_again(trained.config, source.ends)
     _check_size(run_dir, trained, source)
+    columns = trained.ends.num_edge_features, source.ends.num_edge_features
+    if trained.config.model.reads_edge_features and columns[0] != columns[1]:
+        raise InputError(
+            f"run '{run_dir}' was trained on {columns[0]} features of edges, but "
+            f"'{trained.source['source']}' has {columns[1]}; restore it or train again"
+        )
     expected = (trained.ends.num_features, trained.ends.num_classes)
     if expected != (source.ends.num_features, source.ends.num_classes):
         raise InputError(

@@ -226,6 +226,8 @@ class Source:
         ends = {**asdict(self.ends), "class_names": list(self.ends.class_names)}
         for name in ("metric", "task", "has_links"):  # the run has what is asked of them
             del ends[name]
+        if not self.ends.num_edge_features:  # as in runs of versions that knew of none
+            del ends["num_edge_features"]
         return {"source": self.values, "task": ends, "checksum": checksum, "partition": partition}
 
     def feature_bytes(self, rank: int, config: TrainConfig) -> int:

@@ -90,6 +90,7 @@ class AttendAcrossCut(torch.autograd.Function):
         source_score: Tensor,
         target_score: Tensor,
         vectors: Tensor | None,
+        edge_map: Tensor | None,
         bias: Tensor | None,
         blocks: Blocks,
         exchange: Exchange,
@@ -98,10 +99,10 @@ class AttendAcrossCut(torch.autograd.Function):
     ) -> Tensor:
         """Return (num_targets, heads * width): weighted means of the rows of in-neighbours.
 
-        The vectors are those that the scoring holds, and the bias that of the ending, named here
-        for their gradients.
+        The vectors and the map are those that the scoring holds, and the bias that of the ending,
+        named here for their gradients.
         """
-        del vectors, bias
+        del vectors, edge_map, bias
         attention_pass = _Pass(blocks, exchange, scoring)
         roots = Sources(x.contiguous(), source_score.contiguous())
         target_score = target_score.contiguous()
@@ -129,8 +130,8 @@ class AttendAcrossCut(torch.autograd.Function):
         targets = Targets.of(target_score, grad, delta, log_sum)
         leaf_sums = LeafSums(*saved[7:9])
         root_grad = ctx.attention_pass.backward(roots, leaves, targets, leaf_sums)
-        vectors_grad = ctx.attention_pass.scoring.take_gradient()
-        return *root_grad, targets.score_grad, vectors_grad, bias_grad, None, None, None, None
+        own_grads = ctx.attention_pass.scoring.take_gradients()
+        return *root_grad, targets.score_grad, *own_grads, bias_grad, None, None, None, None
 
 
 class _Pass(NamedTuple):

@@ -40,6 +40,8 @@ class Csr:
         weight: (num_edges,) float32, or None.
         column_id: (num_columns,) int64. Global id of each column; None where columns ascend by it.
         planner: Decides how sums walk the block.
+        edge_features: (num_edges, num_edge_features) float32; in forward blocks where a model asks,
+            else None.
         edge_type: (num_edges,) int32. Relations; in forward blocks where a model asks, else None.
         relation_degree: (num_edges,) int32. As in a `Part`, beside `edge_type`.
         derived: What others made of these edges once, by name; another block has its own.
@@ -52,6 +54,7 @@ class Csr:
     weight: Tensor | None
     column_id: Tensor | None
     planner: Planner
+    edge_features: Tensor | None = None
     edge_type: Tensor | None = None
     relation_degree: Tensor | None = None
     derived: dict[str, Any] = field(default_factory=dict, init=False)
@@ -182,6 +185,7 @@ def plan_blocks(
     *,
     has_positions: bool = True,
     has_types: bool = False,
+    has_features: bool = False,
     planner: Planner | None = None,
 ) -> Blocks:
     """Divide a part's edges and agree with the peers on the rows that travel.
@@ -195,6 +199,7 @@ def plan_blocks(
             the gradient of attention asks, and it takes 8 bytes an edge.
         has_types: Whether forward blocks tell the relations of their edges, which takes 8 bytes an
             edge; only of a typed graph.
+        has_features: Whether forward blocks have the features of their edges, if these have some.
         planner: Decides how sums walk the blocks; None for one of their own.
 
     Returns:
@@ -205,6 +210,7 @@ def plan_blocks(
     send = plan_half(group, part.send_counts, part.send_rows, owner[reading])
     reduce = plan_half(group, part.reduce_counts, part.reduce_rows, owner[writing])
     part = part if has_types else replace(part, edge_type=None)
+    part = part if has_features else replace(part, edge_features=None)
     divided = _divide(
         part, reading, writing, has_positions=has_positions, planner=planner or Planner()
     )
@@ -343,15 +349,19 @@ def _divide(
         if not (np.array_equal(t_indptr, indptr) and np.array_equal(t_indices, indices)):
             t_ends = own(t_indptr, np.int64), own(t_indices, np.int32)
         forward = Csr(*ends, len(t_indptr) - 1, None, weight, columns.global_id, planner)
-        if part.edge_type is not None:
-            forward = replace(forward, **_types(part, rows, kept))
+        forward = replace(forward, **_known_of_edges(part, rows, kept))
         t_block = Csr(*t_ends, len(indptr) - 1, position, t_weight, t_columns.global_id, planner)
         return forward, t_block
 
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
 
 
-def _types(part: Part, rows: Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Any]:
+def _known_of_edges(part: Part, rows: Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Any]:
+    """What forward blocks alone have for each edge, beside weights."""
     edges = slice(int(part.indptr[rows.start]), int(part.indptr[rows.stop]))
-    names = ("edge_type", "relation_degree")
-    return {name: own(getattr(part, name)[edges][kept], np.int32) for name in names}
+    kinds: dict[str, type[np.generic]] = {}
+    if part.edge_features is not None:
+        kinds["edge_features"] = np.float32
+    if part.edge_type is not None:
+        kinds |= {"edge_type": np.int32, "relation_degree": np.int32}
+    return {name: own(getattr(part, name)[edges][kept], kind) for name, kind in kinds.items()}

@@ -1,4 +1,7 @@
-"""Scores that are kept for every edge of a block while it is walked: GATv2, attention dropout."""
+"""Scores that are kept for every edge of a block while it is walked.
+
+Those of GATv2, of edges with features, and of weights that are dropped.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.exchange.blocks import Blocks, Csr
+    from distgnn.exchange.edge_map import EdgeMap
     from distgnn.exchange.scores import Edges, Ends, Sources, State
 
 # Values of the rows of both ends that are there at once: a few MiB, which stay in the cache.
 _CHUNK_VALUES = 1 << 20
 # Odd, so that the keys of two edges with different ends hardly ever meet.
 _SOURCE_STEP = -7046029254386353131
+_ALL = slice(None)
 
 
 class EdgeKeys:
@@ -85,12 +90,24 @@ class EdgeScoring(Scoring):
         num_heads: How many scores an edge has.
         slope: Of the leaky ReLU below 0.
         dropout: Of the weights, after the softmax; None for none.
+        edge_map: What the features of edges add; None if they add nothing.
     """
 
-    def __init__(self, num_heads: int, slope: float, dropout: EdgeDropout | None) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        slope: float,
+        dropout: EdgeDropout | None,
+        edge_map: EdgeMap | None = None,
+    ) -> None:
         super().__init__(num_heads)
         self._slope = slope
         self._dropout = dropout
+        self._edge_map = edge_map
+
+    def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """See `Scoring`."""
+        return None, None if self._edge_map is None else self._edge_map.take_gradient()
 
     @abstractmethod
     def _scores(self, edges: Edges, sources: Sources, target: Tensor) -> Tensor:
@@ -153,7 +170,7 @@ class EdgeScoring(Scoring):
 
 
 class LeakyByEdge(EdgeScoring):
-    """leaky_relu(source score + target score): as `Leaky`, with dropout."""
+    """leaky_relu(source score + target score + map of features): `Leaky` with what it lacks."""
 
     def _scores(self, edges: Edges, sources: Sources, target: Tensor) -> Tensor:
         return leaky_relu(self._raw(edges, sources, target), self._slope, inplace=True)
@@ -162,18 +179,22 @@ class LeakyByEdge(EdgeScoring):
         block = edges.forward
         raw = sources.score.new_empty((block.num_edges, self.heads))
         heads.sddmm_add(block.indptr, block.indices, sources.score, target, raw, plan=block.plan)
+        if self._edge_map is not None:
+            self._edge_map.add(block, _ALL, raw)
         return raw
 
     def _scores_back(self, edges: Edges, ends: Ends, grad: Tensor, *, accumulate: bool) -> None:
         raw = self._raw(edges, ends.sources, ends.targets.score)
         grad = torch.where(raw > 0, grad, grad * self._slope)
+        if self._edge_map is not None:
+            self._edge_map.add_gradient(edges.forward, _ALL, grad)
         attention.edge_sum(edges.forward.indptr, grad, ends.targets.score_grad, accumulate=True)
         by_source, indptr = grad[edges.position], edges.transposed.indptr
         attention.edge_sum(indptr, by_source, ends.source_grad.score, accumulate=accumulate)
 
 
 class Additive(EdgeScoring):
-    """vector . leaky_relu(row of the source + row of the target), per head.
+    """vector . leaky_relu(row of the source + row of the target + map of features), per head.
 
     The rows of both ends are added chunk by chunk, so that they are never there for all edges.
 
@@ -181,22 +202,29 @@ class Additive(EdgeScoring):
         vectors: (heads, width). One a head.
         slope: Of the leaky ReLU below 0.
         dropout: Of the weights, after the softmax; None for none.
+        edge_map: What the features of edges add; None if they add nothing.
     """
 
-    def __init__(self, vectors: Tensor, slope: float, dropout: EdgeDropout | None) -> None:
-        super().__init__(len(vectors), slope, dropout)
+    def __init__(
+        self,
+        vectors: Tensor,
+        slope: float,
+        dropout: EdgeDropout | None,
+        edge_map: EdgeMap | None = None,
+    ) -> None:
+        super().__init__(len(vectors), slope, dropout, edge_map)
         self._vectors = vectors.detach()
         self._gradient = torch.zeros_like(self._vectors)
 
-    def take_gradient(self) -> Tensor:
-        """Return the gradient of the vectors, from the edges taken so far."""
+    def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the gradients of the vectors and of the map, from the edges taken so far."""
         found, self._gradient = self._gradient, torch.zeros_like(self._vectors)
-        return found
+        return found, super().take_gradients()[1]
 
     def _chunks(
         self, edges: Edges, sources: Sources, target: Tensor
     ) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """Yield edges, their targets and sources, and (num, heads, width) sums of both rows."""
+        """Yield edges, their targets and sources, and (num, heads, width) sums before the ReLU."""
         block = edges.forward
         row = block.row_of_edge
         step = max(_CHUNK_VALUES // max(sources.x.shape[1], 1), 1)
@@ -204,6 +232,8 @@ class Additive(EdgeScoring):
             some = slice(first, first + step)
             ends = row[some], block.indices[some]
             total = target.index_select(0, ends[0]) + sources.x.index_select(0, ends[1])
+            if self._edge_map is not None:
+                self._edge_map.add(block, some, total)
             yield some, *ends, total.view(-1, *self._vectors.shape)
 
     def _scores(self, edges: Edges, sources: Sources, target: Tensor) -> Tensor:
@@ -220,6 +250,8 @@ class Additive(EdgeScoring):
             self._gradient += torch.einsum("eh,ehw->hw", grad[some], passed)
             gate = torch.where(total > 0, 1, self._slope).to(grad.dtype)
             back = gate.mul_(self._vectors).mul_(grad[some, :, None]).flatten(1)
+            if self._edge_map is not None:
+                self._edge_map.add_gradient(edges.forward, some, back)
             targets.score_grad.index_add_(0, row, back)
             source_grad.x.index_add_(0, column, back)
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from distgnn.comm.group import Group
     from distgnn.exchange.exchange import Synchronous
     from distgnn.exchange.route import Route
     from distgnn.partition.store import Part
@@ -100,7 +99,7 @@ def sources_of(kept: Part) -> NDArray[np.bool_]:
 
 def restricted_blocks(
     kept: Part,
-    group: Group,
+    exchange: Synchronous,
     *,
     sources: NDArray[np.bool_],
     targets: NDArray[np.bool_],
@@ -112,13 +111,13 @@ def restricted_blocks(
 
     Args:
         kept: From `keep_edges_into`.
-        group: One rank per part.
+        exchange: Any synchronous exchange whose tags are free.
         sources: (num_roots,) bool. Roots whose rows the layer is given; at least those of
             `sources_of`.
         targets: (num_roots,) bool. Roots whose rows it makes.
         like: Blocks of the whole part: edges have positions, and targets an edge from themselves,
-            if they have them there (the targets are then among the sources), no weights if they
-            have none there, and the same planner decides how they are walked.
+            if they have them there (the targets are then among the sources), no weights and no
+            features if they have none there, and the same planner decides how they are walked.
 
     Returns:
         Blocks whose columns are numbered among the sources and whose rows among the targets.
@@ -126,17 +125,23 @@ def restricted_blocks(
     block = like.backward.root_from_root
     has_positions = block.position is not None
     has_types = like.forward.root_from_root.edge_type is not None
+    has_features = like.forward.root_from_root.edge_features is not None
     if block.weight is None:
         kept = replace(kept, edge_weight=None)
     columns, rows = _Numbering.of(sources), _Numbering.of(targets)
     blocks = plan_blocks(
-        kept, group, has_positions=has_positions, has_types=has_types, planner=block.planner
+        kept,
+        exchange.group,
+        has_positions=has_positions,
+        has_types=has_types,
+        has_features=has_features,
+        planner=block.planner,
     )
     blocks = _renumbered(blocks, columns, rows)
     if not like.forward.has_loops:
         return blocks
     loops = torch.from_numpy(np.asarray(kept.self_loops)[targets])
-    return with_loops(blocks, loops, columns.number[rows.kept].long())
+    return with_loops(blocks, loops, columns.number[rows.kept].long(), exchange)
 
 
 def _swap(exchange: Synchronous, route: Route, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:

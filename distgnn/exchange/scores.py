@@ -144,9 +144,12 @@ class Scoring(ABC):
             accumulate: Whether the gradients of the sources start from what is there.
         """
 
-    def take_gradient(self) -> Tensor | None:
-        """Return the gradient of the scoring's own weights and forget it; None if it has none."""
-        return None
+    def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the gradients of the vectors and of the map of features, and forget them.
+
+        None for what the scoring does not have.
+        """
+        return None, None
 
 
 class Leaky(Scoring):

@@ -107,10 +107,12 @@ class GATConv(AttentionConvolution):
 
     Per vertex v and head k, with z = W_k h:
     h'_v = sum over in-edges uv of alpha_uv z_u, where alpha_uv is the softmax over in-edges of v of
-    leaky_relu(source_k . z_u + target_k . z_v). The heads are concatenated, or averaged, and the
-    bias is added. In training, weights alpha are dropped with probability `dropout` and the others
-    scaled up. A vertex without a self-loop gets one, as in PyG; one that has any keeps them.
-    Duplicate edges count as often as they are there, and edge weights do not count.
+    leaky_relu(source_k . z_u + target_k . z_v), and with features e of edges also + edge_k . U_k
+    e_uv before the ReLU. The heads are concatenated, or averaged, and the bias is added. In
+    training, weights alpha are dropped with probability `dropout` and the others scaled up. A
+    vertex without a self-loop gets one, as in PyG, with the mean of the features of its in-edges;
+    one that has any keeps them. Duplicate edges count as often as they are there, and edge weights
+    do not count.
 
     Args:
         in_width: Columns of the input.
@@ -118,14 +120,18 @@ class GATConv(AttentionConvolution):
         heads: Attention heads.
         concat: Concatenate the heads; else average them.
         dropout: Probability of dropping a weight of an edge, in training.
+        edge_width: Columns of the features of edges; 0 where they do not count.
 
     Shapes:
         input (num_rows, in_width), output (num_rows, heads * out_width) or, averaged, (num_rows,
         out_width); linear.weight (heads * out_width, in_width), head after head; source and target
-        (heads, out_width); bias as wide as the output.
+        (heads, out_width); bias as wide as the output; edge_linear.weight (heads * out_width,
+        edge_width) and edge (heads, out_width), where features of edges count. Their product, of
+        edge_width x heads, is all that meets an edge.
 
     References:
-        Velickovic et al., "Graph Attention Networks", ICLR 2018, equations 1 to 6.
+        Velickovic et al., "Graph Attention Networks", ICLR 2018, equations 1 to 6; features of
+        edges as in PyG's GATConv(edge_dim=...).
     """
 
     def __init__(
@@ -136,11 +142,16 @@ class GATConv(AttentionConvolution):
         heads: int,
         concat: bool = True,
         dropout: float = 0.0,
+        edge_width: int = 0,
     ) -> None:
         super().__init__(heads, out_width, concat=concat, dropout=dropout)
         self.linear = Linear(in_width, heads * out_width, bias=False)
         self.source = nn.Parameter(torch.empty(heads, out_width))
         self.target = nn.Parameter(torch.empty(heads, out_width))
+        self.edge_linear: Linear | None = None
+        if edge_width:
+            self.edge_linear = Linear(edge_width, heads * out_width, bias=False)
+            self.edge = nn.Parameter(torch.empty(heads, out_width))
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -149,7 +160,11 @@ class GATConv(AttentionConvolution):
         Args:
             generator: Where random numbers come from; torch's global one if None.
         """
-        for vectors in (self.source, self.target):
+        for vectors in (
+            self.source,
+            self.target,
+            *(() if self.edge_linear is None else (self.edge,)),
+        ):
             nn.init.xavier_uniform_(vectors, generator=generator)
 
     def traffic(self, given: Given) -> LayerTraffic:
@@ -170,10 +185,18 @@ class GATConv(AttentionConvolution):
             source_score=source_score,
             target_score=graph.own(target_score),
             slope=SLOPE,
+            edge_map=self._edge_map(),
             dropout=self.dropout if self.training else 0.0,
             ending=ending,
         )
         return self.ended(graph, result, activation, ending)
+
+    def _edge_map(self) -> Tensor | None:
+        """Return (edge_width, heads): what makes scores of features, which are linear in them."""
+        if self.edge_linear is None:
+            return None
+        weight = self.edge_linear.weight.view(*self.edge.shape, -1)
+        return torch.einsum("hwe,hw->eh", weight, self.edge)
 
 
 class _WithScores(torch.autograd.Function):

@@ -26,8 +26,9 @@ class GATv2Conv(AttentionConvolution):
 
     Per vertex v and head k, with z = W_source,k h + b_source,k and y = W_target,k h + b_target,k:
     h'_v = sum over in-edges uv of alpha_uv z_u, where alpha_uv is the softmax over in-edges of v of
-    vector_k . leaky_relu(z_u + y_v). The heads are concatenated, or averaged, and the bias is
-    added. Self-loops, duplicate edges, edge weights and dropout are as in `GATConv`.
+    vector_k . leaky_relu(z_u + y_v), or leaky_relu(z_u + y_v + U_k e_uv) with features e of edges.
+    The heads are concatenated, or averaged, and the bias is added. Self-loops, duplicate edges,
+    edge weights and dropout are as in `GATConv`.
 
     Args:
         in_width: Columns of the input.
@@ -35,15 +36,17 @@ class GATv2Conv(AttentionConvolution):
         heads: Attention heads.
         concat: Concatenate the heads; else average them.
         dropout: Probability of dropping a weight of an edge, in training.
+        edge_width: Columns of the features of edges; 0 where they do not count.
 
     Shapes:
         input (num_rows, in_width), output (num_rows, heads * out_width) or, averaged, (num_rows,
         out_width); source.weight and target.weight (heads * out_width, in_width), head after head,
         source.bias and target.bias (heads * out_width,); vectors (heads, out_width); bias as wide
-        as the output.
+        as the output; edge_linear.weight (heads * out_width, edge_width), where features count.
 
     References:
-        Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7.
+        Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7;
+        features of edges as in PyG's GATv2Conv(edge_dim=...).
     """
 
     def __init__(
@@ -54,11 +57,15 @@ class GATv2Conv(AttentionConvolution):
         heads: int,
         concat: bool = True,
         dropout: float = 0.0,
+        edge_width: int = 0,
     ) -> None:
         super().__init__(heads, out_width, concat=concat, dropout=dropout)
         self.source = Linear(in_width, heads * out_width)
         self.target = Linear(in_width, heads * out_width)
         self.vectors = nn.Parameter(torch.empty(heads, out_width))
+        self.edge_linear: Linear | None = None
+        if edge_width:
+            self.edge_linear = Linear(edge_width, heads * out_width, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -84,6 +91,7 @@ class GATv2Conv(AttentionConvolution):
             target_rows=map_own(graph, rows, self.target),
             vectors=self.vectors,
             slope=SLOPE,
+            edge_map=None if self.edge_linear is None else self.edge_linear.weight.t(),
             dropout=self.dropout if self.training else 0.0,
             ending=ending,
         )

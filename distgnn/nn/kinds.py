@@ -135,10 +135,16 @@ class _Gcn(Kind):
 
 
 class _Gat(Kind):
-    options = frozenset({"heads", "last_heads", "attention_dropout"})
+    options = frozenset({"heads", "last_heads", "attention_dropout", "edge_features"})
     layer: ClassVar[type[GATConv | GATv2Conv]] = GATConv
     is_attention = True
     has_loops = True
+
+    def __init__(self, *, edge_width: int = 0) -> None:
+        self._edge_width = edge_width
+
+    def on(self, size: GraphSize, config: ModelConfig) -> Kind:
+        return type(self)(edge_width=config.edge_width(size))
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
@@ -149,6 +155,7 @@ class _Gat(Kind):
             heads=(is_last and config.last_heads) or config.heads,
             concat=not is_last,
             dropout=config.attention_dropout,
+            edge_width=self._edge_width,
         )
 
     def width(self, config: ModelConfig) -> int:

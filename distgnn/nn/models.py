@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 NormName = Literal["none", "batch", "layer"]
 JumpingName = Literal["none", "cat", "max", "last"]
 ActivationName = Literal["relu", "elu"]
+EdgeFeatures = Literal["auto", "use", "ignore"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class ModelConfig:
     """Heads of the last GAT or GATv2 layer; 0: as many as the others have."""
     attention_dropout: float = 0.0
     """Probability of dropping a weight of attention, in a GAT or GATv2 layer."""
+    edge_features: EdgeFeatures = "auto"
+    """Whether GAT and GATv2 layers read the features of edges; auto: where the graph has some."""
     bases: int = 0
     """Maps that those of all relations are made of in an R-GCN or R-SAGE layer; 0: one for each."""
     relation_norm: RelationNorm = "relation"
@@ -91,7 +94,7 @@ class ModelConfig:
         Args:
             num_features: Columns of the input.
             num_classes: Columns of the output.
-            size: Of the graph; only typed models need it.
+            size: Of the graph; typed models and those that read features of edges need it.
 
         Returns:
             The model.
@@ -105,6 +108,19 @@ class ModelConfig:
     def kind(self) -> Kind:
         """What the name of the model stands for."""
         return KINDS[self.model]
+
+    @property
+    def reads_edge_features(self) -> bool:
+        """Whether layers read the features of edges, once the graph has decided."""
+        return self.edge_features == "use"
+
+    def edge_width(self, size: GraphSize) -> int:
+        """Return the columns of the features of edges that layers read; 0 for none.
+
+        Args:
+            size: Of the graph.
+        """
+        return size.num_edge_features if self.reads_edge_features else 0
 
     @property
     def hidden_width(self) -> int:

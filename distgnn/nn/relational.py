@@ -132,7 +132,7 @@ class RelationalConv(Convolution):
 
 
 class GraphSize(NamedTuple):
-    """What a typed model must know of its graph.
+    """What a model must know of its graph: a typed one, or one that reads features of edges.
 
     Attributes:
         num_vertices: Of the whole graph.
@@ -141,6 +141,7 @@ class GraphSize(NamedTuple):
         num_relation_sources: Learnt rows of a first layer without features; see
             `LearntRelationalConv`.
         relation_digest: Of these sources, from `RelationSources.digest`; 0 where it is not known.
+        num_edge_features: Columns of the features of edges; 0 for a graph without.
     """
 
     num_vertices: int = 0
@@ -148,6 +149,7 @@ class GraphSize(NamedTuple):
     num_vertex_types: int = 0
     num_relation_sources: int = 0
     relation_digest: int = 0
+    num_edge_features: int = 0
 
 
 class LearntRelationalConv(Convolution):

@@ -12,7 +12,7 @@ from distgnn.exchange.rule import DelayRule, Memory
 from distgnn.nn.decoders import DecoderName
 from distgnn.nn.gcn import Degrees
 from distgnn.nn.kinds import KINDS, ModelName, models_with
-from distgnn.nn.models import ActivationName, JumpingName, ModelConfig, NormName
+from distgnn.nn.models import ActivationName, EdgeFeatures, JumpingName, ModelConfig, NormName
 from distgnn.nn.relational import RelationNorm
 from distgnn.nn.sage import Aggregator
 from distgnn.train.delays import check_delays
@@ -34,7 +34,7 @@ _ADDED = frozenset(
         *("features_dtype", "activations_dtype", "bases", "relation_norm", "overlap"),
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
-        *("task", "metric", "decay_of", "residual_map", "decoder", "last_heads"),
+        *("task", "metric", "decay_of", "residual_map", "decoder", "last_heads", "edge_features"),
     )
 )
 
@@ -111,6 +111,7 @@ class TrainConfig:
         _choice("--norm", model.norm, get_args(NormName))
         _choice("--jumping", model.jumping, get_args(JumpingName))
         _choice("--activation", model.activation, get_args(ActivationName))
+        _choice("--edge-features", model.edge_features, get_args(EdgeFeatures))
         _choice("--degrees", model.degrees, get_args(Degrees))
         _choice("--task", self.task, ("auto", *TASK_NAMES))
         _choice("--metric", self.metric, ("auto", *METRIC_NAMES))

@@ -59,6 +59,10 @@ class About(Protocol):
     def num_vertex_types(self) -> int:
         """Types of vertices."""
 
+    @property
+    def num_edge_features(self) -> int:
+        """Columns of the features of edges."""
+
 
 @dataclass(frozen=True)
 class ModelEnds:
@@ -75,6 +79,7 @@ class ModelEnds:
         num_vertex_types: Types of vertices; 0 without.
         task: What the labels are for; nothing without.
         has_links: Whether links are held out, to be predicted.
+        num_edge_features: Columns of the features of edges; 0 without.
     """
 
     name: str
@@ -87,6 +92,7 @@ class ModelEnds:
     num_vertex_types: int = 0
     task: TaskName | Literal[""] = ""
     has_links: bool = False
+    num_edge_features: int = 0
 
     @classmethod
     def of(cls, about: About) -> ModelEnds:
@@ -106,12 +112,18 @@ class ModelEnds:
             num_vertex_types=about.num_vertex_types,
             task=_task_of(about),
             has_links=about.has_links,
+            num_edge_features=about.num_edge_features,
         )
 
     @property
     def size(self) -> GraphSize:
-        """What a typed model must know."""
-        return GraphSize(self.num_vertices, self.num_relations, self.num_vertex_types)
+        """What a typed model must know, or one that reads features of edges."""
+        return GraphSize(
+            self.num_vertices,
+            self.num_relations,
+            self.num_vertex_types,
+            num_edge_features=self.num_edge_features,
+        )
 
 
 def _task_of(about: About) -> TaskName | Literal[""]:

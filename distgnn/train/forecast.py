@@ -315,7 +315,12 @@ def forecast(
         tuple(fractions),
         ()
         if config.is_isolated
-        else describe_savings(config, is_sparse=is_sparse, edge_fractions=fractions),
+        else describe_savings(
+            config,
+            is_sparse=is_sparse,
+            has_edge_features=manifest.num_edge_features > 0,
+            edge_fractions=fractions,
+        ),
         config.feature_bytes,
     )
 

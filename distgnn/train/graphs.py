@@ -13,7 +13,8 @@ from distgnn.exchange.blocks import isolated_part, plan_blocks
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.exchange import Exchange, Synchronous, Unhidden
 from distgnn.exchange.loops import with_loops
-from distgnn.graph import EVALUATION_TAG, LocalGraph
+from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
+from distgnn.graph import LocalGraph
 from distgnn.ops import SparseRows
 from distgnn.receptive import ReceptiveField
 from distgnn.train.inputs import clone_features
@@ -113,15 +114,20 @@ def build_graphs(
     Returns:
         The graphs, with what the training pass reads of features and scores.
     """
-    blocks = plan_edges(config, part, group, planner)
+    setup = Synchronous(group, first_tag=SETUP_TAG)
+    has_edge_features = part.edge_features is not None
+    if not config.model.reads_edge_features:
+        part = replace(part, edge_features=None)
+    blocks = plan_edges(config, part, setup, planner)
     evaluating = Synchronous(group, first_tag=EVALUATION_TAG, device=device)
     exact = LocalGraph(part, blocks, evaluating)
+    exact.add_setup_bytes(setup.take_bytes())
     features, fetched = inputs.features, 0
     if config.is_isolated:
         features, fetched = clone_features(features.to(PROCESSOR), part, blocks, group)
         features = features.to(device)
         part, num_roots = isolated_part(part), part.num_roots
-        blocks = plan_edges(config, part, group, planner)
+        blocks = plan_edges(config, part, setup, planner)
         exchange = build_exchange(config, group, device)
         training = LocalGraph(part, blocks, exchange, num_roots=num_roots)
     else:
@@ -138,19 +144,22 @@ def build_graphs(
     is_sparse = isinstance(features, SparseRows)
     is_input_static = not why_not_static(config, is_sparse=is_sparse)
     degree = training.in_degree
+    about = {"is_sparse": is_sparse, "has_edge_features": has_edge_features}
     if why_not_restricted(config):
-        savings = describe_savings(config, is_sparse=is_sparse, edge_fractions=())
+        savings = describe_savings(config, **about, edge_fractions=())
         rows = inputs.wanted
         return RunGraphs(training, features, rows, exact, degree, fetched, savings)
     field = _restricted(config, training, inputs, part, is_input_static=is_input_static)
-    savings = describe_savings(config, is_sparse=is_sparse, edge_fractions=field.edge_fractions)
+    savings = describe_savings(config, **about, edge_fractions=field.edge_fractions)
     # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
     is_whole = field.level(config.model.layers - 1) is training
     loss_rows = inputs.wanted if is_whole else None
     return RunGraphs(field, field.inputs(features), loss_rows, exact, degree, fetched, savings)
 
 
-def plan_edges(config: TrainConfig, part: Part, group: Group, planner: Planner | None) -> Blocks:
+def plan_edges(
+    config: TrainConfig, part: Part, exchange: Synchronous, planner: Planner | None
+) -> Blocks:
     """Plan the edges that a model walks: with an edge from each vertex to itself, or without.
 
     Collective.
@@ -158,7 +167,7 @@ def plan_edges(config: TrainConfig, part: Part, group: Group, planner: Planner |
     Args:
         config: The run.
         part: This rank's part.
-        group: One rank per part.
+        exchange: Any synchronous exchange whose tags are free.
         planner: Decides how sums walk the edges; None for one that makes its plans.
 
     Returns:
@@ -168,14 +177,20 @@ def plan_edges(config: TrainConfig, part: Part, group: Group, planner: Planner |
     if kind.is_attention:
         # It reads no weights.
         part = replace(part, edge_weight=None)
+    has_features = config.model.reads_edge_features
     blocks = plan_blocks(
-        part, group, has_positions=kind.is_attention, has_types=kind.is_typed, planner=planner
+        part,
+        exchange.group,
+        has_positions=kind.is_attention or has_features,
+        has_types=kind.is_typed,
+        has_features=has_features,
+        planner=planner,
     )
     if not kind.has_loops:
         return blocks
     # Here, not by the graph when a layer asks, which keeps the edges without loops, too.
     loops = torch.from_numpy(np.array(part.self_loops))
-    return with_loops(blocks, loops, torch.arange(part.num_roots))
+    return with_loops(blocks, loops, torch.arange(part.num_roots), exchange)
 
 
 def _restricted(
@@ -230,13 +245,18 @@ def why_not_restricted(config: TrainConfig) -> str:
 
 
 def describe_savings(
-    config: TrainConfig, *, is_sparse: bool, edge_fractions: Sequence[float]
+    config: TrainConfig,
+    *,
+    is_sparse: bool,
+    has_edge_features: bool,
+    edge_fractions: Sequence[float],
 ) -> tuple[str, ...]:
-    """Say what each exact saving does in a run, or why it is off.
+    """Say what each exact saving does in a run, or why it is off, and what else is not plain.
 
     Args:
         config: The run.
         is_sparse: Whether features are.
+        has_edge_features: Whether the graph has features of edges.
         edge_fractions: Share of the graph's edges that each layer runs over, where layers run on
             the rows that the loss reads.
 
@@ -250,6 +270,9 @@ def describe_savings(
     if config.delays.num_bins > 1:
         effect += "; bins are dealt among the rows that still travel"
     lines.append(_saving("receptive field", why_not_restricted(config), effect))
+    if has_edge_features:
+        reads = "each layer reads them" if config.model.reads_edge_features else "not read"
+        lines.append(f"edge features: {reads}")
     lines += _stored(config)
     if config.task == "link":
         lines.append("links: rows of the ends of edges and of random pairs are sent besides")

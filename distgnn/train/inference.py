@@ -12,6 +12,7 @@ from distgnn.devices import PROCESSOR
 from distgnn.exchange.blocks import plan_blocks
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.lookup import Roots
+from distgnn.exchange.tags import SETUP_TAG
 from distgnn.graph import LocalGraph
 from distgnn.nn.models import LinkModel
 from distgnn.train.config import TrainConfig
@@ -24,7 +25,7 @@ from distgnn.train.tasks import TASKS
 from distgnn.train.tensors import read_tensors
 from distgnn.train.trainer import build_model
 
-_SIZES = ("num_vertices", "num_relations", "num_vertex_types")
+_SIZES = ("num_vertices", "num_relations", "num_vertex_types", "num_edge_features")
 
 if TYPE_CHECKING:
     from typing import Any
@@ -63,12 +64,10 @@ class TrainedRun:
             ends, config = dict(values["task"]), values["train"]
             widths = int(ends["num_features"]), int(ends["num_classes"])
             names = tuple(str(name) for name in ends["class_names"])
-            # Not there in runs of earlier versions, which had no typed models.
-            vertices, relations, types = (int(ends.get(name, 0)) for name in _SIZES)
-            metric = str(ends.get("metric", ""))
-            self.ends = ModelEnds(
-                str(ends["name"]), *widths, names, metric, vertices, relations, types
-            )
+            # Not there in runs of earlier versions, whose models did not ask.
+            vertices, relations, types, columns = (int(ends.get(name, 0)) for name in _SIZES)
+            about = str(ends["name"]), *widths, names, str(ends.get("metric", ""))
+            self.ends = ModelEnds(*about, vertices, relations, types, num_edge_features=columns)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"
@@ -145,12 +144,18 @@ class TrainedRun:
                 where it adds one from each vertex to itself: correct-and-smooth adds none.
         """
         if keeps_edges:
-            has_types = self.config.model.kind.is_typed
+            model = self.config.model
             blocks = plan_blocks(
-                part, group, has_positions=False, has_types=has_types, planner=planner
+                part,
+                group,
+                has_positions=False,
+                has_types=model.kind.is_typed,
+                has_features=model.reads_edge_features,
+                planner=planner,
             )
         else:
-            blocks = plan_edges(self.config, part, group, planner)
+            setup = Synchronous(group, first_tag=SETUP_TAG)
+            blocks = plan_edges(self.config, part, setup, planner)
         return LocalGraph(part, blocks, Synchronous(group, device=group.device))
 
     def scores(

@@ -13,7 +13,7 @@ from distgnn.arrays import DTYPES, own
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.setup import leaf_inputs, place_leaves
-from distgnn.graph import SETUP_TAG
+from distgnn.exchange.tags import SETUP_TAG
 from distgnn.ops import SparseRows
 from distgnn.train.tasks import TASKS, choose
 

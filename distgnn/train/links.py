@@ -14,8 +14,8 @@ from distgnn import kernels
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.lookup import Fetch, Roots
+from distgnn.exchange.tags import LINK_EVALUATION_TAG, LINK_TAG
 from distgnn.exchange.traffic import ITEM_BYTES
-from distgnn.graph import LINK_EVALUATION_TAG, LINK_TAG
 from distgnn.train.inputs import input_rows
 from distgnn.train.objective import Objective
 from distgnn.train.pairs import draw_others, draw_pairs

@@ -186,15 +186,25 @@ def resolve(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
         ends: What the graph says.
 
     Returns:
-        The run with its task and its metric; as it was where there is nothing to learn.
+        The run with its task and its metric, where there is something to learn, and with whether
+        it reads features of edges, where there are some.
 
     Raises:
         InputError: If the graph is for another task, or the task has no such metric, or does not go
-            with the algorithm or the decoder, or the graph has no features and an option of the
-            model has no effect without.
+            with the algorithm or the decoder, or the graph has no features, or its edges have none,
+            and an option of the model has no effect without.
     """
+    model = config.model
     if not ends.num_features:
-        config.model.kind.check_without_features(config.model)
+        model.kind.check_without_features(model)
+    if model.edge_features != "auto" and not ends.num_edge_features:
+        raise InputError(
+            f"--edge-features {model.edge_features} has no effect on a graph whose edges have no "
+            "features; leave it out, or add edge_features to the source"
+        )
+    is_read = ends.num_edge_features and "edge_features" in model.kind.options
+    if is_read and model.edge_features == "auto":
+        config = replace(config, model=replace(model, edge_features="use"))
     return _resolve(config, ends)
 
 

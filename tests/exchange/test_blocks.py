@@ -53,7 +53,8 @@ def test_edges_of_a_row_come_by_the_id_of_their_columns(num_parts):
         targets = part.global_id[: part.num_roots] % 3 == 0
         kept = keep_edges_into(part, Synchronous(group), targets)
         sources = sources_of(kept)
-        some = restricted_blocks(kept, group, sources=sources, targets=targets, like=blocks)
+        setup = Synchronous(group)
+        some = restricted_blocks(kept, setup, sources=sources, targets=targets, like=blocks)
         return [*blocks_of(blocks), *blocks_of(some)]
 
     for found in run_ranks(num_parts, on_rank):

@@ -9,6 +9,7 @@ from graphs import cut, make_graph
 
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.blocks import plan_blocks
+from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.loops import with_loops
 
 
@@ -26,7 +27,8 @@ def planned(kind, num_parts, **options):
         part = parts[group.rank]
         loops = torch.from_numpy(np.array(part.self_loops))
         blocks = plan_blocks(part, group, **options)
-        return blocks, with_loops(blocks, loops, torch.arange(part.num_roots)), loops
+        looped = with_loops(blocks, loops, torch.arange(part.num_roots), Synchronous(group))
+        return blocks, looped, loops
 
     return run_ranks(num_parts, on_rank)
 

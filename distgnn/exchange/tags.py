@@ -1,0 +1,12 @@
+"""First tags of exchanges that live at the same time, which keep their messages apart.
+
+Training begins at 0. A model with 250 aggregations uses 1000 channels in an epoch.
+"""
+
+EVALUATION_TAG = 1 << 12
+SETUP_TAG = 1 << 13
+"""Of what travels once."""
+LINK_TAG = 3 << 12
+"""Of the ends of links in training."""
+LINK_EVALUATION_TAG = 7 << 11
+"""Of those in evaluation."""
