@@ -1,4 +1,4 @@
-"""What a graph does with typed edges."""
+"""What a graph does with typed edges, and with features of edges in sums."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from distgnn.attending import AttendingGraph
+from distgnn.exchange.edge_sums import SumWithFeatures
 from distgnn.exchange.learnt import ColumnIds, RelationSources, SumLearntRows, learnt_blocks
 from distgnn.exchange.relations import RelateAcrossCut
 
@@ -24,13 +25,18 @@ class RelationMemo:
 
 
 class RelatingGraph(AttendingGraph):
-    """The share of `LocalGraph` in typed models."""
+    """The share of `LocalGraph` in typed models, and in sums that read features of edges."""
 
     _relation_memo: RelationMemo
 
     def aggregate_relations(self, rows: Tensor, weight: Tensor, *, is_mean: bool) -> Tensor:
         """Sum rows over typed in-edges, each by the map of its relation; see `RelateAcrossCut`."""
         result: Tensor = RelateAcrossCut.apply(rows, weight, self.blocks, self.exchange, is_mean)  # type: ignore[no-untyped-call]
+        return result
+
+    def sum_with_features(self, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Sum rows over in-edges with mapped features between; see `SumWithFeatures`."""
+        result: Tensor = SumWithFeatures.apply(rows, weight, bias, self.blocks, self.exchange)  # type: ignore[no-untyped-call]
         return result
 
     @property

@@ -192,6 +192,8 @@ EDGE_MODELS = {
     },
     "gatv2": {"model": "gatv2", "heads": 2},
     "gatv2-batch-residual": {"model": "gatv2", "heads": 2, "norm": "batch", "residual": True},
+    "gin": {"model": "gin"},
+    "gin-deep": {"model": "gin", "eps": 0.5, "learn_eps": True, "layers": 3, "dropout": 0.4},
 }
 """Models that read features of edges."""
 

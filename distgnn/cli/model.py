@@ -114,8 +114,8 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         "--edge-features",
         default="auto",
         metavar="use|ignore",
-        help="of gat and gatv2: whether layers read the features of edges (default: use, where the "
-        "graph has some)",
+        help="of gat, gatv2 and gin: whether layers read the features of edges (default: use, "
+        "where the graph has some)",
     )
     add(
         "--degrees",

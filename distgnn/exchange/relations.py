@@ -235,7 +235,7 @@ def csr_of(
 Work = Callable[[str, torch.Tensor, torch.Tensor], None]
 
 
-def _run_pass(
+def run_pass(
     direction: Direction, exchange: Exchange, rows: Tensor, out: tuple[Tensor, Tensor], work: Work
 ) -> Tensor:
     """Run one direction in the order that hides the wire; see `pass_sum`.
@@ -300,7 +300,7 @@ class RelateAcrossCut(torch.autograd.Function):
         exchange.start_pass(is_backward=False)
         total = rows.new_zeros(forward.root_from_root.num_rows, weight.shape[2])
         partial = rows.new_zeros(forward.leaf_from_root.num_rows, weight.shape[2])
-        leaf_rows = _run_pass(forward, exchange, rows, (total, partial), work)
+        leaf_rows = run_pass(forward, exchange, rows, (total, partial), work)
         ctx.save_for_backward(rows, leaf_rows, weight)
         ctx.blocks, ctx.exchange, ctx.is_mean = blocks, exchange, is_mean
         return total
@@ -323,5 +323,5 @@ class RelateAcrossCut(torch.autograd.Function):
         exchange, backward = ctx.exchange, ctx.blocks.backward
         exchange.start_pass(is_backward=True)
         of_rows, of_leaves = torch.zeros_like(rows), torch.zeros_like(leaf_rows)
-        _run_pass(backward, exchange, grads[0].contiguous(), (of_rows, of_leaves), work)
+        run_pass(backward, exchange, grads[0].contiguous(), (of_rows, of_leaves), work)
         return of_rows, of_weight, None, None, None

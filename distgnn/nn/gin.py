@@ -1,4 +1,4 @@
-"""The graph isomorphism network."""
+"""The graph isomorphism network, without and with features of edges."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from distgnn.arrays import computed
+from distgnn.exchange.traffic import sum_traffic
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear, dense, maps_first
 
@@ -77,6 +78,60 @@ class GINConv(Convolution):
         dtype = computed(rows.dtype)
         neighbours = graph.propagate(_neighbours, rows).to(dtype)
         return neighbours + graph.own(rows).to(dtype) * (1 + self.eps)
+
+
+class GINEConv(GINConv):
+    """Graph isomorphism convolution of edges with features, which join the row that is passed on.
+
+    h'_v = W_2 relu(W_1 ((1 + eps) h_v + sum over in-edges uv of w_uv relu(h_u + U e_uv + c)) +
+    b_1) + b_2, with w_uv = 1 where edges have no weights.
+
+    Args:
+        in_width: Columns of the input.
+        out_width: Columns of the output.
+        edge_width: Columns of the features of edges.
+        inner_width: As of `GINConv`.
+        eps: Likewise.
+        learns_eps: Likewise.
+
+    Shapes:
+        as of `GINConv`; edge_linear.weight (in_width, edge_width), edge_linear.bias (in_width,).
+
+    References:
+        Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020; the map U as in
+        PyG's GINEConv(edge_dim=...).
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        *,
+        edge_width: int,
+        inner_width: int | None = None,
+        eps: float = 0.0,
+        learns_eps: bool = False,
+    ) -> None:
+        super().__init__(
+            in_width, out_width, inner_width=inner_width, eps=eps, learns_eps=learns_eps
+        )
+        self.edge_linear = Linear(edge_width, in_width)
+
+    def traffic(self, given: Given) -> LayerTraffic:
+        """Say what a pass moves between ranks: rows of the input's width, whatever the input."""
+        del given
+        return sum_traffic(self.first.in_width)
+
+    def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
+        """Apply the convolution; rows of the input travel, features of edges do not."""
+        x = dense(rows)
+        x = x.to(computed(x.dtype))
+        bias = self.edge_linear.bias
+        assert bias is not None, "it was built with one"
+        neighbours = graph.sum_with_features(x, self.edge_linear.weight, bias)
+        inner = self.first(neighbours + graph.own(x) * (1 + self.eps))
+        result: Tensor = self.second(torch.relu(inner))
+        return result
 
 
 def _neighbours(graph: LocalGraph, rows: Tensor) -> Tensor:

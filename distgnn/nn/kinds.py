@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distgnn.datasets.errors import InputError
 from distgnn.nn.convolution import Convolution, Dense
 from distgnn.nn.gat import GATConv
 from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
-from distgnn.nn.gin import GINConv
+from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
 from distgnn.nn.relational import GraphSize, LearntRelationalConv, RelationalConv
 from distgnn.nn.sage import SAGEConv
@@ -174,20 +174,30 @@ class _Gatv2(_Gat):
 
 
 class _Gin(Kind):
-    options = frozenset({"eps", "learn_eps"})
+    options = frozenset({"eps", "learn_eps", "edge_features"})
     drops_input = False
+
+    def __init__(self, *, edge_width: int = 0) -> None:
+        self._edge_width = edge_width
+
+    def on(self, size: GraphSize, config: ModelConfig) -> Kind:
+        return _Gin(edge_width=config.edge_width(size))
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
     ) -> Convolution:
         del is_last
-        return GINConv(
-            in_width,
-            out_width,
-            inner_width=config.hidden,
-            eps=config.eps,
-            learns_eps=config.learn_eps,
-        )
+        shared: dict[str, Any] = {
+            "inner_width": config.hidden,
+            "eps": config.eps,
+            "learns_eps": config.learn_eps,
+        }
+        if self._edge_width:
+            return GINEConv(in_width, out_width, edge_width=self._edge_width, **shared)
+        return GINConv(in_width, out_width, **shared)
+
+    def why_not_static(self, config: ModelConfig) -> str:
+        return "features of edges join it anew" if config.reads_edge_features else ""
 
 
 class _Sgc(Kind):

@@ -51,7 +51,7 @@ class ModelConfig:
     attention_dropout: float = 0.0
     """Probability of dropping a weight of attention, in a GAT or GATv2 layer."""
     edge_features: EdgeFeatures = "auto"
-    """Whether GAT and GATv2 layers read the features of edges; auto: where the graph has some."""
+    """Whether GAT, GATv2 and GIN layers read the features of edges; auto: where there are some."""
     bases: int = 0
     """Maps that those of all relations are made of in an R-GCN or R-SAGE layer; 0: one for each."""
     relation_norm: RelationNorm = "relation"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import attention as reference
 import numpy as np
 import pytest
 import torch
 from graphs import EDGE_KIND, cut, make_graph
+from scipy.sparse import csr_matrix
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.draws import Draws
-from distgnn.exchange import edge_scores
+from distgnn.exchange import edge_scores, edge_sums
 from distgnn.graph import LocalGraph
 from distgnn.nn.gat import SLOPE, GATConv
 from distgnn.nn.gatv2 import GATv2Conv
+from distgnn.nn.gin import GINEConv
+from distgnn.ops import SparseRows
 from distgnn.train.inputs import load_features
 
 
@@ -82,14 +87,52 @@ def test_features_add_to_the_scores_of_edges(layer, concat, monkeypatch):
     assert not np.allclose(conv(local, dense).detach().numpy(), expected, atol=1e-2)
 
 
+@pytest.mark.parametrize("eps", [0.0, 0.5])
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_gin_adds_features_to_the_rows_that_are_passed_on(is_weighted, eps, monkeypatch):
+    # Chunks that end inside a row, and a smaller one.
+    monkeypatch.setattr(edge_sums, "_CHUNK_VALUES", 6 * 5)
+    graph = make_graph(EDGE_KIND)
+    weight = np.random.default_rng(0).random(graph.num_edges)
+    if is_weighted:
+        graph = replace(graph, edge_weight=weight.astype(np.float32))
+    part = cut(graph, 1)[0]
+    local, rows = LocalGraph.exact(part, SingleGroup()), load_features(part)
+    conv = GINEConv(6, 4, edge_width=3, inner_width=5, eps=eps, learns_eps=eps > 0)
+    for bias in (conv.edge_linear.bias, conv.first.bias, conv.second.bias):
+        torch.nn.init.normal_(bias)
+    values = {name: p.detach().double().numpy() for name, p in conv.named_parameters()}
+    dense = rows.double().numpy()
+    mapped = graph.edge_features @ values["edge_linear.weight"].T + values["edge_linear.bias"]
+    carried = (dense[graph.src] + mapped).clip(0)
+    total = (1 + eps) * dense
+    np.add.at(total, graph.dst, carried * weight[:, None] if is_weighted else carried)
+    inner = (total @ values["first.weight"].T + values["first.bias"]).clip(0)
+    expected = inner @ values["second.weight"].T + values["second.bias"]
+    np.testing.assert_allclose(conv(local, rows).detach().numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gin_takes_sparse_and_halved_rows():
+    _, local, rows = whole()
+    conv = GINEConv(6, 4, edge_width=3)
+    halved = rows.to(torch.bfloat16)
+    torch.testing.assert_close(conv(local, halved), conv(local, halved.float()))
+    kept = rows * (rows > 0.5)
+    sparse = SparseRows.from_scipy(csr_matrix(kept.numpy()))
+    torch.testing.assert_close(conv(local, sparse), conv(local, kept))
+
+
 LAYERS = {
+    "gin": lambda: GINEConv(6, 2, edge_width=3, eps=0.5, learns_eps=True),
     "gat": lambda: GATConv(6, 2, heads=2, dropout=0.4, edge_width=3),
     "gatv2": lambda: GATv2Conv(6, 2, heads=2, dropout=0.4, edge_width=3),
 }
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_gradients_are_those_of_finite_differences(layer):
+def test_gradients_are_those_of_finite_differences(layer, monkeypatch):
+    for module in (edge_scores, edge_sums):
+        monkeypatch.setattr(module, "_CHUNK_VALUES", 6 * 7)
     _, local, dense = whole()
     conv = LAYERS[layer]().double()
     rows = dense.double().requires_grad_()
@@ -98,6 +141,10 @@ def test_gradients_are_those_of_finite_differences(layer):
         local.draws = Draws()
         return conv(local, rows)
 
+    # Neither zeros nor ReLUs at their corner.
+    generator = torch.Generator().manual_seed(0)
+    for parameter in conv.parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
     inputs = (rows, *conv.parameters())
     assert torch.autograd.gradcheck(apply, inputs, fast_mode=True)
 
