@@ -12,7 +12,9 @@ layer that adds none. Neither library has to be there.
 | `SGConv` | `SGConv`; `degrees="in"` | `SGConv`; `degrees="in"` |
 | `APPNPConv` | `Linear`, then `APPNP`; `degrees="in"` | `Linear`, `APPNPConv`; `degrees="out-in"` |
 | `GATConv`, `GATv2Conv` | `GATConv`, `GATv2Conv` | the same; averaged by the caller |
+| these with `edge_width` | the same, `edge_dim=...` | none: `EdgeGATConv` adds edges to messages |
 | `GINConv` | `GINConv(Sequential(Linear, ReLU, Linear))` | likewise |
+| `GINEConv` | `GINEConv(Sequential(Linear, ReLU, Linear), edge_dim=...)` | none |
 
 DGL's `GATv2Conv` has no bias of the output: ours goes to the biases of both maps, which changes no
 score and gives the same result unless attention drops weights.
@@ -28,7 +30,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.nn.gat import GATConv
 from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
-from distgnn.nn.gin import GINConv
+from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
 from distgnn.nn.sage import SAGEConv
 
@@ -164,23 +166,49 @@ def _entries(layer: Convolution, library: Library) -> list[_Entry]:
     if isinstance(layer, APPNPConv):
         return [_Entry(f"linear.{name}", name) for name in ("weight", "bias")]
     if isinstance(layer, GINConv):
-        prefix = "apply_func" if is_dgl else "nn"
-        maps = [
-            _Entry(f"{ours}.{name}", f"{prefix}.{number}.{name}")
-            for ours, number in (("first", 0), ("second", 2))
-            for name in ("weight", "bias")
-        ]
-        return [_Entry("eps", "eps"), *maps]
+        return _gin_entries(layer, library)
     if isinstance(layer, GATConv):
-        names = [("linear.weight", "fc.weight"), ("source", "attn_l"), ("target", "attn_r")]
-        if not is_dgl:
-            names = [("linear.weight", "lin.weight"), ("source", "att_src"), ("target", "att_dst")]
-        entries = [_Entry(*names[0]), *(_Entry(*pair, "batched") for pair in names[1:])]
-        is_repeated = is_dgl and not layer.concat
-        return [*entries, _Entry("bias", "bias", "per head" if is_repeated else "same")]
+        return _gat_entries(layer, library)
     if isinstance(layer, GATv2Conv):
-        return _gatv2_entries(library)
+        return _gatv2_entries(layer, library)
     raise InputError(f"{_NAMES[library]} has no layer for the weights of {type(layer).__name__}")
+
+
+def _gin_entries(layer: GINConv, library: Library) -> list[_Entry]:
+    is_dgl, has_features = library == "dgl", isinstance(layer, GINEConv)
+    if is_dgl and has_features:
+        raise InputError(
+            "GINEConv of DGL does not map features of edges, so it has no place for the weights of "
+            "ours; use that of PyG"
+        )
+    prefix = "apply_func" if is_dgl else "nn"
+    entries = [_Entry("eps", "eps")]
+    entries += [
+        _Entry(f"{ours}.{name}", f"{prefix}.{number}.{name}")
+        for ours, number in (("first", 0), ("second", 2))
+        for name in ("weight", "bias")
+    ]
+    if has_features:
+        entries += [_Entry(f"edge_linear.{name}", f"lin.{name}") for name in ("weight", "bias")]
+    return entries
+
+
+def _gat_entries(layer: GATConv, library: Library) -> list[_Entry]:
+    is_dgl = library == "dgl"
+    names = [("linear.weight", "fc.weight"), ("source", "attn_l"), ("target", "attn_r")]
+    if not is_dgl:
+        names = [("linear.weight", "lin.weight"), ("source", "att_src"), ("target", "att_dst")]
+    entries = [_Entry(*names[0]), *(_Entry(*pair, "batched") for pair in names[1:])]
+    if layer.edge_linear is not None:
+        if is_dgl:
+            raise InputError(
+                "EdgeGATConv of DGL adds features of edges to what they pass on, which ours does "
+                "not, so it has no place for its weights; use GATConv of PyG"
+            )
+        entries.append(_Entry("edge_linear.weight", "lin_edge.weight"))
+        entries.append(_Entry("edge", "att_edge", "batched"))
+    is_repeated = is_dgl and not layer.concat
+    return [*entries, _Entry("bias", "bias", "per head" if is_repeated else "same")]
 
 
 def _sage_entries(layer: SAGEConv, library: Library) -> list[_Entry]:
@@ -204,8 +232,13 @@ def _sage_entries(layer: SAGEConv, library: Library) -> list[_Entry]:
     return entries
 
 
-def _gatv2_entries(library: Library) -> list[_Entry]:
+def _gatv2_entries(layer: GATv2Conv, library: Library) -> list[_Entry]:
     is_dgl = library == "dgl"
+    if is_dgl and layer.edge_linear is not None:
+        raise InputError(
+            "GATv2Conv of DGL reads no features of edges, so it has no place for their map; use "
+            "that of PyG"
+        )
     source, target = ("fc_src", "fc_dst") if is_dgl else ("lin_l", "lin_r")
     entries = [
         _Entry(f"{ours}.{name}", f"{theirs}.{name}")
@@ -213,6 +246,8 @@ def _gatv2_entries(library: Library) -> list[_Entry]:
         for name in ("weight", "bias")
     ]
     entries.append(_Entry("vectors", "attn" if is_dgl else "att", "batched"))
+    if layer.edge_linear is not None:
+        entries.append(_Entry("edge_linear.weight", "lin_edge.weight"))
     return entries if is_dgl else [*entries, _Entry("bias", "bias")]
 
 

@@ -20,11 +20,11 @@ from distgnn.nn.convolution import Dense
 from distgnn.nn.gat import GATConv
 from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
-from distgnn.nn.gin import GINConv
+from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
 from distgnn.nn.sage import SAGEConv
 
-IN, OUT, HEADS = 6, 5, 3
+IN, OUT, HEADS, OF_EDGES = 6, 5, 3, 4
 OURS = {
     "sage-mean": lambda library: SAGEConv(IN, OUT),
     "sage-gcn": lambda library: SAGEConv(IN, OUT, aggregator="gcn"),
@@ -39,9 +39,22 @@ OURS = {
     "gat-mean": lambda library: GATConv(IN, OUT, heads=HEADS, concat=False),
     "gatv2": lambda library: GATv2Conv(IN, OUT, heads=HEADS),
     "gatv2-mean": lambda library: GATv2Conv(IN, OUT, heads=HEADS, concat=False),
+    "gat-edges": lambda library: GATConv(IN, OUT, heads=HEADS, edge_width=OF_EDGES),
+    "gatv2-edges": lambda library: GATv2Conv(IN, OUT, heads=HEADS, edge_width=OF_EDGES),
+    "gin-edges": lambda library: GINEConv(IN, OUT, edge_width=OF_EDGES, eps=0.5, learns_eps=True),
     "gin": lambda library: GINConv(IN, OUT, inner_width=7, eps=0.5),
     "gin-learned": lambda library: GINConv(IN, OUT, eps=0.5, learns_eps=True),
 }
+
+
+MISSING = {
+    "dgl": ("sage-max", "gat-edges", "gatv2-edges", "gin-edges"),
+    "pyg": ("sage-gcn",),
+}
+
+
+def edge_features(num_edges):
+    return torch.randn(num_edges, OF_EDGES, generator=torch.Generator().manual_seed(4))
 
 
 def mlp(inner):
@@ -62,6 +75,9 @@ def pygs(name):
         "appnp": lambda: nn.Linear(IN, OUT),
         "gat": lambda: pyg.GATConv(IN, OUT, **options),
         "gatv2": lambda: pyg.GATv2Conv(IN, OUT, **options),
+        "gat-edges": lambda: pyg.GATConv(IN, OUT, edge_dim=OF_EDGES, **options),
+        "gatv2-edges": lambda: pyg.GATv2Conv(IN, OUT, edge_dim=OF_EDGES, **options),
+        "gin-edges": lambda: pyg.GINEConv(mlp(OUT), train_eps=True, edge_dim=OF_EDGES),
         "gin": lambda: pyg.GINConv(mlp(7), eps=0.5),
         "gin-learned": lambda: pyg.GINConv(mlp(OUT), train_eps=True),
     }
@@ -69,6 +85,10 @@ def pygs(name):
     if name == "appnp":
         propagate = pyg.APPNP(4, 0.2, add_self_loops=False)
         return layer, lambda rows, edges: propagate(layer(rows), torch.stack(edges))
+    if name.endswith("edges"):
+        return layer, lambda rows, edges: layer(
+            rows, torch.stack(edges), edge_features(len(edges[0]))
+        )
     return layer, lambda rows, edges: layer(rows, torch.stack(edges))
 
 
@@ -108,7 +128,9 @@ def looped_graph():
     graph = make_graph("loops")
     src, dst = (ends.numpy() for ends in reference.looped_edges(graph))
     assert len(np.unique(src * graph.num_vertices + dst)) < len(src)
-    return Graph(name="looped", num_vertices=graph.num_vertices, src=src, dst=dst)
+    features = edge_features(len(src)).numpy()
+    count = graph.num_vertices
+    return Graph(name="looped", num_vertices=count, src=src, dst=dst, edge_features=features)
 
 
 def check_same(ours, theirs, apply, edges, local, names):
@@ -138,10 +160,7 @@ def check_same(ours, theirs, apply, edges, local, names):
 
 
 CASES = [
-    (name, library)
-    for name in OURS
-    for library, missing in (("dgl", "sage-max"), ("pyg", "sage-gcn"))
-    if name != missing
+    (name, library) for name in OURS for library, missing in MISSING.items() if name not in missing
 ]
 
 
@@ -193,6 +212,12 @@ def test_what_the_other_library_lacks_is_said():
         weights.to_dgl(SAGEConv(2, 2, aggregator="max"))
     with pytest.raises(InputError, match="SAGEConv of PyG has no aggregator gcn; use another"):
         weights.to_pyg(SAGEConv(2, 2, aggregator="gcn"))
+    with pytest.raises(InputError, match="EdgeGATConv of DGL adds features of edges to what they"):
+        weights.to_dgl(OURS["gat-edges"]("dgl"))
+    with pytest.raises(InputError, match="GATv2Conv of DGL reads no features of edges, so"):
+        weights.to_dgl(OURS["gatv2-edges"]("dgl"))
+    with pytest.raises(InputError, match="GINEConv of DGL does not map features of edges, so"):
+        weights.to_dgl(OURS["gin-edges"]("dgl"))
     with pytest.raises(InputError, match="PyG has no layer for the weights of Dense"):
         weights.to_pyg(Dense(2, 2))
 
