@@ -126,7 +126,9 @@ def foretell(
         found, about = forecast_of_widths(manifest, widths), None
     else:
         assert config is not None, "a run or widths"
-        found, about = forecast(directory, manifest, config), asdict(config.model)
+        found = forecast(directory, manifest, config)
+        assert found.model is not None, "no widths alone were given"
+        about = asdict(found.model.config)
         about |= {"algorithm": config.algorithm, "features_dtype": config.features_dtype}
     per_epoch, between = found.bytes_per_epoch, found.bytes_between / found.num_bins
     widest = max([layer.width for layer in found.layers] + [1])

@@ -16,7 +16,7 @@ from distgnn.receptive import plan_layers
 from distgnn.train.ends import ModelEnds
 from distgnn.train.graphs import describe_savings, why_not_restricted, why_not_static
 from distgnn.train.inputs import split_rows
-from distgnn.train.memory import typed_bytes, working_bytes
+from distgnn.train.memory import score_bytes, typed_bytes, working_bytes
 from distgnn.train.tasks import resolve
 from distgnn.train.trainer import build_model
 
@@ -164,9 +164,10 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     """Estimate the most memory that each rank will hold, without interpreter and libraries.
 
     Features, edges of both directions, the aggregate of static input, the hidden rows that live at
-    once (see `working_bytes`), two buffers for the rows of all leaves in the widest layer, and what
-    typed models take besides (see `typed_bytes`), whose first layer learns at most one row for each
-    vertex and relation, and for each edge, where there are no features.
+    once (see `working_bytes`), two buffers for the rows of all leaves in the widest layer, features
+    of edges and scores made of them (see `score_bytes`), and what typed models take besides (see
+    `typed_bytes`), whose first layer learns at most one row for each vertex and relation, and for
+    each edge, where there are no features.
 
     Args:
         manifest: Of the partition.
@@ -180,6 +181,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
         return list(manifest.estimate(widths).memory_bytes)
     model, num_features = found.model, manifest.num_features
     is_static = found.edge_fractions[0] == 0.0
+    edge_bytes = model.config.reads_edge_features * manifest.num_edge_features * ITEM_BYTES
     num_learnt = min(manifest.num_vertices * manifest.num_relations, manifest.num_edges)
     memory = list(manifest.estimate([]).memory_bytes)
     for number, part in enumerate(manifest.parts):
@@ -190,6 +192,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
         layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
         has_kept_input = not (is_static or manifest.has_sparse_features)
         memory[number] += is_static * input_bytes
+        memory[number] += part.num_edges * edge_bytes + score_bytes(model, part.num_edges)
         memory[number] += 2 * part.num_leaves * max(widths) * ITEM_BYTES
         memory[number] += working_bytes(
             model,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Gradients and scratch of the size of hidden rows where a layer is made of separate operations.
 _SEPARATE_GRADIENTS = 4
+# Scores before and after the ReLU, weights, gradients of each, and what sorts them by source.
+_SCORE_COPIES = 6
 # Gradients, moments and the best epoch's weights.
 _WEIGHT_COPIES = 4
 # Indices and weights of both directions, and what sorts the edges of a block.
@@ -72,7 +74,24 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     if model.recomputes and not _is_one_operation(model) and _COMPILER not in sys.modules:
         static_bytes += _COMPILER_BYTES
     num_edges = graphs.exact.blocks.forward.num_edges
-    return static_bytes + values + typed_bytes(model, graphs.training.num_rows, num_edges)
+    typed = typed_bytes(model, graphs.training.num_rows, num_edges)
+    return static_bytes + values + typed + score_bytes(model, num_edges)
+
+
+def score_bytes(model: GNN, num_edges: int) -> int:
+    """Say what the scores of edges take that features are part of, and so are kept for each edge.
+
+    Args:
+        model: As it will be trained.
+        num_edges: Of this rank.
+
+    Returns:
+        Bytes, in backward; 0 for models without such scores.
+    """
+    config = model.config
+    if not (config.kind.is_attention and config.reads_edge_features):
+        return 0
+    return _SCORE_COPIES * max(config.heads, config.last_heads) * ITEM_BYTES * num_edges
 
 
 def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: int = 0) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from graphs import CUTS, EDGE_KIND, cut, make_graph
 from training import EDGE_MODELS, check_equal, ends_of, first_step, make_config
@@ -13,7 +14,7 @@ from distgnn.datasets import InputError
 from distgnn.partition import assign
 from distgnn.partition.quality import measure
 from distgnn.partition.store import read_manifest, read_part, write
-from distgnn.train.forecast import forecast
+from distgnn.train.forecast import forecast, memory_of_ranks
 from distgnn.train.tasks import resolve
 from distgnn.train.trainer import Trainer
 
@@ -98,3 +99,20 @@ def test_what_is_foretold_is_what_is_sent_and_said(model, tmp_path):
     assert savings == found.savings
     reads = "not read" if model == "sage" else "each layer reads them"
     assert f"edge features: {reads}" in savings
+
+
+def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
+    graph = make_graph(EDGE_KIND)
+    assignment = assign("random", graph, 2)
+    quality = measure(graph, assignment)
+    write(tmp_path / "p", graph, assignment, method="m", options={}, seed=0, quality=quality)
+    manifest = read_manifest(tmp_path / "p")
+
+    def memory(**options):
+        found = forecast(tmp_path / "p", manifest, make_config(receptive_field=False, **options))
+        return np.array(memory_of_ranks(manifest, found))
+
+    edges = np.array([part.num_edges for part in manifest.parts])
+    gat = {"model": "gat", "heads": 2, "last_heads": 5}
+    added = memory(**gat) - memory(**gat, edge_features="ignore")
+    assert added.tolist() == (edges * 4 * (3 + 6 * 5)).tolist()
