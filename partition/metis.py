@@ -1,4 +1,4 @@
-"""METIS roots, the edges between parts by minimum vertex cover, then refinement."""
+"""METIS roots, edges by minimum vertex cover or in blocks, then refinement."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from distgnn.partition.balance import (
     rounded_sizes,
     training_counts,
 )
+from distgnn.partition.blocks import fewest_rows_without_structure, place_in_blocks
 from distgnn.partition.cover import place_arcs, place_evenly
 from distgnn.partition.halo import distinct_slots
 from distgnn.partition.metis_library import check_objective, part_graph
@@ -29,6 +30,9 @@ from distgnn.partition.stopwatch import Stopwatch
 MAX_ROUNDS = 4
 # Edges times parts up to which METIS minimises the volume too, in about a second.
 QUICK_WORK = 10**7
+# Rows of blocks over those of the cover below which blocks are refined in its place: refinement
+# saves more after the cover.
+BLOCKS_SHARE = 0.85
 
 
 def assign(
@@ -48,10 +52,13 @@ def assign(
     The cover decides where edges live, so it can unbalance what METIS balanced. Refinement drains
     overfull parts edge by edge; without it, vertices move once more and the cover is taken again.
 
+    On graphs where even the cover moves many rows, edges are also placed in blocks; what promises
+    fewer rows is refined. Unless balance is "train": blocks know nothing of training vertices.
+
     Args:
         graph: The graph. Its direction, self-loops and parallel edges are no obstacle.
         num_parts: At least 1.
-        seed: Seed of METIS.
+        seed: Seed of METIS, and of the search for blocks.
         objective: "cut" (edges cut), "volume" (rows that travel; several times slower, and after
             refinement seldom better), or empty: "cut", and the better of both while that is quick.
         edge_balance: Largest part's edges over the mean that is aimed at.
@@ -87,7 +94,10 @@ def assign(
             balance=aim.of_roots(),
         )
         watch.note(f"roots by METIS, {name}")
-        found.append(settle(arcs, roots, num_parts, adjacency=adjacency, balance=aim, watch=watch))
+        placed = settle(
+            arcs, roots, num_parts, adjacency=adjacency, balance=aim, watch=watch, blocks_seed=seed
+        )
+        found.append(placed)
     return of_edges(arcs, _cheapest(arcs, found, edge_balance))
 
 
@@ -133,6 +143,7 @@ def settle(
     adjacency: Adjacency,
     balance: Balance,
     watch: Stopwatch,
+    blocks_seed: int | None = None,
 ) -> Assignment:
     """Place arcs by minimum vertex cover, then refine, or move roots out of overfull parts.
 
@@ -143,6 +154,8 @@ def settle(
         adjacency: What `adjacency_of` makes of the arcs.
         balance: What to aim at, and whether to refine.
         watch: Told of each stage.
+        blocks_seed: Seed of the search for blocks where the cover moves many rows; None to leave
+            that out.
 
     Returns:
         An assignment of the arcs.
@@ -152,10 +165,40 @@ def settle(
         watch.note("edges by cover")
         return placed
     arc_part = place_arcs(arcs, roots, num_parts, edge_balance=balance.edges)
+    covered = Assignment(num_parts, arc_part, roots)
     watch.note("edges by cover")
-    refined = _refined(arcs, Assignment(num_parts, arc_part, roots), balance)
+    if blocks_seed is not None and balance.training is None:
+        blocks = _better_blocks(arcs, covered, adjacency, seed=blocks_seed, watch=watch)
+        if blocks is not None:
+            refined = _refine(arcs, blocks, balance, 0)
+            watch.note("refined")
+            if excess_edges(arcs, refined, balance.edges) == 0:
+                return refined
+    refined = _refined(arcs, covered, balance)
     watch.note("refined")
     return refined
+
+
+def _better_blocks(
+    arcs: Arcs, covered: Assignment, adjacency: Adjacency, *, seed: int, watch: Stopwatch
+) -> Assignment | None:
+    """Place arcs in blocks if the cover moves many rows; None if blocks do not move far fewer."""
+    num_vertices, num_parts = arcs.num_vertices, covered.num_parts
+    if num_parts == 1 or adjacency.indices.size == 0:
+        return None
+    rows = _halo_rows(arcs, covered)
+    fair = fewest_rows_without_structure(num_vertices, num_parts)
+    if rows <= fair:
+        return None
+    blocks = place_in_blocks(arcs, adjacency, covered.root_part, num_parts, seed=seed)
+    rows_of_blocks = _halo_rows(arcs, blocks)
+    is_better = rows_of_blocks < BLOCKS_SHARE * rows
+    watch.note(
+        f"{'edges in blocks' if is_better else 'blocks tried in vain'}: "
+        f"{rows_of_blocks / num_vertices:.2f} rows a vertex, by cover {rows / num_vertices:.2f}, "
+        f"worth a try above {fair / num_vertices:.2f}"
+    )
+    return blocks if is_better else None
 
 
 def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from distgnn.datasets import Graph
+from distgnn.partition import assign, blocks
+from distgnn.partition.arcs import adjacency_of, arcs_of
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.quality import measure
+
+
+def dense(num_vertices: int = 160, *, degree: int = 120, both_ways: bool = True) -> Graph:
+    """Draw edges with no communities, and with hubs."""
+    generator = np.random.default_rng(0)
+    spread = generator.lognormal(0.0, 1.0, num_vertices)
+    ends = generator.choice(num_vertices, (2, num_vertices * degree // 2), p=spread / spread.sum())
+    one, other = np.unique(np.sort(ends[:, ends[0] != ends[1]], axis=0), axis=1)
+    src, dst = (np.append(one, other), np.append(other, one)) if both_ways else (one, other)
+    return Graph(name="dense", num_vertices=num_vertices, src=src, dst=dst)
+
+
+def ring(num_vertices: int = 600) -> Graph:
+    one = np.repeat(np.arange(num_vertices), 3)
+    other = (one + np.tile([1, 2, 3], num_vertices)) % num_vertices
+    src, dst = np.append(one, other), np.append(other, one)
+    return Graph(name="ring", num_vertices=num_vertices, src=src, dst=dst)
+
+
+def in_blocks(graph: Graph, num_parts: int, *, seed: int = 0) -> Assignment:
+    arcs = arcs_of(graph)
+    roots = (np.arange(graph.num_vertices) * num_parts // graph.num_vertices).astype(np.int32)
+    placed = blocks.place_in_blocks(arcs, adjacency_of(arcs), roots, num_parts, seed=seed)
+    return Assignment(num_parts, placed.edge_part[arcs.of_edge], placed.root_part)
+
+
+def log_of(graph: Graph, num_parts: int, **options: str) -> str:
+    lines: list[str] = []
+    assign("metis", graph, num_parts, progress=lines.append, **options)
+    return "\n".join(lines)
+
+
+def test_dense_graphs_move_fewer_rows_in_blocks_than_beside_roots() -> None:
+    graph = dense()
+    assert "edges in blocks: " in log_of(graph, 9, objective="cut")
+    found = measure(graph, assign("metis", graph, 9, objective="cut"))
+    beside_roots = measure(graph, assign("metis", graph, 9, objective="cut", refine=False))
+    assert found.halo_rows < 0.8 * beside_roots.halo_rows
+    assert found.edge_balance <= 1.06
+    assert found.clone_balance <= 1.5
+
+
+def test_graphs_with_communities_are_not_tried_in_blocks() -> None:
+    assert "blocks" not in log_of(ring(), 4)
+
+
+def test_blocks_are_left_out_where_training_vertices_are_to_be_even() -> None:
+    graph = dense()
+    masks = [np.arange(graph.num_vertices) % 8 == k for k in range(3)]
+    graph = replace(
+        graph,
+        labels=np.zeros(graph.num_vertices, np.int64),
+        train_mask=masks[0][None],
+        val_mask=masks[1][None],
+        test_mask=masks[2][None],
+    )
+    assert "edges in blocks" in log_of(graph, 9, objective="cut")
+    assert "blocks" not in log_of(graph, 9, objective="cut", balance="train")
+
+
+@pytest.mark.parametrize("num_parts", [2, 5, 70])
+@pytest.mark.parametrize("both_ways", [True, False])
+def test_a_link_goes_as_a_whole_and_roots_live_where_it_does(
+    num_parts: int, both_ways: bool
+) -> None:
+    graph = dense(both_ways=both_ways)
+    placed = in_blocks(graph, num_parts)
+    part_of = {(u, v): p for u, v, p in zip(graph.src, graph.dst, placed.edge_part, strict=True)}
+    assert all(part_of.get((v, u), p) == p for (u, v), p in part_of.items())
+    homes = {(vertex, p) for ends, p in part_of.items() for vertex in ends}
+    assert all((v, placed.root_part[v]) in homes for v, _ in homes)
+
+
+def test_the_seed_decides_and_the_number_of_threads_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = dense()
+    found = []
+    for threads, seed in ((1, 3), (3, 3), (1, 4)):
+        monkeypatch.setattr(blocks, "available_threads", lambda threads=threads: threads)
+        found.append(in_blocks(graph, 6, seed=seed).edge_part)
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_a_part_of_an_equally_dense_graph_needs_the_root_of_its_share() -> None:
+    # 4 parts with a quarter of the edges each have half of the vertices each: 2 clones a vertex.
+    assert blocks.fewest_rows_without_structure(100, 4) == 200.0
