@@ -46,6 +46,14 @@ def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
         help="a rank that is silent for so long counts as dead (default: %(default)g s)",
     )
     add(
+        "--start-timeout",
+        type=seconds,
+        default=120.0,
+        metavar="S",
+        help="longest wait for a rank that has not come, from the moment its process can be: the "
+        "graph is read after that (default: %(default)g s)",
+    )
+    add(
         "--threads",
         type=whole(1, MAX_THREADS),
         metavar="T",
@@ -91,6 +99,7 @@ def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int
     group = open_group(
         backend=arguments.backend,
         interface=arguments.interface,
+        timeout_s=arguments.start_timeout,
         stale_s=arguments.heartbeat_timeout,
     )
     if choice.warning and group.rank == 0:

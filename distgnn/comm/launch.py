@@ -187,7 +187,7 @@ def open_group(
     *,
     backend: str = "auto",
     interface: str | None = None,
-    timeout_s: float = 300,
+    timeout_s: float = 120,
     stale_s: float = 30,
     has_lanes: bool = True,
 ) -> Group:

@@ -120,8 +120,8 @@ def reach(host: str, port: int, *, rank: int, timeout_s: float) -> str:
         if time.monotonic() > deadline:
             raise PeerError(
                 f"rank {rank} ({socket.gethostname()}) waited {timeout_s:g} s for rank 0 at "
-                f"{host} port {port} ({reason}); see the output of rank 0, and let nothing block "
-                "this port"
+                f"{host} port {port} ({reason}); see the output of rank 0, let nothing block this "
+                "port, or wait longer with --start-timeout"
             )
         time.sleep(0.1)
 

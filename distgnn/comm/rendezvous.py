@@ -174,7 +174,7 @@ def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) 
         time.sleep(_POLL_S)
     raise PeerError(
         f"rank {launch.rank} waited {timeout_s:g} s on this machine for rank 0 to appear in "
-        f"{file}; see the output of rank 0"
+        f"{file}; see the output of rank 0, or wait longer with --start-timeout"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.02
 _FAILURE = "roll-failure"
+_MOST_HOSTS = 8
 _REMEDY = "see its output, and start the job again"
 
 
@@ -53,7 +55,7 @@ class Roll:
             PeerError: If they do not, or a rank that came is gone.
         """
         self._beat()
-        self._wait("roll", "come", timeout_s, judge=self._check_beats)
+        self._wait("roll", timeout_s, judge=self._check_beats, late=lambda: self._absent(timeout_s))
         self._look()
 
     def gather(self, name: str, text: str, what: str, timeout_s: float) -> list[str]:
@@ -72,12 +74,37 @@ class Roll:
             PeerError: If time is up, or a rank of this machine is gone.
         """
         self._store.set(f"{name}/{self._launch.rank}", text)
-        self._wait(name, what, timeout_s, judge=self.check)
         keys = [f"{name}/{rank}" for rank in range(self._launch.size)]
+
+        def silent() -> str:
+            missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
+            named = ", ".join(str(self._peers.get(rank, f"rank {rank}")) for rank in missing)
+            if not missing:
+                return ""
+            return (
+                f"rank {self._launch.rank} ({self._host}) waited {timeout_s:g} s for {named} of "
+                f"{self._launch.size} ranks to {what}; see their output"
+            )
+
+        self._wait(name, timeout_s, judge=self.check, late=silent)
         return [row.decode() for row in self._store.multi_get(keys)]
 
-    def _wait(self, name: str, what: str, timeout_s: float, *, judge: Callable[[], None]) -> None:
-        """This rank has written `name/rank`: count it, and wait until all have."""
+    def _wait(
+        self,
+        name: str,
+        timeout_s: float,
+        *,
+        judge: Callable[[], None],
+        late: Callable[[], str],
+    ) -> None:
+        """This rank has written `name/rank`: count it, and wait until all have.
+
+        Args:
+            name: Of what is written.
+            timeout_s: Longest wait.
+            judge: Raises if a rank that came is gone.
+            late: What to say of ranks that have not written it in time; nothing if all just have.
+        """
         size, count = self._launch.size, f"{name}-count"
         begin_s = look_s = time.monotonic()
         try:
@@ -89,10 +116,8 @@ class Roll:
                     look_s = now_s + self._tick_s
                     self._hear()
                     judge()
-                if now_s > begin_s + timeout_s:
-                    keys = {rank: f"{name}/{rank}" for rank in range(size)}
-                    late = [rank for rank, key in keys.items() if not self._store.check([key])]
-                    raise self._late(late, what, timeout_s)
+                if now_s > begin_s + timeout_s and (sentence := late()):
+                    raise PeerError(sentence)
                 time.sleep(_POLL_S)
             self._hear()
         except PeerError as error:
@@ -103,6 +128,25 @@ class Roll:
                 f"rank 0 ended before the ranks had met, as rank {self._launch.rank} "
                 f"({self._host}) found when it called its store; {_REMEDY}"
             ) from error
+
+    def _absent(self, timeout_s: float) -> str:
+        """Name the ranks that have not come, and the hosts of those that have."""
+        self._look()
+        missing = [rank for rank in range(self._launch.size) if rank not in self._peers]
+        came: defaultdict[str, list[int]] = defaultdict(list)
+        for rank in sorted(self._peers):
+            came[self._peers[rank].host].append(rank)
+        places = [f"{_named(ranks)} on {host}" for host, ranks in came.items()]
+        if len(places) > _MOST_HOSTS:
+            others = len(places) - _MOST_HOSTS
+            places[_MOST_HOSTS:] = [f"those on {others} more hosts"]
+        if not missing:
+            return ""
+        return (
+            f"{_named(missing)} of {self._launch.size} did not come within {timeout_s:g} s; "
+            f"{', '.join(places)} came; see the output of those that did not, or wait longer with "
+            "--start-timeout"
+        )
 
     def check(self) -> None:
         """Look whether a rank of this machine that came is gone.
@@ -155,9 +199,14 @@ class Roll:
         if self._launch.rank == 0:
             time.sleep(2 * self._tick_s)
 
-    def _late(self, ranks: list[int], what: str, timeout_s: float) -> PeerError:
-        named = ", ".join(str(self._peers.get(rank, f"rank {rank}")) for rank in ranks)
-        return PeerError(
-            f"rank {self._launch.rank} ({self._host}) waited {timeout_s:g} s for {named} of "
-            f"{self._launch.size} ranks to {what}; see their output"
-        )
+
+def _named(ranks: list[int]) -> str:
+    """Name ranks in order, those that follow each other by the first and the last: ranks 0-2, 5."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1][1:] = [rank]
+        else:
+            runs.append([rank])
+    numbers = ", ".join("-".join(map(str, run)) for run in runs)
+    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"

@@ -146,3 +146,17 @@ def test_several_ranks_measure_together_and_rank_0_speaks(mpirun, tmp_path):
     assert (found["ranks"], len(found["memory_bytes_per_s"])) == (2, 2)
     assert found["links"]["bytes_per_s"][1] > 1e6
     assert 0 < found["links"]["latency_s"][1] < 1
+
+
+def test_a_rank_that_does_not_come_is_named_after_the_time_that_was_asked_for():
+    rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    done = subprocess.run(
+        [sys.executable, "-m", "distgnn", "doctor", "--start-timeout", "1"],
+        env={**os.environ, **rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "rank 1 of 2 did not come within 1 s; rank 0 on " in done.stderr
+    assert done.returncode == 75, done.stderr

@@ -33,9 +33,9 @@ class Job:
         store = store or (self.server if rank == 0 else connect_store("127.0.0.1", self.port, 5))
         return Roll(Launch("torchrun", rank, size, rank, size), store, stale_s=stale_s)
 
-    def came(self, rank, who):
+    def came(self, rank, who, host="host7"):
         """Leave the sign of a rank that came."""
-        row = ["host7", who.machine, who.pid, who.start, 1]
+        row = [host, who.machine, who.pid, who.start, 1]
         if not self.server.check([f"roll/{rank}"]):
             self.server.add("roll-count", 1)
         self.server.set(f"roll/{rank}", json.dumps(row))
@@ -95,7 +95,7 @@ def test_a_rank_of_another_machine_is_given_up_when_it_is_silent(job):
 
 def test_a_rank_that_waits_gives_signs_of_life(job):
     def on_rank(rank):
-        with pytest.raises(PeerError, match=r"waited 1\.5 s for rank 2 of 3 ranks to come"):
+        with pytest.raises(PeerError, match=r"rank 2 of 3 did not come within 1\.5 s; ranks 0-1"):
             job.roll(rank, 3, stale_s=0.6).call(1.5)
         return True
 
@@ -104,9 +104,14 @@ def test_a_rank_that_waits_gives_signs_of_life(job):
 
 def test_ranks_that_never_come_and_those_that_do_not_speak_are_told_apart(job):
     job.came(1, process.this_process())
-    sentence = rf"rank 0 \({HOST}\) waited 0\.2 s for rank 2, rank 3 of 4 ranks to come; see their"
+    for rank in (4, 5):
+        job.came(rank, process.ProcessId("elsewhere", 1 << 22, 1))
+    sentence = (
+        rf"^ranks 2-3, 6 of 7 did not come within 0\.2 s; rank 0 on {HOST}, ranks 1, 4-5 on host7 "
+        "came; see the output of those that did not, or wait longer with --start-timeout$"
+    )
     with pytest.raises(PeerError, match=sentence):
-        job.roll(0, 4, stale_s=2.0).call(0.2)
+        job.roll(0, 7, stale_s=2.0).call(0.2)
     other = Job()
     other.came(1, process.this_process())
     roll = other.roll(0, 2, stale_s=2.0)
@@ -115,6 +120,14 @@ def test_ranks_that_never_come_and_those_that_do_not_speak_are_told_apart(job):
         PeerError, match=r"waited 0\.2 s for rank 1 \(host7, pid \d+\) of 2 ranks to"
     ):
         roll.gather("word", "a", "speak", 0.2)
+
+
+def test_hosts_of_those_that_came_are_counted_where_there_are_many(job):
+    for rank in range(1, 12):
+        job.came(rank, process.ProcessId("elsewhere", 1 << 22, 1), f"host{rank}")
+    came = r"rank 7 on host7, those on 4 more hosts came; see"
+    with pytest.raises(PeerError, match=rf"^rank 12 of 13 did not come within 0\.2 s; .*{came}"):
+        job.roll(0, 13).call(0.2)
 
 
 def test_a_rank_0_that_ends_is_named(job):
@@ -145,7 +158,7 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(jo
     assert together(2, on_rank) == [True, True]
     again = meet(0, 1)
     assert not again.client(5).check(["roll/1"])
-    with pytest.raises(PeerError, match=r"waited 0\.2 s for rank 1 of 2 ranks to come"):
+    with pytest.raises(PeerError, match=r"rank 1 of 2 did not come within 0\.2 s; rank 0 on"):
         job.roll(0, 2, stale_s=2.0, store=again.store).call(0.2)
 
 
@@ -166,7 +179,7 @@ class Asked:
 
 def test_a_rank_that_waits_does_not_ask_for_the_key_of_each_rank_every_time(job):
     store = Asked(job.server)
-    with pytest.raises(PeerError, match=r"waited 0\.5 s for rank 1, .* of 100 ranks to come"):
+    with pytest.raises(PeerError, match=r"ranks 1-99 of 100 did not come"):
         job.roll(0, 100, stale_s=25.0, store=store).call(0.5)
     # Once to see who has come, and once to name who is missing.
     assert store.num_keys < 300
