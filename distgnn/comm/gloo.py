@@ -68,7 +68,8 @@ class GlooGroup(WatchedGroup):
             message_timeout_s=message_timeout_s,
         )
         assert not dist.is_initialized(), "torch.distributed already has a process group"
-        self._patience = timedelta(seconds=message_timeout_s)
+        # Nobody would name a rank that is lost before the watchdog runs.
+        self._patience = timedelta(seconds=timeout_s)
         if meeting.interface:
             os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
         before = _sockets()
@@ -92,6 +93,7 @@ class GlooGroup(WatchedGroup):
         self._world: dist.ProcessGroup = world
         self._lanes: Lanes | None = None
         self._watch(meeting, stale_s=stale_s, endpoints=_endpoints(self._sockets))
+        self._patience = timedelta(seconds=message_timeout_s)
         if has_lanes:
             self._lanes = Lanes(self)
 

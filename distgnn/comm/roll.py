@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import threading
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
-from distgnn.comm.failure import PeerError
-from distgnn.comm.watchdog import Peer
+from distgnn.comm.failure import PeerError, end_process
+from distgnn.comm.watchdog import EXIT_RETRY, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,7 @@ class Roll:
         self._me = process.this_process()
         self._num_beats = 0
         self._peers: dict[int, Peer] = {}
+        self._contact_s = time.monotonic()
 
     def call(self, timeout_s: float) -> None:
         """Come, and wait until all ranks have.
@@ -106,12 +109,14 @@ class Roll:
             late: What to say of ranks that have not written it in time; nothing if all just have.
         """
         size, count = self._launch.size, f"{name}-count"
-        begin_s = look_s = time.monotonic()
+        begin_s = look_s = self._contact_s = time.monotonic()
+        is_over = threading.Event()
+        threading.Thread(target=self._guard, args=(is_over,), daemon=True).start()
         try:
             self._store.add(count, 1)
             # One look-up, however many ranks there are: each of them asks often.
             while self._store.add(count, 0) < size:
-                now_s = time.monotonic()
+                now_s = self._contact_s = time.monotonic()
                 if now_s >= look_s:
                     look_s = now_s + self._tick_s
                     self._hear()
@@ -128,6 +133,26 @@ class Roll:
                 f"rank 0 ended before the ranks had met, as rank {self._launch.rank} "
                 f"({self._host}) found when it called its store; {_REMEDY}"
             ) from error
+        finally:
+            is_over.set()
+
+    def _guard(self, is_over: threading.Event) -> None:
+        """End the process if the store is silent: its calls return when TCP gives up, if ever."""
+        period_s = self._tick_s / 2
+        last_s = time.monotonic()
+        while not is_over.wait(period_s):
+            now_s = time.monotonic()
+            if now_s - last_s > 3 * period_s + 1:  # this process was itself stopped or starved
+                self._contact_s = now_s
+            last_s = now_s
+            if now_s - self._contact_s > self._stale_s:
+                sentence = (
+                    f"rank 0 did not answer rank {self._launch.rank} ({self._host}) for "
+                    f"{self._stale_s:g} s before the ranks had met, or this host lost its "
+                    f"network; {_REMEDY}"
+                )
+                os.write(2, f"distgnn: {sentence}\n".encode())
+                end_process(EXIT_RETRY)
 
     def _absent(self, timeout_s: float) -> str:
         """Name the ranks that have not come, and the hosts of those that have."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -160,6 +164,39 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(jo
     assert not again.client(5).check(["roll/1"])
     with pytest.raises(PeerError, match=r"rank 1 of 2 did not come within 0\.2 s; rank 0 on"):
         job.roll(0, 2, stale_s=2.0, store=again.store).call(0.2)
+
+
+_SERVER = """
+import socket, sys
+from distgnn.comm.rendezvous import serve_store
+listener = socket.create_server(("127.0.0.1", 0))
+port = listener.getsockname()[1]
+store = serve_store(listener, "127.0.0.1", 60)
+print(port, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_rank_whose_calls_of_the_store_never_return_ends(capfd, monkeypatch):
+    """As after the loss of the host of rank 0, or of the network of its own."""
+    ended = []
+    command = [sys.executable, "-c", _SERVER]
+    with subprocess.Popen(command, stdin=-1, stdout=subprocess.PIPE) as server:
+        store = connect_store("127.0.0.1", int(server.stdout.readline()), 60)
+
+        def end(status):
+            ended.append(status)
+            server.kill()  # instead of this process, and so that the call returns
+            server.send_signal(signal.SIGCONT)
+
+        monkeypatch.setattr("distgnn.comm.roll.end_process", end)
+        job = Roll(Launch("torchrun", 1, 2, 0, 1), store, stale_s=0.8)
+        threading.Timer(0.3, lambda: server.send_signal(signal.SIGSTOP)).start()
+        with pytest.raises(PeerError, match="rank 0 ended before the ranks had met"):
+            job.call(60)
+    assert ended[0] == 75
+    sentence = rf"rank 0 did not answer rank 1 \({HOST}\) for 0\.8 s before the ranks had met, or"
+    assert re.search(sentence, capfd.readouterr().err)
 
 
 class Asked:
