@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,11 +17,10 @@ from distgnn.partition.store import read_manifest, read_part
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distgnn.cli.rehearsal import Rehearsal
     from distgnn.partition.store import Manifest
-    from distgnn.train.config import TrainConfig
     from distgnn.train.forecast import Forecast
     from distgnn.train.pace import Pace
+    from distgnn.train.rehearsal import Rehearsal
 
 HELP = "predict an epoch on a cluster that is not at hand"
 EPILOG = (
@@ -182,8 +180,9 @@ def _rehearse(
     arguments: argparse.Namespace, manifest: Manifest, found: Forecast
 ) -> tuple[Rehearsal, Pace]:
     """Time the kernels that most of an epoch goes to, and epochs of the part that is slowest."""
-    from distgnn.cli.rehearsal import rehearse
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.pace import compute_seconds, probe
+    from distgnn.train.rehearsal import rehearse
 
     config, directory = config_from(arguments), arguments.directory
     largest = int(np.argmax([part.num_edges for part in manifest.parts]))
@@ -195,23 +194,7 @@ def _rehearse(
     seconds = compute_seconds(found, found.model, pace, density=manifest.feature_density)
     seconds[[part.num_roots == 0 for part in manifest.parts]] = -1.0
     part = read_part(directory, int(seconds.argmax()), verify=False, manifest=manifest)
-    return rehearse(part, _alone(config), manifest.num_classes), pace
-
-
-def _alone(config: TrainConfig) -> TrainConfig:
-    """Return the run without what only several ranks do."""
-    return replace(
-        config,
-        algorithm="cd-0",
-        reweight_loss=False,
-        bins=None,
-        delay=None,
-        delay_cache=True,
-        gradient_cache=None,
-        smoothing=0.0,
-        gradient_smoothing=None,
-        warm_up_epochs=0,
-    )
+    return rehearse(part, ModelEnds.of(manifest), config), pace
 
 
 class _Scales:

@@ -10,10 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from distgnn.partition.store import Part
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.trainer import Trainer
 
 
-def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
+def announce(
+    trainer: Trainer, part: Part, ends: ModelEnds, predicted: int, *, is_quiet: bool
+) -> None:
     """Say what is about to happen, and estimate how long an epoch will take; collective.
 
     No time is estimated on a device, as the trials are of the processor, nor of an epoch that
@@ -21,6 +25,8 @@ def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
 
     Args:
         trainer: Of the run.
+        part: That it trains on.
+        ends: Of its model.
         predicted: Bytes at the peak of this rank.
         is_quiet: Whether to say nothing.
     """
@@ -34,7 +40,7 @@ def announce(trainer: Trainer, predicted: int, *, is_quiet: bool) -> None:
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
     group.all_reduce(sent)
     if group.device == PROCESSOR and config.task != "link":
-        trainer.estimated_epoch_s = estimate_epoch(trainer)
+        trainer.estimated_epoch_s = estimate_epoch(trainer, part, ends)
     if group.rank > 0 or is_quiet:
         return
     if group.reason:

@@ -250,9 +250,8 @@ def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> 
 
     run_dir = RunDirectory(Path(arguments.run_dir))
     on_rank_0(group, lambda: _check_bounds(arguments, config, run_dir))
-    trainer, predicted = _load(arguments, config, run_dir, group)
+    trainer = _load(arguments, config, run_dir, group)
     with trainer.trace:
-        announce(trainer, predicted, is_quiet=arguments.quiet)
         return _run_epochs(arguments, trainer, run_dir)
 
 
@@ -289,8 +288,8 @@ def _run_epochs(
 
 def _load(
     arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
-) -> tuple[Trainer, int]:
-    """Build the trainer and predict its memory; the part, of which it has what it needs, goes."""
+) -> Trainer:
+    """Build the trainer and say what is to come; the part, of which it has what it needs, goes."""
     from distgnn.cli.beginning import prepare
     from distgnn.cli.job import on_rank_0
     from distgnn.cli.memory_check import check_memory
@@ -309,9 +308,10 @@ def _load(
     added = predict_added_bytes(trainer.model, trainer.graphs) + working
     check_memory(group, added, what="training", is_forced=arguments.force, device=group.device)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
+    announce(trainer, opened.part, opened.ends, predicted, is_quiet=arguments.quiet)
     # The file may lie in the run's directory, which is there now.
     trainer.begin_trace(open_trace(arguments, group))
-    return trainer, predicted
+    return trainer
 
 
 class _Opened(NamedTuple):

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from distgnn import kernels
 from distgnn.exchange.traffic import ITEM_BYTES
-from distgnn.nn.linear import Linear
-from distgnn.ops import SparseRows
-from distgnn.train.forecast import Forecast, LayerRows, planned_bytes
-from distgnn.train.graphs import why_not_static
-from distgnn.train.optimizers import Adam
+from distgnn.train.forecast import planned_bytes
 from distgnn.train.pace import (
     Link,
     Pace,
@@ -22,10 +17,12 @@ from distgnn.train.pace import (
     product_seconds,
     reduce_seconds,
 )
+from distgnn.train.rehearsal import epoch_seconds, on_sample, walked
 
 if TYPE_CHECKING:
     from distgnn.comm.group import Group
-    from distgnn.exchange.traffic import LayerTraffic
+    from distgnn.partition.store import Part
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.trainer import Trainer
 
 # Of a trial; what it holds is less than training will.
@@ -34,32 +31,34 @@ _SUMMED_COLUMNS = 32
 _MULTIPLIED_COLUMNS = 256
 _MESSAGE_BYTES = 1 << 18
 _TAG = 1
-# What a layer asks of Python and torch: its sum, its products, dropout, its share of the loss and
-# of the step.
-_OPERATIONS = 8
+# Of an epoch of the sample, as modelled.
+_TRIAL_S = 0.05
 
 
-def estimate_epoch(trainer: Trainer) -> float:
-    """Estimate an epoch from the edges it walks, the products it makes and the rows it sends.
+def estimate_epoch(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
+    """Estimate an epoch from those of a sample, the edges it walks and the rows it sends.
 
-    A sum, a product, a step of a tiny model and messages are tried, with all ranks at work as they
-    will be: a tenth of a second. Attention is counted as a sum; activations, norms, dropout and the
-    loss are left out, so that it is rather too short. Collective.
+    Some epochs on the first rows of the part are trained, all of them where they are few, with all
+    ranks at work as they will be. What they take beyond an epoch of next to nothing is scaled by
+    sums and products; so attention, activations, norms, dropout, the loss and the optimizer count
+    as what they take. Messages are tried. All that is some tenths of a second. Collective.
 
     Args:
         trainer: Of the run, on the processor.
+        part: That it trains on.
+        ends: Of its model.
 
     Returns:
         Seconds, of the slowest rank; the same on every rank.
     """
     group, config = trainer.group, trainer.config
-    layers = _traffic(trainer)
     group.barrier()
-    compute_s = _compute_seconds(trainer, layers) + _fixed_seconds(trainer)
+    compute_s = _compute_seconds(trainer, part, ends) if part.num_roots else 0.0
     rows_s = weights_s = 0.0
     if group.size > 1:
         link = _try_link(group)
         sent = planned_bytes(config, trainer.model, trainer.graphs) / config.delays.num_bins
+        layers = () if config.is_isolated else walked(trainer)[0].layers
         num_steps = sum(len(layer.legs) for layer in layers)
         rows_s = sent / link.bytes_per_s + num_steps * link.latency_s
         num_bytes = ITEM_BYTES * sum(weight.numel() for weight in trainer.model.parameters())
@@ -71,42 +70,26 @@ def estimate_epoch(trainer: Trainer) -> float:
     return float(slowest)
 
 
-def _traffic(trainer: Trainer) -> list[LayerTraffic]:
-    is_sparse = isinstance(trainer.features, SparseRows)
+def _compute_seconds(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
+    """What this rank's processor does in an epoch."""
     config = trainer.config
-    layers = trainer.model.traffic(
-        is_sparse=is_sparse,
-        is_static=not why_not_static(config, is_sparse=is_sparse),
-        feature_bytes=config.feature_bytes,
-    )
-    return [layer.silent() for layer in layers] if config.is_isolated else layers
+    widths = max(trainer.features.shape[1], 1), config.model.hidden_width
+    product_s = product_seconds(*(min(width, _MULTIPLIED_COLUMNS) for width in widths))
+    modelled_s = _modelled_seconds(trainer, product_s)
+    share = min(_TRIAL_S / max(modelled_s, _TRIAL_S), 1.0)
+    sample = on_sample(part, ends, config, int(share * part.num_edges))
+    epoch_s = epoch_seconds(sample)
+    if share == 1.0 and trainer.group.size == 1:
+        return epoch_s
+    fixed_s = min(epoch_seconds(on_sample(part, ends, config, 0)), epoch_s)
+    return fixed_s + (epoch_s - fixed_s) * modelled_s / _modelled_seconds(sample, product_s)
 
 
-def _compute_seconds(trainer: Trainer, layers: list[LayerTraffic]) -> float:
-    """What this rank sums and multiplies."""
-    nothing, rows = np.zeros((1, 1), np.int64), []
-    for number in range(len(layers)):
-        level = trainer.graphs.training.level(number)
-        counts = (np.array([level.blocks.forward.num_edges]), np.array([level.num_rows]))
-        rows.append(LayerRows(nothing, nothing, *counts))
-    found = Forecast(
-        trainer.model,
-        tuple(layers),
-        tuple(rows),
-        (),
-        rows[0],
-        trainer.config.delays,
-        (1.0,) * len(layers),
-        (),
-    )
-    features, density = trainer.features, 1.0
-    num_inputs = max(features.shape[1], 1)
-    if isinstance(features, SparseRows):
-        density = len(features.columns) / max(features.shape[0] * num_inputs, 1)
-    width = min(max(layer.width for layer in layers), _SUMMED_COLUMNS)
-    hidden = trainer.config.model.hidden_width
-    columns = (min(count, _MULTIPLIED_COLUMNS) for count in (num_inputs, hidden))
-    pace = Pace(_edge_seconds(trainer, max(width, 1)), product_seconds(*columns))
+def _modelled_seconds(trainer: Trainer, product_s: float) -> float:
+    """Sums and products of an epoch, those at the speed of this trainer's graph."""
+    found, density = walked(trainer)
+    width = min(max(layer.width for layer in found.layers), _SUMMED_COLUMNS)
+    pace = Pace(_edge_seconds(trainer, max(width, 1)), product_s)
     return float(compute_seconds(found, trainer.model, pace, density=density)[0])
 
 
@@ -122,20 +105,6 @@ def _edge_seconds(trainer: Trainer, width: int) -> float:
         lambda: kernels.spmm_sum(indptr, indices, None, x, out, accumulate=False)
     )
     return seconds / max(len(indices) * width, 1)
-
-
-def _fixed_seconds(trainer: Trainer) -> float:
-    """Time a step of as many operations on one value: what does not grow with the graph."""
-    number = _OPERATIONS * (len(trainer.model.hidden) + 1)
-    model, row = torch.nn.Sequential(*(Linear(1, 1) for _ in range(number))), torch.ones(1, 1)
-    optimizer = Adam(model.parameters(), lr=0.0, weight_decay=0.0)
-
-    def step() -> None:
-        model(row).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return best_seconds(step)
 
 
 def _try_link(group: Group) -> Link:

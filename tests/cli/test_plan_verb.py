@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from graphs import cut, make_graph
 
-from distgnn.cli import loopback, rehearsal
+from distgnn.cli import loopback
 from distgnn.cli.plan_verb import _compute, _Scales
-from distgnn.cli.rehearsal import Rehearsal, sample_of
 from distgnn.datasets import InputError
 from distgnn.partition.store import read_manifest
+from distgnn.train import rehearsal
 from distgnn.train.config import TrainConfig
 from distgnn.train.forecast import forecast
 from distgnn.train.pace import Pace
+from distgnn.train.rehearsal import Rehearsal, sample_of
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +144,7 @@ def test_cores_and_memory_scale_what_depends_on_them(ring_parts):
 
 
 @pytest.mark.parametrize(
-    "kind", ["random", "sparse-features", "weighted", "multi-label", "few-edges"]
+    "kind", ["random", "sparse-features", "weighted", "multi-label", "few-edges", "typed"]
 )
 @pytest.mark.parametrize("max_edges", [3, 10**9])
 def test_a_sample_is_the_first_rows_of_a_part_with_their_sources(kind, max_edges):

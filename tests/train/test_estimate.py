@@ -6,6 +6,7 @@ import pytest
 from graphs import cut, make_graph
 from training import ends_of, make_config
 
+from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.train import estimate
 from distgnn.train.estimate import estimate_epoch
@@ -17,10 +18,8 @@ NUM_RANKS = 2
 
 @pytest.fixture
 def _trials(monkeypatch):
-    """Trials that took nothing."""
-    monkeypatch.setattr(estimate, "_edge_seconds", lambda trainer, width: 0.0)
-    monkeypatch.setattr(estimate, "product_seconds", lambda inputs, outputs: 0.0)
-    monkeypatch.setattr(estimate, "_fixed_seconds", lambda trainer: 0.0)
+    """Computing and messages that took nothing."""
+    monkeypatch.setattr(estimate, "_compute_seconds", lambda trainer, part, ends: 0.0)
     monkeypatch.setattr(estimate, "_try_link", lambda group: Link(1e30, 0.0))
 
 
@@ -31,8 +30,9 @@ def estimated(kind="random", num_ranks=NUM_RANKS, **options):
     config = make_config(**options)
 
     def on_rank(group):
-        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
-        seconds = estimate_epoch(trainer)
+        part, ends = parts[group.rank], ends_of(graph)
+        trainer = Trainer(config, ends, part, group)
+        seconds = estimate_epoch(trainer, part, ends)
         trainer.train_epoch()
         return seconds, trainer.graph.exchange.take_bytes(), len(trainer.model.hidden) + 1
 
@@ -58,19 +58,38 @@ def test_every_rank_hears_the_same_positive_time(kind, options):
 
 
 @pytest.mark.usefixtures("_trials")
-def test_computing_is_that_of_the_slowest_rank_and_fixed_costs_are_added(monkeypatch):
-    monkeypatch.setattr(estimate, "product_seconds", lambda inputs, outputs: 1.0)
-    products = estimated(receptive_field=False)
-    one = estimated(receptive_field=False, num_ranks=1)
-    assert one[0][0] > products[0][0] > one[0][0] / 2
-    monkeypatch.setattr(estimate, "_fixed_seconds", lambda trainer: 7.0)
-    assert estimated(receptive_field=False)[0][0] == products[0][0] + 7.0
+def test_computing_is_that_of_the_slowest_rank(monkeypatch):
+    monkeypatch.setattr(estimate, "_compute_seconds", lambda trainer, *_: 7.0 * trainer.group.rank)
+    assert estimated()[0][0] == 7.0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_an_epoch_of_a_sample_is_scaled_by_sums_and_products(share, monkeypatch):
+    graph = make_graph("random")
+    (part,), ends = cut(graph, 1), ends_of(graph)
+    trainer = Trainer(make_config(receptive_field=False), ends, part, SingleGroup())
+    monkeypatch.setattr(estimate, "_edge_seconds", lambda trainer, width: 1.0)
+    monkeypatch.setattr(estimate, "product_seconds", lambda inputs, outputs: 0.0)
+    modelled_s = estimate._modelled_seconds(trainer, 0.0)
+    monkeypatch.setattr(estimate, "_TRIAL_S", share * modelled_s)
+    tried = []
+
+    def epoch_seconds(sample):
+        tried.append(estimate._modelled_seconds(sample, 0.0) / modelled_s)
+        return (0.2 + 0.8 * tried[-1]) * modelled_s
+
+    monkeypatch.setattr(estimate, "epoch_seconds", epoch_seconds)
+    assert estimate_epoch(trainer, part, ends) == pytest.approx(modelled_s, rel=0.1)
+    assert tried[0] == pytest.approx(share, abs=0.1)
+    # Next to nothing is tried only where there is something to scale.
+    assert len(tried) == (1 if share == 1.0 else 2)
+    assert min(tried[1:], default=0.0) < 0.1
 
 
 @pytest.mark.usefixtures("_trials")
 @pytest.mark.parametrize("overlap", [True, False])
 def test_rows_hide_computing_only_where_they_may(overlap, monkeypatch):
-    monkeypatch.setattr(estimate, "_fixed_seconds", lambda trainer: 3.0)
+    monkeypatch.setattr(estimate, "_compute_seconds", lambda trainer, part, ends: 3.0)
     monkeypatch.setattr(estimate, "_try_link", lambda group: Link(2.0, 0.0))
     monkeypatch.setattr(estimate, "reduce_seconds", lambda num_bytes, size, link: 11.0)
     ranks = estimated(overlap=overlap)
