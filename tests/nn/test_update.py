@@ -19,6 +19,12 @@ from distgnn.receptive import ReceptiveField
 from distgnn.train.inputs import load_features
 
 
+@pytest.fixture
+def multiplied_here(monkeypatch):
+    """Small layers as one operation on every processor, those that leave products to torch too."""
+    monkeypatch.setattr(linear, "is_fast", lambda: True)
+
+
 def trained(graph, rows, config, *, num_classes=3):
     """Scores and gradients of one pass."""
     graph.draws.end_epoch()
@@ -39,6 +45,7 @@ def separately(monkeypatch):
         monkeypatch.setattr(module, "is_multiplied_here", lambda rows, weight: False)
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @pytest.mark.parametrize(
     ("model", "kind"), [("sage", "random"), ("gcn", "random"), ("gcn", "weighted")]
 )
@@ -69,6 +76,7 @@ def test_layers_as_one_operation_give_what_separate_operations_give(
 LAYERS = pytest.mark.parametrize("layer", [SAGEConv, GCNConv])
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @LAYERS
 @pytest.mark.parametrize("probability", [0.0, 0.4])
 def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(probability, layer):
@@ -104,6 +112,7 @@ def test_a_gradient_that_two_layers_share_is_masked_by_each_for_itself(layer):
         torch.testing.assert_close(one, parameter.grad, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @LAYERS
 def test_a_layer_with_an_activation_refuses_a_second_backward_pass(layer):
     part = cut(make_graph("random"), 1)[0]
@@ -114,6 +123,7 @@ def test_a_layer_with_an_activation_refuses_a_second_backward_pass(layer):
         total.backward()
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @LAYERS
 def test_columns_that_do_not_lie_side_by_side_are_taken(layer):
     part = cut(make_graph("random"), 1)[0]
@@ -155,6 +165,7 @@ def rounded(values):
     return values.bfloat16().double()
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @pytest.mark.parametrize("out_width", [4, 9])
 def test_a_layer_of_bfloat16_rounds_what_it_reads_aggregates_and_makes(out_width):
     """Against the same steps in double precision, each of which is rounded once."""
@@ -185,6 +196,7 @@ def test_a_layer_of_bfloat16_rounds_what_it_reads_aggregates_and_makes(out_width
     assert conv.root.weight.grad.dtype == conv.neighbour.bias.grad.dtype == torch.float32
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @pytest.mark.parametrize("out_width", [4, 9])
 def test_a_gcn_layer_of_bfloat16_rounds_what_it_reads_aggregates_and_makes(out_width):
     """Against the same steps in double precision, each of which is rounded once."""
