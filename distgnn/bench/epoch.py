@@ -219,15 +219,24 @@ def _step(name: str, graph: Graph, plan: EpochPlan, model: GNN) -> Callable[[], 
     device = next(model.parameters()).device
     if name in VARIANTS:
         return our_trainer(graph, plan, VARIANTS[name], device).train_epoch
+    return _peer_step(name, graph, plan, model, torch.float32)
+
+
+def _peer_step(
+    name: str, graph: Graph, plan: EpochPlan, model: GNN, dtype: torch.dtype
+) -> Callable[[], float]:
+    """Prepare an epoch of a peer that computes in some precision, where the model lies."""
+    device = next(model.parameters()).device
     config = _our_config(plan)
     if name not in peers.installed():
         raise InputError(f"peer '{name}' is not installed; leave it out of --peers")
     adapter: PeerModule = importlib.import_module(f"distgnn.bench.peers.{name}_model")
     module, scores_of = adapter.build(graph, model)
+    module.to(dtype)
     optimizer = torch.optim.Adam(
         module.parameters(), lr=config.lr, weight_decay=config.weight_decay
     )
-    features = torch.from_numpy(np.asarray(graph.features)).to(device)
+    features = torch.from_numpy(np.asarray(graph.features)).to(device, dtype)
     assert graph.labels is not None, "a twin has labels"
     assert graph.train_mask is not None, "a twin has masks"
     rows = torch.from_numpy(np.flatnonzero(graph.train_mask[0])).to(device)
@@ -244,6 +253,12 @@ def _step(name: str, graph: Graph, plan: EpochPlan, model: GNN) -> Callable[[], 
     return step
 
 
+def largest_difference(losses: Sequence[float], others: Sequence[float]) -> float:
+    """Return the largest relative difference of losses from others, epoch by epoch."""
+    pairs = zip(losses, others, strict=True)
+    return max(abs(loss - other) / abs(other) for loss, other in pairs)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EpochResult:
     """Times and losses of all contestants, ours first.
@@ -256,6 +271,7 @@ class EpochResult:
         seconds: Of each epoch, by contestant.
         losses: Of each epoch, by contestant, the untimed first one included.
         savings: Exact savings of ours.
+        exact_losses: Of each epoch, of a peer in double precision; None if not asked for.
         phases: Seconds of one epoch of ours, by phase.
         peak_rss_bytes: Peak memory of each contestant in a process of its own; None if not asked.
     """
@@ -267,6 +283,7 @@ class EpochResult:
     seconds: list[list[float]]
     losses: list[list[float]]
     savings: tuple[str, ...]
+    exact_losses: list[float] | None
     phases: dict[str, float]
     peak_rss_bytes: list[int] | None
 
@@ -276,22 +293,55 @@ class EpochResult:
 
     def loss_difference(self, index: int) -> float:
         """Largest relative difference of a contestant's losses from ours."""
-        ours, theirs = np.array(self.losses[0]), np.array(self.losses[index])
-        return float(np.max(np.abs(theirs - ours) / np.abs(ours)))
+        return largest_difference(self.losses[index], self.losses[0])
+
+    def loss_error(self, index: int) -> float | None:
+        """Largest relative difference of a contestant's losses from those in double precision."""
+        if self.exact_losses is None:
+            return None
+        return largest_difference(self.losses[index], self.exact_losses)
 
     def to_json(self) -> dict[str, Any]:
         """Turn into plain JSON values."""
         return asdict(self)
 
 
+def exact_losses(graph: Graph, plan: EpochPlan) -> list[float] | None:
+    """Train the first peer in double precision.
+
+    Args:
+        graph: From `twin_graph`.
+        plan: What to train.
+
+    Returns:
+        (rounds + 1,) losses; None without a peer, or where everybody drops out something else.
+    """
+    from distgnn.train.ends import ModelEnds
+    from distgnn.train.trainer import build_model
+
+    name = next((peer for peer in plan.peers if peer in PEERS), None)
+    if name is None or plan.dropout > 0:
+        return None
+    model = build_model(_our_config(plan), ModelEnds.of(graph))
+    step = _peer_step(name, graph, plan, model, torch.float64)
+    return [step() for _ in range(plan.rounds + 1)]
+
+
 def measure_epochs(
-    plan: EpochPlan, *, has_memory: bool = False, device: torch.device = PROCESSOR
+    plan: EpochPlan,
+    *,
+    has_memory: bool = False,
+    has_exact: bool = False,
+    device: torch.device = PROCESSOR,
 ) -> EpochResult:
     """Train with each contestant in turn, epoch by epoch.
 
     Args:
         plan: What to train.
         has_memory: Whether to measure peak memory before, in a process for each contestant.
+        has_exact: Whether to train the first peer once more, in double precision, from the same
+            weights: how far losses in single precision are from it says what a difference between
+            two of them is worth.
         device: That computes, for all contestants.
 
     Returns:
@@ -328,6 +378,7 @@ def measure_epochs(
         seconds=seconds,
         losses=losses,
         savings=trainer.graphs.savings,
+        exact_losses=exact_losses(graph, plan) if has_exact else None,
         phases=phases,
         peak_rss_bytes=peaks,
     )

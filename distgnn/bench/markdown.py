@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.bench import directories, partition
+from distgnn.bench.epoch import largest_difference
 from distgnn.bench.report import geometric_mean
 from distgnn.datasets import InputError
 
@@ -162,7 +163,15 @@ def _epochs(document: dict[str, Any]) -> list[str]:
     return lines[:-1]
 
 
-_EPOCH_HEADER = ("", "epoch, s", "over ours", "loss differs by", "peak memory, MiB", "ours over it")
+_EPOCH_HEADER = (
+    "",
+    "epoch, s",
+    "over ours",
+    "loss differs by",
+    "from double by",
+    "peak memory, MiB",
+    "ours over it",
+)
 
 
 def _width(plan: dict[str, Any]) -> str:
@@ -174,14 +183,17 @@ def _contestants(result: dict[str, Any]) -> list[list[str]]:
     seconds = [statistics.median(times) for times in result["seconds"]]
     rows = []
     for index, name in enumerate(result["names"]):
-        pairs = zip(result["losses"][0], result["losses"][index], strict=True)
-        difference = max(abs(theirs - ours) / abs(ours) for ours, theirs in pairs)
+        # Not in files of earlier versions.
+        losses, exact = result["losses"], result.get("exact_losses")
+        difference = largest_difference(losses[index], losses[0])
+        error = "-" if exact is None else f"{largest_difference(losses[index], exact):.1e}"
         ratio = seconds[index] / seconds[0]
         peaks = result["peak_rss_bytes"]
         memory = ["-", "-"]
         if peaks is not None:
             memory = [f"{peaks[index] / 2**20:.0f}", f"{peaks[0] / peaks[index]:.2f}"]
-        rows.append([name, f"{seconds[index]:.3f}", f"{ratio:.2f}", f"{difference:.1e}", *memory])
+        times = (f"{seconds[index]:.3f}", f"{ratio:.2f}")
+        rows.append([name, *times, f"{difference:.1e}", error, *memory])
     return rows
 
 

@@ -99,6 +99,14 @@ def _add_epoch_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="on|off",
         help="measure each contestant's peak memory in a process of its own (default: on)",
     )
+    group.add_argument(
+        "--exact",
+        type=switch,
+        default=True,
+        metavar="on|off",
+        help="without dropout, train the first peer in double precision as well, and say how far "
+        "everybody's losses are from its (default: on)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -202,7 +210,11 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
                     seed=arguments.seed,
                 )
                 note(f"training on {shape}, {order} order, {threads} threads")
-                results.append(epoch.measure_epochs(plan, has_memory=arguments.memory))
+                results.append(
+                    epoch.measure_epochs(
+                        plan, has_memory=arguments.memory, has_exact=arguments.exact
+                    )
+                )
     values = _write(arguments, {"results": [result.to_json() for result in results]})
     if arguments.json:
         print_json(values)
@@ -219,6 +231,7 @@ def _epoch_lines(result: EpochResult) -> list[str]:
             f"{result.median_s(index):.3f}",
             f"{result.median_s(index) / result.median_s(0):.2f}",
             f"{result.loss_difference(index):.1e}",
+            "-" if (error := result.loss_error(index)) is None else f"{error:.1e}",
             *_memory_cells(result.peak_rss_bytes, index),
         )
         for index, name in enumerate(result.names)
@@ -241,7 +254,7 @@ def _model_text(plan: EpochPlan) -> str:
     return f"{plan.model}, {plan.layers} layers of {heads}{plan.hidden}"
 
 
-_EPOCH_HEADER = ("", "epoch_s", "over ours", "loss differs by")
+_EPOCH_HEADER = ("", "epoch_s", "over ours", "loss differs by", "from double by")
 _MEMORY_HEADER = ("peak memory", "ours over it")
 
 

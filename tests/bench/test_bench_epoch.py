@@ -7,7 +7,14 @@ import json
 import pytest
 
 from distgnn.bench import peers
-from distgnn.bench.epoch import PEERS, EpochPlan, measure_epochs, twin_graph
+from distgnn.bench.epoch import (
+    PEERS,
+    EpochPlan,
+    exact_losses,
+    largest_difference,
+    measure_epochs,
+    twin_graph,
+)
 from distgnn.bench.memory import peak_bytes
 from distgnn.cli import main
 from distgnn.datasets import InputError
@@ -32,10 +39,22 @@ TINY = {
 def test_a_peer_has_our_losses(model, name):
     if name not in peers.installed():
         pytest.skip(f"needs {name}")
-    result = measure_epochs(EpochPlan(model=model, peers=[name], **TINY))
+    result = measure_epochs(EpochPlan(model=model, peers=[name], **TINY), has_exact=True)
     assert result.names == ["distgnn", name]
-    assert len(result.losses[1]) == 3
+    assert len(result.losses[1]) == len(result.exact_losses) == 3
     assert result.loss_difference(1) < 1e-4
+    # The peer in single precision would have exactly its own losses.
+    assert all(0 < result.loss_error(index) < 1e-5 for index in (0, 1))
+
+
+def test_losses_are_compared_with_the_largest_relative_difference():
+    assert largest_difference([1.1, -2.0], [1.0, -4.0]) == pytest.approx(0.5)
+
+
+def test_without_a_peer_or_with_dropout_there_is_nothing_exact_to_compare_with():
+    for own in ({"peers": ["distgnn-bf16"]}, {"peers": [*PEERS], "dropout": 0.5}):
+        plan = EpochPlan(model="sage", **{**TINY, **own})
+        assert exact_losses(twin_graph(plan), plan) is None
 
 
 def test_rows_stored_as_bfloat16_are_a_contestant_of_their_own():
