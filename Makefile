@@ -18,8 +18,11 @@ quickstart: install
 
 install: $(VENV)/.installed
 
+# A process a core, but no more than memory is sure to hold. A file stays in one process, where its fixtures are.
+PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
+
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST)
 
 # The tests on a processor without AVX: an environment beside .venv whose kernels have no other code.
 BASELINE := build/baseline
@@ -29,7 +32,7 @@ test-baseline: $(VENV)/.installed-dev
 	  $$(ls -d $(BASELINE)/lib/python3*/site-packages)/shared.pth
 	$(BASELINE)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
 	  --no-build-isolation -C build-dir=build/baseline-objects -C cmake.define.DISTGNN_BASELINE=ON -e .
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BASELINE)/bin/python -m pytest -m "not packaging"
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BASELINE)/bin/python $(PYTEST) -m "not packaging"
 
 # mypy does not see that partition/ and datasets/ are parts of distgnn: it reads a folder of links.
 lint: $(VENV)/.installed-dev
