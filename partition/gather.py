@@ -100,7 +100,8 @@ class _Collector:
         if manifest.num_features and self._sparse is None:
             shape = num_vertices, manifest.num_features
             self._by_vertex["features"] = _mapped(scratch / "features", shape)
-        if manifest.num_edge_features:
+        # The system neither makes room for nothing nor maps it.
+        if num_edges * manifest.num_edge_features:
             shape = num_edges, manifest.num_edge_features
             self._by_edge["edge_features"] = _mapped(scratch / "edge_features", shape)
 
@@ -113,7 +114,8 @@ class _Collector:
             values = getattr(part, name)
             if values is not None:
                 if name not in self._by_edge:
-                    self._by_edge[name] = np.empty(self._manifest.num_edges, values.dtype)
+                    shape = self._manifest.num_edges, *values.shape[1:]
+                    self._by_edge[name] = np.empty(shape, values.dtype)
                 self._by_edge[name][edges] = values
         for name in LINKS:
             if getattr(part, name) is not None:

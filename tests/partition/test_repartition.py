@@ -86,6 +86,15 @@ def test_no_edge_and_nothing_of_a_vertex_is_lost(kind, num_parts, wanted, tmp_pa
     check_same_graph(graph_of(tmp_path / "q", tmp_path).graph, graph)
 
 
+def test_no_edges_keep_the_width_of_their_features(tmp_path):
+    nobody = np.zeros(0, np.int64)
+    none = np.ones((0, 3), np.float32)
+    graph = Graph(name="bare", num_vertices=4, src=nobody, dst=nobody, edge_features=none)
+    folder = store(tmp_path / "p", graph, 2)
+    assert again(folder, tmp_path / "q", 1).num_edge_features == 3
+    assert graph_of(tmp_path / "q", tmp_path).graph.edge_features.shape == (0, 3)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
