@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from distgnn.datasets.npz import graph_of_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from distgnn.datasets.graph import Graph
 
@@ -79,6 +82,12 @@ def vertex_arrays(values: Mapping[str, Any]) -> dict[str, Any]:
 def to_array(tensor: Any) -> Any:
     """Return a torch tensor of any device as a numpy array, which shares its memory if it can."""
     return tensor.detach().cpu().numpy()
+
+
+def as_table(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of any shape with what belongs to its first index in one row."""
+    # Not -1 columns, which cannot be told from no rows.
+    return values.reshape(len(values), math.prod(values.shape[1:]))
 
 
 def to_tensors(graph: Graph) -> dict[str, Any]:

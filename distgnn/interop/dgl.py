@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.errors import InputError
-from distgnn.interop.arrays import MASKS, from_numpy, to_array, to_tensors, vertex_arrays
+from distgnn.interop.arrays import (
+    MASKS,
+    as_table,
+    from_numpy,
+    to_array,
+    to_tensors,
+    vertex_arrays,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,10 +76,7 @@ def _weight(values: Any) -> Any:
 def _edge_features(values: Any) -> Any:
     """Return the features among what DGL has on edges, one row each; None if there are none."""
     key = next((key for key in _EDGE_FEATURES if key in values), None)
-    if key is None:
-        return None
-    found = to_array(values[key])
-    return found.reshape(len(found), -1)
+    return None if key is None else as_table(to_array(values[key]))
 
 
 def _typed(graph: Any) -> dict[str, Any]:

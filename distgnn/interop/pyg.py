@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.errors import InputError
-from distgnn.interop.arrays import from_numpy, to_array, to_tensors, vertex_arrays
+from distgnn.interop.arrays import as_table, from_numpy, to_array, to_tensors, vertex_arrays
 
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
@@ -50,11 +50,11 @@ def from_pyg(data: Any, *, name: str = "memory", **arrays: Any) -> Graph:
             given[key] = to_array(getattr(data, key)).reshape(-1)
     attributes = getattr(data, "edge_attr", None)
     if attributes is not None:
-        is_column = attributes.numel() == data.num_edges
-        if is_column and "edge_weight" not in given:
-            given["edge_weight"] = to_array(attributes).reshape(-1)
+        table = as_table(to_array(attributes))
+        if table.shape[1] == 1 and "edge_weight" not in given:
+            given["edge_weight"] = table[:, 0]
         else:
-            given["edge_features"] = to_array(attributes).reshape(data.num_edges, -1)
+            given["edge_features"] = table
     if getattr(data, "node_type", None) is not None:
         given["vertex_type"] = to_array(data.node_type)
     return from_numpy(to_array(data.edge_index), name=name, **{**given, **arrays})

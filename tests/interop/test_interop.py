@@ -52,6 +52,34 @@ def test_a_column_of_edges_is_a_weight_only_where_there_is_none() -> None:
     assert beside.edge_features.tolist() == [[0], [1], [2], [3], [4]]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("partner", PARTNERS)
+def test_no_edges_have_features_of_their_width(partner: str) -> None:
+    bare = {"num_vertices": 3, "edge_features": np.zeros((0, 4)), "edge_weight": np.zeros(0)}
+    graph = interop.from_numpy(np.zeros((2, 0), np.int64), **bare)
+    there = getattr(interop, f"to_{partner}")(graph)
+    assert getattr(interop, f"from_{partner}")(there).num_edge_features == 4
+
+
+@needs_pyg
+def test_attributes_of_other_edges_are_refused() -> None:
+    import torch
+
+    there = interop.to_pyg(graph_of())
+    there.edge_attr = torch.zeros(10, 2)
+    with pytest.raises(InputError, match=r"edge_features must hold numbers of shape \(5, num_edge"):
+        interop.from_pyg(there)
+
+
+@pytest.mark.parametrize(
+    ("shape", "width"), [((3,), 1), ((3, 2), 2), ((3, 2, 4), 8), ((0,), 1), ((0, 2, 4), 8)]
+)
+def test_a_table_has_a_row_for_each_edge(shape: tuple[int, ...], width: int) -> None:
+    values = np.arange(np.prod(shape)).reshape(shape)
+    table = interop.arrays.as_table(values)
+    assert table.shape == (shape[0], width)
+    assert np.array_equal(table.ravel(), values.ravel())
+
+
 def assert_equal(first: Graph, second: Graph) -> None:
     assert first.num_vertices == second.num_vertices
     for field in (
