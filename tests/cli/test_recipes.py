@@ -163,3 +163,14 @@ def test_a_recipe_without_figures_to_compare_is_reported_as_failed(
         monkeypatch.setattr(sys, "argv", words)
         assert script["main"]() == 1
         assert f"{number}: failed, {why}\n" in capsys.readouterr().err
+
+
+def test_the_page_of_published_figures_keeps_the_rows_of_recipes_that_are_not_run(here, repository):
+    script = runpy.run_path(str(repository / "examples/accuracy/run.py"))
+    page = here / "page.md"
+    page.write_text(script["RESULTS"].read_text())
+    script["write"].__globals__["RESULTS"] = page
+    script["write"]([["other", *"abcde", "", ""]])
+    before, after = (set(file.read_text().splitlines()) for file in (script["RESULTS"], page))
+    assert before <= after
+    assert sum(line.startswith("| other |") for line in after) == 1
