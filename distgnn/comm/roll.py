@@ -139,13 +139,12 @@ class Roll:
     def _guard(self, is_over: threading.Event) -> None:
         """End the process if the store is silent: its calls return when TCP gives up, if ever."""
         period_s = self._tick_s / 2
-        last_s = time.monotonic()
+        contact_s, num_silent = self._contact_s, 0
+        # Looks are counted, not seconds: a process that was stopped or starved looked at nothing.
         while not is_over.wait(period_s):
-            now_s = time.monotonic()
-            if now_s - last_s > 3 * period_s + 1:  # this process was itself stopped or starved
-                self._contact_s = now_s
-            last_s = now_s
-            if now_s - self._contact_s > self._stale_s:
+            num_silent = num_silent + 1 if contact_s == self._contact_s else 0
+            contact_s = self._contact_s
+            if num_silent * period_s > self._stale_s:
                 sentence = (
                     f"rank 0 did not answer rank {self._launch.rank} ({self._host}) for "
                     f"{self._stale_s:g} s before the ranks had met, or this host lost its "

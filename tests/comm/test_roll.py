@@ -199,6 +199,26 @@ def test_a_rank_whose_calls_of_the_store_never_return_ends(capfd, monkeypatch):
     assert re.search(sentence, capfd.readouterr().err)
 
 
+class Starved(threading.Event):
+    """Waits for longer than it was told to, as in a process that was stopped."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_waits = 0
+
+    def wait(self, timeout=None):
+        time.sleep(0.15)
+        self.num_waits += 1
+        return self.num_waits > 3
+
+
+def test_a_rank_that_was_itself_stopped_does_not_end(job, monkeypatch):
+    ended = []
+    monkeypatch.setattr("distgnn.comm.roll.end_process", ended.append)
+    job.roll(1, 2, stale_s=0.2)._guard(Starved())
+    assert not ended
+
+
 class Asked:
     """A store that counts how many keys it is asked about."""
 
