@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -49,6 +50,18 @@ def test_a_peer_has_our_losses(model, name):
 
 def test_losses_are_compared_with_the_largest_relative_difference():
     assert largest_difference([1.1, -2.0], [1.0, -4.0]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("losses", "others", "expected"),
+    [
+        ([0.0], [0.0], 0.0),
+        ([0.5, 1.0], [0.0, 1.0], math.inf),
+        ([1.0, math.nan], [1.0, 1.0], math.nan),
+    ],
+)
+def test_losses_of_zero_and_no_numbers_are_compared(losses, others, expected):
+    assert largest_difference(losses, others) == pytest.approx(expected, nan_ok=True)
 
 
 def test_without_a_peer_or_with_dropout_there_is_nothing_exact_to_compare_with():
