@@ -50,8 +50,8 @@ def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
         type=seconds,
         default=120.0,
         metavar="S",
-        help="longest wait for a rank that has not come, from the moment its process can be: the "
-        "graph is read after that (default: %(default)g s)",
+        help="longest wait for the processes of all ranks to start and meet; the graph is read "
+        "after that (default: %(default)g s)",
     )
     add(
         "--threads",

@@ -41,7 +41,9 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
     Some epochs on the first rows of the part are trained, all of them where they are few, with all
     ranks at work as they will be. What they take beyond an epoch of next to nothing is scaled by
     sums and products; so attention, activations, norms, dropout, the loss and the optimizer count
-    as what they take. Messages are tried. All that is some tenths of a second. Collective.
+    as what they take. Messages are tried. A sample that is the whole part costs as much again as
+    the trainer and some epochs, in time and in memory that is free again before the first epoch.
+    Collective.
 
     Args:
         trainer: Of the run, on the processor.

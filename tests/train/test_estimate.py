@@ -104,3 +104,21 @@ def test_each_half_of_an_exchange_has_a_latency(monkeypatch):
     # The second layer's two halves, forward and backward, and the ring.
     assert estimated()[0][0] == pytest.approx(4 + 2 * (NUM_RANKS - 1))
     assert estimated(algorithm="0c")[0][0] == pytest.approx(2 * (NUM_RANKS - 1))
+
+
+@pytest.mark.parametrize("num_ranks", [1, NUM_RANKS])
+def test_a_run_has_the_same_bits_with_and_without_an_estimate(num_ranks):
+    graph, config = make_graph("random"), make_config(dropout=0.5)
+    parts, ends = cut(graph, num_ranks), ends_of(graph)
+
+    def losses(has_estimate):
+        def on_rank(group):
+            part = parts[group.rank]
+            trainer = Trainer(config, ends, part, group)
+            if has_estimate:
+                estimate_epoch(trainer, part, ends)
+            return [trainer.train_epoch() for _ in range(3)]
+
+        return run_ranks(num_ranks, on_rank)
+
+    assert losses(has_estimate=True) == losses(has_estimate=False)
