@@ -4,8 +4,8 @@ Where communities are few and degrees high, a vertex has neighbours in most part
 is, and an edge that has to live beside a root of its ends costs rows that it need not. The links
 are cut into blocks instead, by clusters of vertices of one community and of similar degree: a
 cluster has clones on the parts of its blocks, and a part may hold the blocks among a few clusters
-whose roots are elsewhere, as in a block design. There are a few thousand blocks at most, whatever
-the graph: annealing finds their parts in about a second.
+whose roots are elsewhere, as in a block design. Their number grows with that of the parts alone,
+and the moves that annealing tries are bounded, whatever the graph.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def fewest_rows_without_structure(num_vertices: int, num_parts: int) -> float:
     that moves more than that makes little of the structure there is.
 
     Args:
-        num_vertices: Of the graph.
+        num_vertices: Of the graph, those with edges.
         num_parts: At least 1.
 
     Returns:

@@ -30,9 +30,8 @@ from distgnn.partition.stopwatch import Stopwatch
 MAX_ROUNDS = 4
 # Edges times parts up to which METIS minimises the volume too, in about a second.
 QUICK_WORK = 10**7
-# Rows of blocks over those of the cover below which blocks are refined in its place: refinement
-# saves more after the cover.
-BLOCKS_SHARE = 0.85
+# Rows of blocks over those of the refined cover up to which they are worth refining.
+MOST_BLOCK_ROWS = 1.1
 
 
 def assign(
@@ -52,8 +51,8 @@ def assign(
     The cover decides where edges live, so it can unbalance what METIS balanced. Refinement drains
     overfull parts edge by edge; without it, vertices move once more and the cover is taken again.
 
-    On graphs where even the cover moves many rows, edges are also placed in blocks; what promises
-    fewer rows is refined. Unless balance is "train": blocks know nothing of training vertices.
+    On graphs where even that moves many rows, edges are also placed in blocks and refined, and what
+    moves fewer rows is kept. Unless balance is "train": blocks know nothing of training vertices.
 
     Args:
         graph: The graph. Its direction, self-loops and parallel edges are no obstacle.
@@ -83,7 +82,7 @@ def assign(
     arcs = arcs_of(graph)
     adjacency = adjacency_of(arcs)
     watch.note("arcs")
-    found = []
+    found, begun = [], []
     for name in objectives_of(graph, num_parts, objective):
         roots = metis_roots(
             graph,
@@ -94,11 +93,13 @@ def assign(
             balance=aim.of_roots(),
         )
         watch.note(f"roots by METIS, {name}")
-        placed = settle(
-            arcs, roots, num_parts, adjacency=adjacency, balance=aim, watch=watch, blocks_seed=seed
-        )
-        found.append(placed)
-    return of_edges(arcs, _cheapest(arcs, found, edge_balance))
+        found.append(settle(arcs, roots, num_parts, adjacency=adjacency, balance=aim, watch=watch))
+        begun.append(roots)
+    best = _cheapest(arcs, found, edge_balance)
+    if refine and training is None:
+        roots = begun[[one is best for one in found].index(True)]
+        best = _better_in_blocks(arcs, best, (roots, adjacency), aim, seed=seed, watch=watch)
+    return of_edges(arcs, best)
 
 
 def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
@@ -143,7 +144,6 @@ def settle(
     adjacency: Adjacency,
     balance: Balance,
     watch: Stopwatch,
-    blocks_seed: int | None = None,
 ) -> Assignment:
     """Place arcs by minimum vertex cover, then refine, or move roots out of overfull parts.
 
@@ -154,8 +154,6 @@ def settle(
         adjacency: What `adjacency_of` makes of the arcs.
         balance: What to aim at, and whether to refine.
         watch: Told of each stage.
-        blocks_seed: Seed of the search for blocks where the cover moves many rows; None to leave
-            that out.
 
     Returns:
         An assignment of the arcs.
@@ -165,40 +163,43 @@ def settle(
         watch.note("edges by cover")
         return placed
     arc_part = place_arcs(arcs, roots, num_parts, edge_balance=balance.edges)
-    covered = Assignment(num_parts, arc_part, roots)
     watch.note("edges by cover")
-    if blocks_seed is not None and balance.training is None:
-        blocks = _better_blocks(arcs, covered, adjacency, seed=blocks_seed, watch=watch)
-        if blocks is not None:
-            refined = _refine(arcs, blocks, balance, 0)
-            watch.note("refined")
-            if excess_edges(arcs, refined, balance.edges) == 0:
-                return refined
-    refined = _refined(arcs, covered, balance)
+    refined = _refined(arcs, Assignment(num_parts, arc_part, roots), balance)
     watch.note("refined")
     return refined
 
 
-def _better_blocks(
-    arcs: Arcs, covered: Assignment, adjacency: Adjacency, *, seed: int, watch: Stopwatch
-) -> Assignment | None:
-    """Place arcs in blocks if the cover moves many rows; None if blocks do not move far fewer."""
-    num_vertices, num_parts = arcs.num_vertices, covered.num_parts
+def _better_in_blocks(
+    arcs: Arcs,
+    placed: Assignment,
+    begun: tuple[NDArray[np.int32], Adjacency],
+    balance: Balance,
+    *,
+    seed: int,
+    watch: Stopwatch,
+) -> Assignment:
+    """Place arcs in blocks where refinement left many rows, and keep what moves fewer of them."""
+    (roots, adjacency), num_vertices, num_parts = begun, arcs.num_vertices, placed.num_parts
     if num_parts == 1 or adjacency.indices.size == 0:
-        return None
-    rows = _halo_rows(arcs, covered)
-    fair = fewest_rows_without_structure(num_vertices, num_parts)
+        return placed
+    num_linked = int(np.count_nonzero(np.diff(adjacency.indptr)))
+    rows, fair = _halo_rows(arcs, placed), fewest_rows_without_structure(num_linked, num_parts)
     if rows <= fair:
-        return None
-    blocks = place_in_blocks(arcs, adjacency, covered.root_part, num_parts, seed=seed)
+        return placed
+    blocks = place_in_blocks(arcs, adjacency, roots, num_parts, seed=seed)
     rows_of_blocks = _halo_rows(arcs, blocks)
-    is_better = rows_of_blocks < BLOCKS_SHARE * rows
-    watch.note(
-        f"{'edges in blocks' if is_better else 'blocks tried in vain'}: "
-        f"{rows_of_blocks / num_vertices:.2f} rows a vertex, by cover {rows / num_vertices:.2f}, "
-        f"worth a try above {fair / num_vertices:.2f}"
+    told = (
+        f"{rows / num_vertices:.2f} rows a vertex by cover, worth a try above "
+        f"{fair / num_vertices:.2f}, {rows_of_blocks / num_vertices:.2f} by blocks"
     )
-    return blocks if is_better else None
+    if rows_of_blocks > MOST_BLOCK_ROWS * rows:
+        watch.note(f"blocks tried in vain: {told}")
+        return placed
+    blocks = _refine(arcs, blocks, balance, 0)
+    best = _cheapest(arcs, (placed, blocks), balance.edges)
+    found = "edges in blocks" if best is blocks else "blocks refined in vain"
+    watch.note(f"{found}: {told}, {_halo_rows(arcs, blocks) / num_vertices:.2f} when refined")
+    return best
 
 
 def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distgnn.datasets import Graph
-from distgnn.partition import assign, blocks
+from distgnn.partition import assign, blocks, metis
 from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import measure
@@ -27,6 +27,17 @@ def ring(num_vertices: int = 600) -> Graph:
     other = (one + np.tile([1, 2, 3], num_vertices)) % num_vertices
     src, dst = np.append(one, other), np.append(other, one)
     return Graph(name="ring", num_vertices=num_vertices, src=src, dst=dst)
+
+
+def communities(num_vertices: int = 320, *, size: int = 20, degree: int = 80) -> Graph:
+    """Draw half of the edges inside of small communities, and half anywhere."""
+    generator = np.random.default_rng(0)
+    one = generator.integers(0, num_vertices, num_vertices * degree // 2)
+    other = generator.integers(0, num_vertices, one.size)
+    near = one // size * size + generator.integers(0, size, one.size)
+    other = np.where(np.arange(one.size) % 2 == 0, near, other)
+    src, dst = np.append(one, other), np.append(other, one)
+    return Graph(name="communities", num_vertices=num_vertices, src=src, dst=dst)
 
 
 def in_blocks(graph: Graph, num_parts: int, *, seed: int = 0) -> Assignment:
@@ -50,6 +61,21 @@ def test_dense_graphs_move_fewer_rows_in_blocks_than_beside_roots() -> None:
     assert found.halo_rows < 0.8 * beside_roots.halo_rows
     assert found.edge_balance <= 1.06
     assert found.clone_balance <= 1.5
+
+
+@pytest.mark.parametrize("num_parts", [4, 9, 16])
+def test_rows_are_never_more_than_without_blocks(
+    num_parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = communities()
+    found = measure(graph, assign("metis", graph, num_parts))
+    monkeypatch.setattr(metis, "fewest_rows_without_structure", lambda *_: np.inf)
+    assert found.halo_rows <= measure(graph, assign("metis", graph, num_parts)).halo_rows
+
+
+def test_vertices_without_edges_do_not_count() -> None:
+    graph = dense()
+    assert "blocks" in log_of(replace(graph, num_vertices=2000), 9, objective="cut")
 
 
 def test_graphs_with_communities_are_not_tried_in_blocks() -> None:
