@@ -27,6 +27,8 @@ CASES = {
     "appnp": ("weighted", {"model": "appnp", "hops": 2}),
     "gat": ("random", {"model": "gat", "heads": 2}),
     "gatv2-dropout": ("random", {"model": "gatv2", "heads": 2, "attention_dropout": 0.5}),
+    "gat-edges": ("edge-features", {"model": "gat", "heads": 2}),
+    "gin-edges": ("edge-features", {"model": "gin"}),
     "rgcn": ("typed", {"model": "rgcn"}),
     "links": ("links", {"task": "link", "metric": "hits@10", "decoder": "mlp"}),
 }
