@@ -207,6 +207,9 @@ def first_step(
     """
     named = {**MODELS, **TYPED_MODELS}[name] if name else {}
     settings = {"hidden": 5, "epochs": num_epochs, **named, **options}
+    if settings.get("norm") == "batch":
+        # A bias before batch norm has no gradient but rounding, of which Adam makes whole steps.
+        settings = {"optimizer": "sgd", **settings}
     config, ends = make_config(**settings), ModelEnds.of(graph)
 
     def on_rank(group):
