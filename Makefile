@@ -51,10 +51,10 @@ SCALE ?= 0.0625
 RESULTS := examples/bench
 bench: $(VENV)/.installed
 	$(BIN)/distgnn bench kernels --scale $(SCALE) --out $(RESULTS)/kernels.json
-	$(BIN)/distgnn bench epoch --scale $(SCALE) --shapes products --out $(RESULTS)/epoch-sage.json
-	$(BIN)/distgnn bench epoch --scale $(SCALE) --shapes reddit --layers 2 --hidden 16 \
+	$(BIN)/distgnn bench epoch --exact on --scale $(SCALE) --shapes products --out $(RESULTS)/epoch-sage.json
+	$(BIN)/distgnn bench epoch --exact on --scale $(SCALE) --shapes reddit --layers 2 --hidden 16 \
 	  --out $(RESULTS)/epoch-narrow.json
-	$(BIN)/distgnn bench epoch --scale $(SCALE) --shapes arxiv --model gat --heads 4 --hidden 64 \
+	$(BIN)/distgnn bench epoch --exact on --scale $(SCALE) --shapes arxiv --model gat --heads 4 --hidden 64 \
 	  --out $(RESULTS)/epoch-gat.json
 	$(BIN)/distgnn bench report $(addprefix $(RESULTS)/,epoch-sage.json epoch-narrow.json \
 	  epoch-gat.json kernels.json) --out $(RESULTS)/RESULTS.md

@@ -102,10 +102,10 @@ def _add_epoch_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--exact",
         type=switch,
-        default=True,
+        default=False,
         metavar="on|off",
         help="without dropout, train the first peer in double precision as well, and say how far "
-        "everybody's losses are from its (default: on)",
+        "everybody's losses are from its (default: off)",
     )
 
 

@@ -33,6 +33,8 @@ _MESSAGE_BYTES = 1 << 18
 _TAG = 1
 # Of an epoch of the sample, as modelled.
 _TRIAL_S = 0.05
+# More take seconds to be laid out.
+_TRIAL_EDGES = 1 << 20
 
 
 def estimate_epoch(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
@@ -41,8 +43,8 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
     Some epochs on the first rows of the part are trained, all of them where they are few, with all
     ranks at work as they will be. What they take beyond an epoch of next to nothing is scaled by
     sums and products; so attention, activations, norms, dropout, the loss and the optimizer count
-    as what they take. Messages are tried. A sample that is the whole part costs as much again as
-    the trainer and some epochs, in time and in memory that is free again before the first epoch.
+    as what they take. Messages are tried. The sample has a million edges at most; it takes
+    time and memory as a trainer of them does, and the memory is free again before the first epoch.
     Collective.
 
     Args:
@@ -79,9 +81,10 @@ def _compute_seconds(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
     product_s = product_seconds(*(min(width, _MULTIPLIED_COLUMNS) for width in widths))
     modelled_s = _modelled_seconds(trainer, product_s)
     share = min(_TRIAL_S / max(modelled_s, _TRIAL_S), 1.0)
-    sample = on_sample(part, ends, config, int(share * part.num_edges))
+    num_edges = min(int(share * part.num_edges), _TRIAL_EDGES)
+    sample = on_sample(part, ends, config, num_edges)
     epoch_s = epoch_seconds(sample)
-    if share == 1.0 and trainer.group.size == 1:
+    if num_edges == part.num_edges and trainer.group.size == 1:
         return epoch_s
     fixed_s = min(epoch_seconds(on_sample(part, ends, config, 0)), epoch_s)
     return fixed_s + (epoch_s - fixed_s) * modelled_s / _modelled_seconds(sample, product_s)

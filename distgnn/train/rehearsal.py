@@ -74,7 +74,7 @@ def sample_of(part: Part, split_index: int, max_edges: int = MAX_EDGES) -> Graph
     is_train[used.searchsorted(part.num_roots) :] = False
     is_train[0] |= not is_train.any()
     is_extra = np.arange(len(roots)) - len(used)
-    of_edges = {
+    of_edges: dict[str, Any] = {
         name: np.array(values[: len(sources)])
         for name in ("edge_weight", "edge_type", "edge_features")
         if (values := getattr(part, name)) is not None
