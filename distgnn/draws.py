@@ -20,8 +20,16 @@ class Draws:
 
     def next_seed(self) -> int:
         """Mix (seed, epoch, call) into 64 bits; odd multipliers keep the three apart."""
-        counters = (self.seed + 1, self.epoch + 1, self.num_drawn + 1)
         self.num_drawn += 1
+        return self._seed_of(self.num_drawn)
+
+    @property
+    def epoch_seed(self) -> int:
+        """A seed of the epoch as a whole, which no call gets and none changes."""
+        return self._seed_of(0)
+
+    def _seed_of(self, call: int) -> int:
+        counters = (self.seed + 1, self.epoch + 1, call)
         mixed = 0
         for counter, step in zip(counters, _SEED_STEPS, strict=True):
             mixed = ((mixed ^ (counter * step)) * _SEED_STEPS[1]) & 0xFFFFFFFFFFFFFFFF

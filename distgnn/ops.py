@@ -270,9 +270,13 @@ class SparseRows:
         Args:
             rows: (num_selected,) int64.
         """
-        arrays = [part.cpu().numpy() for part in (self.values, self.columns, self.indptr)]
-        selected = csr_matrix(tuple(arrays), shape=self.shape)[rows.cpu().numpy()]
+        selected = self.to_scipy()[rows.cpu().numpy()]
         return SparseRows.from_scipy(selected).to(self.values.device)
+
+    def to_scipy(self) -> csr_matrix:
+        """Return the same rows as a scipy CSR matrix, on the processor."""
+        arrays = [part.cpu().numpy() for part in (self.values, self.columns, self.indptr)]
+        return csr_matrix(tuple(arrays), shape=self.shape)
 
     def to(self, device: torch.device) -> SparseRows:
         """Return the same rows on a device."""

@@ -69,8 +69,10 @@ def _evaluate(
     index = trained.config.split_index if split_index is None else split_index
     config = replace(trained.config, split_index=index)
     check_split_index(config)
-    inputs = load_task(part, group, config, group.device)
-    features = inputs.features
+    num_classes = trained.ends.num_classes
+    inputs = load_task(part, group, config, num_classes=num_classes, device=group.device)
+    # Labels that the model reads are those of the vertices that it was trained on.
+    features = inputs.features if index == trained.config.split_index else None
     scores = trained.scores(part, group, features=features, planner=planner, after=after)
     result = evaluate_task(inputs, scores, trained.load_model(group.device), group)
     metrics = {f"{split}_metric": value for split, value in result.metric.items()}

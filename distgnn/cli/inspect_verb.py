@@ -189,7 +189,7 @@ def _pace(arguments: argparse.Namespace, manifest: Manifest, found: Forecast) ->
     part = read_part(arguments.directory, largest, verify=False, manifest=manifest)
     config = found.model.config
     widest = max([layer.width for layer in found.layers] + [config.hidden_width])
-    columns = max(manifest.num_features, 1), config.hidden_width
+    columns = max(found.model.num_features, 1), config.hidden_width
     pace = probe(part, widest, columns=columns)
     link = Link(arguments.bandwidth, arguments.latency or 0.0)
     compute = compute_seconds(found, found.model, pace, density=manifest.feature_density)

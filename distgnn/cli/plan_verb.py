@@ -187,10 +187,10 @@ def _rehearse(
     config, directory = config_from(arguments), arguments.directory
     largest = int(np.argmax([part.num_edges for part in manifest.parts]))
     width = config.model.hidden_width
-    columns = (max(manifest.num_features, 1), width)
+    assert found.model is not None, "a run has a model"
+    columns = (max(found.model.num_features, 1), width)
     part = read_part(directory, largest, verify=False, manifest=manifest)
     pace = probe(part, width, columns=columns)
-    assert found.model is not None, "a run has a model"
     seconds = compute_seconds(found, found.model, pace, density=manifest.feature_density)
     seconds[[part.num_roots == 0 for part in manifest.parts]] = -1.0
     part = read_part(directory, int(seconds.argmax()), verify=False, manifest=manifest)

@@ -231,7 +231,7 @@ class Source:
         return {"source": self.values, "task": ends, "checksum": checksum, "partition": partition}
 
     def feature_bytes(self, rank: int, config: TrainConfig) -> int:
-        """Return what a part's features will take; 0 of a graph that is there."""
+        """Return what a part's features will take, with labels; 0 of a graph that is there."""
         from distgnn.train.inputs import dense_input_bytes
 
         if self.manifest is None:
@@ -242,9 +242,14 @@ class Source:
         )
         if self.manifest.has_sparse_features:
             return stored_bytes
-        return dense_input_bytes(
+        num_bytes = dense_input_bytes(
             stored_bytes, norm=config.feature_norm, dtype=config.features_dtype
         )
+        if not config.labels_as_input:
+            return num_bytes
+        num_labels = self.manifest.parts[rank].num_roots * self.manifest.num_classes
+        # Training and evaluation read rows of their own.
+        return 2 * (num_bytes + num_labels * config.feature_bytes)
 
     def part(self, rank: int) -> Part:
         """Load the part of a rank."""

@@ -135,6 +135,15 @@ def add_epoch_arguments(
         help="how dense features are stored; bf16 takes half the memory (default: %(default)s)",
     )
     add(
+        "--labels-as-input",
+        type=number,
+        default=0.0,
+        metavar="F",
+        help="in each epoch a share F of the training vertices, drawn anew, give their labels as "
+        "columns of the input, and the loss is that of the others; in evaluation and prediction "
+        "all give theirs, so that the metric of training vertices says little (default: none)",
+    )
+    add(
         "--split-index",
         type=split or whole(0),
         default=0,

@@ -151,6 +151,9 @@ class GNN(nn.Module):
         num_classes: Columns of the output.
         size: Of the graph.
 
+    Attributes:
+        num_features: As given.
+
     References:
         Xu et al., "Representation Learning on Graphs with Jumping Knowledge Networks", ICML 2018.
     """
@@ -160,6 +163,7 @@ class GNN(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
+        self.num_features = num_features
         jumps = config.jumping != "none"
         num_hidden = config.num_hidden
         width = config.hidden_width

@@ -35,6 +35,7 @@ _ADDED = frozenset(
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
         *("task", "metric", "decay_of", "residual_map", "decoder", "last_heads", "edge_features"),
+        "labels_as_input",
     )
 )
 
@@ -65,6 +66,9 @@ class TrainConfig:
     """row: each vertex's features sum to 1; standard: each column has mean 0 and variance 1."""
     features_dtype: DtypeName = "fp32"
     """Type that dense features, and what is made of them once, are stored as."""
+    labels_as_input: float = 0.0
+    """Share of the training vertices that give their labels as input, drawn in each epoch, while
+    the others are the loss; 0: none. In evaluation all give theirs."""
     seed: int = 0
     """Of initial weights and dropout."""
     eval_every: int = 1
@@ -166,9 +170,20 @@ class TrainConfig:
             )
         if model.residual_map and not model.residual:
             raise InputError("--residual-map has no effect without --residual; add it or drop both")
+        self._check_label_input()
         self._check_algorithm()
         self._resolve_delays()
         check_delays(self)
+
+    def _check_label_input(self) -> None:
+        share = self.labels_as_input
+        if not 0 <= share < 1:
+            raise InputError(f"--labels-as-input must be at least 0 and below 1, got {share}")
+        if share and self.model.kind.is_typed:
+            raise InputError(
+                f"--labels-as-input {share} does not go with --model {self.model.model}; drop one "
+                "of the two"
+            )
 
     def _check_algorithm(self) -> None:
         if _ALGORITHM.fullmatch(self.algorithm) is None:

@@ -43,6 +43,11 @@ def check_delays(config: TrainConfig) -> None:
         return
     if rule.is_synchronous:
         raise InputError("--bins 1 --delay 0 delays nothing; use --algorithm cd-0")
+    if config.labels_as_input:
+        raise InputError(
+            f"--labels-as-input {config.labels_as_input} would let rows that --algorithm "
+            f"{config.algorithm} delays hold labels that the loss asks for by now; use cd-0 or 0c"
+        )
     if config.recompute:
         raise InputError(
             f"--recompute would read other delayed rows than --algorithm {config.algorithm} "

@@ -77,7 +77,7 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
 def _compute_seconds(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
     """What this rank's processor does in an epoch."""
     config = trainer.config
-    widths = max(trainer.features.shape[1], 1), config.model.hidden_width
+    widths = max(trainer.graphs.features.shape[1], 1), config.model.hidden_width
     product_s = product_seconds(*(min(width, _MULTIPLIED_COLUMNS) for width in widths))
     modelled_s = _modelled_seconds(trainer, product_s)
     share = min(_TRIAL_S / max(modelled_s, _TRIAL_S), 1.0)

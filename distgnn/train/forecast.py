@@ -179,26 +179,25 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     widths = [layer.width for layer in found.layers]
     if found.model is None:
         return list(manifest.estimate(widths).memory_bytes)
-    model, num_features = found.model, manifest.num_features
+    model = found.model
+    # With labels in it, what is trained on is not what is evaluated on.
+    num_inputs = 1 + (model.num_features > manifest.num_features)
     is_static = found.edge_fractions[0] == 0.0
     edge_bytes = model.config.reads_edge_features * manifest.num_edge_features * ITEM_BYTES
     num_learnt = min(manifest.num_vertices * manifest.num_relations, manifest.num_edges)
     memory = list(manifest.estimate([]).memory_bytes)
     for number, part in enumerate(manifest.parts):
-        num_inputs = part.num_roots * num_features
-        input_bytes = num_inputs * found.feature_bytes
+        input_bytes = part.num_roots * model.num_features * found.feature_bytes
         if not manifest.has_sparse_features:
-            memory[number] -= num_inputs * ITEM_BYTES - input_bytes
+            memory[number] -= part.num_roots * manifest.num_features * ITEM_BYTES
+            memory[number] += num_inputs * input_bytes
         layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
-        has_kept_input = not (is_static or manifest.has_sparse_features)
+        is_kept = not (is_static or manifest.has_sparse_features)
         memory[number] += is_static * input_bytes
         memory[number] += part.num_edges * edge_bytes + score_bytes(model, part.num_edges)
         memory[number] += 2 * part.num_leaves * max(widths) * ITEM_BYTES
         memory[number] += working_bytes(
-            model,
-            layer_rows,
-            part.num_roots,
-            kept_input_bytes=has_kept_input * input_bytes,
+            model, layer_rows, part.num_roots, kept_input_bytes=is_kept * input_bytes
         )
         memory[number] += typed_bytes(
             model, part.num_roots, part.num_edges, num_missing_rows=num_learnt

@@ -223,6 +223,8 @@ def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
         return "switched off"
     if config.model.input_dropout > 0:
         return "the input is dropped out"
+    if config.labels_as_input:
+        return "labels in it are drawn anew in every epoch"
     reason = config.model.kind.why_not_static(config.model)
     return reason or ("sparse features are mapped first" if is_sparse else "")
 
@@ -273,6 +275,11 @@ def describe_savings(
     if has_edge_features:
         reads = "each layer reads them" if config.model.reads_edge_features else "not read"
         lines.append(f"edge features: {reads}")
+    if config.labels_as_input:
+        lines.append(
+            f"labels: {100 * config.labels_as_input:g} % of the training vertices give theirs as "
+            "input, drawn in each epoch; the others are the loss"
+        )
     lines += _stored(config)
     if config.task == "link":
         lines.append("links: rows of the ends of edges and of random pairs are sent besides")

@@ -19,6 +19,7 @@ from distgnn.train.config import TrainConfig
 from distgnn.train.ends import ModelEnds
 from distgnn.train.graphs import plan_edges
 from distgnn.train.inputs import input_rows, split_rows
+from distgnn.train.label_input import append_labels
 from distgnn.train.links import Pairs, own_share
 from distgnn.train.run_dir import CONFIG, RunDirectory
 from distgnn.train.tasks import TASKS
@@ -172,7 +173,8 @@ class TrainedRun:
         Args:
             part: This rank's part.
             group: One rank per part.
-            features: The part's features, normalised as in training; read from it if None.
+            features: What the model reads of the part's roots, as in training; read from the part
+                if None.
             planner: Decides how sums walk the graph; None for one that makes its plans.
             after: What is made of the scores, with the labels of the run's training vertices.
 
@@ -191,15 +193,32 @@ class TrainedRun:
                 "leave it out"
             )
         if features is None:
-            norm, dtype = config.feature_norm, config.features_dtype
-            features = input_rows(part, group, norm=norm, dtype=dtype, needs=not has_types)
+            features = self._read_input(part, group)
         graph = self.graph(part, group, planner=planner, keeps_edges=after is not None)
         if has_types and not features.shape[1]:
             graph.find_relation_sources()
         with torch.no_grad():
             scores: Tensor = self.load_model(group.device)(graph, features.to(group.device))
             if after is not None:
-                labels = self.learnt.targets(np.asarray(part.labels)).to(group.device)
-                train = split_rows(part, config.split_index, config.task)["train"]
-                scores = after.apply(graph, scores, labels, train.to(group.device))
+                known = (one.to(group.device) for one in self._known_labels(part))
+                scores = after.apply(graph, scores, *known)
         return scores
+
+    def _read_input(self, part: Part, group: Group) -> Rows:
+        """Read what the model reads of a part's roots; collective."""
+        config = self.config
+        features = input_rows(
+            part,
+            group,
+            norm=config.feature_norm,
+            dtype=config.features_dtype,
+            needs=not config.model.kind.is_typed,
+        )
+        if not config.labels_as_input:
+            return features
+        return append_labels(features, *self._known_labels(part), self.ends.num_classes)
+
+    def _known_labels(self, part: Part) -> tuple[Tensor, Tensor]:
+        """What is learnt of a part's roots, and the (num_train,) int64 roots trained on."""
+        labels = self.learnt.targets(np.asarray(part.labels))
+        return labels, split_rows(part, self.config.split_index, self.config.task)["train"]

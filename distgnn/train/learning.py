@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from distgnn.devices import PROCESSOR
 from distgnn.nn.models import LinkModel
 from distgnn.train.inputs import Inputs, load_inputs
+from distgnn.train.label_input import LabelDraw, append_labels
 from distgnn.train.links import LinkEvaluator, LinkInputs, LinkObjective, load_link_inputs
-from distgnn.train.objective import Scores, VertexObjective, build_loss
+from distgnn.train.objective import Scores, VertexObjective, WithheldLoss, build_loss
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def load_task(
-    part: Part, group: Group, config: TrainConfig, device: torch.device = PROCESSOR
+    part: Part,
+    group: Group,
+    config: TrainConfig,
+    *,
+    num_classes: int,
+    device: torch.device = PROCESSOR,
 ) -> Inputs | LinkInputs:
     """Copy what a run reads of a part into memory; collective.
 
@@ -32,6 +38,7 @@ def load_task(
         part: This rank's part.
         group: One rank per part.
         config: The run; it knows its task, unless the graph has none.
+        num_classes: Columns of the model's output.
         device: Where the model runs.
 
     Returns:
@@ -53,8 +60,11 @@ def load_task(
         task=config.task,
         metric=config.metric,
     )
+    features = inputs.features
+    if config.labels_as_input:
+        features = append_labels(features, inputs.labels, inputs.wanted, num_classes)
     # Labels stay: metrics are taken on the processor.
-    return replace(inputs, features=inputs.features.to(device))
+    return replace(inputs, features=features.to(device))
 
 
 def build_objective(
@@ -77,9 +87,14 @@ def build_objective(
     degrees = None
     if config.reweight_loss:
         degrees = (graphs.part_degree, graphs.exact.in_degree)
-    group = graphs.training.group
-    loss = build_loss(inputs, group, rows=graphs.loss_rows, degrees=degrees)
-    return VertexObjective(inputs, loss, group)
+    graph = graphs.training
+    loss = build_loss(inputs, graph.group, rows=graphs.loss_rows, degrees=degrees)
+    if not config.labels_as_input:
+        return VertexObjective(inputs, loss, graph.group)
+    draw = LabelDraw(config.labels_as_input, graph.draws)
+    vertex_id = graphs.exact.row_id[inputs.wanted]
+    withheld = WithheldLoss(loss, vertex_id, draw, graph.exchange)
+    return VertexObjective(inputs, withheld, graph.group)
 
 
 def evaluate_task(

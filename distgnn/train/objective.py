@@ -10,11 +10,18 @@ import torch
 from distgnn.train.inputs import SPLITS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from distgnn.comm.group import Group
+    from distgnn.exchange.exchange import Exchange
     from distgnn.train.inputs import Inputs
+    from distgnn.train.label_input import LabelDraw
     from distgnn.train.measures import Metric
+
+# Divides a loss to which no vertex contributes.
+_LEAST_TOTAL = torch.finfo(torch.float32).tiny
 
 
 class Evaluation(Protocol):
@@ -74,11 +81,11 @@ class VertexObjective(Objective):
 
     Args:
         inputs: This rank's share of the task.
-        loss: The loss.
+        loss: Turns (num_rows, num_classes) scores into this rank's share.
         group: All ranks.
     """
 
-    def __init__(self, inputs: Inputs, loss: Loss, group: Group) -> None:
+    def __init__(self, inputs: Inputs, loss: Callable[[Tensor], Tensor], group: Group) -> None:
         self.measure = inputs.measure
         self._inputs = inputs
         self._loss = loss
@@ -105,6 +112,9 @@ class Loss:
             None if there are no others.
         weight: (num_train_rows,) weight of each of this rank's training vertices, or None.
         total: Sum of the weights over all ranks; the count without weights.
+
+    Attributes:
+        weight: As given.
     """
 
     def __init__(
@@ -114,17 +124,46 @@ class Loss:
         self._rows = None if rows is None else rows.to(device)
         self._labels = inputs.labels[inputs.rows["train"]].to(device)
         self._losses = inputs.task.losses
-        self._weight = weight
+        self.weight = weight
         self._total = total
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Return this rank's share of the loss for (num_rows, num_classes) scores."""
+        return self.of_each(scores).sum() / self._total
+
+    def of_each(self, scores: Tensor) -> Tensor:
+        """Return the (num_train_rows,) loss of each training vertex, times its weight."""
         # Not scores[rows], whose backward adds one row after the other on one thread.
         own = scores if self._rows is None else scores.index_select(0, self._rows)
         losses = self._losses(own, self._labels)
-        if self._weight is not None:
-            losses = losses * self._weight
-        return losses.sum() / self._total
+        return losses if self.weight is None else losses * self.weight
+
+
+class WithheldLoss:
+    """The loss over the training vertices whose labels an epoch does not give as input; collective.
+
+    A vertex that reads its own label has nothing to learn from it.
+
+    Args:
+        whole: The loss over all training vertices.
+        vertex_id: (num_train_rows,) int64. Global ids of this rank's training vertices.
+        draw: Of those that give their labels.
+        exchange: Sums over ranks.
+    """
+
+    def __init__(self, whole: Loss, vertex_id: Tensor, draw: LabelDraw, exchange: Exchange) -> None:
+        self._whole = whole
+        self._vertex_id = vertex_id
+        self._draw = draw
+        self._exchange = exchange
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Return this rank's share of the loss for (num_rows, num_classes) scores."""
+        counts = (~self._draw.is_given(self._vertex_id)).float()
+        weight = self._whole.weight
+        total = (counts if weight is None else counts * weight).sum(dtype=torch.float64).reshape(1)
+        self._exchange.all_reduce(total)
+        return (self._whole.of_each(scores) * counts).sum() / max(float(total), _LEAST_TOTAL)
 
 
 def build_loss(
@@ -155,8 +194,7 @@ def build_loss(
     weight = torch.where(whole > 0, local / whole.clamp(min=1), 1)
     weights = weight.sum(dtype=torch.float64).reshape(1)
     group.all_reduce(weights)
-    least = torch.finfo(torch.float32).tiny
-    total = max(float(weights), least)
+    total = max(float(weights), _LEAST_TOTAL)
     return Loss(inputs, rows=rows, weight=weight, total=total)
 
 

@@ -183,7 +183,7 @@ def walked(trainer: Trainer) -> tuple[Forecast, float]:
         As of a partition with one part, without what it sends, and the share of the entries of the
         input that are stored.
     """
-    features, config, density = trainer.features, trainer.config, 1.0
+    features, config, density = trainer.graphs.features, trainer.config, 1.0
     is_sparse = isinstance(features, SparseRows)
     if isinstance(features, SparseRows):
         density = len(features.columns) / max(features.shape[0] * features.shape[1], 1)

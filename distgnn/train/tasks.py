@@ -225,6 +225,11 @@ def _resolve(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
         raise InputError(
             f"--decoder {config.decoder} has no effect on a {task} task; drop it or use --task link"
         )
+    if config.labels_as_input and task == "regression":
+        raise InputError(
+            f"--labels-as-input {config.labels_as_input} gives classes or flags, but the graph's "
+            "labels are values to be learnt by regression; leave it out"
+        )
     asked, where = config.metric, "--metric"
     if asked == "auto" and ends.metric:
         asked, where = ends.metric, "the graph's metric"
@@ -271,6 +276,11 @@ def _resolve_links(config: TrainConfig, ends: ModelEnds) -> TrainConfig:
         raise InputError(
             "--algorithm 0c leaves ranks alone, but --task link scores pairs of vertices of "
             "different ranks; use cd-0 or cd-R"
+        )
+    if config.labels_as_input:
+        raise InputError(
+            f"--labels-as-input {config.labels_as_input} has no effect on a link task, which reads "
+            "no labels; leave it out"
         )
     check_split_index(replace(config, task="link"))
     metric = _one_of(list(LINK_METRICS), config.metric, "--metric", "link task")

@@ -17,6 +17,7 @@ from distgnn.train.checkpoint import Checkpoints, pack_state, unpack_state
 from distgnn.train.graphs import build_graphs
 from distgnn.train.identity import layout_of
 from distgnn.train.keeper import Keeper
+from distgnn.train.label_input import build_input
 from distgnn.train.learning import build_objective, load_task
 from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
 from distgnn.train.optimizers import build_optimizer
@@ -73,11 +74,14 @@ class Trainer:
         self.config = config = resolve(config, ends)
         self.group = group
         self.planner = planner or Planner()
-        self.inputs = load_task(part, group, config, device)
+        self.inputs = load_task(part, group, config, num_classes=ends.num_classes, device=device)
         self.graphs = build_graphs(
             config, self.inputs, part, group, planner=self.planner, device=device
         )
-        self.graph, self.features = self.graphs.training, self.graphs.features
+        self.graph = self.graphs.training
+        self.input = build_input(
+            config.labels_as_input, self.graphs.features, self.graph, ends.num_classes
+        )
         self._layout = "" if config.delays.is_synchronous else layout_of(part)
         self.model = build_model(config, ends, self.graphs.exact.relation_sources).to(device)
         self.objective = build_objective(config, self.inputs, self.graphs, self.model)
@@ -111,7 +115,7 @@ class Trainer:
             This rank's share of the loss before the step.
         """
         self.model.train()
-        scores = self.model(self.graph, self.features)
+        scores = self.model(self.graph, self.input.rows())
         loss = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.sync(self.model)
@@ -290,7 +294,10 @@ def build_model(
     if config.task == "link":
         model: GNN = LinkModel(config.model, ends.num_features, size, config.decoder)
     else:
-        model = config.model.build(ends.num_features, ends.num_classes, size)
+        num_features = ends.num_features
+        if config.labels_as_input:
+            num_features += ends.num_classes
+        model = config.model.build(num_features, ends.num_classes, size)
     model.reset_parameters(torch.Generator().manual_seed(config.seed))
     return model
 

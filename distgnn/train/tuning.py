@@ -63,7 +63,7 @@ def aggregated_widths(config: TrainConfig, ends: ModelEnds) -> tuple[int, ...]:
     is_static = not why_not_static(config, is_sparse=False)
     layers = model.traffic(is_sparse=False, is_static=is_static)
     # A model of one layer sums its static input once, and that is all.
-    summed = {layer.width for layer in layers if layer.width} or {ends.num_features}
+    summed = {layer.width for layer in layers if layer.width} or {model.num_features}
     return tuple(sorted(summed))
 
 

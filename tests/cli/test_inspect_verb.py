@@ -44,6 +44,7 @@ TRAINED = {
     "maxima": ["--aggregator", "max", "--input-dropout", 0.5, "--recompute"],
     "delayed": ["--algorithm", "cd-3", "--delay-cache", "off"],
     "alone": ["--algorithm", "0c"],
+    "labels": ["--labels-as-input", 0.5, "--hidden", 12],
     "half": ["--activations-dtype", "bf16", "--features-dtype", "bf16", "--static-input", "off"],
 }
 

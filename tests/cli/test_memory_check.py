@@ -152,3 +152,5 @@ def test_features_are_asked_for_as_they_are_stored_in_memory(distgnn, here, monk
     assert distgnn(*half, "--feature-norm", "row").sentence.startswith(refused)
     outcome = distgnn(*half)
     assert (outcome.status, outcome.err) == (0, "")
+    # With labels in them, training and evaluation read rows of their own.
+    assert distgnn(*half, "--overwrite", "--labels-as-input", 0.5).sentence.startswith(refused)

@@ -315,3 +315,34 @@ def test_a_damaged_part_ends_all_ranks_with_one_sentence(distgnn, parts_run, rin
     size = file.stat().st_size
     assert sentence.startswith(f"rank 1: file '{file}' has {size} bytes, but the manifest says")
     assert not (here / "p.csv").exists()
+
+
+def test_labels_that_a_run_reads_are_those_of_the_vertices_that_it_was_trained_on(
+    distgnn, ring, here
+):
+    with np.load(ring) as arrays:
+        masks = {name: arrays[name] for name in ("train_mask", "val_mask", "test_mask")}
+        turned = {name: np.stack([mask, np.roll(mask, 5)]) for name, mask in masks.items()}
+        # -1: without a label, to be predicted.
+        labels = np.where(np.arange(12) == 11, -1, arrays["labels"])
+        turned = {name: mask & (labels >= 0) for name, mask in turned.items()}
+        np.savez("two.npz", **{**arrays, **turned, "labels": labels})
+    (here / "mine.json").write_text(
+        json.dumps({"about": "a", "data": [], "published": {}, "flags": {"labels-as-input": 0.5}})
+    )
+    train("two.npz", "r", "--recipe", "mine.json")
+    assert json.loads((here / "r/config.json").read_text())["train"]["labels_as_input"] == 0.5
+    summary = json.loads((here / "r/summary.json").read_text())
+    first, second = (
+        distgnn("evaluate", "r", "--json", "--split-index", index).json for index in (0, 1)
+    )
+    for split in ("train", "val", "test"):
+        assert first[f"{split}_metric"] == summary[f"{split}_metric"]
+    assert distgnn("predict", "r", "--out", "p.npy").status == 0
+    found = np.load("p.npy")
+    assert found.shape == (12, 3)
+    assert np.isfinite(found).all()
+    losses = -np.log(found[np.arange(12), labels])
+    for index, result in enumerate((first, second)):
+        expected = losses[turned["val_mask"][index]].mean()
+        assert result["val_loss"] == pytest.approx(expected, rel=1e-5)

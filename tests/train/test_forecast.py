@@ -243,6 +243,27 @@ def test_memory_is_foretold_for_each_rank(directories):
     assert (restricted <= whole).all()
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", ["random", "sparse-features", "multi-label"])
+def test_rows_with_labels_are_wider(kind, dtype, directories):
+    directory = directories(kind, "libra", 3)
+    options = {"hidden": 12, "features_dtype": "fp32" if kind == "sparse-features" else dtype}
+    given = make_config(labels_as_input=0.5, **options)
+    found = check(directory, given)
+    plain = check(directory, make_config(static_input=False, **options))
+    if kind == "sparse-features":  # they are mapped before they travel
+        assert [layer.width for layer in found.layers] == [12, 3]
+        return
+    assert [layer.width for layer in found.layers] == [6 + 3, 3]
+    assert [layer.width for layer in plain.layers] == [6, 3]
+    manifest = read_manifest(directory)
+    memory = [memory_of_ranks(manifest, one) for one in (found, plain)]
+    for part, wide, narrow in zip(manifest.parts, *memory, strict=True):
+        # Evaluation's and training's own, and what is kept of it for backward.
+        added = (3 * (6 + 3) - 2 * 6) * part.num_roots * given.feature_bytes
+        assert wide - narrow == pytest.approx(added, abs=2 * 3 * 4 * part.num_leaves)
+
+
 def test_nothing_travels_in_0c_but_evaluation_is_exact(directories):
     found = check(directories("random", "metis", 3), make_config(algorithm="0c"))
     assert found.bytes_per_epoch == 0

@@ -111,7 +111,7 @@ def test_what_is_made_of_static_features_is_stored_as_they_are(model):
     trainer = trainer_of(graph, cut(graph, 1)[0], model=model, features_dtype="bf16")
     trainer.train_epoch()
     (made,) = trainer.graphs.exact._memo.static_results.values()
-    assert made.dtype == trainer.features.dtype == torch.bfloat16
+    assert made.dtype == trainer.graphs.features.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("model", ["sage-mean", "sage-dropout", "gcn"])

@@ -50,6 +50,21 @@ REFUSED = [
     ({"dropout": 1.0}, "--dropout must be at least 0 and below 1, got 1.0"),
     ({"dropout": NAN}, "--dropout must be at least 0 and below 1, got nan"),
     ({"input_dropout": -0.1}, "--input-dropout must be at least 0 and below 1, got -0.1"),
+    *(
+        (
+            {"labels_as_input": share},
+            f"--labels-as-input must be at least 0 and below 1, got {share}",
+        )
+        for share in (-0.1, 1.0, NAN)
+    ),
+    (
+        {"labels_as_input": 0.5, "model": "rgcn"},
+        "--labels-as-input 0.5 does not go with --model rgcn; drop one of the two",
+    ),
+    (
+        {"labels_as_input": 0.5, "algorithm": "cd-2"},
+        "--labels-as-input 0.5 would let rows that --algorithm cd-2 delays hold labels that the ",
+    ),
     ({"lr": 0.0}, "--lr must be positive and finite, got 0.0"),
     ({"lr": INFINITY}, "--lr must be positive and finite, got inf"),
     ({"lr": NAN}, "--lr must be positive and finite, got nan"),
