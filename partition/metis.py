@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
-from distgnn.partition import refine as refinement
 from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.balance import (
@@ -18,9 +17,15 @@ from distgnn.partition.balance import (
     rounded_sizes,
     training_counts,
 )
-from distgnn.partition.blocks import fewest_rows_without_structure, place_in_blocks
+from distgnn.partition.block_search import BlockSearch
+from distgnn.partition.candidates import (
+    cheapest,
+    excess_edges,
+    halo_rows,
+    refined_from,
+    rows_away,
+)
 from distgnn.partition.cover import place_arcs, place_evenly
-from distgnn.partition.halo import distinct_slots
 from distgnn.partition.metis_library import check_objective, part_graph
 from distgnn.partition.rebalance import Adjacency
 from distgnn.partition.refine import EDGE_BALANCE
@@ -30,8 +35,6 @@ from distgnn.partition.stopwatch import Stopwatch
 MAX_ROUNDS = 4
 # Edges times parts up to which METIS minimises the volume too, in about a second.
 QUICK_WORK = 10**7
-# Rows of blocks over those of the refined cover up to which they are worth refining.
-MOST_BLOCK_ROWS = 1.1
 
 
 def assign(
@@ -83,7 +86,12 @@ def assign(
     adjacency = adjacency_of(arcs)
     watch.note("arcs")
     found, begun = [], []
-    for name in objectives_of(graph, num_parts, objective):
+    names = objectives_of(graph, num_parts, objective)
+    search = None
+    if refine and training is None:
+        search = BlockSearch(arcs, adjacency, num_parts, aim, seed=seed, watch=watch)
+    at_once = search.instead_of if search and len(names) == 1 else None
+    for name in names:
         roots = metis_roots(
             graph,
             num_parts,
@@ -93,12 +101,21 @@ def assign(
             balance=aim.of_roots(),
         )
         watch.note(f"roots by METIS, {name}")
-        found.append(settle(arcs, roots, num_parts, adjacency=adjacency, balance=aim, watch=watch))
+        found.append(
+            settle(
+                arcs,
+                roots,
+                num_parts,
+                adjacency=adjacency,
+                balance=aim,
+                watch=watch,
+                instead_of=at_once,
+            )
+        )
         begun.append(roots)
-    best = _cheapest(arcs, found, edge_balance)
-    if refine and training is None:
-        roots = begun[[one is best for one in found].index(True)]
-        best = _better_in_blocks(arcs, best, (roots, adjacency), aim, seed=seed, watch=watch)
+    best = cheapest(arcs, found, edge_balance)
+    if search is not None:
+        best = search.better_than(best, begun[[one is best for one in found].index(True)])
     return of_edges(arcs, best)
 
 
@@ -144,6 +161,7 @@ def settle(
     adjacency: Adjacency,
     balance: Balance,
     watch: Stopwatch,
+    instead_of: Callable[[Assignment], Assignment | None] | None = None,
 ) -> Assignment:
     """Place arcs by minimum vertex cover, then refine, or move roots out of overfull parts.
 
@@ -154,6 +172,7 @@ def settle(
         adjacency: What `adjacency_of` makes of the arcs.
         balance: What to aim at, and whether to refine.
         watch: Told of each stage.
+        instead_of: Given the cover, may return what is to be taken, refined, in its place.
 
     Returns:
         An assignment of the arcs.
@@ -164,42 +183,12 @@ def settle(
         return placed
     arc_part = place_arcs(arcs, roots, num_parts, edge_balance=balance.edges)
     watch.note("edges by cover")
-    refined = _refined(arcs, Assignment(num_parts, arc_part, roots), balance)
+    covered = Assignment(num_parts, arc_part, roots)
+    if instead_of is not None and (other := instead_of(covered)) is not None:
+        return other
+    refined = _refined(arcs, covered, balance)
     watch.note("refined")
     return refined
-
-
-def _better_in_blocks(
-    arcs: Arcs,
-    placed: Assignment,
-    begun: tuple[NDArray[np.int32], Adjacency],
-    balance: Balance,
-    *,
-    seed: int,
-    watch: Stopwatch,
-) -> Assignment:
-    """Place arcs in blocks where refinement left many rows, and keep what moves fewer of them."""
-    (roots, adjacency), num_vertices, num_parts = begun, arcs.num_vertices, placed.num_parts
-    if num_parts == 1 or adjacency.indices.size == 0:
-        return placed
-    num_linked = int(np.count_nonzero(np.diff(adjacency.indptr)))
-    rows, fair = _halo_rows(arcs, placed), fewest_rows_without_structure(num_linked, num_parts)
-    if rows <= fair:
-        return placed
-    blocks = place_in_blocks(arcs, adjacency, roots, num_parts, seed=seed)
-    rows_of_blocks = _halo_rows(arcs, blocks)
-    told = (
-        f"{rows / num_vertices:.2f} rows a vertex by cover, worth a try above "
-        f"{fair / num_vertices:.2f}, {rows_of_blocks / num_vertices:.2f} by blocks"
-    )
-    if rows_of_blocks > MOST_BLOCK_ROWS * rows:
-        watch.note(f"blocks tried in vain: {told}")
-        return placed
-    blocks = _refine(arcs, blocks, balance, 0)
-    best = _cheapest(arcs, (placed, blocks), balance.edges)
-    found = "edges in blocks" if best is blocks else "blocks refined in vain"
-    watch.note(f"{found}: {told}, {_halo_rows(arcs, blocks) / num_vertices:.2f} when refined")
-    return best
 
 
 def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
@@ -210,51 +199,13 @@ def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
     at_destination = Assignment(num_parts, roots[arcs.head], roots)
     # The cover sees no balance of edges: pay for it what is needed, but not more than the cut does,
     # where all rows are read.
-    rows_of_cut = _rows(arcs.sources(), at_destination)
-    spare = max(rows_of_cut - _halo_rows(arcs, covered), 0)
-    refined = _refine(arcs, covered, balance, spare)
+    rows_of_cut = rows_away(arcs.sources(), at_destination)
+    spare = max(rows_of_cut - halo_rows(arcs, covered), 0)
+    refined = refined_from(arcs, covered, balance, spare)
     if excess_edges(arcs, refined, balance.edges) == 0:
         return refined
-    cut = _refine(arcs, at_destination, balance, 0)
-    return _cheapest(arcs, (refined, cut), balance.edges)
-
-
-def _refine(arcs: Arcs, placed: Assignment, balance: Balance, more_rows: int) -> Assignment:
-    num_parts = placed.num_parts
-    arc_part, root_part = refinement.refine_arcs(
-        arcs,
-        (placed.edge_part, placed.root_part),
-        num_parts,
-        edge_balance=balance.edges,
-        more_rows=more_rows,
-        training=balance.training,
-    )
-    return Assignment(num_parts, arc_part, root_part)
-
-
-def _cheapest(arcs: Arcs, found: Sequence[Assignment], edge_balance: float) -> Assignment:
-    """Choose by edges above the limit in the fullest part, then by rows."""
-    if len(found) == 1:
-        return found[0]
-    return min(
-        found, key=lambda one: (excess_edges(arcs, one, edge_balance), _halo_rows(arcs, one))
-    )
-
-
-def excess_edges(arcs: Arcs, placed: Assignment, edge_balance: float) -> int:
-    """Count the edges above the limit in the fullest part.
-
-    Args:
-        arcs: Of the graph.
-        placed: An assignment of the arcs.
-        edge_balance: Largest part's edges over the mean.
-
-    Returns:
-        0 where the limit is kept.
-    """
-    num_parts = placed.num_parts
-    largest = int(np.bincount(placed.edge_part, arcs.weight, minlength=num_parts).max())
-    return max(largest - refinement.most_edges(arcs.of_edge.size, num_parts, edge_balance), 0)
+    cut = refined_from(arcs, at_destination, balance, 0)
+    return cheapest(arcs, (refined, cut), balance.edges)
 
 
 def cover_edges(
@@ -289,16 +240,6 @@ def cover_edges(
         if largest < _largest_over_mean(arcs, best.edge_part, num_parts):
             best = Assignment(num_parts, arc_part, roots)
     return best
-
-
-def _halo_rows(arcs: Arcs, placed: Assignment) -> int:
-    return _rows(arcs.sources(), placed) + _rows(arcs.head, placed)
-
-
-def _rows(ends: NDArray[np.int32], placed: Assignment) -> int:
-    """Count the slots of these ends of the arcs that are away from their roots."""
-    slots = distinct_slots(ends, placed.edge_part, placed.root_part.size)
-    return slots.away_from(placed.root_part).vertex.size
 
 
 def metis_roots(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distgnn.datasets import Graph
-from distgnn.partition import assign, blocks, metis
+from distgnn.partition import assign, block_search, blocks
 from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import measure
@@ -69,8 +69,21 @@ def test_rows_are_never_more_than_without_blocks(
 ) -> None:
     graph = communities()
     found = measure(graph, assign("metis", graph, num_parts))
-    monkeypatch.setattr(metis, "fewest_rows_without_structure", lambda *_: np.inf)
+    monkeypatch.setattr(block_search, "fewest_rows_without_structure", lambda *_: np.inf)
     assert found.halo_rows <= measure(graph, assign("metis", graph, num_parts)).halo_rows
+
+
+def test_a_cover_is_not_refined_where_blocks_move_plainly_fewer_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = dense()
+    monkeypatch.setattr(block_search, "MANY_COVER_ROWS", 1.0)
+    for share, is_refined in ((0.01, True), (1.0, False)):
+        monkeypatch.setattr(block_search, "FEW_BLOCK_ROWS", share)
+        told = log_of(graph, 9, objective="cut")
+        assert "edges in blocks: " in told
+        assert ("\nrefined" in told) == is_refined
+        assert told.count("rows a vertex by cover") == 1, "they are searched for once"
 
 
 def test_vertices_without_edges_do_not_count() -> None:

@@ -1,0 +1,108 @@
+"""Whether edges in blocks move fewer rows than a cover, found out for as little time as may be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distgnn.partition.blocks import fewest_rows_without_structure, place_in_blocks
+from distgnn.partition.candidates import cheapest, excess_edges, halo_rows, refined_from
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distgnn.partition.arcs import Arcs
+    from distgnn.partition.assignment import Assignment
+    from distgnn.partition.balance import Balance
+    from distgnn.partition.rebalance import Adjacency
+    from distgnn.partition.stopwatch import Stopwatch
+
+# Rows of blocks over those of the refined cover up to which they are worth refining.
+MOST_BLOCK_ROWS = 1.1
+# Where a cover, unrefined, moves so many times the rows of a graph without communities, blocks that
+# move so small a share of its rows ended below it whenever both were refined, and refinement takes
+# longer than all else: Reddit's twin in 16 parts (0.61, 0.68), not attr-blogcatalog (0.85).
+MANY_COVER_ROWS, FEW_BLOCK_ROWS = 1.4, 0.7
+
+
+class BlockSearch:
+    """Edges in blocks, where the cover moves many rows; searched for once.
+
+    Args:
+        arcs: Of the graph.
+        adjacency: What `adjacency_of` makes of the arcs.
+        num_parts: Number of parts.
+        balance: What to aim at.
+        seed: Of the search.
+        watch: Told of what was found.
+    """
+
+    def __init__(
+        self,
+        arcs: Arcs,
+        adjacency: Adjacency,
+        num_parts: int,
+        balance: Balance,
+        *,
+        seed: int,
+        watch: Stopwatch,
+    ) -> None:
+        self._arcs = arcs
+        self._adjacency = adjacency
+        self._balance = balance
+        self._seed = seed
+        self._watch = watch
+        num_linked = int(np.count_nonzero(np.diff(adjacency.indptr)))
+        self._fair = fewest_rows_without_structure(num_linked, num_parts)
+        self._can_help = num_parts > 1 and adjacency.indices.size > 0
+        self._blocks: Assignment | None = None
+        self.has_replaced_cover = False
+
+    def instead_of(self, covered: Assignment) -> Assignment | None:
+        """Refine blocks if they move so many fewer rows that the cover need not be refined."""
+        rows = halo_rows(self._arcs, covered)
+        if not self._can_help or rows <= MANY_COVER_ROWS * self._fair:
+            return None
+        blocks = self._place(covered.root_part, covered.num_parts)
+        if halo_rows(self._arcs, blocks) > FEW_BLOCK_ROWS * rows:
+            return None
+        refined = refined_from(self._arcs, blocks, self._balance, 0)
+        if excess_edges(self._arcs, refined, self._balance.edges) > 0:
+            return None
+        self.has_replaced_cover = True
+        self._watch.note(f"edges in blocks: {self._told(rows, blocks, refined)}")
+        return refined
+
+    def better_than(self, placed: Assignment, roots: NDArray[np.int32]) -> Assignment:
+        """Try blocks where refinement left many rows, and return what moves fewer of them."""
+        rows = halo_rows(self._arcs, placed)
+        if self.has_replaced_cover or not self._can_help or rows <= self._fair:
+            return placed
+        blocks = self._place(roots, placed.num_parts)
+        if halo_rows(self._arcs, blocks) > MOST_BLOCK_ROWS * rows:
+            self._watch.note(f"blocks tried in vain: {self._told(rows, blocks)}")
+            return placed
+        refined = refined_from(self._arcs, blocks, self._balance, 0)
+        best = cheapest(self._arcs, (placed, refined), self._balance.edges)
+        found = "edges in blocks" if best is refined else "blocks refined in vain"
+        self._watch.note(f"{found}: {self._told(rows, blocks, refined)}")
+        return best
+
+    def _place(self, roots: NDArray[np.int32], num_parts: int) -> Assignment:
+        if self._blocks is None:
+            self._blocks = place_in_blocks(
+                self._arcs, self._adjacency, roots, num_parts, seed=self._seed
+            )
+        return self._blocks
+
+    def _told(self, rows: int, blocks: Assignment, refined: Assignment | None = None) -> str:
+        num_vertices = self._arcs.num_vertices
+        told = (
+            f"{rows / num_vertices:.2f} rows a vertex by cover, worth a try above "
+            f"{self._fair / num_vertices:.2f}, {halo_rows(self._arcs, blocks) / num_vertices:.2f} "
+            "by blocks"
+        )
+        if refined is None:
+            return told
+        return f"{told}, {halo_rows(self._arcs, refined) / num_vertices:.2f} when refined"
