@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.traffic import LayerTraffic
     from distgnn.graph import LocalGraph
     from distgnn.nn.linear import Given
+    from distgnn.nn.update import Activation
     from distgnn.ops import Rows
 
 
@@ -62,6 +63,27 @@ class Convolution(nn.Module, ABC):
             generator: Where random numbers come from; torch's global one if None.
         """
         del generator
+
+
+class ActivatedConvolution(Convolution):
+    """One whose `forward` takes the relu and dropout behind it, to do them on the way."""
+
+    takes_activation: ClassVar[bool] = True
+
+    @abstractmethod
+    def forward(
+        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
+    ) -> Tensor:
+        """Apply the convolution.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width).
+            activation: Follows the convolution.
+
+        Returns:
+            (num_rows, out_width).
+        """
 
 
 class Dense(Convolution):

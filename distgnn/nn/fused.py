@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from distgnn.nn.convolution import Convolution
+from distgnn.nn.convolution import ActivatedConvolution
 from distgnn.nn.linear import is_multiplied_here
 
 if TYPE_CHECKING:
@@ -14,33 +14,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph
     from distgnn.nn.linear import Given, Linear
-    from distgnn.nn.update import Activation
     from distgnn.ops import Rows
 
 
-class FusedConvolution(Convolution):
+class FusedConvolution(ActivatedConvolution):
     """A linear map of a weighted sum over neighbours; where it may, one `update.Layer`."""
 
-    takes_activation = True
     recomputes = False
     """Whether backward aggregates again what it needs, instead of it being kept."""
-
-    @abstractmethod
-    def forward(
-        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
-    ) -> Tensor:
-        """Apply the convolution; where the mathematics allows, the narrower width travels.
-
-        Args:
-            graph: A whole graph or a part.
-            rows: (num_sources, in_width).
-            activation: Follows the convolution.
-
-        Returns:
-            (num_rows, out_width).
-        """
 
     @property
     @abstractmethod

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -11,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from distgnn.exchange.attend import Ending
 from distgnn.exchange.traffic import attention_traffic
-from distgnn.nn.convolution import Convolution
+from distgnn.nn.convolution import ActivatedConvolution
 from distgnn.nn.linear import Linear
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ SLOPE = 0.2
 """Of the leaky ReLU of scores, as in the paper."""
 
 
-class AttentionConvolution(Convolution):
+class AttentionConvolution(ActivatedConvolution):
     """What layers of attention share: how heads are joined, and what follows them.
 
     Args:
@@ -39,29 +38,12 @@ class AttentionConvolution(Convolution):
         dropout: Probability of dropping a weight of an edge, in training.
     """
 
-    takes_activation: ClassVar[bool] = True
-
     def __init__(self, heads: int, out_width: int, *, concat: bool, dropout: float) -> None:
         super().__init__()
         self.heads = heads
         self.concat = concat
         self.dropout = dropout
         self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
-
-    @abstractmethod
-    def forward(
-        self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
-    ) -> Tensor:
-        """Apply the convolution.
-
-        Args:
-            graph: A whole graph or a part.
-            rows: (num_sources, in_width).
-            activation: Follows the convolution.
-
-        Returns:
-            As `ended`.
-        """
 
     def ending(
         self, graph: LocalGraph, activation: Activation | None

@@ -134,17 +134,21 @@ class _Gcn(Kind):
         return GCNConv(in_width, out_width, degrees=config.degrees)
 
 
-class _Gat(Kind):
-    options = frozenset({"heads", "last_heads", "attention_dropout", "edge_features"})
-    layer: ClassVar[type[GATConv | GATv2Conv]] = GATConv
-    is_attention = True
-    has_loops = True
+class _ReadsEdges(Kind):
+    """Layers that may read features of edges, as many columns as the graph has."""
 
     def __init__(self, *, edge_width: int = 0) -> None:
         self._edge_width = edge_width
 
     def on(self, size: GraphSize, config: ModelConfig) -> Kind:
         return type(self)(edge_width=config.edge_width(size))
+
+
+class _Gat(_ReadsEdges):
+    options = frozenset({"heads", "last_heads", "attention_dropout", "edge_features"})
+    layer: ClassVar[type[GATConv | GATv2Conv]] = GATConv
+    is_attention = True
+    has_loops = True
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
@@ -173,15 +177,9 @@ class _Gatv2(_Gat):
     layer = GATv2Conv
 
 
-class _Gin(Kind):
+class _Gin(_ReadsEdges):
     options = frozenset({"eps", "learn_eps", "edge_features"})
     drops_input = False
-
-    def __init__(self, *, edge_width: int = 0) -> None:
-        self._edge_width = edge_width
-
-    def on(self, size: GraphSize, config: ModelConfig) -> Kind:
-        return _Gin(edge_width=config.edge_width(size))
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
