@@ -57,12 +57,14 @@ class BlockSearch:
         self._fair = fewest_rows_without_structure(num_linked, num_parts)
         self._can_help = num_parts > 1 and adjacency.indices.size > 0
         self._blocks: Assignment | None = None
-        self.has_replaced_cover = False
+        self._has_replaced_cover = False
 
     def instead_of(self, covered: Assignment) -> Assignment | None:
         """Refine blocks if they move so many fewer rows that the cover need not be refined."""
+        if not self._can_help:
+            return None
         rows = halo_rows(self._arcs, covered)
-        if not self._can_help or rows <= MANY_COVER_ROWS * self._fair:
+        if rows <= MANY_COVER_ROWS * self._fair:
             return None
         blocks = self._place(covered.root_part, covered.num_parts)
         if halo_rows(self._arcs, blocks) > FEW_BLOCK_ROWS * rows:
@@ -70,14 +72,16 @@ class BlockSearch:
         refined = refined_from(self._arcs, blocks, self._balance, 0)
         if excess_edges(self._arcs, refined, self._balance.edges) > 0:
             return None
-        self.has_replaced_cover = True
+        self._has_replaced_cover = True
         self._watch.note(f"edges in blocks: {self._told(rows, blocks, refined)}")
         return refined
 
     def better_than(self, placed: Assignment, roots: NDArray[np.int32]) -> Assignment:
         """Try blocks where refinement left many rows, and return what moves fewer of them."""
+        if self._has_replaced_cover or not self._can_help:
+            return placed
         rows = halo_rows(self._arcs, placed)
-        if self.has_replaced_cover or not self._can_help or rows <= self._fair:
+        if rows <= self._fair:
             return placed
         blocks = self._place(roots, placed.num_parts)
         if halo_rows(self._arcs, blocks) > MOST_BLOCK_ROWS * rows:
