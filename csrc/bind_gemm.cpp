@@ -27,6 +27,11 @@ std::size_t num_multiplied(const SomeRows<T>& x, const Picked& rows) {
 }
 
 template <typename T>
+bool is_narrow(const std::optional<SomeRows<T>>& x) {
+  return x && stored_rows<const T>("rows", *x).is_narrow();
+}
+
+template <typename T>
 void add_factor(Product<T>& product, const std::optional<SomeRows<T>>& some_x, const Picked& rows,
                 const Some<T>& some_panels) {
   if (!some_x || !some_panels) return;
@@ -35,8 +40,8 @@ void add_factor(Product<T>& product, const std::optional<SomeRows<T>>& some_x, c
   const auto depth = static_cast<int64_t>(extent(x, 1));
   check_equal("a factor has the wrong number of rows", num_multiplied<T>(x, rows),
               static_cast<std::size_t>(product.num_rows));
-  check_equal("panels has the wrong length", panels.shape(0),
-              static_cast<std::size_t>(panels_size<T>(depth, product.width)));
+  const int64_t size = panels_size<T>(depth, product.width, product.is_paired);
+  check_equal("panels has the wrong length", panels.shape(0), static_cast<std::size_t>(size));
   product.factors[product.num_factors++] = {stored_rows<const T>("rows", x),
                                             rows ? rows->data() : nullptr, depth, panels.data(),
                                             false};
@@ -61,18 +66,24 @@ template <typename T>
 void bind_pack(nb::module_& m) {
   m.def(
       "pack_panels",
-      [](Matrix<const T> matrix, Vector<T> panels, bool is_transposed) {
+      [](Matrix<const T> matrix, std::optional<Vector<T>> panels, bool is_transposed,
+         bool is_paired) {
         const auto rows = static_cast<int64_t>(matrix.shape(0));
         const auto columns = static_cast<int64_t>(matrix.shape(1));
         const int64_t depth = is_transposed ? columns : rows;
         const int64_t width = is_transposed ? rows : columns;
-        check_equal("panels has the wrong length", panels.shape(0),
-                    static_cast<std::size_t>(panels_size<T>(depth, width)));
+        const int64_t size = panels_size<T>(depth, width, is_paired);
+        if (!panels) return size;
+        check_equal("panels has the wrong length", panels->shape(0),
+                    static_cast<std::size_t>(size));
         const nb::gil_scoped_release unlocked;
         pack_panels(matrix.data(), depth, width, is_transposed ? 1 : columns,
-                    is_transposed ? columns : 1, panels.data());
+                    is_transposed ? columns : 1, is_paired, panels->data());
+        return size;
       },
-      "matrix"_a.noconvert(), "panels"_a.noconvert(), nb::kw_only(), "is_transposed"_a);
+      "matrix"_a.noconvert(), "panels"_a.noconvert().none(), nb::kw_only(), "is_transposed"_a,
+      "is_paired"_a,
+      "Returns the number of values that panels must have; without them nothing is done.");
 }
 
 template <typename T>
@@ -89,6 +100,7 @@ void bind_multiply(nb::module_& m) {
         const std::size_t num_rows = x ? num_multiplied<T>(*x, rows) : num_out;
         product.num_rows = static_cast<int64_t>(num_rows);
         product.width = static_cast<int64_t>(extent(out, 1));
+        product.is_paired = is_narrow<T>(x) && (!x2 || is_narrow<T>(x2));
         add_factor<T>(product, x, rows, panels);
         add_factor<T>(product, x2, rows2, panels2);
         if (product.num_factors == 0 && !accumulate) {

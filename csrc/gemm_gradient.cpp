@@ -1,6 +1,9 @@
 #include <omp.h>
 
+#include <type_traits>
+
 #include "gemm.h"
+#include "gemm_tile.h"
 #include "panels.h"
 
 namespace distgnn {
@@ -8,16 +11,17 @@ namespace {
 
 using std::int64_t;
 
-// Rows that are packed at a time: those of grad and of one factor stay in the second cache.
+// Rows that are packed at a time: those of grad and of one factor stay in the second cache. Pairs
+// take half the space. Slices begin at multiples of the first, so pairs are the same in both.
 constexpr int64_t kChunkRows = 96;
+template <typename E>
+inline constexpr int64_t kRowsOfChunk = std::is_same_v<E, Pair> ? 2 * kChunkRows : kChunkRows;
 // Rows that have sums of their own, at least, and how many such slices there are at most: enough
 // for the threads of a socket.
 constexpr int64_t kMinSliceRows = 1024;
 constexpr int64_t kMaxSlices = 64;
 // Values that the sums of all slices may take, unless there is one slice only.
 constexpr int64_t kMaxSliceValues = int64_t{1} << 22;
-// Columns of grad in a tile of sums: 12 x 2 vectors, or two tiles of 6 x 1.
-constexpr int kTileColumns = 12;
 
 int64_t rounded(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -55,13 +59,28 @@ struct Shape {
   int64_t thread_size;  // packed rows of grad, and of one factor after the other; a row of grad
 };
 
-// Copies a row of x, the number-th of num_rows, cut into panels.
+// Whether rows are taken in pairs.
+template <typename T>
+bool is_paired(const Gradient<T>& g) {
+  bool is_narrow = g.num_factors > 0 && g.grad.is_narrow();
+  for (int f = 0; f < g.num_factors; ++f) is_narrow = is_narrow && g.factors[f].x.is_narrow();
+  return is_narrow;
+}
+
+// Where rows are packed to: steps of a walk over them, one after the other.
+template <typename E>
+struct Packed {
+  E* entries;
+  int64_t num_steps;
+};
+
+// Copies a row of x, as that step, cut into panels.
 template <typename X, typename T>
-DISTGNN_INLINE void pack_row(const X* x, int64_t depth, int64_t number, int64_t num_rows, T* out) {
+DISTGNN_INLINE void pack_row(const X* x, int64_t depth, int64_t step, const Packed<T>& out) {
   for (int64_t column = 0; column < depth;) {
     const int64_t panel_width = panel_vectors<T>(depth, column) * kVectorLanes<T>;
     const int64_t count = std::min(panel_width, depth - column);
-    T* to = out + column * num_rows + number * panel_width;
+    T* to = out.entries + column * out.num_steps + step * panel_width;
 #pragma omp simd
     for (int64_t j = 0; j < count; ++j) to[j] = widen(x[column + j]);
     for (int64_t j = count; j < panel_width; ++j) to[j] = T(0);
@@ -69,16 +88,49 @@ DISTGNN_INLINE void pack_row(const X* x, int64_t depth, int64_t number, int64_t 
   }
 }
 
-template <typename T>
-DISTGNN_INLINE void pack_rows(const GradientFactor<T>& factor, int64_t begin, int64_t end, T* out) {
-  const int64_t depth = factor.depth;
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t first = (factor.rows != nullptr ? factor.rows[row] : row) * depth;
-    if (factor.x.is_narrow()) {
-      pack_row(factor.x.narrow + first, depth, row - begin, end - begin, out);
+// Copies two rows of x, as pairs; the second may be missing.
+DISTGNN_INLINE void pack_pair(const Bf16* first, const Bf16* second, int64_t depth, int64_t step,
+                              const Packed<Pair>& out) {
+  for (int64_t column = 0; column < depth;) {
+    const int64_t panel_width = panel_vectors<Pair>(depth, column) * kVectorLanes<Pair>;
+    const int64_t count = std::min(panel_width, depth - column);
+    Pair* to = out.entries + column * out.num_steps + step * panel_width;
+    if (second != nullptr) {
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j) to[j] = pair_of(first[column + j], second[column + j]);
     } else {
-      pack_row(factor.x.wide + first, depth, row - begin, end - begin, out);
+      for (int64_t j = 0; j < count; ++j) to[j] = pair_of(first[column + j], Bf16{0});
     }
+    for (int64_t j = count; j < panel_width; ++j) to[j] = Pair{0};
+    column += panel_width;
+  }
+}
+
+// The place of row `row` of x.
+template <typename T>
+DISTGNN_INLINE int64_t place_of(const GradientFactor<T>& factor, int64_t row) {
+  return (factor.rows != nullptr ? factor.rows[row] : row) * factor.depth;
+}
+
+template <typename T>
+DISTGNN_INLINE void pack_rows(const GradientFactor<T>& factor, int64_t begin, int64_t,
+                              bool in_pairs, const Packed<T>& out) {
+  for (int64_t step = 0; step < out.num_steps; ++step) {
+    const int64_t row = begin + (in_pairs ? swapped(step, out.num_steps) : step);
+    if (factor.x.is_narrow()) {
+      pack_row(factor.x.narrow + place_of(factor, row), factor.depth, step, out);
+    } else {
+      pack_row(factor.x.wide + place_of(factor, row), factor.depth, step, out);
+    }
+  }
+}
+DISTGNN_INLINE void pack_rows(const GradientFactor<float>& factor, int64_t begin, int64_t end, bool,
+                              const Packed<Pair>& out) {
+  for (int64_t row = begin; row < end; row += 2) {
+    const Bf16* first = factor.x.narrow + place_of(factor, row);
+    const Bf16* second =
+        row + 1 < end ? factor.x.narrow + place_of(factor, row + 1) : nullptr;
+    pack_pair(first, second, factor.depth, (row - begin) / 2, out);
   }
 }
 
@@ -91,75 +143,53 @@ DISTGNN_INLINE void pass_activation(const G* activation, int64_t width, T scale,
   }
 }
 
-// Copies rows of grad, cut into tiles of columns, after the activation has passed over them.
+// Passes the activation over rows of grad, and adds them to the gradient of the bias.
 template <typename T>
-DISTGNN_INLINE void pack_grad(const Gradient<T>& g, int64_t begin, int64_t end, T* out, T* bias,
-                              T* own_row) {
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t first = row * g.width;
-    if (g.activation.is_narrow()) {
-      pass_activation(g.activation.narrow + first, g.width, g.scale, g.grad.narrow + first);
-    } else if (g.activation.is_here()) {
-      pass_activation(g.activation.wide + first, g.width, g.scale, g.grad.wide + first);
-    }
-    const T* grad = widened(g.grad.read(), row, g.width, own_row);
+DISTGNN_INLINE const T* read_grad(const Gradient<T>& g, int64_t row, T* bias, T* own_row) {
+  const int64_t first = row * g.width;
+  if (g.activation.is_narrow()) {
+    pass_activation(g.activation.narrow + first, g.width, g.scale, g.grad.narrow + first);
+  } else if (g.activation.is_here()) {
+    pass_activation(g.activation.wide + first, g.width, g.scale, g.grad.wide + first);
+  }
+  const T* grad = widened(g.grad.read(), row, g.width, own_row);
 #pragma omp simd
-    for (int64_t j = 0; j < g.width; ++j) bias[j] += grad[j];
+  for (int64_t j = 0; j < g.width; ++j) bias[j] += grad[j];
+  return grad;
+}
+
+// Copies rows of grad, cut into tiles of columns.
+template <typename T>
+DISTGNN_INLINE void pack_grad(const Gradient<T>& g, int64_t begin, int64_t end, bool in_pairs,
+                              const Packed<T>& out, T* bias, T* own_row) {
+  for (int64_t row = begin; row < end; ++row) {
+    const T* grad = read_grad(g, row, bias, own_row);
+    const int64_t step = in_pairs ? swapped(row - begin, end - begin) : row - begin;
     int64_t column = 0;
-    T* to = out + (row - begin) * kTileColumns;
+    T* to = out.entries + step * kTileColumns;
     for (; column + kTileColumns <= g.width; column += kTileColumns) {
       for (int j = 0; j < kTileColumns; ++j) to[j] = grad[column + j];
-      to += (end - begin) * kTileColumns;
+      to += out.num_steps * kTileColumns;
     }
     if (column == g.width) continue;
     for (int j = 0; j < kTileColumns; ++j) to[j] = column + j < g.width ? grad[column + j] : T(0);
   }
 }
-
-// Adds the products of packed rows to kColumns x kVectors vectors of sums.
-template <int kColumns, int kVectors, typename T>
-DISTGNN_INLINE void add_tile(const T* grad, const T* x, int64_t num_rows, int64_t panel_width,
-                             T* sums) {
-  using Vector = typename VectorOf<T>::type;
-  constexpr int kLanes = kVectorLanes<T>;
-  Vector sum[kColumns][kVectors];
-  for (int i = 0; i < kColumns; ++i) {
-    for (int j = 0; j < kVectors; ++j) load(sums + i * panel_width + j * kLanes, sum[i][j]);
-  }
-  for (int64_t k = 0; k < num_rows; ++k, grad += kTileColumns, x += panel_width) {
-    Vector y[kVectors];
-    for (int j = 0; j < kVectors; ++j) {
-      __builtin_prefetch(x + 8 * panel_width + j * kLanes);
-      load(x + j * kLanes, y[j]);
+DISTGNN_INLINE void pack_grad(const Gradient<float>& g, int64_t begin, int64_t end, bool,
+                              const Packed<Pair>& out, float* bias, float* own_row) {
+  for (int64_t row = begin; row < end; row += 2) {
+    for (int64_t i = row; i < std::min(row + 2, end); ++i) read_grad(g, i, bias, own_row);
+    const Bf16* first = g.grad.narrow + row * g.width;
+    const Bf16* second = row + 1 < end ? first + g.width : nullptr;
+    Pair* to = out.entries + (row - begin) / 2 * kTileColumns;
+    for (int64_t column = 0; column < g.width; column += kTileColumns) {
+      for (int j = 0; j < kTileColumns; ++j) {
+        const bool is_inside = column + j < g.width;
+        const Bf16 one = is_inside ? first[column + j] : Bf16{0};
+        to[j] = pair_of(one, is_inside && second != nullptr ? second[column + j] : Bf16{0});
+      }
+      to += out.num_steps * kTileColumns;
     }
-#pragma GCC unroll 12
-    for (int i = 0; i < kColumns; ++i) {
-#pragma GCC unroll 3
-      for (int j = 0; j < kVectors; ++j) multiply_add(grad[i], y[j], sum[i][j]);
-    }
-  }
-  for (int i = 0; i < kColumns; ++i) {
-    for (int j = 0; j < kVectors; ++j) store_vector(sum[i][j], sums + i * panel_width + j * kLanes);
-  }
-}
-
-// One panel of x against one tile of grad.
-template <bool kIsWide, typename T>
-DISTGNN_INLINE void add_panel(const T* grad, const T* x, int64_t num_rows, int num_vectors,
-                              T* sums) {
-  constexpr int kLanes = kVectorLanes<T>;
-  const int64_t panel_width = num_vectors * kLanes;
-  if (!kIsWide) {
-    for (int64_t j = 0; j < panel_width; j += kLanes) {
-      add_tile<6, 1>(grad, x + j, num_rows, panel_width, sums + j);
-      add_tile<6, 1>(grad + 6, x + j, num_rows, panel_width, sums + 6 * panel_width + j);
-    }
-  } else if (num_vectors == 2) {
-    add_tile<12, 2>(grad, x, num_rows, panel_width, sums);
-  } else {
-    if (num_vectors == 3) add_tile<12, 2>(grad, x, num_rows, panel_width, sums);
-    const int64_t last = panel_width - kLanes;
-    add_tile<12, 1>(grad, x + last, num_rows, panel_width, sums + last);
   }
 }
 
@@ -183,31 +213,61 @@ DISTGNN_INLINE void prefetch_ahead(const Gradient<T>& g, Ahead& ahead) {
   }
 }
 
-template <bool kIsWide, typename T>
-DISTGNN_PER_ISA void add_chunk(const Gradient<T>& g, const Shape<T>& shape, int64_t begin,
-                               int64_t end, int64_t slice_end, T* sums, T* grad) {
-  const int64_t num_rows = end - begin;
-  T* packed = grad + kChunkRows * shape.width;
+template <typename E, typename T>
+DISTGNN_INLINE void add_rows(const Gradient<T>& g, const Shape<T>& shape, int64_t begin,
+                             int64_t end, int64_t slice_end, T* sums, T* workspace) {
+  const bool in_pairs = is_paired(g);
+  const int64_t steps = num_steps<E>(end - begin);
+  const Packed<E> grad{reinterpret_cast<E*>(workspace), steps};
+  const Packed<E> packed{reinterpret_cast<E*>(workspace + kChunkRows * shape.width), steps};
+  T* own_row = workspace + kChunkRows * (shape.width + shape.deepest);
   const int64_t num_tiles = shape.width / kTileColumns * shape.num_panels;
-  Ahead ahead{end, std::min(end + kChunkRows, slice_end),
-                 std::max<int64_t>(num_tiles / kChunkRows, 1), 0};
-  T* own_row = packed + kChunkRows * shape.deepest;
-  pack_grad(g, begin, end, grad, sums + shape.width * shape.depth, own_row);
+  Ahead ahead{end, std::min(end + kRowsOfChunk<E>, slice_end),
+              std::max<int64_t>(num_tiles / kRowsOfChunk<E>, 1), 0};
+  pack_grad(g, begin, end, in_pairs, grad, sums + shape.width * shape.depth, own_row);
+  const Flushing flushing(in_pairs);
   for (int f = 0; f < g.num_factors; ++f) {
     const GradientFactor<T>& factor = g.factors[f];
-    pack_rows(factor, begin, end, packed);
-    const int64_t padded_depth = padded<T>(factor.depth);
+    pack_rows(factor, begin, end, in_pairs, packed);
     for (int64_t column = 0; column < factor.depth;) {
       const int num_vectors = panel_vectors<T>(factor.depth, column);
       for (int64_t tile = 0; tile < shape.width; tile += kTileColumns) {
         prefetch_ahead(g, ahead);
         T* tile_sums = sums + column * shape.width + tile * num_vectors * kVectorLanes<T>;
-        add_panel<kIsWide>(grad + tile * num_rows, packed + column * num_rows, num_rows,
-                           num_vectors, tile_sums);
+        const Walk<E, T> walk{packed.entries + column * steps, steps, num_vectors, tile_sums};
+        walk_columns(grad.entries + tile * steps, walk);
       }
       column += num_vectors * kVectorLanes<T>;
     }
-    sums += padded_depth * shape.width;
+    sums += padded<T>(factor.depth) * shape.width;
+  }
+}
+
+template <typename T>
+DISTGNN_PER_ISA void add_chunk(const Gradient<T>& g, const Shape<T>& shape, int64_t begin,
+                               int64_t end, int64_t slice_end, T* sums, T* workspace) {
+  add_rows<T>(g, shape, begin, end, slice_end, sums, workspace);
+}
+
+DISTGNN_PER_ISA void add_pairs(const Gradient<float>& g, const Shape<float>& shape, int64_t begin,
+                               int64_t end, int64_t slice_end, float* sums, float* workspace) {
+  add_rows<Pair>(g, shape, begin, end, slice_end, sums, workspace);
+}
+
+// Sums of the rows of a slice.
+template <typename T>
+void add_slice(const Gradient<T>& g, const Shape<T>& shape, int64_t begin, int64_t end, T* sums,
+               T* workspace) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_paired(g) && has_pairs()) {
+      for (int64_t row = begin; row < end; row += kRowsOfChunk<Pair>) {
+        add_pairs(g, shape, row, std::min(end, row + kRowsOfChunk<Pair>), end, sums, workspace);
+      }
+      return;
+    }
+  }
+  for (int64_t row = begin; row < end; row += kChunkRows) {
+    add_chunk(g, shape, row, std::min(end, row + kChunkRows), end, sums, workspace);
   }
 }
 
@@ -252,7 +312,6 @@ int64_t gradient_workspace(const Gradient<T>& gradient, int num_threads) {
 template <typename T>
 void multiply_transposed(const Gradient<T>& gradient, T* workspace) {
   const Shape<T> shape(gradient);
-  const bool is_wide = widest_pass() >= 16;
   T* packed = workspace + shape.num_slices * shape.slice_size;
 #pragma omp parallel for schedule(dynamic) if (shape.num_slices > 1)
   for (int64_t slice = 0; slice < shape.num_slices; ++slice) {
@@ -261,14 +320,7 @@ void multiply_transposed(const Gradient<T>& gradient, T* workspace) {
     T* own = packed + omp_get_thread_num() * shape.thread_size;
     const int64_t begin = slice * shape.slice_rows;
     const int64_t end = std::min(gradient.num_rows, begin + shape.slice_rows);
-    for (int64_t row = begin; row < end; row += kChunkRows) {
-      const int64_t last = std::min(end, row + kChunkRows);
-      if (is_wide) {
-        add_chunk<true>(gradient, shape, row, last, end, sums, own);
-      } else {
-        add_chunk<false>(gradient, shape, row, last, end, sums, own);
-      }
-    }
+    add_slice(gradient, shape, begin, end, sums, own);
   }
 #pragma omp parallel for schedule(static) if (shape.num_slices > 1)
   for (int64_t j = 0; j < gradient.width; ++j) add_slices(gradient, shape, j, workspace);

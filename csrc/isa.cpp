@@ -33,6 +33,17 @@ const char* instruction_set() {
   return isa() == Isa::kV3 ? "x86-64-v3" : "baseline";
 }
 
+bool has_pairs() {
+#if defined(DISTGNN_HAS_CLONES) && __GNUC__ >= 12
+  static const bool found = isa() == Isa::kV4 && __builtin_cpu_supports("avx512bf16");
+  return found;
+#elif defined(DISTGNN_KNOWS_PAIRS)
+  return true;
+#else
+  return false;
+#endif
+}
+
 int widest_pass() {
   if (isa() == Isa::kV4) return 16;
   return isa() == Isa::kV3 ? 6 : 3;

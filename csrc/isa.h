@@ -20,6 +20,11 @@
 #endif
 #endif
 
+// Whether the code of the widest instruction set may spell out vdpbf16ps: see has_pairs.
+#if (defined(DISTGNN_HAS_CLONES) && __GNUC__ >= 12) || defined(__AVX512BF16__)
+#define DISTGNN_KNOWS_PAIRS 1
+#endif
+
 // Code shared by several leaf functions: inlined, so that it is compiled for each clone.
 #define DISTGNN_INLINE inline __attribute__((always_inline))
 #define DISTGNN_LAMBDA_INLINE __attribute__((always_inline))
@@ -37,6 +42,9 @@ const char* instruction_set();
 
 // Number of vectors of 16 floats whose sums stay in the registers of this CPU, beside the operands.
 int widest_pass();
+
+// Whether this CPU, and this binary, add products of pairs of bfloat16 to floats (vdpbf16ps).
+bool has_pairs();
 
 // Number of threads of the next parallel region of the calling thread.
 int num_threads();

@@ -13,6 +13,15 @@ struct Bf16 {
   std::uint16_t bits;
 };
 
+// Two of them, the first in the lower half.
+struct Pair {
+  std::uint32_t bits;
+};
+
+DISTGNN_INLINE Pair pair_of(Bf16 first, Bf16 second) {
+  return {first.bits | static_cast<std::uint32_t>(second.bits) << 16};
+}
+
 DISTGNN_INLINE float widen(Bf16 value) {
   const std::uint32_t bits = static_cast<std::uint32_t>(value.bits) << 16;
   float result;

@@ -3,48 +3,59 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "isa.h"
+#include "number.h"
 
 namespace distgnn {
 
 template <typename T>
-struct VectorOf;
-template <>
-struct VectorOf<float> {
-  typedef float type __attribute__((vector_size(64)));
-  typedef float in_memory __attribute__((vector_size(64), aligned(4), may_alias));
-};
-template <>
-struct VectorOf<double> {
-  typedef double type __attribute__((vector_size(64)));
-  typedef double in_memory __attribute__((vector_size(64), aligned(8), may_alias));
-};
-
-template <typename T>
 inline constexpr int kVectorLanes = 64 / sizeof(T);
-
-template <typename T>
-DISTGNN_INLINE void load(const T* from, typename VectorOf<T>::type& to) {
-  to = *reinterpret_cast<const typename VectorOf<T>::in_memory*>(from);
-}
-template <typename T>
-DISTGNN_INLINE void store_vector(const typename VectorOf<T>::type& from, T* to) {
-  *reinterpret_cast<typename VectorOf<T>::in_memory*>(to) = from;
-}
 
 DISTGNN_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 DISTGNN_INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-// sum += x * y with one rounding per lane.
-template <typename T>
-DISTGNN_INLINE void multiply_add(T x, const typename VectorOf<T>::type& y,
-                                 typename VectorOf<T>::type& sum) {
-  using Vector = typename VectorOf<T>::type;
-  const Vector xs = x - Vector{};  // x in all lanes; x + 0 would lose the sign of -0
-#pragma omp simd
-  for (int j = 0; j < kVectorLanes<T>; ++j) sum[j] = fused(xs[j], y[j], sum[j]);
+// Steps of a walk over entries that are taken one by one, or in pairs.
+template <typename E>
+DISTGNN_INLINE std::int64_t num_steps(std::int64_t num_entries) {
+  return std::is_same_v<E, Pair> ? (num_entries + 1) / 2 : num_entries;
 }
+
+// Where an entry stands if pairs are taken one by one: the second of each comes first. The last of
+// an odd number stays.
+DISTGNN_INLINE std::int64_t swapped(std::int64_t entry, std::int64_t num_entries) {
+  return (entry ^ 1) < num_entries ? entry ^ 1 : entry;
+}
+
+// While it lives, numbers too small to be normal count as 0, as they do for pairs.
+class Flushing {
+ public:
+  explicit Flushing(bool is_on) : is_on_(is_on) {
+    if (is_on_) set(get() | kFlushToZero | kDenormalsAreZero);
+  }
+  ~Flushing() {
+    if (is_on_) set(before_);
+  }
+  Flushing(const Flushing&) = delete;
+  Flushing& operator=(const Flushing&) = delete;
+
+ private:
+  static constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x40;
+#if defined(__SSE2__)
+  unsigned get() { return before_ = __builtin_ia32_stmxcsr(); }
+  static void set(unsigned control) {
+    asm volatile("" ::: "memory");
+    __builtin_ia32_ldmxcsr(control);
+    asm volatile("" ::: "memory");
+  }
+#else
+  unsigned get() { return 0; }
+  static void set(unsigned) {}
+#endif
+  unsigned before_ = 0;
+  bool is_on_;
+};
 
 // Panels are two vectors wide; the last one has one, two or three. The values of a panel lie row
 // by row, those of the panel at `column` start at column * depth.

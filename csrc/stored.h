@@ -35,6 +35,18 @@ DISTGNN_INLINE const T* widened(const Stored<const T>& rows, std::int64_t row, s
   return scratch;
 }
 
+// A row of bfloat16 whose pairs are taken one by one, the second of each first.
+template <typename T>
+DISTGNN_INLINE void widen_swapped(const Bf16* from, std::int64_t width, T* to) {
+  const std::int64_t num_whole = width / 2;
+#pragma omp simd
+  for (std::int64_t j = 0; j < num_whole; ++j) {
+    to[2 * j] = widen(from[2 * j + 1]);
+    to[2 * j + 1] = widen(from[2 * j]);
+  }
+  if (width % 2 != 0) to[width - 1] = widen(from[width - 1]);
+}
+
 // Asks for a row: for writing where rows may be written.
 template <typename T>
 DISTGNN_INLINE void prefetch_row(const Stored<T>& rows, std::int64_t row, std::int64_t width) {

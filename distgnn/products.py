@@ -5,7 +5,9 @@ on any instruction set, outputs are the caller's, and row numbers are not checke
 the small matrices and sums of slices are scratch of a few megabytes at most.
 
 Rows, and gradients of rows, may be stored as bfloat16 beside matrices, biases and their gradients
-in float32: they are computed with as float32 and rounded once when they are written.
+in float32: sums are float32, and rounded once when they are written. Where the rows of all factors
+are, their matrices are rounded to bfloat16 as well, and terms are added in pairs, which newer
+processors do in one instruction; numbers too small to be normal floats then count as 0.
 
 A processor without fused multiply-adds computes them in software: `is_fast` tells.
 """
@@ -79,6 +81,11 @@ class GradientFactor(NamedTuple):
 _PLAIN = Finish()
 
 
+def are_paired(factors: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> bool:
+    """Whether rows are multiplied in pairs, by matrices rounded to bfloat16: all are stored so."""
+    return all(x.dtype == torch.bfloat16 for x, _, _ in factors)
+
+
 def is_fast() -> bool:
     """Whether this processor multiplies and adds in one instruction."""
     return _kernels.instruction_set() != "baseline"
@@ -117,8 +124,10 @@ def multiply(
         return
     dtype = float_type("matrix", factors[0].matrix) if factors else _computed_of(out)
     has_dropout = finish.row_key is not None and finish.probability > 0
+    is_paired = are_paired(factors)
+    panels = [(f.x, f.picked, _packed(f, dtype, is_paired=is_paired)) for f in factors]
     named = {
-        **_numbered("panels", [(f.x, f.picked, _packed(f, dtype)) for f in factors], dtype),
+        **_numbered("panels", panels, dtype),
         "out": _rows("out", out, dtype),
         "out_rows": _picked(out_rows),
         "accumulate": accumulate,
@@ -201,15 +210,13 @@ def _computed_of(rows: Tensor) -> torch.dtype:
     return computed(float_type("rows", rows, STORED))
 
 
-def _packed(factor: Factor, dtype: torch.dtype) -> Any:
-    matrix = factor.matrix
-    is_transposed = not matrix.is_contiguous()
-    if is_transposed:
-        matrix = matrix.t()
-    depth, width = factor.matrix.shape
-    lanes = 64 // dtype.itemsize
-    panels = torch.empty(depth * (-(-width // lanes) * lanes), dtype=dtype).numpy()
-    _kernels.pack_panels(array("matrix", matrix, dtype, 2), panels, is_transposed=is_transposed)
+def _packed(factor: Factor, dtype: torch.dtype, *, is_paired: bool) -> Any:
+    is_transposed = not factor.matrix.is_contiguous()
+    matrix = factor.matrix.t() if is_transposed else factor.matrix
+    entries = array("matrix", matrix, dtype, 2)
+    how = {"is_transposed": is_transposed, "is_paired": is_paired}
+    panels = torch.empty(_kernels.pack_panels(entries, None, **how), dtype=dtype).numpy()
+    _kernels.pack_panels(entries, panels, **how)
     return panels
 
 

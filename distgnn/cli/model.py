@@ -82,7 +82,7 @@ def add_model_arguments(
         default="fp32",
         metavar="fp32|bf16",
         help="how rows between layers, and their gradients, are stored and sent; weights and sums "
-        "stay fp32 (default: %(default)s)",
+        "stay fp32, but products of such rows round their weights (default: %(default)s)",
     )
 
 

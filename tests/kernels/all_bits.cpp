@@ -154,9 +154,11 @@ void run_products(int64_t width) {
   for (auto& value : matrix) value = static_cast<T>(next_random() % 1000) / 3 - 166;
   std::vector<int64_t> key(kManyRows);
   for (auto& k : key) k = static_cast<int64_t>(next_random());
-  std::vector<T> panels(distgnn::panels_size<T>(kDepth, width));
-  distgnn::pack_panels(matrix.data(), kDepth, width, width, 1, panels.data());
+  const bool is_paired = sizeof(X) < sizeof(T);
+  std::vector<T> panels(distgnn::panels_size<T>(kDepth, width, is_paired));
+  distgnn::pack_panels(matrix.data(), kDepth, width, width, 1, is_paired, panels.data());
   distgnn::Product<T> product{};
+  product.is_paired = is_paired;
   const distgnn::Stored<const T> rows = stored(x.data()).read();
   product.factors[0] = product.factors[1] = {rows, nullptr, kDepth, panels.data()};
   product.num_factors = 2;

@@ -1,4 +1,8 @@
-"""Dense products of rows that are stored as bfloat16: those of the same values in float32."""
+"""Dense products of rows that are stored as bfloat16: those of the same values in float32.
+
+Where all rows are, matrices are rounded, too, and terms are added in pairs, the second of each
+first: as of float32 rows whose columns, or in gradients whose rows, were swapped pair by pair.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +25,49 @@ def some_rows(count, of, *, seed):
     return permuted[:count].int()
 
 
+def in_pairs(count):
+    """Numbers below count, the second of each pair first."""
+    swapped = torch.arange(count) ^ 1
+    return torch.where(swapped < count, swapped, count - 1)
+
+
+def as_pairs(x, w):
+    """The factor in float32 that adds up what a product in pairs does."""
+    order = in_pairs(x.shape[1])
+    return x.float()[:, order].contiguous(), w.bfloat16().float()[order].contiguous()
+
+
 @pytest.mark.parametrize(("num_rows", "depth", "width"), SHAPES)
-def test_rows_are_widened_and_results_rounded_once(num_rows, depth, width, num_threads):
+def test_results_are_rounded_once(num_rows, depth, width, num_threads):
     del num_threads
     x, w = random(num_rows, depth).bfloat16(), random(width, depth, seed=1).t()
-    expected = torch.empty(num_rows, width)
-    multiply([Factor(x.float(), w)], expected)
-    for rows in (x, x.float()):
+    for factor, same in ((Factor(x, w), Factor(*as_pairs(x, w))), (Factor(x.float(), w),) * 2):
+        expected = torch.empty(num_rows, width)
+        multiply([same], expected)
         for dtype in (torch.float32, NARROW):
             out = torch.full((num_rows, width), torch.nan, dtype=dtype)
-            multiply([Factor(rows, w)], out)
+            multiply([factor], out)
             assert torch.equal(out, expected.to(dtype))
+
+
+def test_a_product_in_pairs_is_that_of_rounded_matrices():
+    x, w = random(70, 133).bfloat16(), random(133, 40, seed=1)
+    out = torch.empty(70, 40)
+    multiply([Factor(x, w)], out)
+    expected = x.double() @ w.bfloat16().double()
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_what_is_too_small_to_be_normal_counts_as_nothing_in_pairs():
+    x = torch.tensor([[1e-20, 1.0], [1e-40, 1.0]]).bfloat16()
+    w = torch.tensor([[1e-20, 1e30], [0.0, 0.0]])
+    out = torch.empty(2, 2)
+    multiply([Factor(x, w)], out)
+    assert out[:, 0].tolist() == [0.0, 0.0]
+    assert out[1, 1] == 0
+    multiply([Factor(x.float(), w)], out)
+    assert out[0, 0] > 0
+    assert out[1, 1] > 0
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
@@ -48,7 +84,10 @@ def test_picked_rows_of_two_factors_are_finished_as_in_float32(is_second_narrow,
     options = {"out_rows": out_rows, "accumulate": accumulate, "finish": finish}
     second = x2 if is_second_narrow else x2.float()
     multiply([Factor(x, w, picked), Factor(second, w2, picked2)], out, **options)
-    multiply([Factor(x.float(), w, picked), Factor(x2.float(), w2, picked2)], wide, **options)
+    same, same2 = (x.float(), w), (x2.float(), w2)
+    if is_second_narrow:
+        same, same2 = as_pairs(x, w), as_pairs(x2, w2)
+    multiply([Factor(*same, picked), Factor(*same2, picked2)], wide, **options)
     assert torch.equal(out, wide.bfloat16())
 
 
@@ -66,9 +105,17 @@ def test_gradients_are_those_of_the_same_values_in_float32(num_rows, depth, widt
         return found
 
     expected = gradients(x.float(), x2.float(), grad.float())
-    for rows, rows2, narrow_grad in ((x, x2, grad), (x, x2.float(), grad.float()), (x, x2, grad)):
-        for one, other in zip(gradients(rows, rows2, narrow_grad), expected, strict=True):
+    for rows, rows2, any_grad in ((x, x2.float(), grad.float()), (x, x2.float(), grad)):
+        for one, other in zip(gradients(rows, rows2, any_grad), expected, strict=True):
             assert torch.equal(one, other)
+    # In pairs: the same sums, but for the order of terms, and the bias as it was.
+    order = in_pairs(num_rows)
+    picked = picked[order]
+    same = gradients(x.float()[order].contiguous(), x2.float(), grad.float()[order].contiguous())
+    picked = picked[order]
+    found = gradients(x, x2, grad)
+    for one, other in zip(found, [*same[:2], expected[2]], strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.5])
@@ -108,19 +155,24 @@ def test_the_compiled_functions_check_types_and_workspaces_themselves():
     options = dict.fromkeys(("out_rows", "row_factor", "bias", "row_key"))
     options |= {"accumulate": False, "has_relu": False, "seed": 0, "probability": 0.0}
 
-    def call(x, out, workspace=None):
+    def call(x, out, workspace=None, panels=panels):
         more = (None, None, None, out)
         return _kernels.multiply(x, None, panels, *more, **options, workspace=workspace)
 
     assert call(x, out) == 0
     more = (None, None, None, out.astype("float64"))
     panels64 = torch.ones(24, dtype=torch.float64).numpy()
+    how = {"is_transposed": False, "is_paired": True}
+    narrow_panels = torch.ones(_kernels.pack_panels(torch.ones(3, 2).numpy(), None, **how)).numpy()
+    with pytest.raises(ValueError, match="panels has the wrong length, got 1, expected"):
+        _kernels.pack_panels(x, panels[:1], **how)
     with pytest.raises(TypeError, match="rows of bfloat16 go with float32 only"):
         _kernels.multiply(x.astype("int16"), None, panels64, *more, **options, workspace=None)
-    size = call(x.astype("int16"), out)
+    rows = (x.astype("int16"), out)
+    size = call(*rows, panels=narrow_panels)
     assert size > 0
     with pytest.raises(ValueError, match=f"workspace has the wrong length, got 1, expected {size}"):
-        call(x.astype("int16"), out, torch.ones(1).numpy())
+        call(*rows, torch.ones(1).numpy(), narrow_panels)
     with pytest.raises(TypeError, match="activation is of another type than grad"):
         _kernels.multiply_transposed(
             *(x, None, torch.ones(2, 3).numpy(), None, None, None, out),
