@@ -99,12 +99,18 @@ class Job:
 class Lab:
     """Hosts with one rank each; gone when the block ends.
 
+    Args:
+        num_hosts: How many.
+        rate: Of their links, such as 1gbit.
+        is_bound: Whether gloo's ranks keep to a core each, which takes as many cores as hosts.
+
     Attributes:
         rank_environ: Added to the environment of ranks that are started.
     """
 
-    def __init__(self, num_hosts: int, rate: str) -> None:
+    def __init__(self, num_hosts: int, rate: str, *, is_bound: bool = False) -> None:
         self.num_hosts = num_hosts
+        self._is_bound = is_bound
         self.rank_environ: dict[str, str] = {}
         self._rate = rate
         number = os.getpid() % 50_000
@@ -154,6 +160,9 @@ class Lab:
             nursery.start(words, {**job, "RANK": str(host)}, out, self._first_process(host))
             for host in range(self.num_hosts)
         ]
+        if self._is_bound:
+            for rank, core in zip(forks, sorted(os.sched_getaffinity(0)), strict=False):
+                os.sched_setaffinity(rank.pid, {core})
         return Job(self, out, forks, None)
 
     def _first_process(self, host: int) -> int:

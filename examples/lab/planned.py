@@ -1,8 +1,10 @@
 """`distgnn plan` beside measured epochs, at three speeds of the links.
 
-    DISTGNN_LAB=DIR python examples/lab/planned.py [--rates 10gbit,1gbit,100mbit] [FOLDER]
+    DISTGNN_LAB=DIR python examples/lab/planned.py [--hosts 2] [--rates 10gbit,1gbit,100mbit] \\
+        [FOLDER]
 
-Four hosts with one rank each, gloo. The plan is told the rate of the links, what part of a core
+Hosts with one rank each, gloo. Where there are as many cores as hosts, each rank keeps to one; else
+they share them, which no cluster's do. The plan is told the rate of the links, what part of a core
 each rank has, and the latency that `distgnn doctor` measured between the hosts.
 """
 
@@ -24,17 +26,17 @@ from lab import Lab
 from overlap import GRAPH, epochs_of_one
 from results import record, table
 
-NUM_HOSTS = 4
+CORES = len(os.sched_getaffinity(0))
 EPOCHS, WARM_UP = 16, 4
 LAYERS = ["--layers", "2"]
 MODEL = [*overlap.MODEL, *LAYERS]
 
 
-def plan(parts: Path, rate: str, latency_s: float) -> dict[str, float]:
+def plan(parts: Path, hosts: int, rate: str, latency_s: float) -> dict[str, float]:
     """What `distgnn plan` says of a cluster with links of this rate."""
     number, unit = re.fullmatch(r"(\d+)([mg])bit", rate).groups()
     words = ["--bandwidth", f"{number}{unit.upper()}b/s", "--latency", f"{1e6 * latency_s:.1f}us"]
-    words += ["--cores", str(min(1.0, (os.cpu_count() or 1) / NUM_HOSTS)), "--threads", "1"]
+    words += ["--cores", str(min(1.0, CORES / hosts)), "--threads", "1"]
     command = [lab.DISTGNN, "plan", str(parts), *words, *MODEL, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
@@ -48,10 +50,10 @@ class Measured(NamedTuple):
     hidden_s: float
 
 
-def measure(rate: str, parts: Path, folder: Path) -> Measured:
+def measure(num_hosts: int, rate: str, parts: Path, folder: Path) -> Measured:
     """Try the links, then train without overlap and with it."""
     found, out = [], folder / "doctor.out"
-    with Lab(NUM_HOSTS, rate) as hosts:
+    with Lab(num_hosts, rate, is_bound=num_hosts <= CORES) as hosts:
         hosts.run(["doctor", "--folder", str(folder), "--json"], out)
         said = json.loads(out.read_text().splitlines()[-1])
         found.append(statistics.median(said["links"]["latency_s"][1:]))
@@ -78,28 +80,33 @@ def main() -> None:
     """Run the script."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("lab-planned"))
+    parser.add_argument("--hosts", type=int, default=4, help="how many (default: %(default)s)")
     parser.add_argument("--rates", default="10gbit,1gbit,100mbit")
     options = parser.parse_args()
+    hosts = options.hosts
     lab.folder_of_lab()
     options.folder.mkdir(parents=True, exist_ok=True)
-    parts = options.folder / "parts"
-    lab.cut(GRAPH, parts, NUM_HOSTS)
+    parts = options.folder / f"parts-{hosts}"
+    lab.cut(GRAPH, parts, hosts)
+    title = f"Planned and measured epochs{', a core for each rank' if hosts <= CORES else ''}"
     rows = []
     for rate in options.rates.split(","):
-        measured = measure(rate, parts, options.folder)
-        rows.append(row_of(rate, plan(parts, rate, measured.latency_s), measured))
-        record("Planned and measured epochs", lines_of(rows))
+        measured = measure(hosts, rate, parts, options.folder)
+        rows.append(row_of(rate, plan(parts, hosts, rate, measured.latency_s), measured))
+        record(title, lines_of(hosts, rows))
 
 
-def lines_of(rows: list[list[str]]) -> list[str]:
+def lines_of(hosts: int, rows: list[list[str]]) -> list[str]:
     """The section of RESULTS.md."""
     header = ["links", "latency (us)", "computing", "messages", "rows", "gradients"]
     header += ["planned, nothing hidden", "measured, `--overlap off`", "off by"]
     header += ["planned, all rows hidden", "measured", "off by"]
+    shared = f"the ranks share {CORES} cores, and `--cores` says so"
+    how = "each rank keeps to a core of its own" if hosts <= CORES else shared
     return [
         f"`{GRAPH}`, `{' '.join(MODEL)}`,",
-        f"{NUM_HOSTS} hosts, gloo; milliseconds, medians of {EPOCHS - WARM_UP} epochs. The latency",
-        "is that of `distgnn doctor` on the lab; `--cores` says that ranks share cores.",
+        f"{hosts} hosts, gloo; milliseconds, medians of {EPOCHS - WARM_UP} epochs. The latency",
+        f"is that of `distgnn doctor` on the lab; {how}.",
         "",
         *table(header, rows),
     ]
