@@ -106,10 +106,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace, manifest: Manifest) -> None:
     parts, directory = manifest.num_parts, arguments.directory
-    if config_from(arguments).model.kind.is_typed:
+    if config_from(arguments).model.kind.is_typed and not manifest.num_features:
         raise InputError(
-            f"distgnn plan cannot rehearse --model {arguments.model} yet; train a few epochs on "
-            "this machine, or plan another model"
+            f"distgnn plan cannot rehearse --model {arguments.model} on '{directory}', whose "
+            "vertices have no features but learnt rows; train a few epochs on this machine, or "
+            "plan a graph with features"
         )
     if arguments.ranks not in (None, parts):
         raise InputError(

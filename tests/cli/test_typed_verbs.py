@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from ring import ring_arrays
 
+from distgnn.train import rehearsal
+
 RGCN = ("--model", "rgcn", "--hidden", 4, "--epochs", 3, "--dropout", 0, "--quiet", "--json")
 
 
@@ -51,6 +53,21 @@ def test_inspect_foretells_typed_epochs(distgnn, typed):
     assert found["halo_bytes_per_epoch"] > 0
 
 
+@pytest.mark.parametrize("model", ["rgcn", "rsage"])
+def test_a_typed_epoch_with_features_is_planned(model, distgnn, here, monkeypatch):
+    monkeypatch.setattr(rehearsal, "_LEAST_S", 0.0)
+    arrays = ring_arrays()
+    np.savez(here / "typed.npz", **arrays, edge_type=np.arange(len(arrays["edge_index"][0])) % 2)
+    cut = ("partition", "typed.npz", "--parts", 3, "--method", "random", "--out", "p", "--json")
+    assert distgnn(*cut).status == 0
+    words = ("--model", model, "--hidden", 4, "--json")
+    values = distgnn("plan", "p", "--bandwidth", "1Gb/s", "--threads", 1, *words).json
+    inspected = distgnn("inspect", "p", *words).json
+    assert values["halo_bytes_per_epoch"] == inspected["halo_bytes_per_epoch"] > 0
+    assert values["memory_bytes_per_rank"] == inspected["memory_bytes_per_rank"]
+    assert 0 < values["compute_s"] < values["epoch_s"] < 10
+
+
 @pytest.mark.parametrize(
     ("words", "match"),
     [
@@ -58,7 +75,10 @@ def test_inspect_foretells_typed_epochs(distgnn, typed):
             ("train", "p", "--run", "r", "--inverse-relations", *RGCN),
             "--inverse-relations has no effect on partition directory",
         ),
-        (("plan", "p", "--bandwidth", "1Gb/s", "--model", "rgcn"), "plan cannot rehearse --model"),
+        (
+            ("plan", "p", "--bandwidth", "1Gb/s", "--model", "rgcn"),
+            "plan cannot rehearse --model rgcn on 'p', whose vertices have no features but learnt",
+        ),
         (("train", "p", "--run", "r", "--quiet"), "the graph has no features, .* use --model rgcn"),
     ],
 )
