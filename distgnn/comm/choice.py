@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distgnn.datasets import InputError
@@ -32,6 +33,14 @@ _LOCAL_SETTINGS = {
     "UCX_TLS": "self,sm",
     "I_MPI_FABRICS": "shm",
 }
+# A rank of Open MPI that loses a peer over TCP would end at once, and mpirun the others with it:
+# with fault tolerance the request fails, and there is time to say which rank died.
+_TCP_SETTINGS = {
+    "OMPI_MCA_mpi_ft_enable": "1",
+    "OMPI_MCA_btl_base_warn_peer_error": "0",
+}
+# Their drivers have not been tried with fault tolerance, and Open MPI warns of some.
+_FABRICS = (Path("/sys/class/infiniband"), Path("/sys/class/cxi"))
 
 
 @dataclass(frozen=True)
@@ -209,9 +218,8 @@ def start_mpi(mpi: ModuleType, launch: Launch) -> None:
             "library, beside this Python's executable"
         )
     if not mpi.Is_initialized():
-        if launch.is_local:
-            for name, value in _LOCAL_SETTINGS.items():
-                os.environ.setdefault(name, value)
+        for name, value in _settings(launch).items():
+            os.environ.setdefault(name, value)
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
     found = int(mpi.COMM_WORLD.size)
     if found != launch.size:
@@ -219,3 +227,11 @@ def start_mpi(mpi: ModuleType, launch: Launch) -> None:
             f"the launcher started {launch.size} ranks, but the MPI library of mpi4py sees "
             f"{found}; use the mpirun of that library, beside this Python's executable"
         )
+
+
+def _settings(launch: Launch) -> dict[str, str]:
+    """Variables that MPI libraries read when they start; those of others are not looked at."""
+    if launch.is_local:
+        return _LOCAL_SETTINGS
+    has_fabric = any(folder.is_dir() and any(folder.iterdir()) for folder in _FABRICS)
+    return {} if has_fabric else _TCP_SETTINGS

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from distgnn.comm.watchdog import EXIT_RETRY
 from distgnn.comm.watched import MESSAGE_TIMEOUT_S, WatchedGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import ModuleType, TracebackType
 
     from torch import Tensor
@@ -124,10 +125,11 @@ class MpiGroup(WatchedGroup):
         check_tensor(tensor)
         assert 0 <= root < self.size, f"no rank {root}"
         self._check_alive()
-        requests = [
-            self._collectives.Ibcast([piece, self._mpi.BYTE], root)
-            for piece in self._pieces(tensor)
-        ]
+        with self._diagnosed():
+            requests = [
+                self._collectives.Ibcast([piece, self._mpi.BYTE], root)
+                for piece in self._pieces(tensor)
+            ]
         self.finish(requests, f"the broadcast of rank {root}")
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
@@ -142,7 +144,9 @@ class MpiGroup(WatchedGroup):
     def barrier(self) -> None:
         """Return when every rank has called it."""
         self._check_alive()
-        self.finish([self._collectives.Ibarrier()], "all ranks in a barrier")
+        with self._diagnosed():
+            request = self._collectives.Ibarrier()
+        self.finish([request], "all ranks in a barrier")
 
     def finish(self, requests: list[Any], what: str) -> list[Any]:
         """Wait for requests that were posted.
@@ -173,6 +177,23 @@ class MpiGroup(WatchedGroup):
             self._progress.is_waited_for = False
         return statuses
 
+    @contextmanager
+    def _diagnosed(self) -> Iterator[None]:
+        """Say which rank is gone if MPI takes no message because of it."""
+        try:
+            yield
+        except self._mpi.Exception as error:
+            raise self._diagnose(error) from error
+
+    def _lost(self) -> list[int]:
+        """Ranks that MPI knows to be gone, if the library goes on after that."""
+        world = self._mpi.COMM_WORLD
+        try:
+            failed, everybody = world.Get_failed(), world.Get_group()
+        except (AttributeError, NotImplementedError, self._mpi.Exception):
+            return []  # mpi4py before 4.1, or a library that cannot tell
+        return list(failed.Translate_ranks(None, everybody))
+
     def _is_truncated(self, statuses: list[Any]) -> bool:
         codes = [self._mpi.Get_error_class(status.Get_error()) for status in statuses]
         return self._mpi.ERR_TRUNCATE in codes
@@ -187,15 +208,19 @@ class MpiGroup(WatchedGroup):
             work.wait()
 
     def _send(self, communicator: Any, tensor: Tensor, peer: int, tag: int) -> MpiWork:
-        requests = [
-            communicator.Isend([piece, self._mpi.BYTE], peer, tag) for piece in self._pieces(tensor)
-        ]
+        with self._diagnosed():
+            requests = [
+                communicator.Isend([piece, self._mpi.BYTE], peer, tag)
+                for piece in self._pieces(tensor)
+            ]
         return MpiWork(self, requests, tensor, f"rank {peer} to receive tag {tag}")
 
     def _receive(self, communicator: Any, tensor: Tensor, peer: int, tag: int) -> MpiWork:
-        requests = [
-            communicator.Irecv([piece, self._mpi.BYTE], peer, tag) for piece in self._pieces(tensor)
-        ]
+        with self._diagnosed():
+            requests = [
+                communicator.Irecv([piece, self._mpi.BYTE], peer, tag)
+                for piece in self._pieces(tensor)
+            ]
         return MpiWork(self, requests, tensor, f"rank {peer} to send tag {tag}", source=peer)
 
     def _pieces(self, tensor: Tensor) -> list[Any]:
@@ -332,5 +357,8 @@ class Progress:
         while not self._stop.is_set():
             is_needed = self.num_under_way > 0 and not self.is_waited_for
             if is_needed:
-                poke()
+                try:
+                    poke()
+                except RuntimeError:  # a rank is gone, as whoever waits for a message will hear
+                    return
             time.sleep(_POKE_S if is_needed else _IDLE_S)

@@ -15,7 +15,7 @@ from distgnn.comm.failure import PeerError, end_process
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from distgnn.comm.rendezvous import Store
 
@@ -153,11 +153,12 @@ class Watchdog:
         """Whether the process of a rank of this machine has ended before its work was done."""
         return bool(self._dead())
 
-    def diagnose(self, error: Exception) -> PeerError:
+    def diagnose(self, error: Exception, lost: Sequence[int] = ()) -> PeerError:
         """Find out which rank made a verb fail.
 
         Args:
             error: What the transport said.
+            lost: Ranks that it knows to be gone.
 
         Returns:
             The error to raise: the cause another rank published, or the name of the rank that
@@ -170,7 +171,8 @@ class Watchdog:
             waited_s = time.monotonic() - begin_s
             # A rank that failed publishes its cause and then ends: look for that first.
             has_news = self._num_talks >= talks + 2 or self._has_lost_store or waited_s > 1
-            dead = self._dead() or self._named_in(error)
+            gone = [self._peers[rank] for rank in lost if not self._peers[rank].is_closing]
+            dead = self._dead() or gone or self._named_in(error)
             if dead and has_news:
                 self._declare(self._describe(dead, "died"))
             elif self._has_lost_store and waited_s > 0.5:

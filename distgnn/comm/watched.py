@@ -186,7 +186,11 @@ class WatchedGroup(Group):
                 f"rank {self.rank} ({self.host}) lost the other ranks in start-up "
                 f"({first_line(error)}); see their output"
             )
-        return self._watchdog.diagnose(error)
+        return self._watchdog.diagnose(error, self._lost())
+
+    def _lost(self) -> list[int]:
+        """Ranks that the transport knows to be gone, beyond what its errors say."""
+        return []
 
 
 def first_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -96,6 +97,20 @@ def test_survivors_of_a_kill_name_the_rank(job: Job) -> None:
     assert f"rank 1 ({socket.gethostname()}, pid " in err
     assert "died, last seen in" in err
     assert "the last checkpoint is of epoch 3; start the job again with --resume" in err
+
+
+def test_survivors_on_other_machines_name_a_killed_rank_before_mpirun_ends_them() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    tcp = {"BACKEND": "mpi", "APART": "1", "OMPI_MCA_btl": "self,tcp"}
+    status, _, err, duration_s = mpirun(3, "loop", "kill:1", **tcp, **place)
+    assert status == 128 + signal.SIGKILL
+    assert duration_s < 30
+    for survivor in (0, 2):
+        assert re.search(rf"\[{survivor}\] rank 1 \(.*, pid \d+\) died, last seen in", err), err
+    assert "MPI_ERRORS_ARE_FATAL" not in err
+    assert "Traceback" not in err
 
 
 def test_the_cause_of_a_rank_that_raises_is_told(job: Job) -> None:
