@@ -95,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_speaker = True
     _let_waiting_threads_sleep()
     _use_huge_pages()
+    _keep_torch_quiet()
     try:
         is_speaker = detect().rank == 0
         words = expanded(sys.argv[1:] if argv is None else argv)
@@ -166,6 +167,15 @@ def _use_huge_pages() -> None:
     GraphSAGE 3 x 256 on 150,000 vertices. torch reads this at its first allocation.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def _keep_torch_quiet() -> None:
+    """Have torch's transports log errors only, unless the user has chosen.
+
+    Their warnings about a lost store are pages of stack; the watchdog says it in a sentence. torch
+    reads this when it is loaded.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def as_input_error(error: BaseException) -> InputError | None:

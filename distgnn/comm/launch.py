@@ -9,7 +9,6 @@ import itertools
 import os
 import re
 import socket
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -230,9 +229,6 @@ def open_group(
 
         return SingleGroup(launch)
     check_interface(backend, launch, interface)
-    if "torch" not in sys.modules:
-        # Its warnings about a lost store are pages of stack; the watchdog says it in a sentence.
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from distgnn.comm.process import die_with_parent
     from distgnn.comm.rendezvous import meet
     from distgnn.comm.roll import Roll

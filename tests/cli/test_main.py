@@ -243,6 +243,15 @@ def test_tensors_lie_in_huge_pages_unless_the_user_chose(chosen, expected, distg
     assert os.environ["THP_MEM_ALLOC_ENABLE"] == expected
 
 
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "ERROR"), ("INFO", "INFO")])
+def test_transports_log_errors_only_unless_the_user_chose(chosen, expected, distgnn, monkeypatch):
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", chosen)
+    assert distgnn("inspect", "nowhere").status == 2
+    assert os.environ["TORCH_CPP_LOG_LEVEL"] == expected
+
+
 class _Swallower:
     """Is interrupted while Python frees it, where an exception is dropped."""
 
