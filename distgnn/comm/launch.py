@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from distgnn.comm.choice import check_interface, choose_backend
-from distgnn.comm.failure import PeerError
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -248,19 +247,17 @@ def open_group(
             backend, launch, place.store, roll, interface=interface, timeout_s=timeout_s
         )
         group: Group
-        if choice.mpi is not None:
-            from distgnn.comm.mpi import MpiGroup
+        with roll.watching(lambda: place.client(connect_s)):
+            if choice.mpi is not None:
+                from distgnn.comm.mpi import MpiGroup
 
-            group = MpiGroup(launch, place, choice.mpi, timeout_s=timeout_s, stale_s=stale_s)
-        else:
-            from distgnn.comm.gloo import GlooGroup
+                group = MpiGroup(launch, place, choice.mpi, timeout_s=timeout_s, stale_s=stale_s)
+            else:
+                from distgnn.comm.gloo import GlooGroup
 
-            group = GlooGroup(
-                launch, place, timeout_s=connect_s, stale_s=stale_s, has_lanes=has_lanes
-            )
-    except PeerError:
-        roll.check()  # who is known to be gone
-        raise
+                group = GlooGroup(
+                    launch, place, timeout_s=connect_s, stale_s=stale_s, has_lanes=has_lanes
+                )
     finally:
         place.remove_file()
     group.reason = choice.reason

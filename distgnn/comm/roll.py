@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
@@ -15,7 +16,7 @@ from distgnn.comm.failure import PeerError, end_process
 from distgnn.comm.watchdog import EXIT_RETRY, Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from distgnn.comm.launch import Launch
     from distgnn.comm.rendezvous import Store
@@ -24,6 +25,8 @@ _POLL_S = 0.02
 _FAILURE = "roll-failure"
 _MOST_HOSTS = 8
 _REMEDY = "see its output, and start the job again"
+# Of a rank that lives; what the store holds of one that died may be news for as many looks.
+_NEW_BEATS = 3
 
 
 class Roll:
@@ -47,6 +50,7 @@ class Roll:
         self._num_beats = 0
         self._peers: dict[int, Peer] = {}
         self._contact_s = time.monotonic()
+        self._verdict = ""
 
     def call(self, timeout_s: float) -> None:
         """Come, and wait until all ranks have.
@@ -129,12 +133,75 @@ class Roll:
             self._publish(str(error))
             raise
         except RuntimeError as error:
-            raise PeerError(
-                f"rank 0 ended before the ranks had met, as rank {self._launch.rank} "
-                f"({self._host}) found when it called its store; {_REMEDY}"
-            ) from error
+            raise PeerError(self._lost_store()) from error
         finally:
             is_over.set()
+
+    @contextmanager
+    def watching(self, connect: Callable[[], Store]) -> Iterator[None]:
+        """Watch the ranks while they connect; transports name none that is lost meanwhile.
+
+        Args:
+            connect: Opens a client of the store: verbs that connect keep theirs busy.
+
+        Raises:
+            PeerError: If the block raises one, or another RuntimeError because a rank is gone;
+                names the rank that is.
+        """
+        try:
+            self._store = connect()
+        except RuntimeError as error:
+            raise PeerError(self._lost_store()) from error
+        for peer in self._peers.values():
+            peer.seen_s = time.monotonic()
+        is_over = threading.Event()
+        threading.Thread(target=self._attend, args=(is_over,), daemon=True).start()
+        try:
+            yield
+        except RuntimeError as error:
+            if sentence := self._await_verdict():
+                raise PeerError(sentence) from error
+            raise
+        finally:
+            is_over.set()
+
+    def _await_verdict(self) -> str:
+        """What was found; nothing once all ranks have given signs of life from now on."""
+        wanted = {rank: _number(peer) + _NEW_BEATS for rank, peer in self._peers.items()}
+        deadline_s = time.monotonic() + self._stale_s + 2 * self._tick_s
+        while not self._verdict and time.monotonic() < deadline_s:
+            if all(_number(peer) >= wanted[rank] for rank, peer in list(self._peers.items())):
+                break
+            time.sleep(_POLL_S)
+        return self._verdict
+
+    def _attend(self, is_over: threading.Event) -> None:
+        """Give signs of life and look for those of the others, until this rank has connected."""
+        self._contact_s = time.monotonic()
+        threading.Thread(target=self._guard, args=(is_over,), daemon=True).start()
+        try:
+            while not is_over.wait(self._tick_s):
+                self._hear()
+                self._check_beats()
+                self._contact_s = time.monotonic()
+            self._beat(has_met=True)
+            return
+        except PeerError as error:
+            self._verdict = str(error)
+            self._publish(self._verdict)
+            self._contact_s = time.monotonic()
+        except RuntimeError:
+            self._verdict = self._lost_store()
+        # The call that connects may not come back for long.
+        if not is_over.wait(2 * self._tick_s):
+            os.write(2, f"distgnn: {self._verdict}\n".encode())
+            end_process(EXIT_RETRY)
+
+    def _lost_store(self) -> str:
+        return (
+            f"rank 0 ended before the ranks had met, as rank {self._launch.rank} "
+            f"({self._host}) found when it called its store; {_REMEDY}"
+        )
 
     def _guard(self, is_over: threading.Event) -> None:
         """End the process if the store is silent: its calls return when TCP gives up, if ever."""
@@ -182,9 +249,10 @@ class Roll:
             if peer.rank != self._launch.rank and peer.is_dead(self._me.machine):
                 raise PeerError(f"{peer} died before the ranks had met; {_REMEDY}")
 
-    def _beat(self) -> None:
+    def _beat(self, *, has_met: bool = False) -> None:
         self._num_beats += 1
-        row = [self._host, self._me.machine, self._me.pid, self._me.start, self._num_beats]
+        me, number = self._me, None if has_met else self._num_beats
+        row = [self._host, me.machine, me.pid, me.start, number]
         self._store.set(f"roll/{self._launch.rank}", json.dumps(row))
 
     def _look(self) -> None:
@@ -206,7 +274,7 @@ class Roll:
         self.check()
         oldest_s = time.monotonic() - self._stale_s
         for peer in self._peers.values():
-            if peer.seen_s < oldest_s:
+            if peer.seen_s < oldest_s and _number(peer) < float("inf"):
                 raise PeerError(
                     f"{peer} gave no sign of life for {self._stale_s:g} s before the ranks had "
                     f"met; {_REMEDY}"
@@ -222,6 +290,12 @@ class Roll:
         self._store.compare_set(_FAILURE, "", sentence)
         if self._launch.rank == 0:
             time.sleep(2 * self._tick_s)
+
+
+def _number(peer: Peer) -> float:
+    """How many signs of life a rank has given; infinite once it has connected."""
+    number = peer.beat["number"]
+    return number if isinstance(number, int) else float("inf")
 
 
 def _named(ranks: list[int]) -> str:

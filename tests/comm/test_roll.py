@@ -141,6 +141,76 @@ def test_a_rank_0_that_ends_is_named(job):
         roll.call(60)
 
 
+def connected(job, roll, action):
+    """Come, and do something while the ranks connect."""
+    with roll.watching(lambda: connect_store("127.0.0.1", job.port, 5)):
+        action()
+
+
+def fail():
+    raise PeerError("no connection")
+
+
+def test_a_rank_of_another_machine_that_is_lost_while_ranks_connect_is_named(job):
+    job.came(1, process.ProcessId("elsewhere", 1 << 22, 1))
+    roll = job.roll(0, 2, stale_s=0.4)
+    roll.call(5)
+    with pytest.raises(PeerError, match=r"rank 1 \(host7, .*\) gave no sign of life for 0\.4 s"):
+        connected(job, roll, fail)
+
+
+def test_ranks_that_live_are_not_waited_for_and_not_blamed(job):
+    begin_s = time.monotonic()
+
+    def on_rank(rank):
+        roll = job.roll(rank, 3, stale_s=1.0)
+        roll.call(5)
+        if rank == 2:
+            connected(job, roll, lambda: None)
+            return
+        with pytest.raises(PeerError, match=r"^no connection$"):
+            connected(job, roll, fail)
+
+    together(3, on_rank)
+    assert time.monotonic() - begin_s < 30
+
+
+def test_a_rank_whose_connections_hang_ends_when_another_is_lost(job, monkeypatch, capfd):
+    ended = threading.Event()
+    monkeypatch.setattr("distgnn.comm.roll.end_process", lambda status: ended.set())
+    job.came(1, ENDED)
+    roll = job.roll(0, 2, stale_s=1.0)
+    roll.call(5)
+    connected(job, roll, lambda: ended.wait(20))
+    assert ended.is_set()
+    assert re.search(r"^distgnn: rank 1 \(host7, .*\) died before .*\n$", capfd.readouterr().err)
+
+
+def test_a_rank_0_that_ends_while_ranks_connect_is_named(job):
+    job.came(0, process.this_process())
+    roll = job.roll(1, 2, stale_s=1.0)
+    roll.call(5)
+
+    def lose():
+        del job.server
+        fail()
+
+    sentence = rf"rank 0 ended before the ranks had met, as rank 1 \({HOST}\) found when"
+    with pytest.raises(PeerError, match=sentence):
+        connected(job, roll, lose)
+
+
+def test_a_rank_0_that_has_ended_when_ranks_begin_to_connect_is_named(job):
+    def connect():
+        raise RuntimeError("connection refused")
+
+    with (
+        pytest.raises(PeerError, match=r"rank 0 ended before the ranks had met, as rank 1 "),
+        job.roll(1, 2).watching(connect),
+    ):
+        pass
+
+
 def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(job):
     """Which serves all attempts."""
 
