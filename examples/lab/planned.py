@@ -27,7 +27,7 @@ from overlap import GRAPH, epochs_of_one
 from results import record, table
 
 CORES = len(os.sched_getaffinity(0))
-EPOCHS, WARM_UP = 16, 4
+EPOCHS, WARM_UP = 80, 20
 LAYERS = ["--layers", "2"]
 MODEL = [*overlap.MODEL, *LAYERS]
 
