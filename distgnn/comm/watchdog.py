@@ -161,8 +161,7 @@ class Watchdog:
             lost: Ranks that it knows to be gone.
 
         Returns:
-            The error to raise: the cause another rank published, or the name of the rank that
-            died.
+            The error to raise: the cause another rank published, or the name of the dead rank.
         """
         begin_s = time.monotonic()
         talks = self._num_talks
@@ -171,8 +170,7 @@ class Watchdog:
             waited_s = time.monotonic() - begin_s
             # A rank that failed publishes its cause and then ends: look for that first.
             has_news = self._num_talks >= talks + 2 or self._has_lost_store or waited_s > 1
-            gone = [self._peers[rank] for rank in lost if not self._peers[rank].is_closing]
-            dead = self._dead() or gone or self._named_in(error)
+            dead = self._dead() or [self._peers[rank] for rank in lost] or self._named_in(error)
             if dead and has_news:
                 self._declare(self._describe(dead, "died"))
             elif self._has_lost_store and waited_s > 0.5:
