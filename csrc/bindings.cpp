@@ -14,5 +14,6 @@ NB_MODULE(_kernels, m) {
   distgnn::bind_rows(m);
   distgnn::bind_dropout(m);
   distgnn::bind_gemm(m);
+  distgnn::bind_norm(m);
   distgnn::bind_roof(m);
 }

@@ -146,5 +146,6 @@ void bind_heads(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_dropout(nb::module_& m);
 void bind_gemm(nb::module_& m);
+void bind_norm(nb::module_& m);
 
 }  // namespace distgnn

@@ -84,7 +84,7 @@ DISTGNN_INLINE void multiply_blocks(const Product<T>& p, int64_t begin, int64_t 
     take_rows(p, block, workspace);
     if (p.num_factors > 0) multiply_block(p, block, coming);
     for (int i = 0; i < block.num_rows; ++i) {
-      finish_row(p.finish, row + i, p.width, block.out[i]);
+      finish_columns(p.finish, row + i, 0, p.width, block.out[i]);
       leave_row(p, block, i);
     }
   }

@@ -19,7 +19,7 @@
 
 #include <cstdint>
 
-#include "mask.h"
+#include "finish.h"
 #include "stored.h"
 
 namespace distgnn {
@@ -35,17 +35,6 @@ struct Factor {
 };
 
 inline constexpr int kMaxFactors = 2;
-
-// What is done to a row of the product before it is left: * row_factor, + bias, relu, dropout.
-// Null or false leaves a step out.
-template <typename T>
-struct Finish {
-  const T* row_factor;          // (num_rows,)
-  const T* bias;                // (width,)
-  bool has_relu;                // a NaN stays one
-  const std::int64_t* row_key;  // (num_rows,); dropout
-  MaskRule<T> rule;
-};
 
 // out[i] (or out[rows[i]]) (+)= sum over factors f of f.x[f.rows[i]] * f.matrix, then the finish.
 // Without factors, which only goes with accumulate, rows are finished where they lie.

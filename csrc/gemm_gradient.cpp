@@ -138,8 +138,7 @@ template <typename G, typename T>
 DISTGNN_INLINE void pass_activation(const G* activation, int64_t width, T scale, G* grad) {
 #pragma omp simd
   for (int64_t j = 0; j < width; ++j) {
-    const T scaled = static_cast<T>(widen(grad[j])) * scale;
-    store(widen(activation[j]) > 0 ? scaled : T(0), grad + j);
+    store(through_activation(static_cast<T>(widen(grad[j])), activation[j], scale), grad + j);
   }
 }
 

@@ -115,34 +115,6 @@ DISTGNN_INLINE void prefetch_rows(const Product<T>& p, const Block<T, E>& block,
   }
 }
 
-template <typename T>
-DISTGNN_INLINE void finish_row(const Finish<T>& finish, std::int64_t row, std::int64_t width,
-                               T* out) {
-  const T factor = finish.row_factor != nullptr ? finish.row_factor[row] : T(1);
-  if (finish.row_factor != nullptr) {
-#pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) out[j] *= factor;
-  }
-  if (finish.bias != nullptr) {
-#pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) out[j] += finish.bias[j];
-  }
-  if (finish.has_relu) {
-#pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) out[j] = out[j] < T(0) ? T(0) : out[j];
-  }
-  if (finish.row_key != nullptr) {
-    const std::uint64_t bits = row_bits(finish.rule.seed, finish.row_key[row]);
-#pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) {
-      const bool is_kept =
-          column_hash(bits, static_cast<std::uint32_t>(j)) >= finish.rule.threshold;
-      const T scaled = out[j] * finish.rule.scale;
-      out[j] = is_kept ? scaled : T(0);
-    }
-  }
-}
-
 // Leaves a finished row.
 template <typename T, typename E>
 DISTGNN_INLINE void leave_row(const Product<T>& p, const Block<T, E>& block, int i) {

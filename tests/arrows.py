@@ -27,6 +27,7 @@ LAYERS = (
     "attention",
     "heads",
     "products",
+    "norms",
     "draws",
     "constants",
     "ops",

@@ -5,7 +5,8 @@ numpy views. They add in a fixed order, so that a result has the same bits in ev
 this package imports Triton; `distgnn.devices` does so when a CUDA tensor needs a kernel.
 
 `schedule` says which program walks which edges, `launch` how large its tile is. `sums`, `extremes`,
-`edges`, `attention` and `attention_backward` walk edges; `rows` moves rows, `dense` multiplies.
+`edges`, `attention` and `attention_backward` walk edges; `rows` moves rows, `dense` multiplies,
+`norms` normalises.
 """
 
 from distgnn.gpu.attention import attend as attend
@@ -19,6 +20,12 @@ from distgnn.gpu.extremes import merge_max as merge_max
 from distgnn.gpu.extremes import merge_received_max as merge_received_max
 from distgnn.gpu.extremes import spmm_extreme as spmm_extreme
 from distgnn.gpu.extremes import spmm_extreme_backward as spmm_extreme_backward
+from distgnn.gpu.norms import column_gradient_sums as column_gradient_sums
+from distgnn.gpu.norms import column_moments as column_moments
+from distgnn.gpu.norms import columns_backward as columns_backward
+from distgnn.gpu.norms import normalise_columns as normalise_columns
+from distgnn.gpu.norms import normalise_rows as normalise_rows
+from distgnn.gpu.norms import rows_backward as rows_backward
 from distgnn.gpu.rows import blend_rows as blend_rows
 from distgnn.gpu.rows import dropout as dropout
 from distgnn.gpu.rows import dropout_values as dropout_values

@@ -10,6 +10,7 @@
 #include "gemm.h"
 #include "head_bits.h"
 #include "merge_max.h"
+#include "norm_bits.h"
 #include "plan.h"
 #include "plan_io.h"
 #include "roof.h"
@@ -237,6 +238,8 @@ void run_stored(int64_t width) {
 }  // namespace
 
 int main() {
+  const auto print_values = [](auto... values) { print(values...); };
+  const auto stored_rows = [](auto* rows) { return stored(rows); };
   for (const int64_t width : {1, 7, 16, 33, 100}) {
     run<float>(width);
     run<double>(width);
@@ -244,10 +247,12 @@ int main() {
     run_products<double, double>(width);
     run_products<float, distgnn::Bf16>(width);
     run_stored(width);
+    run_norms<float, float>(width, print_values, stored_rows, next_random);
+    run_norms<double, double>(width, print_values, stored_rows, next_random);
+    run_norms<float, distgnn::Bf16>(width, print_values, stored_rows, next_random);
   }
   for (const int64_t num_heads : {1, 3, 4, 8}) {
     for (const int64_t width : {1, 4, 7, 8, 16, 33, 100, 602}) {
-      const auto print_values = [](auto... values) { print(values...); };
       run_heads<float>(num_heads, width, print_values, next_random);
       run_heads<double>(num_heads, width, print_values, next_random);
     }
