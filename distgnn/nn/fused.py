@@ -6,15 +6,19 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from distgnn.nn.convolution import ActivatedConvolution
-from distgnn.nn.linear import is_multiplied_here
+from distgnn.nn.linear import is_multiplied_here, maps_first
+from distgnn.nn.update import Layer, update
 
 if TYPE_CHECKING:
     from typing import TypeGuard
 
     from torch import Tensor
 
+    from distgnn.exchange.aggregate import Weighting
     from distgnn.exchange.traffic import LayerTraffic
+    from distgnn.graph import LocalGraph, Propagation
     from distgnn.nn.linear import Given, Linear
+    from distgnn.nn.update import Activation, Maps
     from distgnn.ops import Rows
 
 
@@ -28,6 +32,44 @@ class FusedConvolution(ActivatedConvolution):
     @abstractmethod
     def sum_map(self) -> Linear:
         """The map of the sums."""
+
+    @property
+    @abstractmethod
+    def maps(self) -> Maps:
+        """The weights of the layer as one operation."""
+
+    @abstractmethod
+    def weighted_sum(self, graph: LocalGraph) -> tuple[Propagation, Weighting]:
+        """Return the sum over neighbours: what makes it, the same object always, and its factors.
+
+        Args:
+            graph: A whole graph or a part.
+        """
+
+    def mapped(
+        self, graph: LocalGraph, rows: Tensor, maps: Maps, activation: Activation | None
+    ) -> Tensor:
+        """Apply the layer as one operation, with other weights.
+
+        Args:
+            graph: A whole graph or a part.
+            rows: (num_sources, in_width), for which `is_one_operation` holds.
+            maps: Instead of those of the layer.
+            activation: Follows the layer.
+
+        Returns:
+            (num_rows, out_width).
+        """
+        propagation, weighting = self.weighted_sum(graph)
+        layer = Layer(
+            graph,
+            propagation,
+            weighting,
+            maps_first=maps_first(graph, rows, self.sum_map),
+            activation=activation,
+            recomputes=self.recomputes,
+        )
+        return update(rows, maps, layer)
 
     def is_one_operation(self, rows: Rows) -> TypeGuard[Tensor]:
         """Whether these rows get the layer with all that follows as one operation.

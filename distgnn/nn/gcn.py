@@ -12,7 +12,7 @@ from distgnn.arrays import column, computed
 from distgnn.exchange.aggregate import Weighting
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.linear import Linear, dense, maps_first
-from distgnn.nn.update import Activation, Layer, update
+from distgnn.nn.update import Maps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph
+    from distgnn.graph import LocalGraph, Propagation
     from distgnn.nn.linear import Given
+    from distgnn.nn.update import Activation
     from distgnn.ops import Rows
 
 Degrees = Literal["in", "out-in"]
@@ -67,23 +68,22 @@ class GCNConv(FusedConvolution):
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
         """Apply the convolution; nothing travels where the input is static."""
-        order = maps_first(graph, rows, self.linear)
         if self.is_one_operation(rows):
-            weight, propagation = self.linear.weight, self._propagation
-            layer = Layer(
-                graph,
-                propagation,
-                propagation.weighting(graph, weight.dtype),
-                maps_first=order,
-                activation=activation,
-                recomputes=self.recomputes,
-            )
-            return update(rows, None, weight, self.bias, layer=layer)
-        if order:
+            return self.mapped(graph, rows, self.maps, activation)
+        if maps_first(graph, rows, self.linear):
             result = graph.propagate(self._propagation, self.linear(rows)) + self.bias
         else:
             result = self.linear(graph.propagate(self._propagation, dense(rows))) + self.bias
         return result if activation is None else activation.apply(graph, result)
+
+    @property
+    def maps(self) -> Maps:
+        """The weights."""
+        return Maps(None, self.linear.weight, self.bias)
+
+    def weighted_sum(self, graph: LocalGraph) -> tuple[Propagation, Weighting]:
+        """Return the multiplication by S, and S."""
+        return self._propagation, self._propagation.weighting(graph, self.bias.dtype)
 
     @property
     def sum_map(self) -> Linear:

@@ -12,7 +12,7 @@ from distgnn.exchange.traffic import NO_TRAFFIC, maximum_traffic
 from distgnn.graph import inverse_in_degree
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.linear import Linear, dense, map_own, maps_first
-from distgnn.nn.update import Activation, Layer, update
+from distgnn.nn.update import Maps
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph
+    from distgnn.graph import LocalGraph, Propagation
     from distgnn.nn.linear import Given
+    from distgnn.nn.update import Activation
     from distgnn.ops import Rows
 
 Aggregator = Literal["mean", "gcn", "max", "pool"]
@@ -63,19 +64,21 @@ class SAGEConv(FusedConvolution):
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
         """Apply the convolution; of a mean the narrower width travels."""
-        weight, bias = self.neighbour.weight, self.neighbour.bias
-        if self.root is not None and bias is not None and self.is_one_operation(rows):
-            layer = Layer(
-                graph,
-                _mean,
-                Weighting(graph.once(inverse_in_degree, weight.dtype)),
-                maps_first=maps_first(graph, rows, self.neighbour),
-                activation=activation,
-                recomputes=self.recomputes,
-            )
-            return update(rows, self.root.weight, weight, bias, layer=layer)
+        if self.is_one_operation(rows):
+            return self.mapped(graph, rows, self.maps, activation)
         result = self._convolve(graph, rows)
         return result if activation is None else activation.apply(graph, result)
+
+    @property
+    def maps(self) -> Maps:
+        """The weights of a mean."""
+        assert self.root is not None, "a mean has both maps"
+        assert self.neighbour.bias is not None, "a mean has both maps"
+        return Maps(self.root.weight, self.neighbour.weight, self.neighbour.bias)
+
+    def weighted_sum(self, graph: LocalGraph) -> tuple[Propagation, Weighting]:
+        """Return the mean, as a multiplication and as a weighted sum."""
+        return _mean, Weighting(graph.once(inverse_in_degree, self.neighbour.weight.dtype))
 
     @property
     def sum_map(self) -> Linear:

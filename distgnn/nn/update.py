@@ -23,8 +23,8 @@ class Activation(NamedTuple):
 
     Attributes:
         probability: Of dropout; 0 for relu alone.
-        has_one_reader: Whether one layer alone reads the result, and nothing adds to that layer's
-            gradient of it: then the gradient may be overwritten.
+        has_one_reader: Whether nobody but the pass back through the next layer holds the gradient
+            of the result: then it may be overwritten.
         dtype: That the result is stored as; None for the one that is computed with.
     """
 
@@ -70,6 +70,41 @@ class Elu(NamedTuple):
                 result, graph.row_id, seed=graph.draws.next_seed(), probability=self.probability
             )
         return result if self.dtype is None else result.to(self.dtype)
+
+
+class Maps(NamedTuple):
+    """The weights of a layer S h W^T [+ h_own W_root^T] + b.
+
+    Attributes:
+        root: (out_width, in_width) weight of a vertex's own row; None if that does not count.
+        neighbour: (out_width, in_width) weight of the sum of its in-neighbours' rows.
+        bias: (out_width,).
+    """
+
+    root: Tensor | None
+    neighbour: Tensor
+    bias: Tensor
+
+    def plus(self, weight: Tensor, bias: Tensor | None) -> Maps:
+        """Add a map of a vertex's own row.
+
+        Args:
+            weight: (out_width, in_width).
+            bias: (out_width,), or None.
+        """
+        root = weight if self.root is None else self.root + weight
+        return Maps(root, self.neighbour, self.bias if bias is None else self.bias + bias)
+
+    def scaled(self, scale: Tensor, shift: Tensor) -> Maps:
+        """Scale each column of what comes out, and shift it.
+
+        Args:
+            scale: (out_width,).
+            shift: (out_width,).
+        """
+        rows = scale[:, None]
+        root = None if self.root is None else self.root * rows
+        return Maps(root, self.neighbour * rows, self.bias * scale + shift)
 
 
 class Layer(NamedTuple):
@@ -253,20 +288,16 @@ def _sum_of_mapped(rows: Tensor, neighbour: Tensor, layer: Layer) -> Tensor:
     return layer.graph.sum_forward(mapped, weighting, dtype=layer.out_dtype(neighbour))
 
 
-def update(
-    rows: Tensor, root: Tensor | None, neighbour: Tensor, bias: Tensor, *, layer: Layer
-) -> Tensor:
+def update(rows: Tensor, maps: Maps, layer: Layer) -> Tensor:
     """Apply a layer.
 
     Args:
         rows: (num_sources, in_width), float32, float64, or bfloat16 for weights in float32.
-        root: (out_width, in_width) weight of a vertex's own row; None if that does not count.
-        neighbour: (out_width, in_width) weight of the sum of its in-neighbours' rows.
-        bias: (out_width,).
+        maps: Its weights.
         layer: The rest.
 
     Returns:
         (num_rows, out_width), of the type of the weights or of the activation.
     """
-    result: Tensor = _Update.apply(rows, root, neighbour, bias, layer)  # type: ignore[no-untyped-call]
+    result: Tensor = _Update.apply(rows, *maps, layer)  # type: ignore[no-untyped-call]
     return result
