@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
 
 import torch
 from torch import nn
@@ -186,6 +186,10 @@ class GNN(nn.Module):
         # Each layer is read by the next one alone, so that a layer can be one operation.
         config_of_parts = (config.norm, config.residual, config.jumping, config.activation)
         self.is_chain = config_of_parts == ("none", False, "none", "relu")
+        # Nothing else holds the gradient of a layer's result, as a residual that is no map would.
+        is_identity = any(isinstance(residual, nn.Identity) for residual in self.residuals)
+        is_shared = config.residual and is_identity
+        self._owns_gradients = config.jumping in ("none", "last") and not is_shared
         self.recomputes = False
         self.last: nn.Module
         if jumps:
@@ -229,7 +233,8 @@ class GNN(nn.Module):
                 rows = again_in_backward(parts.apply, level, rows, self._activation())
             else:
                 rows = parts.apply(rows, self._activation())
-            outputs.append(rows)
+            if self.config.jumping in ("cat", "max"):
+                outputs.append(rows)
         if self.config.jumping == "cat":
             return self.last(torch.cat(outputs, dim=1))  # type: ignore[no-any-return]
         if self.config.jumping == "max":
@@ -306,7 +311,7 @@ class GNN(nn.Module):
         dtype = None if name == "fp32" else DTYPES[name]
         if self.config.activation == "elu":
             return Elu(probability, dtype)
-        return Activation(probability, has_one_reader=self.is_chain, dtype=dtype)
+        return Activation(probability, has_one_reader=self._owns_gradients, dtype=dtype)
 
 
 class LinkModel(GNN):
@@ -327,7 +332,7 @@ class LinkModel(GNN):
 
 
 class _Parts(NamedTuple):
-    """A hidden layer made of separate operations."""
+    """A hidden layer made of separate operations, as few as may be."""
 
     level: LocalGraph
     conv: nn.Module
@@ -338,12 +343,44 @@ class _Parts(NamedTuple):
     def apply(self, rows: Rows, activation: Activation | Elu) -> Tensor:
         if self.is_chain and isinstance(self.conv, Convolution) and self.conv.takes_activation:
             return self.conv(self.level, rows, activation)  # type: ignore[no-any-return]
+        if self._is_mapped_at_once(rows):
+            return self._mapped_at_once(rows, activation)
         result = self.conv(self.level, rows)
         if self.residual is not None:
             result = result + map_own(self.level, rows, self.residual)
-        if not isinstance(self.norm, nn.Identity):
-            result = self.norm(self.level, result)
-        return activation.apply(self.level, result)
+        return _normalised(self.level, self.norm, result, activation)
+
+    def _is_mapped_at_once(self, rows: Rows) -> TypeGuard[Tensor]:
+        """Whether the layer is one operation up to its norm: a residual is a second map in it."""
+        is_map = self.residual is None or isinstance(self.residual, Linear)
+        return (
+            is_map and isinstance(self.conv, FusedConvolution) and self.conv.is_one_operation(rows)
+        )
+
+    def _mapped_at_once(self, rows: Tensor, activation: Activation | Elu) -> Tensor:
+        conv, norm = self.conv, self.norm
+        assert isinstance(conv, FusedConvolution), "see _is_mapped_at_once"
+        maps = conv.maps
+        if isinstance(self.residual, Linear):
+            maps = maps.plus(self.residual.weight, self.residual.bias)
+        if isinstance(norm, BatchNorm) and not norm.training:
+            maps, norm = maps.scaled(*norm.scale_and_shift()), nn.Identity()
+        # A layer that stores its result as a narrower type would send narrower rows as well, which
+        # only those of a chain are said to do.
+        is_last = isinstance(norm, nn.Identity)
+        if is_last and isinstance(activation, Activation) and activation.dtype is None:
+            return conv.mapped(self.level, rows, maps, activation)
+        return _normalised(self.level, norm, conv.mapped(self.level, rows, maps, None), activation)
+
+
+def _normalised(
+    graph: LocalGraph, norm: nn.Module, rows: Tensor, activation: Activation | Elu
+) -> Tensor:
+    if isinstance(norm, nn.Identity):
+        return activation.apply(graph, rows)
+    if isinstance(activation, Activation):
+        return norm(graph, rows, activation)  # type: ignore[no-any-return]
+    return activation.apply(graph, norm(graph, rows))
 
 
 def _norm(name: NormName, width: int) -> nn.Module:
