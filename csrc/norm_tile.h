@@ -34,26 +34,34 @@ void for_slices(std::int64_t num_rows, const Leaf& leaf) {
   }
 }
 
-// The gradient before relu and dropout of columns [column, column + count) of a row.
+// The gradient before relu and dropout of `count` values of rows, from the first one on. Two loops:
+// one with both cases is not turned into vectors, and its branches are unforeseeable.
+template <typename T, typename G>
+DISTGNN_INLINE void read_values(const G* grad, const G* activation, T scale, std::int64_t count,
+                                T* g) {
+  if (activation == nullptr) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) g[j] = widen(grad[j]);
+    return;
+  }
+#pragma omp simd
+  for (std::int64_t j = 0; j < count; ++j) {
+    const T scaled = static_cast<T>(widen(grad[j])) * scale;
+    g[j] = widen(activation[j]) > 0 ? scaled : T(0);
+  }
+}
+
 template <typename T>
 DISTGNN_INLINE void read_gradient(const NormGradient<T>& gradient, std::int64_t first,
                                   std::int64_t count, T* g) {
-  const bool is_masked = gradient.activation.is_here();
-  if (gradient.grad.is_narrow()) {
-    const Bf16* from = gradient.grad.narrow + first;
-    const Bf16* passed = is_masked ? gradient.activation.narrow + first : from;
-#pragma omp simd
-    for (std::int64_t j = 0; j < count; ++j) {
-      const T value = widen(from[j]);
-      g[j] = is_masked ? through_activation(value, passed[j], gradient.scale) : value;
-    }
-    return;
-  }
-  const T* from = gradient.grad.wide + first;
-  const T* passed = is_masked ? gradient.activation.wide + first : from;
-#pragma omp simd
-  for (std::int64_t j = 0; j < count; ++j) {
-    g[j] = is_masked ? through_activation(from[j], passed[j], gradient.scale) : from[j];
+  const Stored<const T>&grad = gradient.grad, &passed = gradient.activation;
+  const bool is_masked = passed.is_here();
+  if (grad.is_narrow()) {
+    const Bf16* activation = is_masked ? passed.narrow + first : nullptr;
+    read_values(grad.narrow + first, activation, gradient.scale, count, g);
+  } else {
+    const T* activation = is_masked ? passed.wide + first : nullptr;
+    read_values(grad.wide + first, activation, gradient.scale, count, g);
   }
 }
 

@@ -186,10 +186,8 @@ class GNN(nn.Module):
         # Each layer is read by the next one alone, so that a layer can be one operation.
         config_of_parts = (config.norm, config.residual, config.jumping, config.activation)
         self.is_chain = config_of_parts == ("none", False, "none", "relu")
-        # Nothing else holds the gradient of a layer's result, as a residual that is no map would.
-        is_identity = any(isinstance(residual, nn.Identity) for residual in self.residuals)
-        is_shared = config.residual and is_identity
-        self._owns_gradients = config.jumping in ("none", "last") and not is_shared
+        # Jumping knowledge gives layers gradients that are parts of one.
+        self._owns_gradients = config.jumping in ("none", "last")
         self.recomputes = False
         self.last: nn.Module
         if jumps:
