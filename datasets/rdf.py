@@ -27,7 +27,11 @@ _LOGGER = logging.getLogger(__name__)
 
 RDF_SUFFIXES = (".nt", ".nt.gz")
 """Suffixes of N-Triples files."""
-_TRAIN, _TEST = "trainingSet.tsv", "testSet.tsv"
+# Training and test set; those of BGS say which of its properties they are about.
+_TABLES = (
+    ("trainingSet.tsv", "testSet.tsv"),
+    ("trainingSet(lith).tsv", "testSet(lith).tsv"),
+)
 # Relations that say the label of an entity, or are its inverse: R-GCN's authors leave them out.
 _TARGETS = frozenset(
     {
@@ -46,12 +50,12 @@ _LABEL_PREFIX = "label_"
 def is_rdf(path: Path) -> bool:
     """Whether a folder has N-Triples and a training set, or a file is N-Triples."""
     if path.is_dir():
-        return (path / _TRAIN).is_file() and any(_files_of(path))
+        return (path / _tables_of(path)[0]).is_file() and any(_files_of(path))
     return path.name.endswith(RDF_SUFFIXES)
 
 
 def read_rdf(path: str | Path) -> Graph:
-    """Read an RDF graph, with labels from `trainingSet.tsv` and `testSet.tsv` beside it.
+    """Read an RDF graph, with labels from the training and the test set beside it, if any.
 
     Every distinct subject and object is a vertex: URIs, blank nodes and literals (one for each
     value with its language or datatype), as R-GCN's authors count them. A statement is an edge from
@@ -61,7 +65,8 @@ def read_rdf(path: str | Path) -> Graph:
     repeats one when escapes are resolved, none are kept.
 
     Args:
-        path: The folder, or its .nt or .nt.gz file. Of several, the `_stripped` one is taken.
+        path: The folder, or its .nt or .nt.gz file. Of several, the `_stripped` one is taken. The
+            tables are `trainingSet.tsv` and `testSet.tsv`, or those of BGS with (lith) in the name.
 
     Raises:
         InputError: If a file is damaged, or the labels name no vertex.
@@ -71,7 +76,8 @@ def read_rdf(path: str | Path) -> Graph:
         raise InputError(f"there is no file {file}; check the path")
     files = [file, *(item for item in tables if item.is_file())]
     if len(files) == 2:
-        raise InputError(f"{files[1]} has no partner; put {_TRAIN} and {_TEST} beside {file.name}")
+        both = " and ".join(table.name for table in tables)
+        raise InputError(f"{files[1]} has no partner; put {both} beside {file.name}")
     triples = _without_targets(read_ntriples(file), file)
     used, ends = np.unique(np.stack([triples.subject, triples.object]), return_inverse=True)
     src, dst = ends.reshape(2, -1)
@@ -99,7 +105,14 @@ def read_rdf(path: str | Path) -> Graph:
 def rdf_files(path: Path) -> list[Path]:
     """List the files that `read_rdf` reads, whether they are there or not."""
     file = _find(path)
-    return [file, *(file.parent / name for name in (_TRAIN, _TEST))]
+    return [file, *(file.parent / name for name in _tables_of(file.parent))]
+
+
+def _tables_of(folder: Path) -> tuple[str, str]:
+    """Return the names of the training and the test set, of which one at least is there, if any."""
+    return next(
+        (names for names in _TABLES if any((folder / name).is_file() for name in names)), _TABLES[0]
+    )
 
 
 def _files_of(folder: Path) -> list[Path]:

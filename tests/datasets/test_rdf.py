@@ -85,6 +85,52 @@ def test_labels_and_masks_are_the_published_ones(tmp_path: Path) -> None:
     assert not graph.val_mask.any()
 
 
+MUTAG = "http://dl-learner.org/carcinogenesis#"
+TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
+XSD = "http://www.w3.org/2001/XMLSchema#"
+
+
+def test_mutag_is_read_as_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Labels are numbers written as 0.0 and 1.0, and ids of molecules begin with one another."""
+    lines = [
+        f"<{MUTAG}d23_1> {TYPE} <{MUTAG}Compound> .",
+        f"<{MUTAG}d23> {TYPE} <{MUTAG}Compound> .",
+        f"<{MUTAG}d23_1> <{MUTAG}hasAtom> <{MUTAG}d23_1_5> .",
+        f'<{MUTAG}d23_1_5> <{MUTAG}charge> "-0.127"^^<{XSD}double> .',
+        f'<{MUTAG}d23> <{MUTAG}amesTestPositive> "true"^^<{XSD}boolean> .',
+        "_:N4ebd <http://www.w3.org/2002/07/owl#unionOf> _:Nb072 .",
+        f'<{MUTAG}d23> <{MUTAG}isMutagenic> "true"^^<{XSD}boolean> .',
+    ]
+    (tmp_path / "mutag_stripped.nt.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    header = "bond\tid\tlabel_mutagenic\n"
+    (tmp_path / "trainingSet.tsv").write_text(f"{header}{MUTAG}d23_1\t26.0\t0.0\n")
+    (tmp_path / "testSet.tsv").write_text(f"{header}{MUTAG}d23\t6.0\t1.0\n")
+    with caplog.at_level(logging.INFO, "distgnn"):
+        graph: Any = datasets.load("mutag", root=tmp_path)
+    assert f"1 statements of {MUTAG}isMutagenic left out" in caplog.text
+    assert (graph.name, graph.num_edges, graph.class_names) == ("mutag", 6, ("0.0", "1.0"))
+    assert graph.vertex_id[graph.train_mask[0]].tolist() == [f"{MUTAG}d23_1"]
+    assert graph.vertex_id[graph.test_mask[0]].tolist() == [f"{MUTAG}d23"]
+    assert graph.labels[graph.labels >= 0].tolist() == [0, 1]
+    assert sorted(set(graph.vertex_type.tolist())) == [0, 1, 2]
+
+
+def test_tables_of_bgs_have_names_of_their_own(tmp_path: Path) -> None:
+    rock = "http://data.bgs.ac.uk/id/Lexicon/NamedRockUnit/"
+    line = f"<{rock}SHE> <http://data.bgs.ac.uk/ref/Lexicon/hasRockUnitRank> <{rock}DAY> ."
+    (tmp_path / "bgs_stripped.nt").write_text(line)
+    for name, unit in (("trainingSet", "SHE"), ("testSet", "DAY")):
+        text = f"id\trock\tlabel_lithogenesis\n36.0\t{rock}{unit}\t{rock[:-14]}FLUV\n"
+        (tmp_path / f"{name}(lith).tsv").write_text(text)
+    graph: Any = datasets.load(tmp_path)
+    assert graph.vertex_id[graph.train_mask[0]].tolist() == [f"{rock}SHE"]
+    assert graph.vertex_id[graph.test_mask[0]].tolist() == [f"{rock}DAY"]
+    (tmp_path / "testSet(lith).tsv").unlink()
+    both = r"put trainingSet\(lith\).tsv and testSet\(lith\).tsv beside bgs_stripped.nt"
+    with pytest.raises(InputError, match=both):
+        datasets.load(tmp_path)
+
+
 def test_a_file_without_tables_has_no_labels(tmp_path: Path) -> None:
     write(tmp_path)
     for name in ("trainingSet.tsv", "testSet.tsv"):
