@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import distgnn
 from distgnn.datasets.errors import InputError
-from distgnn.partition.store import MANIFEST_NAME
+from distgnn.partition.store import MANIFEST_NAME, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from distgnn.partition.store import Manifest
 
 _KEYS = ("about", "data", "published", "runs", "source", "flags")
 """What a recipe may hold: only source and flags decide what is trained."""
@@ -80,6 +82,31 @@ class Recipe(NamedTuple):
                 )
             words += _words_of(self.name, key, value, takes_value=False)
         return words
+
+    def check_cut(self, directory: str, manifest: Manifest) -> None:
+        """Check that a graph was cut as the recipe loads it.
+
+        Args:
+            directory: The partition directory, for the message.
+            manifest: Its manifest. One that `distgnn partition` did not write is trusted, as it
+                need not say how its graph was loaded.
+
+        Raises:
+            InputError: If it was cut without a switch of the source, or as of `source_words`.
+        """
+        if "undirected" not in manifest.options:
+            return
+        missing = [
+            word
+            for word in self.source_words()
+            if not manifest.options.get(word.removeprefix("--").replace("-", "_"))
+        ]
+        if missing:
+            raise InputError(
+                f"recipe '{self.name}' loads its graph with {' '.join(missing)}, but partition "
+                f"directory '{directory}' was cut without; cut it again with distgnn partition "
+                f"{' '.join(missing)}, or leave the recipe out and give its flags"
+            )
 
 
 def _words_of(name: str, key: str, value: Any, *, takes_value: bool) -> list[str]:
@@ -213,8 +240,11 @@ def expanded(words: Sequence[str]) -> list[str]:
             f"--recipe was given {len(found)} times, {' and '.join(found)}; give it once, and "
             "what is to differ as flags"
         )
-    is_cut = any((Path(word) / MANIFEST_NAME).is_file() for word in words[1:])
-    return ["train", *read(found[0]).words(is_cut=is_cut), *words[1:]]
+    recipe = read(found[0])
+    directories = [word for word in words[1:] if (Path(word) / MANIFEST_NAME).is_file()]
+    for directory in directories:
+        recipe.check_cut(directory, read_manifest(directory))
+    return ["train", *recipe.words(is_cut=bool(directories)), *words[1:]]
 
 
 def _recipes_of(words: Sequence[str]) -> Iterator[str]:

@@ -42,6 +42,19 @@ def test_a_recipe_says_how_a_graph_is_loaded_unless_it_is_cut(distgnn, bare, her
     assert json.loads((here / "whole/config.json").read_text())["source"]["one_hot"]
     assert distgnn("partition", bare, "--one-hot", "--parts", 1, "--out", "part").status == 0
     assert distgnn(*train, "part", "--run", "parts").status == 0
+    merged = distgnn("repartition", "part", "--parts", 1, "--out", "again", "--overwrite")
+    assert merged.status == 0, merged.err
+    assert distgnn(*train, "again", "--run", "merged").status == 0
+    assert distgnn("partition", bare, "--parts", 1, "--out", "plain").status == 0
+    assert distgnn(*train, "plain", "--run", "refused").sentence == (
+        "recipe 'mine' loads its graph with --one-hot, but partition directory 'plain' was cut "
+        "without; cut it again with distgnn partition --one-hot, or leave the recipe out and give "
+        "its flags"
+    )
+    manifest = json.loads((here / "part/manifest.json").read_text())
+    manifest["options"] = {"of": "another program"}
+    (here / "part/manifest.json").write_text(json.dumps(manifest))
+    assert distgnn(*train, "part", "--run", "trusted").status == 0
 
 
 @pytest.mark.parametrize(
