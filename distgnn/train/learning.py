@@ -9,7 +9,8 @@ from distgnn.devices import PROCESSOR
 from distgnn.nn.models import LinkModel
 from distgnn.train.inputs import Inputs, load_inputs
 from distgnn.train.label_input import LabelDraw, append_labels
-from distgnn.train.links import LinkEvaluator, LinkInputs, LinkObjective, load_link_inputs
+from distgnn.train.link_inputs import LinkInputs, load_link_inputs
+from distgnn.train.links import LinkEvaluator, LinkObjective
 from distgnn.train.objective import Scores, VertexObjective, WithheldLoss, build_loss
 
 if TYPE_CHECKING:

@@ -11,15 +11,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from distgnn import kernels
-from distgnn.datasets.errors import InputError
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.lookup import Fetch, Roots
 from distgnn.exchange.tags import LINK_EVALUATION_TAG, LINK_TAG
 from distgnn.exchange.traffic import ITEM_BYTES
-from distgnn.train.inputs import input_rows
+from distgnn.train.link_inputs import HELD_OUT, LinkInputs
 from distgnn.train.objective import Objective
 from distgnn.train.pairs import draw_others, draw_pairs
-from distgnn.train.tasks import LINK_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +27,6 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.graph import LocalGraph
-    from distgnn.ops import Rows
-    from distgnn.partition.store import Part
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.link_measures import LinkMeasure
-
-HELD_OUT = ("val", "test")
 
 # Of the pairs that links are measured against: the same in every run, on any number of ranks.
 _SEEDS = {"val": 1, "test": 2}
@@ -48,84 +40,10 @@ _PAIR_BYTES = 128
 _ROW_COPIES = 3
 # What the pairs that links have of their own may take at once. All of them would be 117 KB a link.
 _RANKED_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class LinkInputs:
-    """A rank's share of the task.
-
-    Attributes:
-        features: (num_roots, num_features), normalised.
-        root_id: (num_roots,) int64. Global ids of the roots.
-        num_vertices: Of the whole graph.
-        edges: (num, 2) int64. Global ids of both ends of this part's edges, without self-loops:
-            the links that are learnt.
-        held_out: (num, 2) int64 by name of the split. Links whose first end is a root here.
-        counts: Edges that are learnt, and links of each split, over all ranks.
-        measure: What is measured.
-    """
-
-    features: Rows
-    root_id: Tensor
-    num_vertices: int
-    edges: NDArray[np.int64]
-    held_out: dict[str, NDArray[np.int64]]
-    counts: dict[str, int]
-    measure: LinkMeasure
-
-    @property
-    def wanted(self) -> Tensor:
-        """(num_roots,) int64. Roots whose rows the loss reads: any may be drawn."""
-        return torch.arange(len(self.root_id))
-
-
-def load_link_inputs(part: Part, group: Group, config: TrainConfig) -> LinkInputs:
-    """Find what a rank learns of links; collective.
-
-    Args:
-        part: This rank's part, of a graph that holds links out.
-        group: One rank per part.
-        config: The run.
-
-    Returns:
-        This rank's share.
-
-    Raises:
-        InputError: If there are no features, no links to learn, or too few to measure.
-    """
-    kind = config.model.kind
-    norm, dtype = config.feature_norm, config.features_dtype
-    features = input_rows(part, group, norm=norm, dtype=dtype, needs=not kind.is_typed)
-    ids = np.asarray(part.global_id)
-    source, target = ids[part.indices], np.repeat(ids, np.diff(part.indptr))
-    edges = np.stack([source, target], axis=1)[source != target]
-    assert part.val_links is not None, "the graph holds links out"
-    assert part.test_links is not None, "the graph holds links out"
-    held_out = {"val": np.asarray(part.val_links), "test": np.asarray(part.test_links)}
-    sizes = [part.num_roots, len(edges), *(len(held_out[name]) for name in HELD_OUT)]
-    counts = torch.tensor(sizes)
-    group.all_reduce(counts)
-    num_vertices, *numbers = counts.tolist()
-    measure = LINK_METRICS[config.metric]
-    found = dict(zip(("train", *HELD_OUT), numbers, strict=True))
-    _check_counts(found, measure)
-    root_id = torch.from_numpy(ids[: part.num_roots].copy())
-    return LinkInputs(features, root_id, num_vertices, edges, held_out, found, measure)
-
-
-def _check_counts(counts: dict[str, int], measure: LinkMeasure) -> None:
-    if not counts["train"]:
-        raise InputError(
-            "the graph has no edge between two vertices, so there is no link to learn; hold fewer "
-            "links out, or check the source"
-        )
-    fewest = min(counts[name] for name in HELD_OUT)
-    if fewest < measure.num_shared:
-        raise InputError(
-            f"--metric {measure.name} ranks links among as many other pairs as links are held out, "
-            f"of which validation or test has {fewest}; use --metric mrr, or hold out at least "
-            f"{measure.num_shared} for each"
-        )
+# What is kept of them between evaluations, at most, and of one: the numbers of both ends, and where
+# the row of one lies.
+_KEPT_BYTES = 256 << 20
+_KEPT_PAIR_BYTES = 20
 
 
 class Pairs:
@@ -233,8 +151,8 @@ class LinkEvaluation:
 class LinkEvaluator:
     """Measures links that are held out against pairs that never change; collective.
 
-    Pairs that each link has of its own are drawn and looked up again each time, for some links at
-    once: there are 1000 times as many as links.
+    Pairs that each link has of its own are 1000 times as many as links. They are drawn and looked
+    up for some links at once, and kept for the next evaluation as far as `_KEPT_BYTES` let.
 
     Args:
         inputs: This rank's share of the task.
@@ -256,6 +174,7 @@ class LinkEvaluator:
         self._most = dict(zip(HELD_OUT, most.tolist(), strict=True))
         self._roots = Roots(self.exchange, inputs.root_id, inputs.num_vertices)
         self._links = {name: self._pairs(*inputs.held_out[name].T.copy()) for name in HELD_OUT}
+        self._kept: dict[tuple[str, int, int], Pairs] = {}
         self._shared: dict[str, Pairs] = {}
         if not self._measure.num_own:
             for name in HELD_OUT:
@@ -303,11 +222,33 @@ class LinkEvaluator:
         # Each step is collective, so a rank with fewer links takes as many, the last without any.
         for begin in range(0, self._most[name], step):
             self.exchange.end_epoch()
-            ends = self._held_out[name][begin : begin + step]
+            end = min(begin + step, self._most[name])
+            others = self._own_pairs(name, begin, end).scores(rows, decoder)
+            yield links[begin:end], others.reshape(-1, num_own)
+
+    def _own_pairs(self, name: str, begin: int, end: int) -> Pairs:
+        """Return the pairs that the links of a range have of their own; collective."""
+        found = self._kept.get((name, begin, end))
+        if found is None:
+            num_own, ends = self._measure.num_own, self._held_out[name][begin:end]
             second = draw_others(_SEEDS[name], ends, num_own, self._num_vertices)
-            pairs = self._pairs(np.repeat(ends[:, 0], num_own), second.reshape(-1))
-            others = pairs.scores(rows, decoder).reshape(-1, num_own)
-            yield links[begin : begin + step], others
+            found = self._pairs(np.repeat(ends[:, 0], num_own), second.reshape(-1))
+            # What decides is the same on all ranks, as planning is collective.
+            if end <= self._num_kept:
+                self._kept[name, begin, end] = found
+        return found
+
+    @property
+    def _num_kept(self) -> int:
+        """Links of a split whose pairs are kept."""
+        link_bytes = max(1, self._measure.num_own) * _KEPT_PAIR_BYTES
+        return _KEPT_BYTES // (len(HELD_OUT) * link_bytes)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What pairs take between evaluations, at most, but for those that all links share."""
+        num_links: int = sum(min(most, self._num_kept) for most in self._most.values())
+        return num_links * self._measure.num_own * _KEPT_PAIR_BYTES
 
     def _num_ranked(self, width: int) -> int:
         """Pairs that `_RANKED_BYTES` hold, whose rows are at most those of all vertices."""
@@ -368,11 +309,12 @@ class LinkObjective(Objective):
         return self._evaluator.evaluate(scores, self._decoder)
 
     def working_bytes(self, width: int) -> int:
-        """Return what a step takes: rows of roots and of ends, and pairs."""
+        """Return what a step takes: rows of roots and of ends, and pairs, those kept as well."""
         num_drawn = len(own_share(self._count, self._graph.group))
         drawn_rows = min(2 * num_drawn, self._num_vertices)
         num_rows = self._graph.num_rows + self._edges.num_rows + drawn_rows
-        return _ROW_COPIES * ITEM_BYTES * width * num_rows + _PAIR_BYTES * num_drawn
+        step_bytes = _ROW_COPIES * ITEM_BYTES * width * num_rows + _PAIR_BYTES * num_drawn
+        return step_bytes + self._evaluator.kept_bytes
 
     def take_bytes(self) -> int:
         """Return the payload bytes of rows of ends, and of what finds them."""

@@ -20,7 +20,8 @@ from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.lookup import Roots
 from distgnn.nn.decoders import DECODERS
 from distgnn.train import links
-from distgnn.train.links import Pairs, load_link_inputs
+from distgnn.train.link_inputs import load_link_inputs
+from distgnn.train.links import Pairs
 from distgnn.train.pairs import draw_others, draw_pairs
 from distgnn.train.tasks import LINK_METRICS, resolve, resolve_again
 from distgnn.train.trainer import Trainer
@@ -198,6 +199,47 @@ def test_links_are_ranked_some_at_a_time_with_the_same_result(num_parts, monkeyp
     assert len(drawn) > 2 * num_parts
 
 
+@pytest.mark.parametrize("num_kept", [0, 4, 100])
+def test_pairs_of_links_are_drawn_and_looked_up_once_as_far_as_memory_lets(num_kept, monkeypatch):
+    graph = linked()
+    parts = cut(graph, 2)
+    monkeypatch.setattr(links, "_KEPT_BYTES", 2 * num_kept * 1000 * 20)
+    # Two links at a time.
+    monkeypatch.setattr(links, "_RANKED_BYTES", 2 * 1000 * 128 + 48 * NUM_VERTICES)
+    drawn = []
+
+    def draw(seed, ends, num_each, num_vertices):
+        drawn.append(seed)
+        return draw_others(seed, ends, num_each, num_vertices)
+
+    monkeypatch.setattr(links, "draw_others", draw)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        inputs = load_link_inputs(part, group, make_config(task="link", metric="mrr"))
+        evaluator = links.LinkEvaluator(inputs, group)
+        evaluator.exchange.take_bytes()  # those of planning
+        found = []
+        for seed in range(3):
+            rows = torch.randn(NUM_VERTICES, 4, generator=torch.Generator().manual_seed(seed % 2))
+            evaluation = evaluator.evaluate(rows[inputs.root_id], DECODERS["dot"](4))
+            group.barrier()
+            found.append((evaluation, evaluator.exchange.take_bytes(), len(drawn)))
+            group.barrier()
+        return found, evaluator
+
+    (found, evaluator), (others, _) = run_ranks(2, on_rank)
+    assert found[0][0] == found[2][0] != found[1][0]
+    assert [evaluation for evaluation, *_ in found] == [evaluation for evaluation, *_ in others]
+    numbers = np.diff([0, *(number for *_, number in found)]).tolist()
+    num_steps = [-(-most // 2) for most in evaluator._most.values()]
+    again = sum(max(0, steps - num_kept // 2) for steps in num_steps)
+    assert numbers == [2 * sum(num_steps), 2 * again, 2 * again]
+    num_links = sum(min(most, num_kept) for most in evaluator._most.values())
+    assert evaluator.kept_bytes == num_links * 1000 * 20
+    assert (found[1][1] < found[0][1]) == (num_kept > 0)
+
+
 def test_pairs_that_are_drawn_are_uniform_and_depend_on_their_numbers_alone():
     numbers = np.arange(60000)
     first, second = draw_pairs(7, numbers, 10)
@@ -257,7 +299,8 @@ def test_memory_is_that_of_rows_of_ends_and_of_pairs():
     is_edge = graph.src != graph.dst
     num_ends = len(np.unique(np.stack([graph.src, graph.dst])[:, is_edge]))
     rows = NUM_VERTICES + num_ends + NUM_VERTICES
-    expected = 3 * 4 * 16 * rows + 128 * np.count_nonzero(is_edge)
+    num_ranked = 1000 * (len(graph.val_links) + len(graph.test_links))
+    expected = 3 * 4 * 16 * rows + 128 * np.count_nonzero(is_edge) + 20 * num_ranked
     assert trainer.objective.working_bytes(16) == expected
 
 
