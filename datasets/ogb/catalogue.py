@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from distgnn.datasets.errors import InputError
 
 SITE = "https://snap.stanford.edu/ogb/data/nodeproppred"
 BINARY, TYPED, PLAIN = "data.npz", "triplet-type-list.csv.gz", "edge.csv.gz"
 """The file of raw/ that each layout has."""
+_LINK_PREFIX = "ogbl-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +131,25 @@ def published_of(folder: Path) -> Published | None:
         if is_split and (folder / "raw" / published.layout).is_file():
             return published
     return None
+
+
+def refuse_links(source: str | Path) -> None:
+    """Refuse a data set of links of OGB: its splits are pickles of torch.
+
+    Args:
+        source: A name or a path.
+
+    Raises:
+        InputError: If the source is one, by its name, its folder or the file of its split.
+    """
+    path = Path(source)
+    found = next(path.glob("split/*/train.pt"), None) if path.is_dir() else None
+    if path.suffix == ".pt" and path.is_file():
+        found = path
+    if found is None and (path.exists() or not str(source).startswith(_LINK_PREFIX)):
+        return
+    raise InputError(
+        f"{str(source)!r} holds links of OGB, whose splits ({found or 'train.pt'}) are pickles, "
+        "which distgnn never runs; write edge_index, val_links and test_links to an .npz file with "
+        "OGB's own package, as datasets/README.md shows"
+    )

@@ -26,6 +26,7 @@ from distgnn.datasets.ogb.catalogue import (
     TYPED,
     Published,
     published_of,
+    refuse_links,
 )
 from distgnn.datasets.ogb.unpack import ArchiveError, unpack
 from distgnn.datasets.root import VARIABLE, root_of
@@ -67,9 +68,10 @@ def located(
         The array folder; the source itself if it is none of OGB's.
 
     Raises:
-        InputError: If the data set is not there, or its files are missing or damaged; or if the
-            array folder cannot be written.
+        InputError: If the data set is not there, is one of links, or its files are missing or
+            damaged; or if the array folder cannot be written.
     """
+    refuse_links(source)
     published = _named(source, root)
     if published is not None:
         base = root_of(root)
@@ -133,6 +135,7 @@ def prepare(
         InputError: If the name is unknown, the archive cannot be got or is damaged, or the disk
             lacks room.
     """
+    refuse_links(name)
     if name not in CATALOGUE:
         raise InputError(
             f"there is no data set {name!r} to prepare; choose one of {', '.join(CATALOGUE)}"

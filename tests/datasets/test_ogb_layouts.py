@@ -9,7 +9,8 @@ import ogb_archives as mini
 import pytest
 
 from distgnn import datasets
-from distgnn.datasets.ogb import CATALOGUE
+from distgnn.datasets import InputError
+from distgnn.datasets.ogb import CATALOGUE, prepare
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -286,3 +287,17 @@ def test_a_flipped_bit_in_a_binary_array_is_found(tmp_path: Path) -> None:
     files["raw/data.npz"] = bytes(damaged)
     with pytest.raises(datasets.InputError, match="node_feat cannot be read"):
         load(tmp_path, "ogbn-papers100M", files)
+
+
+def test_links_of_ogb_are_refused_before_they_are_taken_for_something_else(tmp_path: Path) -> None:
+    # raw/edge.csv.gz and split/time are what ogbn-arxiv has, too.
+    folder = mini.write_folder(tmp_path / "ogbl_collab", mini.arxiv())
+    pickled = folder / "split" / "time" / "train.pt"
+    pickled.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    message = r"holds links of OGB, whose splits \((.*train.pt)\) are pickles, which distgnn never"
+    for source in (folder, pickled, "ogbl-citation2"):
+        with pytest.raises(InputError, match=message):
+            datasets.load(source, root=tmp_path)
+    with pytest.raises(InputError, match=message):
+        prepare("ogbl-collab", root=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ogbl_collab"]
