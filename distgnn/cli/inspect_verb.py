@@ -115,7 +115,8 @@ def foretell(
     Raises:
         InputError: If the run cannot be, or a part is damaged.
     """
-    from distgnn.train.forecast import forecast, forecast_of_widths, memory_of_ranks
+    from distgnn.train.forecast import forecast, forecast_of_widths
+    from distgnn.train.memory import memory_of_ranks
 
     has_inputs = manifest.num_features or (config is not None and config.model.kind.is_typed)
     has_labels = manifest.has_labels and manifest.num_splits

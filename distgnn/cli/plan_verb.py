@@ -148,7 +148,8 @@ def plan(arguments: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
     """
     from distgnn.comm.binding import apply_threads, choose_threads
     from distgnn.comm.launch import detect
-    from distgnn.train.forecast import forecast, memory_of_ranks
+    from distgnn.train.forecast import forecast
+    from distgnn.train.memory import memory_of_ranks
 
     threads = choose_threads(arguments.threads, detect()).threads
     apply_threads(threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 SLOPE = 0.2
 """Of the leaky ReLU of scores, as in the paper."""
+# What tells the masks of dropped weights apart.
+_KEY_BYTES = 8
 
 
 class AttentionConvolution(ActivatedConvolution):
@@ -44,6 +47,17 @@ class AttentionConvolution(ActivatedConvolution):
         self.concat = concat
         self.dropout = dropout
         self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
+
+    @property
+    @abstractmethod
+    def num_edge_values(self) -> int:
+        """Values of each head that an edge has at once, at most; backward has most of them."""
+
+    @property
+    def edge_bytes(self) -> int:
+        """What an edge takes while the layer is walked, besides what its ends have."""
+        scores = self.num_edge_values * self.heads * self.bias.element_size()
+        return scores + _KEY_BYTES * (self.dropout > 0)
 
     def ending(
         self, graph: LocalGraph, activation: Activation | None
@@ -148,6 +162,15 @@ class GATConv(AttentionConvolution):
             *(() if self.edge_linear is None else (self.edge,)),
         ):
             nn.init.xavier_uniform_(vectors, generator=generator)
+
+    @property
+    def num_edge_values(self) -> int:
+        """Those of the kernels are gradients of scores.
+
+        Without them: scores before and after the ReLU, weights, gradients of each, and what sorts
+        them by source.
+        """
+        return 1 if self.edge_linear is None and self.dropout == 0 else 6
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks: mapped rows, whatever the input."""

@@ -76,6 +76,15 @@ class GATv2Conv(AttentionConvolution):
         """
         nn.init.xavier_uniform_(self.vectors, generator=generator)
 
+    @property
+    def num_edge_values(self) -> int:
+        """Weights, and gradients of scores as they are made of those of the weights.
+
+        What is added up before the ReLU is there for a chunk of edges at a time. Where weights are
+        dropped, both are there twice.
+        """
+        return 4 if self.dropout == 0 else 6
+
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks: mapped rows, whatever the input."""
         del given

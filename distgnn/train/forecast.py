@@ -16,7 +16,6 @@ from distgnn.receptive import plan_layers
 from distgnn.train.ends import ModelEnds
 from distgnn.train.graphs import describe_savings, why_not_restricted, why_not_static
 from distgnn.train.inputs import split_rows
-from distgnn.train.memory import score_bytes, typed_bytes, working_bytes
 from distgnn.train.tasks import resolve
 from distgnn.train.trainer import build_model
 
@@ -158,51 +157,6 @@ def bytes_of_legs(legs: Sequence[Leg], rows: LayerRows) -> NDArray[np.int64]:
     for leg in legs:
         total += leg.row_bytes * rows.sent_rows(leg)
     return total
-
-
-def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
-    """Estimate the most memory that each rank will hold, without interpreter and libraries.
-
-    Features, edges of both directions, the aggregate of static input, the hidden rows that live at
-    once (see `working_bytes`), two buffers for the rows of all leaves in the widest layer, features
-    of edges and scores made of them (see `score_bytes`), and what typed models take besides (see
-    `typed_bytes`), whose first layer learns at most one row for each vertex and relation, and for
-    each edge, where there are no features.
-
-    Args:
-        manifest: Of the partition.
-        found: What a run on it will send.
-
-    Returns:
-        (num_parts,) bytes.
-    """
-    widths = [layer.width for layer in found.layers]
-    if found.model is None:
-        return list(manifest.estimate(widths).memory_bytes)
-    model = found.model
-    # With labels in it, what is trained on is not what is evaluated on.
-    num_inputs = 1 + (model.num_features > manifest.num_features)
-    is_static = found.edge_fractions[0] == 0.0
-    edge_bytes = model.config.reads_edge_features * manifest.num_edge_features * ITEM_BYTES
-    num_learnt = min(manifest.num_vertices * manifest.num_relations, manifest.num_edges)
-    memory = list(manifest.estimate([]).memory_bytes)
-    for number, part in enumerate(manifest.parts):
-        input_bytes = part.num_roots * model.num_features * found.feature_bytes
-        if not manifest.has_sparse_features:
-            memory[number] -= part.num_roots * manifest.num_features * ITEM_BYTES
-            memory[number] += num_inputs * input_bytes
-        layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
-        is_kept = not (is_static or manifest.has_sparse_features)
-        memory[number] += is_static * input_bytes
-        memory[number] += part.num_edges * edge_bytes + score_bytes(model, part.num_edges)
-        memory[number] += 2 * part.num_leaves * max(widths) * ITEM_BYTES
-        memory[number] += working_bytes(
-            model, layer_rows, part.num_roots, kept_input_bytes=is_kept * input_bytes
-        )
-        memory[number] += typed_bytes(
-            model, part.num_roots, part.num_edges, num_missing_rows=num_learnt
-        )
-    return memory
 
 
 def forecast_of_widths(manifest: Manifest, widths: Sequence[int]) -> Forecast:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from distgnn.arrays import DTYPES
 from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.nn.fused import FusedConvolution
+from distgnn.nn.gat import AttentionConvolution
 from distgnn.nn.relational import LearntRelationalConv
 from distgnn.ops import SparseRows
 from distgnn.train.metrics import peak_rss_bytes, resident_bytes
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distgnn.nn.models import GNN
+    from distgnn.partition.store import Manifest
+    from distgnn.train.forecast import Forecast
     from distgnn.train.graphs import RunGraphs
 
 # Gradients and scratch of the size of hidden rows where a layer is made of separate operations.
 _SEPARATE_GRADIENTS = 4
-# Scores before and after the ReLU, weights, gradients of each, and what sorts them by source.
-_SCORE_COPIES = 6
 # Gradients, moments and the best epoch's weights.
 _WEIGHT_COPIES = 4
 # Indices and weights of both directions, and what sorts the edges of a block.
@@ -79,19 +80,18 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
 
 
 def score_bytes(model: GNN, num_edges: int) -> int:
-    """Say what the scores of edges take that features are part of, and so are kept for each edge.
+    """Say what the scores of edges take while backward walks the layer that has most of them.
 
     Args:
         model: As it will be trained.
         num_edges: Of this rank.
 
     Returns:
-        Bytes, in backward; 0 for models without such scores.
+        Bytes; 0 for models without attention.
     """
-    config = model.config
-    if not (config.kind.is_attention and config.reads_edge_features):
-        return 0
-    return _SCORE_COPIES * max(config.heads, config.last_heads) * ITEM_BYTES * num_edges
+    layers = (*model.hidden, model.last)
+    edge_bytes = [layer.edge_bytes for layer in layers if isinstance(layer, AttentionConvolution)]
+    return max(edge_bytes, default=0) * num_edges
 
 
 def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: int = 0) -> int:
@@ -114,6 +114,51 @@ def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: 
         weights += num_missing_rows * first.own.shape[1]
     rows = num_rows * model.config.hidden_width
     return ITEM_BYTES * (_WEIGHT_COPIES * weights + 2 * rows) + _RELATION_EDGE_BYTES * num_edges
+
+
+def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
+    """Estimate the most memory that each rank will hold, without interpreter and libraries.
+
+    Features, edges of both directions, the aggregate of static input, the hidden rows that live at
+    once (see `working_bytes`), two buffers for the rows of all leaves in the widest layer, features
+    of edges and scores of edges (see `score_bytes`), and what typed models take besides (see
+    `typed_bytes`), whose first layer learns at most one row for each vertex and relation, and for
+    each edge, where there are no features.
+
+    Args:
+        manifest: Of the partition.
+        found: What a run on it will send.
+
+    Returns:
+        (num_parts,) bytes.
+    """
+    widths = [layer.width for layer in found.layers]
+    if found.model is None:
+        return list(manifest.estimate(widths).memory_bytes)
+    model = found.model
+    # With labels in it, what is trained on is not what is evaluated on.
+    num_inputs = 1 + (model.num_features > manifest.num_features)
+    is_static = found.edge_fractions[0] == 0.0
+    edge_bytes = model.config.reads_edge_features * manifest.num_edge_features * ITEM_BYTES
+    num_learnt = min(manifest.num_vertices * manifest.num_relations, manifest.num_edges)
+    memory = list(manifest.estimate([]).memory_bytes)
+    for number, part in enumerate(manifest.parts):
+        input_bytes = part.num_roots * model.num_features * found.feature_bytes
+        if not manifest.has_sparse_features:
+            memory[number] -= part.num_roots * manifest.num_features * ITEM_BYTES
+            memory[number] += num_inputs * input_bytes
+        layer_rows = [int(rows.targets[number]) for rows in found.rows[: len(model.hidden)]]
+        is_kept = not (is_static or manifest.has_sparse_features)
+        memory[number] += is_static * input_bytes
+        memory[number] += part.num_edges * edge_bytes + score_bytes(model, part.num_edges)
+        memory[number] += 2 * part.num_leaves * max(widths) * ITEM_BYTES
+        memory[number] += working_bytes(
+            model, layer_rows, part.num_roots, kept_input_bytes=is_kept * input_bytes
+        )
+        memory[number] += typed_bytes(
+            model, part.num_roots, part.num_edges, num_missing_rows=num_learnt
+        )
+    return memory
 
 
 def working_bytes(

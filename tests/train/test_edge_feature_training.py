@@ -14,7 +14,8 @@ from distgnn.datasets import InputError
 from distgnn.partition import assign
 from distgnn.partition.quality import measure
 from distgnn.partition.store import read_manifest, read_part, write
-from distgnn.train.forecast import forecast, memory_of_ranks
+from distgnn.train.forecast import forecast
+from distgnn.train.memory import memory_of_ranks
 from distgnn.train.tasks import resolve
 from distgnn.train.trainer import Trainer
 
@@ -113,4 +114,14 @@ def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
     edges = np.array([part.num_edges for part in manifest.parts])
     gat = {"model": "gat", "heads": 2, "last_heads": 5}
     added = memory(**gat) - memory(**gat, edge_features="ignore")
-    assert added.tolist() == (edges * 4 * (3 + 6 * 5)).tolist()
+    # The kernels leave one value for each edge and head.
+    assert added.tolist() == (edges * 4 * (3 + (6 - 1) * 5)).tolist()
+    ignored = {**gat, "edge_features": "ignore"}
+    added = memory(**ignored, attention_dropout=0.5) - memory(**ignored)
+    assert added.tolist() == (edges * (4 * (6 - 1) * 5 + 8)).tolist()
+    for model, dropout, num_scores in (("gat", 0.0, 1), ("gatv2", 0.0, 4), ("gatv2", 0.5, 6)):
+        options = {"model": model, "attention_dropout": dropout, "edge_features": "ignore"}
+        one, two = (memory(**options, heads=2, last_heads=heads) for heads in (2, 5))
+        # Rows of leaves are wider, too.
+        added = two - one - edges * 4 * num_scores * 3
+        assert np.all((added >= 0) & (added <= 2 * 4 * 3 * 3 * graph.num_vertices))

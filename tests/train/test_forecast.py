@@ -14,7 +14,8 @@ from distgnn.datasets import InputError, load
 from distgnn.partition import METHODS, assign
 from distgnn.partition.quality import measure
 from distgnn.partition.store import read_manifest, read_part, write
-from distgnn.train.forecast import forecast, memory_of_ranks, planned_bytes
+from distgnn.train.forecast import forecast, planned_bytes
+from distgnn.train.memory import memory_of_ranks
 from distgnn.train.trainer import Trainer
 
 MODELS = {
