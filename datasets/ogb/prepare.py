@@ -43,6 +43,8 @@ _STAGES: dict[str, Stages] = {BINARY: binary.stages, PLAIN: plain.stages, TYPED:
 _FORMAT, _EDGE_FORMAT = 1, 2
 _PREPARED, _ARCHIVE = "prepared.json", "archive.json"
 _TAIL_BYTES = 1 << 16
+# Of a URL, in the name of the hidden file that is downloaded from it.
+_MARK_DIGITS = 16
 
 
 def located(
@@ -160,6 +162,9 @@ def prepare(
                     given or url,
                     " and ".join(there),
                 )
+            # What was downloaded is unpacked, perhaps by a call that was killed after that.
+            for leftover in base.glob(f".{published.archive}.{'[0-9a-f]' * _MARK_DIGITS}.zip*"):
+                leftover.unlink()
             _convert(published, raw, arrays, progress)
     except OSError as error:
         raise InputError(
@@ -206,9 +211,6 @@ def _get(
             f"{error}; what {url} sent is removed, so that the next call downloads it again"
         ) from error
     (raw / _ARCHIVE).write_text(json.dumps(about, indent=1) + "\n")
-    if is_ours:
-        for leftover in raw.parent.glob(f".{published.archive}.*.zip*"):
-            leftover.unlink()
 
 
 def _downloaded(published: Published, raw: Path, url: str, progress: Progress) -> Path:
@@ -217,7 +219,7 @@ def _downloaded(published: Published, raw: Path, url: str, progress: Progress) -
 
     # By its name the file is ours, and of this URL: neither another one nor one that a user put
     # there is taken for it.
-    mark = hashlib.sha256(url.encode()).hexdigest()[:16]
+    mark = hashlib.sha256(url.encode()).hexdigest()[:_MARK_DIGITS]
     zipped = raw.with_name(f".{published.archive}.{mark}.zip")
     if not zipped.exists():
         if progress is not None:

@@ -357,6 +357,17 @@ def test_mistakes_of_prepare_are_refused(tmp_path: Path) -> None:
         prepare("ogbn-arxiv", root=tmp_path)
 
 
+def test_what_a_killed_call_had_downloaded_is_removed_by_the_next(tmp_path: Path) -> None:
+    mini.write_folder(tmp_path / "ogbn_arxiv", mini.arxiv())
+    left = [f".arxiv.{'0a' * 8}.zip", f".arxiv.{'0b' * 8}.zip.part", f".arxiv.{'0b' * 8}.zip.note"]
+    others = [".arxiv.mine.zip", f".products.{'0a' * 8}.zip"]
+    for name in (*left, *others):
+        (tmp_path / name).touch()
+    prepare("ogbn-arxiv", root=tmp_path)
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == sorted([*others, "ogbn-arxiv", "ogbn_arxiv"])
+
+
 def test_a_folder_of_the_same_name_is_not_replaced(tmp_path: Path) -> None:
     mini.write_folder(tmp_path / "ogbn_arxiv", mini.arxiv())
     (tmp_path / "ogbn-arxiv").mkdir()
