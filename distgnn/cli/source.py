@@ -111,15 +111,36 @@ def located_source(arguments: argparse.Namespace) -> str:
         A name or a path.
 
     Raises:
-        InputError: If a data set that is named is not there, or one of OGB is damaged.
+        InputError: If a data set that is named is not there, or one of OGB is damaged; or if the
+            source is none that is looked up below the root that was given.
     """
     from distgnn.datasets import find
 
+    if arguments.root is not None:
+        _check_root(arguments.source, arguments.root)
     found = find(arguments.source, arguments.root)
     is_reversed = arguments.undirected or arguments.inverse_relations
     found = str(located(found, arguments.root, is_reversed=is_reversed, progress=note))
-    arguments.source = found
+    arguments.source, arguments.root = found, None
     return found
+
+
+def _check_root(source: str, root: str) -> None:
+    """Check that a root has an effect: on a name that stands for nothing here."""
+    from distgnn.datasets import names
+
+    below = Path(root) / source
+    is_below = source == Path(source).name and below.exists()
+    if source.startswith("synthetic:") or source in names():
+        why = "comes with distgnn"
+    elif Path(source).exists() and not (is_below and below.samefile(source)):
+        why = "is a file or folder here"
+    else:
+        return
+    raise InputError(
+        f"--root {root} is where data sets lie that are named, but '{source}' {why}; leave --root "
+        "out"
+    )
 
 
 def source_values(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -49,3 +49,23 @@ def test_a_named_graph_is_cut_in_memory_and_from_disk(distgnn, root, tmp_path):
 def test_what_is_not_there_is_one_sentence(distgnn, root, tmp_path):
     sentence = distgnn("train", "reddit", "--root", root, "--run", tmp_path / "run").sentence
     assert f"dataset 'reddit' is not in {root}; put reddit_graph.npz or reddit.zip" in sentence
+
+
+def test_a_root_that_nothing_is_looked_up_in_is_refused(distgnn, root, here):
+    (here / "graph.csv").write_text("0,1\n1,2\n")
+    (here / "reddit").mkdir()
+    for source, why in (
+        ("cora", "comes with distgnn"),
+        ("synthetic:path", "comes with distgnn"),
+        ("graph.csv", "is a file or folder here"),
+        ("reddit", "is a file or folder here"),
+        (here / "graph.csv", "is a file or folder here"),
+    ):
+        outcome = distgnn("partition", source, "--root", root, "--parts", 2, "--out", "p")
+        assert outcome.sentence == (
+            f"--root {root} is where data sets lie that are named, but '{source}' {why}; leave "
+            "--root out"
+        )
+    # The root is the working directory: both ways lead there.
+    cut = ("--root", here, "--parts", 1, "--out", "p")
+    assert distgnn("partition", "graph.csv", *cut).status == 0
