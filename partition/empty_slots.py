@@ -56,14 +56,14 @@ def empty_slots(placement: Placement, scratch: Scratch, limits: Limits) -> int:
 def _empty_slots_of(placement: Placement, scratch: Scratch, limits: Limits, node: int) -> int:
     """Try the parts that hold paid slots of the node now, each with the units it has now."""
     num_moves = 0
-    num_slots = _order_slots(placement, scratch, node)
+    num_slots = order_slots(placement, scratch, node)
     list_by_part(placement, scratch, node)
     for i in range(num_slots):
         part = scratch.order[i]
         change = plan(placement, scratch, limits, (node, part, 0))
         if change == 0 and _added_spread(placement, scratch, node, part) >= -STEP:
             continue
-        if change <= 0 and _try_plan(placement, scratch, limits, (node, part)):
+        if change <= 0 and try_plan(placement, scratch, limits, (node, part), -STEP):
             num_moves += 1
             _make_due(placement, scratch, node, part)
             if i + 1 < num_slots:
@@ -72,8 +72,17 @@ def _empty_slots_of(placement: Placement, scratch: Scratch, limits: Limits, node
 
 
 @compiled
-def _order_slots(placement: Placement, scratch: Scratch, node: int) -> int:
-    """Order the parts of the node's paid slots, those with few units first."""
+def order_slots(placement: Placement, scratch: Scratch, node: int) -> int:
+    """Order the parts of the node's paid slots, those with few units first.
+
+    Args:
+        placement: Where the slots are.
+        scratch: `order` is written.
+        node: A node.
+
+    Returns:
+        How many there are.
+    """
     begin, end = placement.first[node], placement.first[node] + placement.used[node]
     for slot in range(begin + 1, end):
         part = placement.slot_part[slot]
@@ -119,17 +128,33 @@ def _step_of_root(placement: Placement, node: int, part: int, fewer: int) -> flo
 
 
 @compiled
-def _try_plan(
-    placement: Placement, scratch: Scratch, limits: Limits, which: tuple[int, int]
+def try_plan(
+    placement: Placement,
+    scratch: Scratch,
+    limits: Limits,
+    which: tuple[int, int],
+    most_spread: float,
 ) -> bool:
-    """Move the units of a part that are in hand as planned; undo it if that does not pay."""
+    """Move the units of a part that are in hand as planned; undo it if that does not pay.
+
+    Args:
+        placement: Changed.
+        scratch: With the plan.
+        limits: What no part may pass, unless it did.
+        which: The node and the part.
+        most_spread: With as many rows as before, the sum of the square roots of the slots' units
+            has to change by less than that.
+
+    Returns:
+        Whether they moved.
+    """
     node, part = which
     rows, spread = placement.totals[0], placement.spread[0]
     most = most_crowding(placement, limits)
     for i in range(scratch.begin[part], scratch.end[part]):
         move(placement, node, scratch.entry[i], scratch.target[i])
     is_better = placement.totals[0] < rows or (
-        placement.totals[0] == rows and placement.spread[0] < spread - STEP
+        placement.totals[0] == rows and placement.spread[0] < spread + most_spread
     )
     if is_better and crowding(placement) <= most:
         return True

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distgnn.datasets import Graph
+from distgnn.partition.arcs import arcs_of
+from distgnn.partition.empty_slots import empty_slots
+from distgnn.partition.placement import Limits, Placement, crowding, placement_of
+from distgnn.partition.plan import scratch_of
+from distgnn.partition.wander import wander
+
+NUM_PARTS = 4
+
+
+def placed(*, is_symmetric: bool, num_edges: int = 1500) -> Placement:
+    generator = np.random.default_rng(0)
+    one = generator.integers(0, 400, num_edges)
+    near = (one + generator.integers(1, 20, num_edges)) % 400
+    other = np.where(generator.random(num_edges) < 0.8, near, generator.integers(0, 400, num_edges))
+    ends = [(one, other), (other, one)] if is_symmetric else [(one, other)]
+    src, dst = np.concatenate(ends, axis=1)
+    arcs = arcs_of(Graph(name="ring", num_vertices=400, src=src, dst=dst))
+    roots = (np.arange(400) * NUM_PARTS // 400).astype(np.int32)
+    source = arcs.sources()
+    return placement_of(arcs, roots[np.maximum(source, arcs.head)], roots, NUM_PARTS)
+
+
+@pytest.mark.parametrize("is_symmetric", [True, False])
+def test_wandering_saves_rows_where_no_move_saves_any(*, is_symmetric: bool) -> None:
+    placement = placed(is_symmetric=is_symmetric)
+    scratch = scratch_of(placement)
+    limits = Limits(load=int(1.1 * placement.load.mean()), clones=1.2, roots=0)
+    while empty_slots(placement, scratch, limits):
+        pass
+    rows = [int(placement.totals[0])]
+    generator = np.random.default_rng(0)
+    for _ in range(6):
+        wander(placement, scratch, limits, generator)
+        rows.append(int(placement.totals[0]))
+        assert placement.load.max() <= limits.load
+        assert crowding(placement) <= limits.clones
+    assert rows == sorted(rows, reverse=True)
+    assert rows[-1] < rows[0]
