@@ -13,14 +13,6 @@ namespace {
 
 using std::int64_t;
 
-// The rows of the next block, asked for a few at a time: many at once would be waited for.
-template <typename T, typename E>
-struct Coming {
-  Block<T, E> block;
-  int asked;
-  int per_tile;
-};
-
 // Adds a tile of the product to what lies there, or puts it there.
 template <typename T, typename E>
 DISTGNN_INLINE void leave_tile(const Product<T>& p, const Block<T, E>& block, int first,
@@ -38,21 +30,32 @@ DISTGNN_INLINE void leave_tile(const Product<T>& p, const Block<T, E>& block, in
   }
 }
 
-// The columns of a panel for the rows of a block.
+// The columns of a panel for the rows of a block, while those of the coming one are asked for: its
+// places in out, and with the first panel its rows.
 template <typename T, typename E>
 DISTGNN_INLINE void multiply_panel(const Product<T>& p, const Block<T, E>& block,
-                                   Coming<T, E>& coming, int64_t column, int num_vectors) {
+                                   const Block<T, E>& coming, int64_t column, int num_vectors) {
   const int num_rows = rows_of_tile(num_vectors);
   const int64_t panel_width = num_vectors * kVectorLanes<T>;
   alignas(64) T tile[kMaxTileVectors * kVectorLanes<T>];
+  const char* places[kMaxFactors][kBlockRows];
+  for (int f = 0; f < p.num_factors && column == 0; ++f) {
+    find_places(p.factors[f], coming, f, places[f]);
+  }
   for (int first = 0; first < block.num_rows; first += num_rows) {
-    prefetch_rows(p, coming.block, coming.asked, coming.asked + coming.per_tile);
-    coming.asked += coming.per_tile;
+    for (int i = first; i < first + num_rows; ++i) {
+      const char* out = place_of(p.out, coming.out_row[i] * p.width + column);
+      for (int j = 0; j < num_vectors; ++j) __builtin_prefetch(out + 64 * j, 1, 2);
+    }
     std::fill_n(tile, num_rows * panel_width, T(0));
     for (int f = 0; f < p.num_factors; ++f) {
-      const int64_t steps = num_steps<E>(p.factors[f].depth);
-      const E* panel = reinterpret_cast<const E*>(p.factors[f].panels) + column * steps;
-      walk_rows(block.x[f] + first, Walk<E, T>{panel, steps, num_vectors, tile});
+      const Factor<T>& factor = p.factors[f];
+      const int64_t steps = num_steps<E>(factor.depth);
+      const E* panel = reinterpret_cast<const E*>(factor.panels) + column * steps;
+      const int64_t entry_bytes = value_bytes(factor.x) * (std::is_same_v<E, Pair> ? 2 : 1);
+      const Ahead ahead{column == 0 ? places[f] + first : nullptr, entry_bytes, 0};
+      const DepthWalk<E, T> walk{panel, steps, num_vectors, tile, ahead};
+      walk_depth(block.x[f] + first, walk);
     }
     leave_tile(p, block, first, column, num_rows, panel_width, tile);
   }
@@ -60,11 +63,8 @@ DISTGNN_INLINE void multiply_panel(const Product<T>& p, const Block<T, E>& block
 
 template <typename T, typename E>
 DISTGNN_INLINE void multiply_block(const Product<T>& p, const Block<T, E>& block,
-                                   Coming<T, E>& coming) {
-  const int64_t num_panels = (p.width - 1) / (kPanelVectors * kVectorLanes<T>) + 1;
+                                   const Block<T, E>& coming) {
   const Flushing flushing(p.is_paired);
-  coming.asked = 0;
-  coming.per_tile = static_cast<int>((kBlockRows - 1) / (2 * num_panels) + 1);
   for (int64_t column = 0; column < p.width;) {
     const int num_vectors = panel_vectors<T>(p.width, column);
     multiply_panel(p, block, coming, column, num_vectors);
@@ -74,13 +74,11 @@ DISTGNN_INLINE void multiply_block(const Product<T>& p, const Block<T, E>& block
 
 template <typename E, typename T>
 DISTGNN_INLINE void multiply_blocks(const Product<T>& p, int64_t begin, int64_t end, T* workspace) {
-  Block<T, E> block;
-  Coming<T, E> coming;
-  find_rows(p, begin, end, coming.block);
+  Block<T, E> block, coming;
+  find_rows(p, begin, end, coming);
   for (int64_t row = begin; row < end; row += kBlockRows) {
-    block = coming.block;
-    coming.block.num_rows = 0;
-    if (row + kBlockRows < end) find_rows(p, row + kBlockRows, end, coming.block);
+    block = coming;
+    if (row + kBlockRows < end) find_rows(p, row + kBlockRows, end, coming);
     take_rows(p, block, workspace);
     if (p.num_factors > 0) multiply_block(p, block, coming);
     for (int i = 0; i < block.num_rows; ++i) {

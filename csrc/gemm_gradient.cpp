@@ -11,8 +11,9 @@ namespace {
 
 using std::int64_t;
 
-// Rows that are packed at a time: those of grad and of one factor stay in the second cache. Pairs
-// take half the space. Slices begin at multiples of the first, so pairs are the same in both.
+// Rows that are walked at a time: those of grad and of one factor stay in the second cache, and
+// what a panel needs of them in the first. Pairs take half the space. Slices begin at multiples of
+// the first, so pairs are the same in both.
 constexpr int64_t kChunkRows = 96;
 template <typename E>
 inline constexpr int64_t kRowsOfChunk = std::is_same_v<E, Pair> ? 2 * kChunkRows : kChunkRows;
@@ -27,36 +28,53 @@ int64_t rounded(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// Columns of a row in whole vectors; those behind them, if any, are a panel of one vector.
+template <typename T>
+DISTGNN_INLINE int64_t whole(int64_t depth) {
+  return depth / kVectorLanes<T> * kVectorLanes<T>;
+}
+
+// Vectors in the panel of a factor that begins at a column.
+template <typename T>
+DISTGNN_INLINE int vectors_at(int64_t depth, int64_t column) {
+  const int64_t left = (whole<T>(depth) - column) / kVectorLanes<T>;
+  return static_cast<int>(std::clamp<int64_t>(left, 1, kMaxRowVectors));
+}
+
+// Values from one row of a chunk to the next where rows are copied: a line more than the row, so
+// that rows do not share sets of the first cache.
+template <typename T>
+DISTGNN_INLINE int64_t stride(int64_t depth) {
+  return padded<T>(depth) + kVectorLanes<T>;
+}
+
 // How a gradient is divided, by its shape alone.
 template <typename T>
 struct Shape {
   explicit Shape(const Gradient<T>& g)
       : width(rounded(g.width, kTileColumns)),
         depth(0),
-        deepest(0),
-        num_panels(0),
+        taken(kVectorLanes<T>),
         num_slices(0),
         slice_rows(0) {
     for (int f = 0; f < g.num_factors; ++f) {
       depth += padded<T>(g.factors[f].depth);
-      deepest = std::max(deepest, padded<T>(g.factors[f].depth));
-      num_panels += (g.factors[f].depth - 1) / (kPanelVectors * kVectorLanes<T>) + 1;
+      if (g.factors[f].x.is_narrow()) taken = std::max(taken, stride<T>(g.factors[f].depth));
     }
     slice_size = width * depth + width;
     num_slices = (g.num_rows + kMinSliceRows - 1) / kMinSliceRows;
     num_slices = std::min({num_slices, kMaxSlices, kMaxSliceValues / slice_size});
     num_slices = std::max<int64_t>(num_slices, 1);
     slice_rows = rounded((g.num_rows + num_slices - 1) / num_slices, kChunkRows);
-    thread_size = kChunkRows * (deepest + width) + padded<T>(width);
+    thread_size = kChunkRows * (taken + width) + padded<T>(width);
   }
   int64_t width;  // of grad, padded
   int64_t depth;  // of all factors, padded
-  int64_t deepest;  // of one, padded
-  int64_t num_panels;  // of all factors, at most
+  int64_t taken;  // values of a row of a factor that are copied, at most
   int64_t num_slices;
   int64_t slice_rows;
   int64_t slice_size;  // sums of a slice: a panel after the other, a tile after the other; bias
-  int64_t thread_size;  // packed rows of grad, and of one factor after the other; a row of grad
+  int64_t thread_size;  // packed rows of grad; what is copied of a factor's rows; a row of grad
 };
 
 // Whether rows are taken in pairs.
@@ -67,70 +85,69 @@ bool is_paired(const Gradient<T>& g) {
   return is_narrow;
 }
 
-// Where rows are packed to: steps of a walk over them, one after the other.
+// Rows of one factor as a walk takes them, step by step, and the rows that the next chunk will need.
 template <typename E>
-struct Packed {
-  E* entries;
+struct Chunk {
   int64_t num_steps;
+  const E* x[kChunkRows];
+  const E* rest[kChunkRows];  // the vector behind the whole ones, padded with zeros
+  const char* coming[2 * kChunkRows];
 };
 
-// Copies a row of x, as that step, cut into panels.
-template <typename X, typename T>
-DISTGNN_INLINE void pack_row(const X* x, int64_t depth, int64_t step, const Packed<T>& out) {
-  for (int64_t column = 0; column < depth;) {
-    const int64_t panel_width = panel_vectors<T>(depth, column) * kVectorLanes<T>;
-    const int64_t count = std::min(panel_width, depth - column);
-    T* to = out.entries + column * out.num_steps + step * panel_width;
-#pragma omp simd
-    for (int64_t j = 0; j < count; ++j) to[j] = widen(x[column + j]);
-    for (int64_t j = count; j < panel_width; ++j) to[j] = T(0);
-    column += panel_width;
-  }
-}
-
-// Copies two rows of x, as pairs; the second may be missing.
-DISTGNN_INLINE void pack_pair(const Bf16* first, const Bf16* second, int64_t depth, int64_t step,
-                              const Packed<Pair>& out) {
-  for (int64_t column = 0; column < depth;) {
-    const int64_t panel_width = panel_vectors<Pair>(depth, column) * kVectorLanes<Pair>;
-    const int64_t count = std::min(panel_width, depth - column);
-    Pair* to = out.entries + column * out.num_steps + step * panel_width;
-    if (second != nullptr) {
-#pragma omp simd
-      for (int64_t j = 0; j < count; ++j) to[j] = pair_of(first[column + j], second[column + j]);
-    } else {
-      for (int64_t j = 0; j < count; ++j) to[j] = pair_of(first[column + j], Bf16{0});
-    }
-    for (int64_t j = count; j < panel_width; ++j) to[j] = Pair{0};
-    column += panel_width;
-  }
-}
-
-// The place of row `row` of x.
 template <typename T>
-DISTGNN_INLINE int64_t place_of(const GradientFactor<T>& factor, int64_t row) {
-  return (factor.rows != nullptr ? factor.rows[row] : row) * factor.depth;
+DISTGNN_INLINE int64_t number_of(const GradientFactor<T>& factor, int64_t row) {
+  return factor.rows != nullptr ? factor.rows[row] : row;
 }
 
-template <typename T>
-DISTGNN_INLINE void pack_rows(const GradientFactor<T>& factor, int64_t begin, int64_t,
-                              bool in_pairs, const Packed<T>& out) {
-  for (int64_t step = 0; step < out.num_steps; ++step) {
-    const int64_t row = begin + (in_pairs ? swapped(step, out.num_steps) : step);
-    if (factor.x.is_narrow()) {
-      pack_row(factor.x.narrow + place_of(factor, row), factor.depth, step, out);
-    } else {
-      pack_row(factor.x.wide + place_of(factor, row), factor.depth, step, out);
-    }
+template <typename T, typename E>
+DISTGNN_INLINE void find_coming(const GradientFactor<T>& factor, int64_t begin, int64_t end,
+                                int64_t slice_end, Chunk<E>& chunk) {
+  for (int64_t row = end; row < end + (end - begin); ++row) {
+    const int64_t at = number_of(factor, std::min(row, slice_end - 1)) * factor.depth;
+    chunk.coming[row - end] = place_of(factor.x, at);
   }
 }
-DISTGNN_INLINE void pack_rows(const GradientFactor<float>& factor, int64_t begin, int64_t end, bool,
-                              const Packed<Pair>& out) {
-  for (int64_t row = begin; row < end; row += 2) {
-    const Bf16* first = factor.x.narrow + place_of(factor, row);
+
+// Finds the rows of a chunk: where they lie if nothing needs to be widened.
+template <typename T>
+DISTGNN_INLINE void find_rows(const GradientFactor<T>& factor, int64_t begin, bool in_pairs,
+                              T* copies, Chunk<T>& chunk) {
+  const int64_t depth = factor.depth, first = whole<T>(depth);
+  const bool is_narrow = factor.x.is_narrow();
+  for (int64_t i = 0; i < chunk.num_steps; ++i) {
+    const int64_t row = begin + (in_pairs ? swapped(i, chunk.num_steps) : i);
+    T* own = copies + i * (is_narrow ? stride<T>(depth) : kVectorLanes<T>);
+    const T* x = widened(factor.x, number_of(factor, row), depth, own);
+    T* rest = is_narrow ? own + first : own;
+    for (int64_t j = 0; j < kVectorLanes<T>; ++j) rest[j] = first + j < depth ? x[first + j] : T(0);
+    chunk.x[i] = x;
+    chunk.rest[i] = rest;
+  }
+}
+
+// Copies two rows as pairs. The second may be missing.
+DISTGNN_INLINE void pair_rows(const Bf16* first, const Bf16* second, int64_t depth, Pair* out) {
+  if (second != nullptr) {
+#pragma omp simd
+    for (int64_t j = 0; j < depth; ++j) out[j] = pair_of(first[j], second[j]);
+  } else {
+    for (int64_t j = 0; j < depth; ++j) out[j] = pair_of(first[j], Bf16{0});
+  }
+  std::fill(out + depth, out + padded<Pair>(depth), Pair{0});
+}
+
+DISTGNN_INLINE void find_rows(const GradientFactor<float>& factor, int64_t begin, int64_t end,
+                              Pair* copies, Chunk<Pair>& chunk) {
+  const int64_t depth = factor.depth;
+  for (int64_t i = 0; i < chunk.num_steps; ++i) {
+    const int64_t row = begin + 2 * i;
+    Pair* own = copies + i * stride<Pair>(depth);
+    const Bf16* first = factor.x.narrow + number_of(factor, row) * depth;
     const Bf16* second =
-        row + 1 < end ? factor.x.narrow + place_of(factor, row + 1) : nullptr;
-    pack_pair(first, second, factor.depth, (row - begin) / 2, out);
+        row + 1 < end ? factor.x.narrow + number_of(factor, row + 1) * depth : nullptr;
+    pair_rows(first, second, depth, own);
+    chunk.x[i] = own;
+    chunk.rest[i] = own + whole<Pair>(depth);
   }
 }
 
@@ -157,10 +174,16 @@ DISTGNN_INLINE const T* read_grad(const Gradient<T>& g, int64_t row, T* bias, T*
   return grad;
 }
 
-// Copies rows of grad, cut into tiles of columns.
+// Rows of grad, cut into tiles of columns: steps of a walk, one after the other.
+template <typename E>
+struct PackedGrad {
+  E* entries;
+  int64_t num_steps;
+};
+
 template <typename T>
 DISTGNN_INLINE void pack_grad(const Gradient<T>& g, int64_t begin, int64_t end, bool in_pairs,
-                              const Packed<T>& out, T* bias, T* own_row) {
+                              const PackedGrad<T>& out, T* bias, T* own_row) {
   for (int64_t row = begin; row < end; ++row) {
     const T* grad = read_grad(g, row, bias, own_row);
     const int64_t step = in_pairs ? swapped(row - begin, end - begin) : row - begin;
@@ -175,7 +198,7 @@ DISTGNN_INLINE void pack_grad(const Gradient<T>& g, int64_t begin, int64_t end, 
   }
 }
 DISTGNN_INLINE void pack_grad(const Gradient<float>& g, int64_t begin, int64_t end, bool,
-                              const Packed<Pair>& out, float* bias, float* own_row) {
+                              const PackedGrad<Pair>& out, float* bias, float* own_row) {
   for (int64_t row = begin; row < end; row += 2) {
     for (int64_t i = row; i < std::min(row + 2, end); ++i) read_grad(g, i, bias, own_row);
     const Bf16* first = g.grad.narrow + row * g.width;
@@ -192,23 +215,22 @@ DISTGNN_INLINE void pack_grad(const Gradient<float>& g, int64_t begin, int64_t e
   }
 }
 
-// The rows of the next chunk, asked for a few at a time while this one is worked on.
-struct Ahead {
-  int64_t row;
-  int64_t end;
-  int64_t tiles_per_row;
-  int64_t num_tiles;
-};
-
-template <typename T>
-DISTGNN_INLINE void prefetch_ahead(const Gradient<T>& g, Ahead& ahead) {
-  if (++ahead.num_tiles % ahead.tiles_per_row != 0 || ahead.row >= ahead.end) return;
-  const int64_t row = ahead.row++;
-  prefetch_row(g.grad.read(), row, g.width);
-  if (g.activation.is_here()) prefetch_row(g.activation, row, g.width);
-  for (int f = 0; f < g.num_factors; ++f) {
-    const GradientFactor<T>& factor = g.factors[f];
-    prefetch_row(factor.x, factor.rows != nullptr ? factor.rows[row] : row, factor.depth);
+// Adds what one factor's rows of a chunk make with the packed ones of grad.
+template <typename E, typename T>
+DISTGNN_INLINE void add_factor(const GradientFactor<T>& factor, const Chunk<E>& chunk,
+                               const E* grad, int64_t width, T* sums) {
+  const int64_t entry_bytes = value_bytes(factor.x);
+  for (int64_t column = 0; column < factor.depth;) {
+    const int num_vectors = vectors_at<T>(factor.depth, column);
+    const bool is_rest = column >= whole<T>(factor.depth);
+    for (int64_t tile = 0; tile < width; tile += kTileColumns) {
+      T* tile_sums = sums + column * width + tile * num_vectors * kVectorLanes<T>;
+      const Ahead ahead{tile == 0 ? chunk.coming : nullptr, entry_bytes, column};
+      walk_rows(RowWalk<E, T>{grad + tile * chunk.num_steps, is_rest ? chunk.rest : chunk.x,
+                              is_rest ? 0 : column, chunk.num_steps, num_vectors, tile_sums,
+                              ahead});
+    }
+    column += num_vectors * kVectorLanes<T>;
   }
 }
 
@@ -216,28 +238,22 @@ template <typename E, typename T>
 DISTGNN_INLINE void add_rows(const Gradient<T>& g, const Shape<T>& shape, int64_t begin,
                              int64_t end, int64_t slice_end, T* sums, T* workspace) {
   const bool in_pairs = is_paired(g);
-  const int64_t steps = num_steps<E>(end - begin);
-  const Packed<E> grad{reinterpret_cast<E*>(workspace), steps};
-  const Packed<E> packed{reinterpret_cast<E*>(workspace + kChunkRows * shape.width), steps};
-  T* own_row = workspace + kChunkRows * (shape.width + shape.deepest);
-  const int64_t num_tiles = shape.width / kTileColumns * shape.num_panels;
-  Ahead ahead{end, std::min(end + kRowsOfChunk<E>, slice_end),
-              std::max<int64_t>(num_tiles / kRowsOfChunk<E>, 1), 0};
+  Chunk<E> chunk;
+  chunk.num_steps = num_steps<E>(end - begin);
+  const PackedGrad<E> grad{reinterpret_cast<E*>(workspace), chunk.num_steps};
+  E* copies = reinterpret_cast<E*>(workspace + kChunkRows * shape.width);
+  T* own_row = workspace + kChunkRows * (shape.width + shape.taken);
   pack_grad(g, begin, end, in_pairs, grad, sums + shape.width * shape.depth, own_row);
   const Flushing flushing(in_pairs);
   for (int f = 0; f < g.num_factors; ++f) {
     const GradientFactor<T>& factor = g.factors[f];
-    pack_rows(factor, begin, end, in_pairs, packed);
-    for (int64_t column = 0; column < factor.depth;) {
-      const int num_vectors = panel_vectors<T>(factor.depth, column);
-      for (int64_t tile = 0; tile < shape.width; tile += kTileColumns) {
-        prefetch_ahead(g, ahead);
-        T* tile_sums = sums + column * shape.width + tile * num_vectors * kVectorLanes<T>;
-        const Walk<E, T> walk{packed.entries + column * steps, steps, num_vectors, tile_sums};
-        walk_columns(grad.entries + tile * steps, walk);
-      }
-      column += num_vectors * kVectorLanes<T>;
+    find_coming(factor, begin, end, slice_end, chunk);
+    if constexpr (std::is_same_v<E, Pair>) {
+      find_rows(factor, begin, end, copies, chunk);
+    } else {
+      find_rows(factor, begin, in_pairs, copies, chunk);
     }
+    add_factor(factor, chunk, grad.entries, shape.width, sums);
     sums += padded<T>(factor.depth) * shape.width;
   }
 }
@@ -279,7 +295,7 @@ DISTGNN_PER_ISA void add_slices(const Gradient<T>& g, const Shape<T>& shape, int
     const GradientFactor<T>& factor = g.factors[f];
     T* out = factor.gradient + j * factor.depth;
     for (int64_t column = 0; column < factor.depth;) {
-      const int64_t panel_width = panel_vectors<T>(factor.depth, column) * kVectorLanes<T>;
+      const int64_t panel_width = vectors_at<T>(factor.depth, column) * kVectorLanes<T>;
       const int64_t count = std::min(panel_width, factor.depth - column);
       const T* sums = workspace + start + column * shape.width + j * panel_width;
       for (int64_t k = 0; k < count; ++k) out[column + k] = sums[k];

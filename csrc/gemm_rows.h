@@ -103,15 +103,12 @@ DISTGNN_INLINE void take_rows(const Product<T>& p, Block<T, E>& block, T* worksp
   }
 }
 
-// Asks for a share of the rows of a block while another is worked on.
+// Finds where the rows of a factor lie that a block will need.
 template <typename T, typename E>
-DISTGNN_INLINE void prefetch_rows(const Product<T>& p, const Block<T, E>& block, int first,
-                                  int last) {
-  for (int i = first; i < std::min(last, block.num_rows); ++i) {
-    for (int f = 0; f < p.num_factors; ++f) {
-      prefetch_row(p.factors[f].x, block.x_row[f][i], p.factors[f].depth);
-    }
-    prefetch_row(p.out, block.out_row[i], p.width);
+DISTGNN_INLINE void find_places(const Factor<T>& factor, const Block<T, E>& block, int f,
+                                const char** places) {
+  for (int i = 0; i < kBlockRows; ++i) {
+    places[i] = place_of(factor.x, block.x_row[f][i] * factor.depth);
   }
 }
 

@@ -19,33 +19,32 @@ int rows_of_tile(int num_vectors) {
 }
 
 template <typename E, typename T>
-void walk_rows(const E* const* rows, const Walk<E, T>& walk) {
-  DISTGNN_BEST(walk_rows(rows, walk));
+void walk_depth(const E* const* x, const DepthWalk<E, T>& walk) {
+  DISTGNN_BEST(walk_depth(x, walk));
 }
 template <typename E, typename T>
-void walk_columns(const E* columns, const Walk<E, T>& walk) {
-  DISTGNN_BEST(walk_columns(columns, walk));
+void walk_rows(const RowWalk<E, T>& walk) {
+  DISTGNN_BEST(walk_rows(walk));
 }
 
-#define DISTGNN_WALKS(E, T)                                           \
-  template void walk_rows(const E* const*, const Walk<E, T>&);        \
-  template void walk_columns(const E*, const Walk<E, T>&);
-DISTGNN_WALKS(float, float)
-DISTGNN_WALKS(double, double)
+template void walk_depth(const float* const*, const DepthWalk<float, float>&);
+template void walk_depth(const double* const*, const DepthWalk<double, double>&);
+template void walk_rows(const RowWalk<float, float>&);
+template void walk_rows(const RowWalk<double, double>&);
 
-// Rows in pairs are walked by the widest code alone: see has_pairs.
+// Pairs are walked by the widest code alone: see has_pairs.
 #if defined(DISTGNN_HAS_CLONES) && __GNUC__ >= 12
 #define DISTGNN_OF_PAIRS v4
 #else
 #define DISTGNN_OF_PAIRS baseline
 #endif
 template <>
-void walk_rows(const Pair* const* rows, const Walk<Pair, float>& walk) {
-  DISTGNN_OF_PAIRS::walk_rows(rows, walk);
+void walk_depth(const Pair* const* x, const DepthWalk<Pair, float>& walk) {
+  DISTGNN_OF_PAIRS::walk_depth(x, walk);
 }
 template <>
-void walk_columns(const Pair* columns, const Walk<Pair, float>& walk) {
-  DISTGNN_OF_PAIRS::walk_columns(columns, walk);
+void walk_rows(const RowWalk<Pair, float>& walk) {
+  DISTGNN_OF_PAIRS::walk_rows(walk);
 }
 
 }  // namespace distgnn

@@ -47,17 +47,15 @@ DISTGNN_INLINE void widen_swapped(const Bf16* from, std::int64_t width, T* to) {
   if (width % 2 != 0) to[width - 1] = widen(from[width - 1]);
 }
 
-// Asks for a row: for writing where rows may be written.
+// Where a value lies, whatever its type, and the bytes that one takes.
 template <typename T>
-DISTGNN_INLINE void prefetch_row(const Stored<T>& rows, std::int64_t row, std::int64_t width) {
-  constexpr int kIsWritten = !std::is_const_v<T>;
-  constexpr std::int64_t kLineBytes = 64;
-  const std::int64_t item = rows.is_narrow() ? sizeof(Bf16) : sizeof(T);
-  const void* first = rows.is_narrow() ? static_cast<const void*>(rows.narrow) : rows.wide;
-  const char* from = static_cast<const char*>(first) + row * width * item;
-  for (std::int64_t at = 0; at < width * item; at += kLineBytes) {
-    __builtin_prefetch(from + at, kIsWritten, 2);
-  }
+DISTGNN_INLINE const char* place_of(const Stored<T>& rows, std::int64_t at) {
+  if (rows.is_narrow()) return reinterpret_cast<const char*>(rows.narrow + at);
+  return reinterpret_cast<const char*>(rows.wide + at);
+}
+template <typename T>
+DISTGNN_INLINE std::int64_t value_bytes(const Stored<T>& rows) {
+  return rows.is_narrow() ? sizeof(Bf16) : sizeof(T);
 }
 
 }  // namespace distgnn

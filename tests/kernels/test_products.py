@@ -114,6 +114,17 @@ def test_the_gradient_of_a_weight_is_a_product_of_transposed_rows(num_rows, dept
     close(bias, grad.double().sum(dim=0))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("depth", [3, 53, 256])
+def test_columns_of_a_gradient_do_not_depend_on_how_many_there_are(depth, dtype):
+    x, grad = random(320, depth, dtype=dtype), random(300, 80, seed=1, dtype=dtype)
+    picked = some_rows(300, 320, seed=2)
+    out, few = torch.empty(80, depth, dtype=dtype), torch.empty(21, depth, dtype=dtype)
+    multiply_transposed([GradientFactor(x, out, picked)], grad)
+    multiply_transposed([GradientFactor(x, few, picked)], grad[:, :21].contiguous())
+    assert torch.equal(few, out[:21])
+
+
 def test_a_gradient_passes_the_activation_in_place():
     x, grad = random(300, 6), random(300, 20, seed=1)
     activation = random(300, 20, seed=2).clamp(min=0)
