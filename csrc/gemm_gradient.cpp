@@ -34,10 +34,12 @@ DISTGNN_INLINE int64_t whole(int64_t depth) {
   return depth / kVectorLanes<T> * kVectorLanes<T>;
 }
 
-// Vectors in the panel of a factor that begins at a column.
+// Vectors in the panel of a factor that begins at a column: four are two and two, because a panel of
+// one is slow.
 template <typename T>
 DISTGNN_INLINE int vectors_at(int64_t depth, int64_t column) {
   const int64_t left = (whole<T>(depth) - column) / kVectorLanes<T>;
+  if (left == kMaxRowVectors + 1) return 2;
   return static_cast<int>(std::clamp<int64_t>(left, 1, kMaxRowVectors));
 }
 
@@ -46,6 +48,15 @@ DISTGNN_INLINE int vectors_at(int64_t depth, int64_t column) {
 template <typename T>
 DISTGNN_INLINE int64_t stride(int64_t depth) {
   return padded<T>(depth) + kVectorLanes<T>;
+}
+
+// Whether rows are copied: to be widened, or because so many of them would share sets of the first
+// cache that it could not hold those of a chunk, where they are read often enough for it to matter.
+template <typename T>
+DISTGNN_INLINE bool is_copied(const Gradient<T>& g, const GradientFactor<T>& factor) {
+  constexpr int64_t kSharedBytes = 512, kManyColumns = 4 * kTileColumns;
+  const bool is_shared = factor.depth * sizeof(T) % kSharedBytes == 0 && g.width > kManyColumns;
+  return factor.x.is_narrow() || is_shared;
 }
 
 // How a gradient is divided, by its shape alone.
@@ -59,7 +70,7 @@ struct Shape {
         slice_rows(0) {
     for (int f = 0; f < g.num_factors; ++f) {
       depth += padded<T>(g.factors[f].depth);
-      if (g.factors[f].x.is_narrow()) taken = std::max(taken, stride<T>(g.factors[f].depth));
+      if (is_copied(g, g.factors[f])) taken = std::max(taken, stride<T>(g.factors[f].depth));
     }
     slice_size = width * depth + width;
     num_slices = (g.num_rows + kMinSliceRows - 1) / kMinSliceRows;
@@ -108,17 +119,17 @@ DISTGNN_INLINE void find_coming(const GradientFactor<T>& factor, int64_t begin, 
   }
 }
 
-// Finds the rows of a chunk: where they lie if nothing needs to be widened.
+// Finds the rows of a chunk: where they lie, unless they are copied.
 template <typename T>
 DISTGNN_INLINE void find_rows(const GradientFactor<T>& factor, int64_t begin, bool in_pairs,
-                              T* copies, Chunk<T>& chunk) {
+                              bool copied, T* copies, Chunk<T>& chunk) {
   const int64_t depth = factor.depth, first = whole<T>(depth);
-  const bool is_narrow = factor.x.is_narrow();
   for (int64_t i = 0; i < chunk.num_steps; ++i) {
     const int64_t row = begin + (in_pairs ? swapped(i, chunk.num_steps) : i);
-    T* own = copies + i * (is_narrow ? stride<T>(depth) : kVectorLanes<T>);
+    T* own = copies + i * (copied ? stride<T>(depth) : kVectorLanes<T>);
     const T* x = widened(factor.x, number_of(factor, row), depth, own);
-    T* rest = is_narrow ? own + first : own;
+    if (copied && x != own) x = std::copy_n(x, depth, own) - depth;
+    T* rest = copied ? own + first : own;
     for (int64_t j = 0; j < kVectorLanes<T>; ++j) rest[j] = first + j < depth ? x[first + j] : T(0);
     chunk.x[i] = x;
     chunk.rest[i] = rest;
@@ -251,7 +262,7 @@ DISTGNN_INLINE void add_rows(const Gradient<T>& g, const Shape<T>& shape, int64_
     if constexpr (std::is_same_v<E, Pair>) {
       find_rows(factor, begin, end, copies, chunk);
     } else {
-      find_rows(factor, begin, in_pairs, copies, chunk);
+      find_rows(factor, begin, in_pairs, is_copied(g, factor), copies, chunk);
     }
     add_factor(factor, chunk, grad.entries, shape.width, sums);
     sums += padded<T>(factor.depth) * shape.width;

@@ -1,5 +1,9 @@
 #include "gemm_tile.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <cstring>
 #include <type_traits>
 #include <utility>
