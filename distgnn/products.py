@@ -81,11 +81,6 @@ class GradientFactor(NamedTuple):
 _PLAIN = Finish()
 
 
-def are_paired(factors: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> bool:
-    """Whether rows are multiplied in pairs, by matrices rounded to bfloat16: all are stored so."""
-    return all(x.dtype == torch.bfloat16 for x, _, _ in factors)
-
-
 def is_fast() -> bool:
     """Whether this processor multiplies and adds in one instruction."""
     return _kernels.instruction_set() != "baseline"
@@ -118,13 +113,15 @@ def multiply(
         Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008.
     """
     dense = kernels_on("out", out).dense
+    is_paired = all(factor.x.dtype == torch.bfloat16 for factor in factors)
     if dense is not None:
         options = finish._asdict()
+        if is_paired:
+            factors = [f._replace(matrix=f.matrix.bfloat16().to(f.matrix.dtype)) for f in factors]
         dense.multiply(factors, out, out_rows=out_rows, accumulate=accumulate, **options)
         return
     dtype = float_type("matrix", factors[0].matrix) if factors else _computed_of(out)
     has_dropout = finish.row_key is not None and finish.probability > 0
-    is_paired = are_paired(factors)
     panels = [(f.x, f.picked, _packed(f, dtype, is_paired=is_paired)) for f in factors]
     named = {
         **_numbered("panels", panels, dtype),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.gpu.rows import Mask, finish_rows
-from distgnn.products import are_paired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,19 +31,17 @@ def multiply(
     first = factors[0][1].dtype if factors else out.dtype
     dtype = torch.promote_types(first, torch.float32)
     is_here = out_rows is None and out.dtype == dtype
-    is_paired = are_paired(factors)
     total: Tensor | None = None
     if accumulate or not factors:
         total = _computed(out, out_rows, dtype)
     for x, matrix, picked in factors:
         rows = _computed(x, picked, dtype)
-        weight = matrix.to(x.dtype).to(dtype) if is_paired else matrix
         if total is not None:
-            total.addmm_(rows, weight)
+            total.addmm_(rows, matrix)
         elif is_here and not _overlap(out, factors):
-            total = torch.mm(rows, weight, out=out)
+            total = torch.mm(rows, matrix, out=out)
         else:
-            total = rows @ weight
+            total = rows @ matrix
     assert total is not None, "there are factors, or there is something to start from"
     mask = None
     if row_key is not None and probability > 0:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,8 @@ def test_all_instruction_sets_of_this_cpu_give_the_same_bits(repository, tmp_pat
         options = ["-std=c++17", "-O2", "-ftree-vectorize", "-ffp-contract=off", "-fopenmp"]
         # An empty macro: the whole program is compiled for one instruction set, without clones.
         options += ["-DDISTGNN_PER_ISA=", f"-march={level}", f"-I{repository / 'csrc'}"]
+        if level == "x86-64-v4" and "avx512_bf16" in Path("/proc/cpuinfo").read_text():
+            options.append("-mavx512bf16")
         command = [compiler, *options, str(driver), *map(str, sources), "-o", str(binary)]
         compilations[level] = subprocess.Popen(command)
     outputs = {}
