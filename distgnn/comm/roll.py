@@ -84,7 +84,7 @@ class Roll:
         keys = [f"{name}/{rank}" for rank in range(self._launch.size)]
 
         def silent() -> str:
-            missing = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
+            missing = [rank for rank, key in enumerate(keys) if not self._has(key)]
             named = ", ".join(str(self._peers.get(rank, f"rank {rank}")) for rank in missing)
             if not missing:
                 return ""
@@ -258,7 +258,7 @@ class Roll:
     def _look(self) -> None:
         """Look who has come, and who has given a new sign of life."""
         keys = {rank: f"roll/{rank}" for rank in range(self._launch.size)}
-        came = [rank for rank, key in keys.items() if self._store.check([key])]
+        came = [rank for rank, key in keys.items() if self._has(key)]
         rows = self._store.multi_get([keys[rank] for rank in came])
         for rank, row in zip(came, rows, strict=True):
             host, machine, pid, start, num_beats = json.loads(row)
@@ -266,6 +266,12 @@ class Roll:
             if known is None or known.beat["number"] != num_beats:
                 identity = process.ProcessId(machine, pid, start)
                 self._peers[rank] = Peer(rank, host, identity, beat={"number": num_beats})
+
+    def _has(self, key: str) -> bool:
+        """Look for one key of many: each answer is a contact, as all of them may take long."""
+        found = bool(self._store.check([key]))
+        self._contact_s = time.monotonic()
+        return found
 
     def _check_beats(self) -> None:
         """Give a sign of life, and look for those of the others that wait."""

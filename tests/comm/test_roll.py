@@ -289,6 +289,29 @@ def test_a_rank_that_was_itself_stopped_does_not_end(job, monkeypatch):
     assert not ended
 
 
+class Busy:
+    """A store that takes long to answer, as one that many ranks ask."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def check(self, keys):
+        time.sleep(0.05)
+        return self._store.check(keys)
+
+
+def test_a_rank_that_hears_much_from_a_slow_store_does_not_end(job, monkeypatch):
+    """Looking for all ranks takes longer than silence may last, and each answer does not."""
+    ended = []
+    monkeypatch.setattr("distgnn.comm.roll.end_process", ended.append)
+    with pytest.raises(PeerError, match=r"ranks 1-29 of 30 did not come"):
+        job.roll(0, 30, stale_s=0.6, store=Busy(job.server)).call(0.2)
+    assert not ended
+
+
 class Asked:
     """A store that counts how many keys it is asked about."""
 
