@@ -17,6 +17,8 @@ ENVIRON = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMP_NUM_THREADS": "1",
 }
+# For a job that hangs: on a busy machine, processes take a minute to start.
+HANG_S = 300
 MPIRUN = [str(BIN / "mpirun"), "--oversubscribe", "--bind-to", "none"]
 
 
@@ -30,7 +32,7 @@ def run(
         env={**ENVIRON, "FAULT": fault, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     return result.returncode, result.stdout, result.stderr, time.monotonic() - begin

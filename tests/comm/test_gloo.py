@@ -7,7 +7,7 @@ import socket
 import sys
 
 import pytest
-from comm.jobs import MPIRUN, SCRIPT, mpirun, run, srun
+from comm.jobs import HANG_S, MPIRUN, SCRIPT, mpirun, run, srun
 
 pytestmark = [
     pytest.mark.mpi,
@@ -62,10 +62,16 @@ def test_srun_ranks_keep_the_contract(is_remote: bool) -> None:
             port = str(reserved.getsockname()[1])
         nodes = {"SLURM_STEP_NODELIST": "localhost,other", "MASTER_PORT": port}
         variables = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", **nodes}
-    for rank, started in enumerate(srun("contract", **variables)):
-        out, err = started.communicate(timeout=60)
-        assert started.returncode == 0, err
-        assert out.startswith(f"{rank}/2 srun gloo lo ok")
+    ranks = srun("contract", **variables)
+    try:
+        for rank, started in enumerate(ranks):
+            out, err = started.communicate(timeout=HANG_S)
+            assert started.returncode == 0, err
+            assert out.startswith(f"{rank}/2 srun gloo lo ok")
+    finally:
+        for started in ranks:
+            started.kill()
+            started.communicate()
 
 
 def test_after_a_kill_the_survivors_name_the_rank_and_the_job_ends() -> None:
@@ -90,7 +96,7 @@ def test_the_cause_of_a_rank_that_raises_is_printed_by_the_others() -> None:
 def test_a_stopped_rank_is_named_and_a_waiting_one_is_woken() -> None:
     first, second = srun("loop", "stop:1", SLURM_STEP_TASKS_PER_NODE="2")
     try:
-        _, err = first.communicate(timeout=30)
+        _, err = first.communicate(timeout=HANG_S)
     finally:
         os.kill(second.pid, signal.SIGKILL)
         second.communicate()
