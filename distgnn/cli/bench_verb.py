@@ -189,6 +189,11 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
             f"--model must be one of {', '.join(_MODELS)}, which peers have too, "
             f"got '{arguments.model}'"
         )
+    if arguments.exact and arguments.dropout > 0:
+        raise InputError(
+            f"--exact compares losses, and with --dropout {arguments.dropout:g} everybody drops "
+            "out something else; take --dropout 0, or leave --exact out"
+        )
     cores = len(os.sched_getaffinity(0))
     installed = [name for name in epoch.PEERS if name in peers.installed()]
     results = []

@@ -90,6 +90,11 @@ def test_the_verb_prints_one_json_object(capsys):
     assert len(result["seconds"][0]) == 2
 
 
+def test_exact_losses_are_refused_with_dropout(capsys):
+    assert main(["bench", "epoch", "--exact", "on", "--dropout", "0.5"]) == 2
+    assert "--exact compares losses, and with --dropout 0.5 everybody" in capsys.readouterr().err
+
+
 def test_an_unknown_model_is_refused():
     with pytest.raises(InputError, match=r"--model must be one of sage, gcn, .*, got 'gtn'"):
         measure_epochs(EpochPlan(model="gtn", peers=[], **TINY))
