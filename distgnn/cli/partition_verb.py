@@ -110,9 +110,10 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
             f"--parts {arguments.parts} asks for more parts than graph '{graph.name}' has "
             f"vertices; use at most {graph.num_vertices}"
         )
+    of_edges = f", {graph.num_edge_features} features of edges" if graph.num_edge_features else ""
     note(
         f"{graph.name}: {graph.num_vertices} vertices, {graph.num_edges} edges, "
-        f"{graph.num_features} features ({time.perf_counter() - start:.1f} s)"
+        f"{graph.num_features} features{of_edges} ({time.perf_counter() - start:.1f} s)"
     )
     assignment, method, options = run_method(arguments, graph, parts)
     note(f"assigned by {method} ({time.perf_counter() - start:.1f} s so far)")

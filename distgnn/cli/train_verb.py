@@ -94,7 +94,12 @@ def _add_training_arguments(group: argparse._ArgumentGroup) -> None:
     add(
         "--decay-of", default="all", help="weights that decay: all, or first layer's (default: all)"
     )
-    add("--feature-norm", default="none", help="none, row or standard (default: %(default)s)")
+    add(
+        "--feature-norm",
+        default="none",
+        metavar="none|row|standard",
+        help="of vertices; features of edges are read as they are (default: %(default)s)",
+    )
     add("--seed", type=whole(0, MAX_SEED), default=0, metavar="S", help="default: %(default)s")
     add("--eval-every", type=whole(1), default=1, metavar="N", help="epochs (default: %(default)s)")
     add(

@@ -274,7 +274,7 @@ def forecast(
         else describe_savings(
             config,
             is_sparse=is_sparse,
-            has_edge_features=manifest.num_edge_features > 0,
+            num_edge_features=manifest.num_edge_features,
             edge_fractions=fractions,
         ),
         config.feature_bytes,

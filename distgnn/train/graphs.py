@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -115,7 +116,7 @@ def build_graphs(
         The graphs, with what the training pass reads of features and scores.
     """
     setup = Synchronous(group, first_tag=SETUP_TAG)
-    has_edge_features = part.edge_features is not None
+    edge_columns = 0 if part.edge_features is None else part.edge_features.shape[1]
     if not config.model.reads_edge_features:
         part = replace(part, edge_features=None)
     blocks = plan_edges(config, part, setup, planner)
@@ -144,13 +145,15 @@ def build_graphs(
     is_sparse = isinstance(features, SparseRows)
     is_input_static = not why_not_static(config, is_sparse=is_sparse)
     degree = training.in_degree
-    about = {"is_sparse": is_sparse, "has_edge_features": has_edge_features}
+    describe = partial(
+        describe_savings, config, is_sparse=is_sparse, num_edge_features=edge_columns
+    )
     if why_not_restricted(config):
-        savings = describe_savings(config, **about, edge_fractions=())
+        savings = describe(edge_fractions=())
         rows = inputs.wanted
         return RunGraphs(training, features, rows, exact, degree, fetched, savings)
     field = _restricted(config, training, inputs, part, is_input_static=is_input_static)
-    savings = describe_savings(config, **about, edge_fractions=field.edge_fractions)
+    savings = describe(edge_fractions=field.edge_fractions)
     # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
     is_whole = field.level(config.model.layers - 1) is training
     loss_rows = inputs.wanted if is_whole else None
@@ -250,7 +253,7 @@ def describe_savings(
     config: TrainConfig,
     *,
     is_sparse: bool,
-    has_edge_features: bool,
+    num_edge_features: int,
     edge_fractions: Sequence[float],
 ) -> tuple[str, ...]:
     """Say what each exact saving does in a run, or why it is off, and what else is not plain.
@@ -258,7 +261,7 @@ def describe_savings(
     Args:
         config: The run.
         is_sparse: Whether features are.
-        has_edge_features: Whether the graph has features of edges.
+        num_edge_features: Columns of the features of edges; 0 without.
         edge_fractions: Share of the graph's edges that each layer runs over, where layers run on
             the rows that the loss reads.
 
@@ -272,9 +275,10 @@ def describe_savings(
     if config.delays.num_bins > 1:
         effect += "; bins are dealt among the rows that still travel"
     lines.append(_saving("receptive field", why_not_restricted(config), effect))
-    if has_edge_features:
-        reads = "each layer reads them" if config.model.reads_edge_features else "not read"
-        lines.append(f"edge features: {reads}")
+    if num_edge_features:
+        is_read = config.model.reads_edge_features
+        reads = "each layer reads them as they are" if is_read else "not read"
+        lines.append(f"edge features: {num_edge_features} columns, {reads}")
     if config.labels_as_input:
         lines.append(
             f"labels: {100 * config.labels_as_input:g} % of the training vertices give theirs as "

@@ -39,8 +39,9 @@ def losses(run):
 def test_a_table_with_columns_trains_and_answers(distgnn, table, here, model):
     options = ("--model", model, *TRAIN)
     summary = distgnn("train", *table, "--run", "whole", *options).json
-    manifest = distgnn("partition", *table, "--parts", 1, "--out", "p", "--json").json
-    assert manifest["num_edge_features"] == 1
+    cut = distgnn("partition", *table, "--parts", 1, "--out", "p", "--json")
+    assert re.search(r"\d features, 1 features of edges \(", cut.err)
+    assert cut.json["num_edge_features"] == 1
     assert distgnn("train", "p", "--run", "parts", *options).status == 0
     assert losses(here / "parts") == pytest.approx(losses(here / "whole"), rel=1e-5)
     assert distgnn("train", "p", "--run", "bare", *options, "--edge-features", "ignore").status == 0
@@ -53,7 +54,7 @@ def test_a_table_with_columns_trains_and_answers(distgnn, table, here, model):
     other = ("train", "p", "--run", "parts", "--resume", *options, "--edge-features", "ignore")
     assert "edge_features (begun with use, now ignore)" in distgnn(*other).sentence
     found = distgnn("inspect", "p", "--model", model, "--hidden", 4, "--json").json
-    assert "edge features: each layer reads them" in found["savings"]
+    assert "edge features: 1 columns, each layer reads them as they are" in found["savings"]
     bare = distgnn("inspect", "p", "--model", model, "--edge-features", "ignore", "--json").json
     assert found["model"]["edge_features"] == "use"
     assert bare["model"]["edge_features"] == "ignore"

@@ -96,8 +96,8 @@ def test_what_is_foretold_is_what_is_sent_and_said(model, tmp_path):
         assert record["halo_bytes_sent"] == found.bytes_in_epoch(epoch)
         assert record["eval_halo_bytes_sent"] == found.evaluation_bytes
     assert savings == found.savings
-    reads = "not read" if model == "sage" else "each layer reads them"
-    assert f"edge features: {reads}" in savings
+    reads = "not read" if model == "sage" else "each layer reads them as they are"
+    assert f"edge features: 3 columns, {reads}" in savings
 
 
 def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
