@@ -192,3 +192,5 @@ def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
                 has_moving_roots = saving > LEAST_SAVING_BY_ROOTS * before
             if rows - placement.totals[0] <= least_saving * rows:
                 break
+        # What follows may spend on balance what it saves, so that it never ends with more rows.
+        most_rows = int(placement.totals[0])

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from distgnn.datasets import Graph
+from distgnn.partition import refine
 from distgnn.partition.arcs import arcs_of
 from distgnn.partition.empty_slots import empty_slots
 from distgnn.partition.placement import Limits, Placement, crowding, placement_of
-from distgnn.partition.plan import scratch_of
+from distgnn.partition.plan import Scratch, scratch_of
 from distgnn.partition.wander import wander
 
 NUM_PARTS = 4
@@ -42,3 +43,29 @@ def test_wandering_saves_rows_where_no_move_saves_any(*, is_symmetric: bool) -> 
         assert crowding(placement) <= limits.clones
     assert rows == sorted(rows, reverse=True)
     assert rows[-1] < rows[0]
+
+
+@pytest.mark.parametrize("seed", [2, 9, 16])
+def test_parts_that_stay_overfull_cost_no_rows_once_passes_wander(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    src, dst = generator.integers(0, 100, (2, 300))
+    # Copies of an edge that move together leave no way to get every part near the mean.
+    copies = np.where(np.arange(300) < 6, 100, 1)
+    graph = Graph(name="heavy", num_vertices=100, src=src.repeat(copies), dst=dst.repeat(copies))
+    roots = (np.arange(100) * 8 // 100).astype(np.int32)
+    arcs = arcs_of(graph)
+    placement = placement_of(arcs, roots[arcs.head], roots, 8)
+    limits = Limits(load=int(1.05 * placement.load.mean()), clones=1.5, roots=0)
+    rows: list[int] = []
+
+    def counted(placement: Placement, scratch: Scratch, limits: Limits) -> None:
+        empty_slots(placement, scratch, limits)
+        rows.append(int(placement.totals[0]))
+
+    monkeypatch.setattr(refine, "empty_slots", counted)
+    monkeypatch.setattr(refine, "wander", lambda *_, generator: None)
+    refine.improve(placement, limits, int(placement.totals[0]) + 200)
+    assert placement.load.max() > limits.load
+    assert placement.totals[0] <= rows[-1]
