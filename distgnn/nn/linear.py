@@ -135,7 +135,7 @@ class OuterLinear(Linear):
 
     That is the start of `torch.nn.Linear`, which published models have in these places. Glorot's
     is up to 1.7 times as wide, which gave residual maps too much weight beside the convolutions:
-    12 layers of GCN on the first split of minesweeper then ended at 97.0 instead of 97.3 of ROC-AUC.
+    12 layers of GCN on minesweeper's first split then ended at 97.0 instead of 97.3 of ROC-AUC.
     """
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
