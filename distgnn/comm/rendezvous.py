@@ -10,6 +10,7 @@ import socket
 import stat
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -145,7 +146,9 @@ def leave_store(store: Store, rank: int, size: int) -> None:
         size: Number of ranks.
     """
     if rank != 0:
-        store.add("gone", 1)
+        # Rank 0 may have been ended meanwhile, and then nobody waits for this.
+        with suppress(RuntimeError):
+            store.add("gone", 1)
         return
     deadline_s = time.monotonic() + _LAST_WAIT_S
     while store.add("gone", 0) < size - 1 and time.monotonic() < deadline_s:

@@ -54,6 +54,18 @@ def test_ranks_of_one_machine_meet_on_loopback_and_leave_no_file(
     assert list((tmp_path / "distgnn").iterdir()) == []
 
 
+def test_a_rank_leaves_a_store_whose_server_has_ended() -> None:
+    """As when rank 0 was killed after all had said that they are done."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    served = [rendezvous.serve_store(listener, "127.0.0.1", 1)]
+    client = rendezvous.connect_store("127.0.0.1", port, 1)
+    served.clear()
+    with pytest.raises(RuntimeError):
+        client.add("anything", 1)
+    rendezvous.leave_store(client, 1, 2)
+
+
 def _other_address() -> str:
     """An address of this machine other than the one the store listens on."""
     found = [a for _, a in network.addresses() if not network.is_loopback(a) and ":" not in a]
