@@ -361,7 +361,9 @@ class _Parts(NamedTuple):
         maps = conv.maps
         if isinstance(self.residual, Linear):
             maps = maps.plus(self.residual.weight, self.residual.bias)
-        if isinstance(norm, BatchNorm) and not norm.training:
+        # Beside rows in bfloat16 weights are rounded: scaled ones would be to others than those
+        # whose columns the norm remembers, which shows where these are far from zero.
+        if isinstance(norm, BatchNorm) and not norm.training and rows.dtype == norm.weight.dtype:
             maps, norm = maps.scaled(*norm.scale_and_shift()), nn.Identity()
         # A layer that stores its result as a narrower type would send narrower rows as well, which
         # only those of a chain are said to do.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from graphs import cut, make_graph
 
+from distgnn.arrays import DTYPES
 from distgnn.comm.single import SingleGroup
 from distgnn.graph import LocalGraph
 from distgnn.nn import fused, linear
@@ -138,6 +141,24 @@ def test_residuals_map_the_rows_that_a_restricted_layer_makes(is_static, monkeyp
         monkeypatch.setattr(module, "is_multiplied_here", lambda rows, weight: False)
     for one, other in zip(got, trained(few, few.inputs(rows), config), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_evaluation_normalises_columns_far_from_zero_as_training_did(model, name, monkeypatch):
+    monkeypatch.setattr(linear, "is_fast", lambda: True)
+    vertex = np.arange(40)
+    ring = replace(make_graph("random"), src=vertex, dst=(vertex + 1) % 40)
+    graph = LocalGraph.exact(cut(ring, 1)[0], SingleGroup())
+    options = {"hidden": 16, "dropout": 0.0, "jumping": "last", "activations_dtype": name}
+    trained = ModelConfig(model=model, norm="batch", **options).build(16, 3)
+    trained.reset_parameters(torch.Generator().manual_seed(0))
+    for norm in trained.norms:
+        norm.momentum = 1.0
+    rows = (random(40, 16) + 50).to(DTYPES[name])
+    expected = trained.train()(graph, rows)
+    # What is remembered are variances of samples, 40 / 39 of those of training.
+    assert (trained.eval()(graph, rows) - expected).abs().max() < 0.05 * expected.abs().max()
 
 
 # Wide enough for gradients to lie in buffers, which are written again.
