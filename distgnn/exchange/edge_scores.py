@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import leaky_relu
 
 from distgnn import attention, heads, kernels
+from distgnn.exchange.chunks import chunks_of
 from distgnn.exchange.scores import Scoring
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.exchange.blocks import Blocks, Csr
+    from distgnn.exchange.chunks import Chunk
     from distgnn.exchange.edge_map import EdgeMap
     from distgnn.exchange.scores import Edges, Ends, Sources, State
 
@@ -223,37 +225,33 @@ class Additive(EdgeScoring):
 
     def _chunks(
         self, edges: Edges, sources: Sources, target: Tensor
-    ) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """Yield edges, their targets and sources, and (num, heads, width) sums before the ReLU."""
+    ) -> Iterator[tuple[Chunk, Tensor]]:
+        """Yield edges and (num, heads, width) sums of their ends before the ReLU."""
         block = edges.forward
-        row = block.row_of_edge
-        step = max(_CHUNK_VALUES // max(sources.x.shape[1], 1), 1)
-        for first in range(0, block.num_edges, step):
-            some = slice(first, first + step)
-            ends = row[some], block.indices[some]
-            total = target.index_select(0, ends[0]) + sources.x.index_select(0, ends[1])
+        for chunk in chunks_of(block, max(_CHUNK_VALUES // max(sources.x.shape[1], 1), 1)):
+            total = target.index_select(0, chunk.row) + sources.x.index_select(0, chunk.column)
             if self._edge_map is not None:
-                self._edge_map.add(block, some, total)
-            yield some, *ends, total.view(-1, *self._vectors.shape)
+                self._edge_map.add(block, chunk.edges, total)
+            yield chunk, total.view(-1, *self._vectors.shape)
 
     def _scores(self, edges: Edges, sources: Sources, target: Tensor) -> Tensor:
         scores = sources.x.new_empty((edges.forward.num_edges, self.heads))
-        for some, _, _, total in self._chunks(edges, sources, target):
+        for chunk, total in self._chunks(edges, sources, target):
             passed = leaky_relu(total, self._slope, inplace=True)
-            scores[some] = torch.einsum("ehw,hw->eh", passed, self._vectors)
+            scores[chunk.edges] = torch.einsum("ehw,hw->eh", passed, self._vectors)
         return scores
 
     def _scores_back(self, edges: Edges, ends: Ends, grad: Tensor, *, accumulate: bool) -> None:
         sources, targets, source_grad = ends
-        for some, row, column, total in self._chunks(edges, sources, targets.score):
-            passed = leaky_relu(total, self._slope)
+        for chunk, total in self._chunks(edges, sources, targets.score):
+            some, passed = chunk.edges, leaky_relu(total, self._slope)
             self._gradient += torch.einsum("eh,ehw->hw", grad[some], passed)
             gate = torch.where(total > 0, 1, self._slope).to(grad.dtype)
             back = gate.mul_(self._vectors).mul_(grad[some, :, None]).flatten(1)
             if self._edge_map is not None:
                 self._edge_map.add_gradient(edges.forward, some, back)
-            targets.score_grad.index_add_(0, row, back)
-            source_grad.x.index_add_(0, column, back)
+            chunk.add_to_rows(back, targets.score_grad)
+            chunk.add_to_columns(back, source_grad.x)
 
 
 def _rescale(block: Csr, scores: Tensor, state: State, *, accumulate: bool) -> None:

@@ -7,49 +7,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from distgnn import attention
 from distgnn.exchange.blocks import transposed
+from distgnn.exchange.chunks import chunks_of
 from distgnn.exchange.relations import run_pass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import Tensor
 
     from distgnn.exchange.blocks import Blocks, Csr
+    from distgnn.exchange.chunks import Chunk
     from distgnn.exchange.exchange import Exchange
 
 # Values of what edges carry that are there at once: a few MiB, which stay in the cache.
 _CHUNK_VALUES = 1 << 20
 
 
-class _Chunk(NamedTuple):
-    """Some edges of a block, in its order.
-
-    Attributes:
-        edges: Which.
-        rows: Of the block, the first of them to the last.
-        indptr: (num_rows + 1,) int64. Where the edges of each of those rows begin, among these.
-    """
-
-    edges: slice
-    rows: slice
-    indptr: Tensor
-
-    def add_to(self, out: Tensor, values: Tensor) -> None:
-        """Add the (num_edges, width) values to the rows of (num_block_rows, width)."""
-        attention.edge_sum(self.indptr, values, out[self.rows], accumulate=True)
-
-
-def _chunks(block: Csr, width: int) -> Iterator[_Chunk]:
-    """Divide the edges of a block, in order, so that few values of them are there at once."""
-    step = max(_CHUNK_VALUES // max(width, 1), 1)
-    row = block.row_of_edge
-    for first in range(0, block.num_edges, step):
-        stop = min(first + step, block.num_edges)
-        rows = slice(int(row[first]), int(row[stop - 1]) + 1)
-        indptr = (block.indptr[rows.start : rows.stop + 1] - first).clamp(0, stop - first)
-        yield _Chunk(slice(first, stop), rows, indptr)
+def _chunks(block: Csr, width: int) -> list[Chunk]:
+    return chunks_of(block, max(_CHUNK_VALUES // max(width, 1), 1))
 
 
 class _Maps(NamedTuple):
@@ -122,10 +96,10 @@ def _add_sums(block: Csr, rows: Tensor, maps: _Maps, out: Tensor) -> None:
     for chunk in _chunks(block, rows.shape[1]):
         assert block.edge_features is not None, "the blocks were planned with features"
         features = block.edge_features[chunk.edges].to(rows.dtype)
-        carried = maps.sums(rows.index_select(0, block.indices[chunk.edges]), features).relu_()
+        carried = maps.sums(rows.index_select(0, chunk.column), features).relu_()
         if block.weight is not None:
             carried *= block.weight[chunk.edges, None].to(rows.dtype)
-        chunk.add_to(out, carried)
+        chunk.add_to_rows(carried, out)
 
 
 def _add_gradients(
@@ -146,11 +120,11 @@ def _add_gradients(
     for chunk in _chunks(block, rows.shape[1]):
         position = block.position[chunk.edges]
         features = forward.edge_features.index_select(0, position).to(rows.dtype)
-        read = rows.index_select(0, block.row_of_edge[chunk.edges])
+        read = rows.index_select(0, chunk.row)
         is_passed = maps.sums(read, features) > 0
-        carried = grad.index_select(0, block.indices[chunk.edges]) * is_passed
+        carried = grad.index_select(0, chunk.column) * is_passed
         if block.weight is not None:
             carried *= block.weight[chunk.edges, None].to(rows.dtype)
         out[1].weight.addmm_(carried.t(), features)
         out[1].bias.add_(carried.sum(dim=0))
-        chunk.add_to(out[0], carried)
+        chunk.add_to_rows(carried, out[0])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import nn
 
+from distgnn import ops
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.traffic import ITEM_BYTES, LayerTraffic, Leg
 from distgnn.graph import inverse_in_degree
@@ -15,6 +17,8 @@ from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import dense
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from distgnn.graph import LocalGraph
@@ -126,9 +130,16 @@ class RelationalConv(Convolution):
             return torch.addmm(self.bias[0], rows, self.own[0])
         mapped = rows.new_zeros(len(rows), self.out_width)
         for kind, (own, bias) in enumerate(zip(self.own, self.bias, strict=True)):
-            chosen = (graph.vertex_type == kind).nonzero()[:, 0]
-            mapped = mapped.index_copy(0, chosen, torch.addmm(bias, rows[chosen], own))
+            chosen = graph.once(_rows_of(kind), torch.int32)
+            picked = ops.pick_rows(rows, chosen)
+            mapped = mapped.index_copy(0, chosen.long(), torch.addmm(bias, picked, own))
         return mapped
+
+
+@cache
+def _rows_of(kind: int) -> Callable[[LocalGraph], Tensor]:
+    """Return what finds the rows of vertices of a type, always the same for the same one."""
+    return lambda graph: (graph.vertex_type == kind).nonzero()[:, 0]
 
 
 class GraphSize(NamedTuple):
@@ -183,6 +194,8 @@ class LearntRelationalConv(Convolution):
         self.own = nn.Parameter(torch.empty(size.num_vertices, out_width))
         self.digest: Tensor
         self.register_buffer("digest", torch.tensor([size.relation_digest]))
+        # Its number, once it was read from the device.
+        self._digest: int | None = None
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -206,6 +219,7 @@ class LearntRelationalConv(Convolution):
         rows = state_dict.get(f"{prefix}rows")
         if rows is not None and not len(self.rows):
             self.rows = nn.Parameter(torch.empty_like(rows))
+        self._digest = None
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def traffic(self, given: Given) -> LayerTraffic:
@@ -236,8 +250,10 @@ class LearntRelationalConv(Convolution):
                 f"the model learnt rows for {len(self.rows)} vertices as sources of a relation, "
                 f"but the graph has {found}; restore the graph or train again"
             )
+        if self._digest is None:
+            self._digest = int(self.digest)
         # In training the model was built for this graph.
-        if not self.training and int(self.digest) not in (0, sources.digest):
+        if not self.training and self._digest not in (0, sources.digest):
             raise InputError(
                 f"the model learnt rows for {len(self.rows)} vertices as sources of a relation, "
                 "and the graph has as many, but others; restore the graph or train again"
