@@ -54,8 +54,8 @@ DISTGNN_PER_ISA void merge_owned_rows(const MergeArgs<T>& a, int32_t owner, int3
   }
 }
 
-// out /= denominator, and 0 where nothing was seen. kWidth is the width, or 0 if there is no code for
-// it: a loop whose length is not known costs more than the divisions of a narrow head.
+// out /= denominator, and 0 where nothing was seen. kWidth is the width, or 0 if there is no code
+// for it: a loop whose length is not known costs more than the divisions of a narrow head.
 template <int kWidth, typename T>
 DISTGNN_INLINE void divide_heads(int64_t first, int64_t last, int64_t width,
                                  const AttentionState<T>& state) {
@@ -76,8 +76,8 @@ template <typename T>
 DISTGNN_PER_ISA void finish_rows(int64_t begin, int64_t end, int64_t num_heads, int64_t width,
                                  const AttentionState<T>& state) {
   const int64_t first = begin * num_heads, last = end * num_heads;
-  // Of a denominator of 0 the logarithm is a number, which is not kept. Two loops: in one, GCC makes a
-  // branch around the logarithm, and no vectors.
+  // Of a denominator of 0 the logarithm is a number, which is not kept. Two loops: in one, GCC
+  // makes a branch around the logarithm, and no vectors.
 #pragma omp simd
   for (int64_t at = first; at < last; ++at) {
     state.maximum[at] += logarithm(state.denominator[at]);

@@ -21,9 +21,9 @@ DISTGNN_INLINE void join(double added, double count, double other_mean, double o
 template <typename T>
 DISTGNN_INLINE void add_tile_moments(const T* x, int64_t width, int64_t count, int64_t num_before,
                                      int64_t num_rows, double* mean, double* deviation) {
-  T middle[kTileColumns] = {};
-  T left[kTileColumns] = {};
-  T squares[kTileColumns] = {};
+  T middle[kNormColumns] = {};
+  T left[kNormColumns] = {};
+  T squares[kNormColumns] = {};
   for (int64_t row = 0; row < num_rows; ++row) {
 #pragma omp simd
     for (int64_t j = 0; j < count; ++j) middle[j] += x[row * width + j];
@@ -47,17 +47,17 @@ DISTGNN_INLINE void add_tile_moments(const T* x, int64_t width, int64_t count, i
 }
 
 template <typename T>
-DISTGNN_PER_ISA void add_moments(const NormInput<T>& input, int64_t begin, int64_t end, double* mean,
-                                 double* deviation) {
+DISTGNN_PER_ISA void add_moments(const NormInput<T>& input, int64_t begin, int64_t end,
+                                 double* mean, double* deviation) {
   const int64_t width = input.width;
   for (int64_t row = begin; row < end; row += kChunkRows) {
     const int64_t num_rows = std::min(kChunkRows, end - row);
-    for (int64_t column = 0; column < width; column += kTileColumns) {
+    for (int64_t column = 0; column < width; column += kNormColumns) {
       const T* x = input.x + row * width + column;
       double* const to = mean + column;
       double* const squares = deviation + column;
-      if (width - column >= kTileColumns) {
-        add_tile_moments(x, width, kTileColumns, row - begin, num_rows, to, squares);
+      if (width - column >= kNormColumns) {
+        add_tile_moments(x, width, kNormColumns, row - begin, num_rows, to, squares);
       } else {
         add_tile_moments(x, width, width - column, row - begin, num_rows, to, squares);
       }
@@ -70,7 +70,7 @@ DISTGNN_INLINE void normalise_tile(const NormInput<T>& input, const T* mean, con
                                    const Finish<T>& finish, const Stored<T>& out, int64_t row,
                                    int64_t column, int64_t count) {
   const T* x = input.x + row * input.width + column;
-  T y[kTileColumns];
+  T y[kNormColumns];
 #pragma omp simd
   for (int64_t j = 0; j < count; ++j) y[j] = (x[j] - mean[column + j]) * scale[column + j];
   finish_columns(finish, row, column, count, y);
@@ -83,8 +83,8 @@ DISTGNN_PER_ISA void normalise_block(const NormInput<T>& input, const T* mean, c
                                      int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     int64_t column = 0;
-    for (; input.width - column >= kTileColumns; column += kTileColumns) {
-      normalise_tile(input, mean, scale, finish, out, row, column, kTileColumns);
+    for (; input.width - column >= kNormColumns; column += kNormColumns) {
+      normalise_tile(input, mean, scale, finish, out, row, column, kNormColumns);
     }
     if (column == input.width) continue;
     normalise_tile(input, mean, scale, finish, out, row, column, input.width - column);
@@ -95,9 +95,9 @@ template <typename T>
 DISTGNN_INLINE void add_tile_gradient(const NormInput<T>& input, const NormGradient<T>& gradient,
                                       const T* mean, const T* rstd, int64_t begin, int64_t end,
                                       int64_t column, int64_t count, double* sums) {
-  T plain[kTileColumns] = {};
-  T along[kTileColumns] = {};
-  T g[kTileColumns];
+  T plain[kNormColumns] = {};
+  T along[kNormColumns] = {};
+  T g[kNormColumns];
   for (int64_t row = begin; row < end; ++row) {
     const int64_t first = row * input.width + column;
     read_gradient(gradient, first, count, g);
@@ -120,8 +120,8 @@ DISTGNN_PER_ISA void add_gradient(const NormInput<T>& input, const NormGradient<
   for (int64_t row = begin; row < end; row += kChunkRows) {
     const int64_t last = std::min(end, row + kChunkRows);
     int64_t column = 0;
-    for (; input.width - column >= kTileColumns; column += kTileColumns) {
-      add_tile_gradient(input, gradient, mean, rstd, row, last, column, kTileColumns, sums);
+    for (; input.width - column >= kNormColumns; column += kNormColumns) {
+      add_tile_gradient(input, gradient, mean, rstd, row, last, column, kNormColumns, sums);
     }
     if (column == input.width) continue;
     add_tile_gradient(input, gradient, mean, rstd, row, last, column, input.width - column, sums);
@@ -133,7 +133,7 @@ DISTGNN_INLINE void tile_backward(const NormInput<T>& input, const NormGradient<
                                   const T* mean, const T* factors, bool is_counted, int64_t first,
                                   int64_t column, int64_t count, T* out) {
   const int64_t width = input.width;
-  T g[kTileColumns];
+  T g[kNormColumns];
   read_gradient(gradient, first, count, g);
   const T* own = factors + column;
 #pragma omp simd
@@ -152,9 +152,9 @@ DISTGNN_PER_ISA void block_backward(const NormInput<T>& input, const NormGradien
     const bool is_counted = row < num_counted;
     const int64_t start = row * input.width;
     int64_t column = 0;
-    for (; input.width - column >= kTileColumns; column += kTileColumns) {
+    for (; input.width - column >= kNormColumns; column += kNormColumns) {
       tile_backward(input, gradient, mean, factors, is_counted, start + column, column,
-                    kTileColumns, out);
+                    kNormColumns, out);
     }
     if (column == input.width) continue;
     tile_backward(input, gradient, mean, factors, is_counted, start + column, column,

@@ -38,12 +38,8 @@ void bind_attend(nb::module_& m) {
         check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
         check_equal("source_score has the wrong number of rows", source_score.shape(0),
                     x.shape(0));
-        check_equal("target_score has the wrong number of rows", target_score.shape(0),
-                    indptr.shape(0) - 1);
-        check_equal("target_score has the wrong width", target_score.shape(1),
-                    source_score.shape(1));
-        check_equal("out has the wrong number of rows", out.shape(0), indptr.shape(0) - 1);
-        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        check_extents("target_score", target_score, indptr.shape(0) - 1, source_score.shape(1));
+        check_extents("out", out, indptr.shape(0) - 1, x.shape(1));
         check_equal("maximum has the wrong width", maximum.shape(1), source_score.shape(1));
         const AttentionState<T> state = state_of(out, maximum, denominator);
         const AttentionScores<T> scores{source_score.data(), target_score.data(),
@@ -105,18 +101,13 @@ void bind_backward(nb::module_& m) {
         check_equal("x has the wrong number of rows", x.shape(0), t_indptr.shape(0) - 1);
         check_equal("source_score has the wrong number of rows", source_score.shape(0),
                     x.shape(0));
-        check_equal("target_score has the wrong number of rows", target_score.shape(0),
-                    grad.shape(0));
-        check_equal("target_score has the wrong width", target_score.shape(1),
-                    source_score.shape(1));
+        check_extents("target_score", target_score, grad.shape(0), source_score.shape(1));
         check_same_shape("log_sum", log_sum, target_score);
         check_same_shape("delta", delta, target_score);
         check_equal("grad has the wrong width", grad.shape(1), x.shape(1));
         check_same_shape("grad_x", grad_x, x);
         check_same_shape("grad_source", grad_source, source_score);
-        check_equal("edge_grad has the wrong number of rows", edge_grad.shape(0),
-                    t_indices.shape(0));
-        check_equal("edge_grad has the wrong width", edge_grad.shape(1), source_score.shape(1));
+        check_extents("edge_grad", edge_grad, t_indices.shape(0), source_score.shape(1));
         const AttentionTargets<T> targets{target_score.data(), log_sum.data(), delta.data(),
                                           grad.data()};
         const AttentionGradients<T> gradients{grad_x.data(), grad_source.data(),
@@ -146,8 +137,7 @@ void bind_edge_sum(nb::module_& m) {
         const std::size_t num_rows = indptr.shape(0) - 1;
         check_equal("edge_value has the wrong number of rows", edge_value.shape(0),
                     static_cast<std::size_t>(indptr.data()[num_rows]));
-        check_equal("out has the wrong number of rows", out.shape(0), num_rows);
-        check_equal("out has the wrong width", out.shape(1), edge_value.shape(1));
+        check_extents("out", out, num_rows, edge_value.shape(1));
         const nb::gil_scoped_release unlocked;
         edge_sum(indptr.data(), static_cast<int64_t>(num_rows), edge_value.data(),
                  static_cast<int64_t>(out.shape(1)), accumulate, out.data());

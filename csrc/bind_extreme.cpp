@@ -17,8 +17,7 @@ void bind_forward(nb::module_& m) {
          Matrix<T> out, Matrix<int32_t> source, bool is_max, const Plan* plan) {
         const CsrView graph = csr_view(indptr, indices);
         check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
-        check_equal("out has the wrong number of rows", out.shape(0), indptr.shape(0) - 1);
-        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        check_extents("out", out, indptr.shape(0) - 1, x.shape(1));
         check_same_shape("source", source, out);
         const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;
@@ -39,8 +38,7 @@ void bind_backward(nb::module_& m) {
         const CsrView transpose = csr_view(t_indptr, t_indices);
         check_has_rows("the edges read from no rows", t_indices.shape(0), grad.shape(0));
         check_same_shape("source", source, grad);
-        check_equal("out has the wrong number of rows", out.shape(0), t_indptr.shape(0) - 1);
-        check_equal("out has the wrong width", out.shape(1), grad.shape(1));
+        check_extents("out", out, t_indptr.shape(0) - 1, grad.shape(1));
         const auto width = static_cast<int64_t>(grad.shape(1));
         const int64_t needed =
             extreme_scratch(transpose, static_cast<int64_t>(grad.shape(0)), width);

@@ -149,9 +149,7 @@ void add_factor(Gradient<T>& gradient, const std::optional<SomeRows<T>>& some_x,
   const Matrix<T>& out = *some_out;
   check_equal("a factor has the wrong number of rows", num_multiplied<T>(x, rows),
               static_cast<std::size_t>(gradient.num_rows));
-  check_equal("a gradient has the wrong number of rows", out.shape(0),
-              static_cast<std::size_t>(gradient.width));
-  check_equal("a gradient has the wrong width", out.shape(1), extent(x, 1));
+  check_extents("a gradient", out, static_cast<std::size_t>(gradient.width), extent(x, 1));
   gradient.factors[gradient.num_factors++] = {stored_rows<const T>("rows", x),
                                               rows ? rows->data() : nullptr,
                                               static_cast<int64_t>(extent(x, 1)), out.data()};
@@ -172,9 +170,7 @@ void bind_gradient(nb::module_& m) {
         add_factor<T>(gradient, x2, rows2, out2);
         gradient.grad = stored_rows<T>("rows of grad", grad);
         if (activation) {
-          check_equal("activation has the wrong number of rows", extent(*activation, 0),
-                      extent(grad, 0));
-          check_equal("activation has the wrong width", extent(*activation, 1), extent(grad, 1));
+          check_same_shape("activation", *activation, grad);
           gradient.activation = stored_rows<const T>("rows of activation", *activation);
           if (gradient.activation.is_narrow() != gradient.grad.is_narrow()) {
             throw nb::type_error("activation is of another type than grad");

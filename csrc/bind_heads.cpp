@@ -35,8 +35,7 @@ void bind_spmm_heads(nb::module_& m) {
         const CsrView graph = csr_view(indptr, indices);
         const int64_t width = head_width(x, weight.shape(1));
         check_edges(indices, x, "weight", weight);
-        check_equal("out has the wrong number of rows", out.shape(0), indptr.shape(0) - 1);
-        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        check_extents("out", out, indptr.shape(0) - 1, x.shape(1));
         const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;
         spmm_heads(graph, view, weight.data(), static_cast<int64_t>(weight.shape(1)), x.data(),
@@ -55,8 +54,7 @@ void bind_sddmm(nb::module_& m) {
         const CsrView graph = csr_view(indptr, indices);
         const int64_t width = head_width(x, out.shape(1));
         check_edges(indices, x, "out", out);
-        check_equal("y has the wrong number of rows", y.shape(0), indptr.shape(0) - 1);
-        check_equal("y has the wrong width", y.shape(1), x.shape(1));
+        check_extents("y", y, indptr.shape(0) - 1, x.shape(1));
         const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;
         sddmm_dot(graph, view, x.data(), y.data(), static_cast<int64_t>(out.shape(1)), width,
@@ -70,8 +68,7 @@ void bind_sddmm(nb::module_& m) {
          Matrix<const T> y, Matrix<T> out, const Plan* plan) {
         const CsrView graph = csr_view(indptr, indices);
         check_edges(indices, x, "out", out);
-        check_equal("y has the wrong number of rows", y.shape(0), indptr.shape(0) - 1);
-        check_equal("y has the wrong width", y.shape(1), x.shape(1));
+        check_extents("y", y, indptr.shape(0) - 1, x.shape(1));
         check_equal("out has the wrong width", out.shape(1), x.shape(1));
         const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;

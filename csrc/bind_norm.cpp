@@ -21,13 +21,6 @@ void check_width(const char* what, const Array& values, std::size_t width) {
   check_equal((std::string(what) + " has the wrong length").c_str(), values.shape(0), width);
 }
 
-template <typename T, typename Variant>
-void check_like(const char* what, const Variant& got, const Matrix<const T>& x) {
-  check_equal((std::string(what) + " has the wrong number of rows").c_str(), extent(got, 0),
-              x.shape(0));
-  check_equal((std::string(what) + " has the wrong width").c_str(), extent(got, 1), x.shape(1));
-}
-
 // What follows a norm. A struct, because its arguments are those of two functions.
 template <typename T>
 struct After {
@@ -49,10 +42,10 @@ struct After {
 template <typename T>
 NormGradient<T> norm_gradient(const Matrix<const T>& x, const SomeRows<T>& grad,
                               const std::optional<SomeRows<T>>& activation, double scale) {
-  check_like<T>("grad", grad, x);
+  check_same_shape("grad", grad, x);
   NormGradient<T> gradient{stored_rows<const T>("rows of grad", grad), {}, static_cast<T>(scale)};
   if (!activation) return gradient;
-  check_like<T>("activation", *activation, x);
+  check_same_shape("activation", *activation, x);
   gradient.activation = stored_rows<const T>("rows of activation", *activation);
   if (gradient.activation.is_narrow() != gradient.grad.is_narrow()) {
     throw nb::type_error("activation is of another type than grad");
@@ -93,7 +86,7 @@ void bind_columns(nb::module_& m) {
          std::optional<Vector<const int64_t>> row_key, std::uint64_t seed, double probability) {
         check_width("mean", mean, x.shape(1));
         check_width("scale", scale, x.shape(1));
-        check_like<T>("out", out, x);
+        check_same_shape("out", out, x);
         const After<T> after{bias, has_relu, row_key, seed, probability};
         const Finish<T> finish = after.finish(x);
         const Stored<T> rows = stored_rows<T>("rows of out", out);
@@ -114,8 +107,7 @@ void bind_columns_backward(nb::module_& m) {
          std::optional<Vector<double>> workspace) {
         check_width("mean", mean, x.shape(1));
         check_width("rstd", rstd, x.shape(1));
-        check_equal("sums has the wrong number of rows", sums.shape(0), 2);
-        check_equal("sums has the wrong width", sums.shape(1), x.shape(1));
+        check_extents("sums", sums, 2, x.shape(1));
         const NormGradient<T> gradient = norm_gradient<T>(x, grad, activation, scale);
         const NormInput<T> input = norm_input<T>(x);
         const int64_t needed = column_sums_workspace(input.num_rows, input.width);
@@ -135,8 +127,7 @@ void bind_columns_backward(nb::module_& m) {
          std::optional<SomeRows<T>> activation, Matrix<T> out, std::size_t num_counted,
          double scale) {
         check_width("mean", mean, x.shape(1));
-        check_equal("factors has the wrong number of rows", factors.shape(0), 3);
-        check_equal("factors has the wrong width", factors.shape(1), x.shape(1));
+        check_extents("factors", factors, 3, x.shape(1));
         check_same_shape("out", out, x);
         if (num_counted > x.shape(0)) throw nb::value_error("more rows are counted than there are");
         const NormGradient<T> gradient = norm_gradient<T>(x, grad, activation, scale);
@@ -157,7 +148,7 @@ void bind_rows_norm(nb::module_& m) {
          std::optional<Vector<const T>> bias, bool has_relu,
          std::optional<Vector<const int64_t>> row_key, std::uint64_t seed, double probability) {
         check_width("weight", weight, x.shape(1));
-        check_like<T>("out", out, x);
+        check_same_shape("out", out, x);
         const After<T> after{bias, has_relu, row_key, seed, probability};
         const Finish<T> finish = after.finish(x);
         const Stored<T> rows = stored_rows<T>("rows of out", out);
@@ -174,8 +165,7 @@ void bind_rows_norm(nb::module_& m) {
          double scale, std::optional<Vector<T>> workspace) {
         check_width("weight", weight, x.shape(1));
         check_same_shape("out", out, x);
-        check_equal("sums has the wrong number of rows", sums.shape(0), 2);
-        check_equal("sums has the wrong width", sums.shape(1), x.shape(1));
+        check_extents("sums", sums, 2, x.shape(1));
         const NormGradient<T> gradient = norm_gradient<T>(x, grad, activation, scale);
         const NormInput<T> input = norm_input<T>(x);
         const int64_t needed = column_sums_workspace(input.num_rows, input.width);

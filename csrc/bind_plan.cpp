@@ -12,7 +12,8 @@ namespace {
 
 // A read-only array that lives in a plan and keeps it alive.
 template <typename T>
-nb::ndarray<nb::numpy, const T, nb::ndim<1>> array_of(const std::vector<T>& values, nb::handle plan) {
+nb::ndarray<nb::numpy, const T, nb::ndim<1>> array_of(const std::vector<T>& values,
+                                                      nb::handle plan) {
   return {values.data(), {values.size()}, plan};
 }
 

@@ -9,8 +9,7 @@ void distgnn::bind_roof(nb::module_& m) {
          Matrix<const float> x, Matrix<float> out, const Plan* plan) {
         const CsrView graph = csr_view(indptr, indices);
         check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
-        check_equal("out has the wrong number of rows", out.shape(0), indptr.shape(0) - 1);
-        check_equal("out has the wrong width", out.shape(1), 16);
+        check_extents("out", out, indptr.shape(0) - 1, 16);
         if (x.shape(1) < 16) throw nb::value_error("the width must be at least 16");
         const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;

@@ -14,8 +14,7 @@ void bind_gather(nb::module_& m) {
       "gather_rows",
       [](Rows<T> x, Vector<const int32_t> rows, OutRows<T> out) {
         check_has_rows("the rows read come from no rows", rows.shape(0), x.shape(0));
-        check_equal("out has the wrong number of rows", out.shape(0), rows.shape(0));
-        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        check_extents("out", out, rows.shape(0), x.shape(1));
         const nb::gil_scoped_release unlocked;
         gather_rows(rows_of<T>(x), static_cast<int64_t>(x.shape(1)), rows.data(),
                     static_cast<int64_t>(rows.shape(0)), out_rows_of<T>(out));

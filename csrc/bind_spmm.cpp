@@ -32,8 +32,7 @@ void bind_sum(nb::module_& m) {
           check_equal("source_factor has the wrong length", source_factor->shape(0), x.shape(0));
           if (weight) throw nb::value_error("there is a weight for edges or for sources, not both");
         }
-        check_equal("out has the wrong number of rows", out.shape(0), indptr.shape(0) - 1);
-        check_equal("out has the wrong width", out.shape(1), x.shape(1));
+        check_extents("out", out, indptr.shape(0) - 1, x.shape(1));
         const SumFactors<T> factors{weight ? weight->data() : nullptr,
                                     row_factor ? row_factor->data() : nullptr,
                                     source_factor ? source_factor->data() : nullptr};

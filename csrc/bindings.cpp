@@ -1,6 +1,6 @@
 // The compiled module distgnn._kernels: a table of contents. Each family binds itself in
-// bind_<family>.cpp, where its arguments are checked; the modules of distgnn/ that import it document
-// the functions.
+// bind_<family>.cpp, where its arguments are checked; the modules of distgnn/ that import it
+// document the functions.
 #include "bindings.h"
 
 NB_MODULE(_kernels, m) {
@@ -13,6 +13,7 @@ NB_MODULE(_kernels, m) {
   distgnn::bind_heads(m);
   distgnn::bind_rows(m);
   distgnn::bind_dropout(m);
+  distgnn::bind_cross_entropy(m);
   distgnn::bind_gemm(m);
   distgnn::bind_norm(m);
   distgnn::bind_roof(m);

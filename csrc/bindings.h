@@ -1,8 +1,8 @@
 // What the binding files share: array types and the checks of their shapes.
 //
 // Every array argument is bound with noconvert: a converted copy of an output would swallow the
-// result. The Python side (distgnn/kernels.py) has already checked dtypes and contiguity with better
-// messages; here is what keeps the kernels inside their arrays.
+// result. The Python side (distgnn/kernels.py) has already checked dtypes and contiguity with
+// better messages; here is what keeps the kernels inside their arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,12 +35,26 @@ inline void check_equal(const char* what, std::size_t got, std::size_t expected)
                             .c_str());
 }
 
+// Extents of a matrix, or of whichever a variant holds.
+template <typename... Traits>
+std::size_t extent(const nb::ndarray<Traits...>& array, int dim) {
+  return array.shape(static_cast<std::size_t>(dim));
+}
+template <typename... Arrays>
+std::size_t extent(const std::variant<Arrays...>& rows, int dim) {
+  return std::visit([=](const auto& array) { return extent(array, dim); }, rows);
+}
+
+template <typename A>
+void check_extents(const char* what, const A& got, std::size_t num_rows, std::size_t width) {
+  check_equal((std::string(what) + " has the wrong number of rows").c_str(), extent(got, 0),
+              num_rows);
+  check_equal((std::string(what) + " has the wrong width").c_str(), extent(got, 1), width);
+}
+
 template <typename A, typename B>
 void check_same_shape(const char* what, const A& got, const B& expected) {
-  check_equal((std::string(what) + " has the wrong number of rows").c_str(), got.shape(0),
-              expected.shape(0));
-  check_equal((std::string(what) + " has the wrong width").c_str(), got.shape(1),
-              expected.shape(1));
+  check_extents(what, got, extent(expected, 0), extent(expected, 1));
 }
 
 // Rows and sources are numbered in 32 bits. Raises ValueError if there are too many for that.
@@ -105,11 +119,6 @@ using SomeRows = std::variant<Matrix<const T>, Rows<Bf16>>;
 template <typename T>
 using SomeOutRows = std::variant<Matrix<T>, OutRows<Bf16>>;
 
-template <typename Variant>
-std::size_t extent(const Variant& rows, int dim) {
-  return std::visit([=](const auto& array) { return array.shape(dim); }, rows);
-}
-
 // Raises TypeError if the rows are of bfloat16 where T is double.
 template <typename T, typename Variant>
 Stored<T> stored_rows(const char* what, const Variant& rows) {
@@ -145,6 +154,7 @@ void bind_attention(nb::module_& m);
 void bind_heads(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_dropout(nb::module_& m);
+void bind_cross_entropy(nb::module_& m);
 void bind_gemm(nb::module_& m);
 void bind_norm(nb::module_& m);
 

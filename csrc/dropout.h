@@ -1,7 +1,7 @@
 // Dropout whose mask is a function of (seed, row key, column), not of a generator's state.
 //
-// With the vertex's global id as key, a vertex gets the same mask on any partition, in any order and
-// for any number of threads, and backward draws the mask again instead of storing it: it is the
+// With the vertex's global id as key, a vertex gets the same mask on any partition, in any order
+// and for any number of threads, and backward draws the mask again instead of storing it: it is the
 // same call with the gradient for x. The seed carries what else must differ: run, layer and epoch.
 //
 // Encoding: the key is mixed with the seed into 64 bits, once per row; column and those bits are
@@ -19,8 +19,8 @@
 namespace distgnn {
 
 // out[i][j] = x[i][j] / (1 - probability) where the hash keeps (seed, row_key[i], j), otherwise 0.
-// probability is in [0, 1). x and out are (num_rows, width) and may be the same matrix. X and Y: two
-// times float, double or bfloat16; or float and bfloat16, which rounds.
+// probability is in [0, 1). x and out are (num_rows, width) and may be the same matrix. X and Y:
+// two times float, double or bfloat16; or float and bfloat16, which rounds.
 template <typename X, typename Y>
 void dropout(const X* x, const std::int64_t* row_key, std::int64_t num_rows, std::int64_t width,
              std::uint64_t seed, double probability, Y* out);

@@ -62,8 +62,8 @@ constexpr T inverse_factorial(int n) {
   return static_cast<T>(1 / product);
 }
 
-// sum * r^(n - 1) + r^(n - 2) / n! + ... + 1 / 2!, by Horner's rule. Recursion, because a loop inside
-// would keep the loops over this out of vectors.
+// sum * r^(n - 1) + r^(n - 2) / n! + ... + 1 / 2!, by Horner's rule. Recursion, because a loop
+// inside would keep the loops over this out of vectors.
 template <int n, typename T>
 DISTGNN_INLINE T exponential_series(T sum, T r) {
   constexpr T kTerm = inverse_factorial<T>(n);

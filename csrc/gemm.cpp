@@ -53,7 +53,7 @@ DISTGNN_INLINE void multiply_panel(const Product<T>& p, const Block<T, E>& block
       const int64_t steps = num_steps<E>(factor.depth);
       const E* panel = reinterpret_cast<const E*>(factor.panels) + column * steps;
       const int64_t entry_bytes = value_bytes(factor.x) * (std::is_same_v<E, Pair> ? 2 : 1);
-      const Ahead ahead{column == 0 ? places[f] + first : nullptr, entry_bytes, 0};
+      const ComingRows ahead{column == 0 ? places[f] + first : nullptr, entry_bytes, 0};
       const DepthWalk<E, T> walk{panel, steps, num_vectors, tile, ahead};
       walk_depth(block.x[f] + first, walk);
     }

@@ -1,4 +1,5 @@
-// Products of tall matrices of rows with small dense ones: the update of a layer, and its gradients.
+// Products of tall matrices of rows with small dense ones: the update of a layer, and its
+// gradients.
 //
 // Every entry of a result is one chain of fused multiply-adds in the order of the depth, in all
 // instruction sets; where a long sum is divided, the division depends on the shape alone. So the
@@ -6,8 +7,8 @@
 // multiply-adds computes them in software, correctly and slowly.
 //
 // The small matrix is packed into panels of few columns that stay in registers; a panel is walked
-// once for a dozen rows. Threads own rows of the result. Nothing is allocated. Rows may be stored as
-// bfloat16 where T is float: they are rounded once when they are left, and sums are floats.
+// once for a dozen rows. Threads own rows of the result. Nothing is allocated. Rows may be stored
+// as bfloat16 where T is float: they are rounded once when they are left, and sums are floats.
 //
 // Where all that is multiplied is stored as bfloat16, matrices are rounded to it as well, and a sum
 // takes its terms in pairs, the second of each pair first: what vdpbf16ps does in one instruction,

@@ -34,20 +34,13 @@ DISTGNN_INLINE int64_t whole(int64_t depth) {
   return depth / kVectorLanes<T> * kVectorLanes<T>;
 }
 
-// Vectors in the panel of a factor that begins at a column: four are two and two, because a panel of
-// one is slow.
+// Vectors in the panel of a factor that begins at a column: four are two and two, because a panel
+// of one is slow.
 template <typename T>
 DISTGNN_INLINE int vectors_at(int64_t depth, int64_t column) {
   const int64_t left = (whole<T>(depth) - column) / kVectorLanes<T>;
   if (left == kMaxRowVectors + 1) return 2;
   return static_cast<int>(std::clamp<int64_t>(left, 1, kMaxRowVectors));
-}
-
-// Values from one row of a chunk to the next where rows are copied: a line more than the row, so
-// that rows do not share sets of the first cache.
-template <typename T>
-DISTGNN_INLINE int64_t stride(int64_t depth) {
-  return padded<T>(depth) + kVectorLanes<T>;
 }
 
 // Whether rows are copied: to be widened, or because so many of them would share sets of the first
@@ -96,7 +89,8 @@ bool is_paired(const Gradient<T>& g) {
   return is_narrow;
 }
 
-// Rows of one factor as a walk takes them, step by step, and the rows that the next chunk will need.
+// Rows of one factor as a walk takes them, step by step, and the rows that the next chunk will
+// need.
 template <typename E>
 struct Chunk {
   int64_t num_steps;
@@ -236,7 +230,7 @@ DISTGNN_INLINE void add_factor(const GradientFactor<T>& factor, const Chunk<E>& 
     const bool is_rest = column >= whole<T>(factor.depth);
     for (int64_t tile = 0; tile < width; tile += kTileColumns) {
       T* tile_sums = sums + column * width + tile * num_vectors * kVectorLanes<T>;
-      const Ahead ahead{tile == 0 ? chunk.coming : nullptr, entry_bytes, column};
+      const ComingRows ahead{tile == 0 ? chunk.coming : nullptr, entry_bytes, column};
       walk_rows(RowWalk<E, T>{grad + tile * chunk.num_steps, is_rest ? chunk.rest : chunk.x,
                               is_rest ? 0 : column, chunk.num_steps, num_vectors, tile_sums,
                               ahead});

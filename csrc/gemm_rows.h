@@ -41,13 +41,6 @@ DISTGNN_INLINE void find_rows(const Product<T>& p, std::int64_t row, std::int64_
   }
 }
 
-// Values from one row to the next in the workspace: a line more than the row, so that rows do not
-// share sets of the first cache.
-template <typename T>
-DISTGNN_INLINE std::int64_t stride(std::int64_t width) {
-  return padded<T>(width) + kVectorLanes<T>;
-}
-
 // Whether rows are read from the workspace: pairs are, unless they lie as a walk takes them.
 template <typename T>
 DISTGNN_INLINE bool is_taken(const Product<T>& p, const Factor<T>& factor) {

@@ -18,8 +18,7 @@ using std::int64_t;
 namespace distgnn {
 
 int rows_of_tile(int num_vectors) {
-  if (widest_pass() < 16) return 6;
-  return num_vectors <= 2 ? 12 : 8;
+  DISTGNN_BEST(rows_of_tile(num_vectors));
 }
 
 template <typename E, typename T>

@@ -7,7 +7,8 @@
 
 namespace distgnn {
 
-// Columns of a gradient's packed rows in a tile: that many rows of sums, walked at once or in parts.
+// Columns of a gradient's packed rows in a tile: that many rows of sums, walked at once or in
+// parts.
 inline constexpr int kTileColumns = 8;
 // Vectors of 64 bytes that a tile has at most, and those of a row of it.
 inline constexpr int kMaxTileVectors = 24;
@@ -15,7 +16,7 @@ inline constexpr int kMaxRowVectors = 3;
 
 // Rows that will be needed next, as they are stored: a line of each is asked for with every line of
 // those that are walked, because many at once would be waited for.
-struct Ahead {
+struct ComingRows {
   const char* const* rows;   // null if nothing is asked for
   std::int64_t entry_bytes;  // of what the walk takes at once
   std::int64_t first;        // entry of a row that is needed first
@@ -26,9 +27,9 @@ template <typename E, typename T>
 struct DepthWalk {
   const E* panel;  // (num_steps, panel_width)
   std::int64_t num_steps;
-  int num_vectors;  // of the panel and of a row of sums: panel_width
-  T* sums;          // (rows_of_tile(num_vectors), panel_width)
-  Ahead ahead;      // as many rows
+  int num_vectors;   // of the panel and of a row of sums: panel_width
+  T* sums;           // (rows_of_tile(num_vectors), panel_width)
+  ComingRows ahead;  // as many rows
 };
 
 // Rows of sums that walk_depth adds to at once.
@@ -45,9 +46,9 @@ struct RowWalk {
   const E* const* x;    // (num_steps,) rows
   std::int64_t column;  // first of each row
   std::int64_t num_steps;
-  int num_vectors;  // of the columns and of a row of sums: their width
-  T* sums;          // (kTileColumns, width)
-  Ahead ahead;      // num_steps rows, twice as many of pairs
+  int num_vectors;   // of the columns and of a row of sums: their width
+  T* sums;           // (kTileColumns, width)
+  ComingRows ahead;  // num_steps rows, twice as many of pairs
 };
 
 // sums[i] += sum over steps k of grad[k][i] * x[k].

@@ -9,7 +9,8 @@
 #if !defined(DISTGNN_PER_ISA)
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #if __GNUC__ >= 12
-#define DISTGNN_PER_ISA __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define DISTGNN_PER_ISA \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 // Older compilers do not know the x86-64 levels; these features decide the vector length.
 #define DISTGNN_PER_ISA __attribute__((target_clones("avx512f", "avx2", "default")))

@@ -11,10 +11,10 @@ using std::int64_t;
 // Sums of the columns of a row, one for each column of a tile, until they are folded.
 template <typename T>
 struct RowSum {
-  T lanes[kTileColumns] = {};
+  T lanes[kNormColumns] = {};
 
   DISTGNN_INLINE T folded() {
-    for (int64_t half = kTileColumns / 2; half > 0; half /= 2) {
+    for (int64_t half = kNormColumns / 2; half > 0; half /= 2) {
 #pragma omp simd
       for (int64_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
     }
@@ -31,15 +31,15 @@ struct RowStatistics {
 template <typename T>
 DISTGNN_INLINE RowStatistics<T> statistics(const T* x, int64_t width, T eps) {
   RowSum<T> sum;
-  for (int64_t column = 0; column < width; column += kTileColumns) {
-    const int64_t count = std::min(kTileColumns, width - column);
+  for (int64_t column = 0; column < width; column += kNormColumns) {
+    const int64_t count = std::min(kNormColumns, width - column);
 #pragma omp simd
     for (int64_t j = 0; j < count; ++j) sum.lanes[j] += x[column + j];
   }
   const T mean = sum.folded() / static_cast<T>(width);
   RowSum<T> squares;
-  for (int64_t column = 0; column < width; column += kTileColumns) {
-    const int64_t count = std::min(kTileColumns, width - column);
+  for (int64_t column = 0; column < width; column += kNormColumns) {
+    const int64_t count = std::min(kNormColumns, width - column);
 #pragma omp simd
     for (int64_t j = 0; j < count; ++j) {
       const T difference = x[column + j] - mean;
@@ -56,9 +56,9 @@ DISTGNN_PER_ISA void normalise_block(const NormInput<T>& input, const T* weight,
   for (int64_t row = begin; row < end; ++row) {
     const T* x = input.x + row * input.width;
     const RowStatistics<T> own = statistics(x, input.width, eps);
-    for (int64_t column = 0; column < input.width; column += kTileColumns) {
-      const int64_t count = std::min(kTileColumns, input.width - column);
-      T y[kTileColumns];
+    for (int64_t column = 0; column < input.width; column += kNormColumns) {
+      const int64_t count = std::min(kNormColumns, input.width - column);
+      T y[kNormColumns];
 #pragma omp simd
       for (int64_t j = 0; j < count; ++j) {
         y[j] = (x[column + j] - own.mean) * own.rstd * weight[column + j];
@@ -78,9 +78,9 @@ DISTGNN_INLINE void row_backward(const NormInput<T>& input, const NormGradient<T
   const T* x = input.x + start;
   const RowStatistics<T> own = statistics(x, width, eps);
   RowSum<T> plain, along;
-  T g[kTileColumns];
-  for (int64_t column = 0; column < width; column += kTileColumns) {
-    const int64_t count = std::min(kTileColumns, width - column);
+  T g[kNormColumns];
+  for (int64_t column = 0; column < width; column += kNormColumns) {
+    const int64_t count = std::min(kNormColumns, width - column);
     read_gradient(gradient, start + column, count, g);
 #pragma omp simd
     for (int64_t j = 0; j < count; ++j) {
@@ -94,8 +94,8 @@ DISTGNN_INLINE void row_backward(const NormInput<T>& input, const NormGradient<T
   }
   const T mean_plain = plain.folded() / static_cast<T>(width);
   const T mean_along = along.folded() / static_cast<T>(width);
-  for (int64_t column = 0; column < width; column += kTileColumns) {
-    const int64_t count = std::min(kTileColumns, width - column);
+  for (int64_t column = 0; column < width; column += kNormColumns) {
+    const int64_t count = std::min(kNormColumns, width - column);
     read_gradient(gradient, start + column, count, g);
 #pragma omp simd
     for (int64_t j = 0; j < count; ++j) {
@@ -144,8 +144,8 @@ template void normalise_rows(const NormInput<float>&, const float*, float, const
                              const Stored<float>&);
 template void normalise_rows(const NormInput<double>&, const double*, double, const Finish<double>&,
                              const Stored<double>&);
-template void rows_backward(const NormInput<float>&, const NormGradient<float>&, const float*, float,
-                            float*, float*, float*);
+template void rows_backward(const NormInput<float>&, const NormGradient<float>&, const float*,
+                            float, float*, float*, float*);
 template void rows_backward(const NormInput<double>&, const NormGradient<double>&, const double*,
                             double, double*, double*, double*);
 

@@ -1,13 +1,15 @@
-// Normalisation of columns (batch norm) or of rows (layer norm), with the relu and dropout behind it.
+// Normalisation of columns (batch norm) or of rows (layer norm), with the relu and dropout behind
+// it.
 //
-// Statistics of columns come as means and squared deviations from them, which are made chunk by chunk
-// and joined, so that no digits cancel; those of rows are made again in backward, where a row is in
-// the first cache anyway. Backward needs what went in, and what came out: a value of the latter is
-// positive just where relu and dropout let it pass, so that no mask and no normalised row is kept.
+// Statistics of columns come as means and squared deviations from them, which are made chunk by
+// chunk and joined, so that no digits cancel; those of rows are made again in backward, where a row
+// is in the first cache anyway. Backward needs what went in, and what came out: a value of the
+// latter is positive just where relu and dropout let it pass, so that no mask and no normalised row
+// is kept.
 //
 // Threads own rows of what is left. Sums over columns are those of slices, in order, divided by the
-// number of rows alone; sums over a row take 64 columns at a time and are folded in half. So the bits
-// are the same for any number of threads and any instruction set. Nothing is allocated.
+// number of rows alone; sums over a row take 64 columns at a time and are folded in half. So the
+// bits are the same for any number of threads and any instruction set. Nothing is allocated.
 //
 // Ioffe and Szegedy, "Batch Normalization", ICML 2015; Ba, Kiros and Hinton, "Layer Normalization",
 // 2016; Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
@@ -49,8 +51,8 @@ template <typename T>
 void normalise_columns(const NormInput<T>& input, const T* mean, const T* scale,
                        const Finish<T>& finish, const Stored<T>& out);
 
-// sums[0][j] = sum of g and sums[1][j] = sum of g (x - mean) rstd over the rows of column j, where g
-// is the gradient before relu and dropout.
+// sums[0][j] = sum of g and sums[1][j] = sum of g (x - mean) rstd over the rows of column j, where
+// g is the gradient before relu and dropout.
 template <typename T>
 void column_gradient_sums(const NormInput<T>& input, const NormGradient<T>& gradient, const T* mean,
                           const T* rstd, double* workspace, double* sums);

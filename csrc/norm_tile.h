@@ -1,4 +1,5 @@
-// What norms share: columns that are worked on together, and how rows are divided for sums over them.
+// What norms share: columns that are worked on together, and how rows are divided for sums over
+// them.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +9,10 @@
 
 namespace distgnn {
 
-inline constexpr std::int64_t kTileColumns = 64;
+inline constexpr std::int64_t kNormColumns = 64;
 
-// Rows that have sums of their own, at least, and how many such slices there are at most: enough for
-// the threads of a socket.
+// Rows that have sums of their own, at least, and how many such slices there are at most: enough
+// for the threads of a socket.
 struct Slices {
   explicit Slices(std::int64_t num_rows) {
     constexpr std::int64_t kMinRows = 512;

@@ -74,4 +74,11 @@ inline std::int64_t padded(std::int64_t width) {
   return (width + kVectorLanes<T> - 1) / kVectorLanes<T> * kVectorLanes<T>;
 }
 
+// Values from one row that is copied to the next: a line more than the row, so that rows do not
+// share sets of the first cache.
+template <typename T>
+inline std::int64_t stride(std::int64_t width) {
+  return padded<T>(width) + kVectorLanes<T>;
+}
+
 }  // namespace distgnn

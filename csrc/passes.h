@@ -11,9 +11,9 @@ namespace distgnn {
 // A vector is 16 columns: one register of AVX-512 in float, two of AVX2, four of SSE or NEON.
 inline constexpr int kLanes = 16;
 
-// Columns [column, column + last + lanes) in num_vectors vectors of `lanes` columns. Vector i starts
-// at i * lanes, the last one at `last`: where the width is no multiple of lanes it overlaps its
-// neighbour, and both compute the same values for the columns they share.
+// Columns [column, column + last + lanes) in num_vectors vectors of `lanes` columns. Vector i
+// starts at i * lanes, the last one at `last`: where the width is no multiple of lanes it overlaps
+// its neighbour, and both compute the same values for the columns they share.
 struct Pass {
   std::int64_t column;
   std::int64_t last;

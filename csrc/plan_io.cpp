@@ -64,7 +64,9 @@ const char* restore_plan(const CsrView& graph, const Layout& layout, Plan* plan)
   if (const char* problem = check_tasks(layout.task, layout.num_tasks, num_segments)) {
     return problem;
   }
-  if (layout.num_long < 0 || layout.num_long > layout.num_tasks) return "its long rows are no tasks";
+  if (layout.num_long < 0 || layout.num_long > layout.num_tasks) {
+    return "its long rows are no tasks";
+  }
   plan->task.assign(layout.task, layout.task + layout.num_tasks + 1);
   plan->num_long = layout.num_long;
   plan->num_rows = graph.num_rows;

@@ -73,7 +73,9 @@ DISTGNN_PER_ISA void blend_block(const X* x, int64_t width, const int32_t* rows,
 template <typename T>
 void put_rows(const T* x, int64_t width, const int32_t* rows, int64_t begin, int64_t end, T* out) {
   const size_t row_bytes = static_cast<size_t>(width) * sizeof(T);
-  for (int64_t k = begin; k < end; ++k) std::memcpy(out + rows[k] * width, x + k * width, row_bytes);
+  for (int64_t k = begin; k < end; ++k) {
+    std::memcpy(out + rows[k] * width, x + k * width, row_bytes);
+  }
 }
 
 }  // namespace

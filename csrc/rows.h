@@ -4,9 +4,10 @@
 // Matrices are row-major and contiguous, width values a row; rows is (num_rows,) with values that
 // are rows of the larger matrix. out may not overlap an input. Nothing is allocated.
 //
-// Threads: gather_rows and blend_rows give every row of the buffer one owner. scatter_add_rows gives every row of out
-// one owner, which walks the whole index list and adds its own rows in the order of the list; so
-// rows may repeat, without atomics, and the bits do not depend on the number of threads.
+// Threads: gather_rows and blend_rows give every row of the buffer one owner. scatter_add_rows
+// gives every row of out one owner, which walks the whole index list and adds its own rows in the
+// order of the list; so rows may repeat, without atomics, and the bits do not depend on the number
+// of threads.
 #pragma once
 
 #include <cstdint>

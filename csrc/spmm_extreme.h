@@ -1,7 +1,7 @@
 // The largest or smallest source value per destination row and column, and which source had it.
 //
-// The winner is remembered as the row of x it came from: 4 bytes, and a backward that adds one value
-// per result. merge_max.h joins what was found over different edges of the same rows.
+// The winner is remembered as the row of x it came from: 4 bytes, and a backward that adds one
+// value per result. merge_max.h joins what was found over different edges of the same rows.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,12 @@ struct ExtremeGrad {
   std::int64_t num_rows;
 };
 
-// Backward: out[source[v][j] - first_source][j] += grad[v][j]; started from zero unless accumulate is
-// true. out is (transpose.num_rows, width). The transpose lists the rows that each source row has an
-// edge to.
+// Backward: out[source[v][j] - first_source][j] += grad[v][j]; started from zero unless accumulate
+// is true. out is (transpose.num_rows, width). The transpose lists the rows that each source row
+// has an edge to.
 // Where edges are few, each row of out has one owner, which reads the results it went into. Where
-// they are many, a thread owns some columns of out and walks all of grad, adding in scratch. One adds
-// in the order of the transpose, the other in that of v; the graph and the width decide which.
+// they are many, a thread owns some columns of out and walks all of grad, adding in scratch. One
+// adds in the order of the transpose, the other in that of v; the graph and the width decide which.
 template <typename T>
 void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
                            const ExtremeGrad<T>& grad, std::int64_t width, bool accumulate,

@@ -15,7 +15,8 @@ using std::uint64_t;
 // result where it belongs. Measured on two Zen 5 cores: at 13 edges adding takes 0.4 to 0.8 of the
 // time of reading where ids are random, 0.5 to 1.15 where they are ordered; at 50 edges much less.
 constexpr int64_t kGatherDegree = 12;
-// Columns of out that one thread of the backward owns, at most and at least: a cache line of floats.
+// Columns of out that one thread of the backward owns, at most and at least: a cache line of
+// floats.
 constexpr int64_t kOwnedColumns = 16;
 constexpr int64_t kLeastColumns = 4;
 // Rows of grad between the prefetch of a row of out and its use.
@@ -92,9 +93,9 @@ void gather_columns(const GatherArgs<T>& a, int64_t begin, int64_t end, const Pa
   }
 }
 
-// How the scatter is divided: a thread adds all rows, in the columns that it owns. Dividing the rows
-// of out instead has each thread meet sources that are not its own, half of the time and at random:
-// with two threads that took 7 times as long as one.
+// How the scatter is divided: a thread adds all rows, in the columns that it owns. Dividing the
+// rows of out instead has each thread meet sources that are not its own, half of the time and at
+// random: with two threads that took 7 times as long as one.
 struct Division {
   int64_t columns;
   int64_t num_groups;

@@ -11,8 +11,8 @@
 
 namespace distgnn {
 
-// out[v, h] = sum over k in row v of weight[k, h] * x[indices[k], h], the sum started from out[v, h]
-// instead of zero if accumulate is true; h is a head of `width` columns. weight is
+// out[v, h] = sum over k in row v of weight[k, h] * x[indices[k], h], the sum started from out[v,
+// h] instead of zero if accumulate is true; h is a head of `width` columns. weight is
 // (num_edges, num_heads), in the order of the graph; x is (num_sources, num_heads * width), out
 // (num_rows, num_heads * width). T is float or double.
 template <typename T>

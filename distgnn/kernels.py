@@ -296,3 +296,26 @@ def num_threads() -> int:
 def instruction_set() -> str:
     """Return "x86-64-v4", "x86-64-v3", "neon" or "baseline": the kernels chosen for this CPU."""
     return _kernels.instruction_set()
+
+
+def cross_entropy(scores: Tensor, label: Tensor, loss: Tensor, gradient: Tensor | None) -> None:
+    """Compute -log softmax(scores)[label] of each row, and its gradient in the same pass.
+
+    Args:
+        scores: (num_rows, num_classes).
+        label: (num_rows,) int64. Checked on the CPU.
+        loss: (num_rows,). Written.
+        gradient: (num_rows, num_classes), or None. Written: softmax(scores), less 1 at the label.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If a label is no class, shapes do not fit, or a tensor is not contiguous or on
+            another device.
+    """
+    dtype = _float_type("scores", scores)
+    kernels_on("scores", scores).functions.cross_entropy(
+        _array("scores", scores, dtype, 2),
+        _array("label", label, torch.int64, 1),
+        _array("loss", loss, dtype, 1),
+        None if gradient is None else _array("gradient", gradient, dtype, 2),
+    )

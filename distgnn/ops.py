@@ -1,4 +1,4 @@
-"""Autograd operations of one rank: dropout that no partition changes, sparse input rows."""
+"""Autograd operations of one rank: dropout that no partition changes, products, a loss."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ class _ReluDropout(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         (out,) = ctx.saved_tensors
-        grad = torch.where(out > 0, grads[0].to(ctx.dtype), 0).mul_(ctx.scale)
+        grad = grads[0].to(ctx.dtype, copy=True, memory_format=torch.contiguous_format)
+        multiply_transposed([], grad, activation=out.to(ctx.dtype), scale=ctx.scale)
         return grad, None, None, None, None
 
 
@@ -201,6 +202,42 @@ def linear(
         (num_rows, out_width), of the type of the weight.
     """
     result: Tensor = _Linear.apply(rows, weight, bias, buffers)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Makes the gradient with the loss, from the same exponentials; backward scales it."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, label: Tensor) -> Tensor:
+        scores = scores.contiguous()
+        loss = scores.new_empty(len(scores))
+        gradient = torch.empty_like(scores) if ctx.needs_input_grad[0] else None
+        kernels.cross_entropy(scores, label, loss, gradient)
+        ctx.held = [] if gradient is None else [gradient]
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        if not ctx.held:
+            raise RuntimeError("the backward pass of a cross-entropy runs once only")
+        gradient: Tensor = ctx.held.pop()
+        kernels.scale_rows(gradient, grads[0].contiguous(), gradient)
+        return gradient, None
+
+
+def cross_entropy(scores: Tensor, label: Tensor) -> Tensor:
+    """Return -log softmax(scores)[label] of each row, with the same bits for any number of threads.
+
+    Args:
+        scores: (num_rows, num_classes), float32 or float64.
+        label: (num_rows,) int64. Classes.
+
+    Returns:
+        (num_rows,). Its backward pass runs once only.
+    """
+    result: Tensor = _CrossEntropy.apply(scores, label)  # type: ignore[no-untyped-call]
     return result
 
 

@@ -6,7 +6,7 @@ this package imports Triton; `distgnn.devices` does so when a CUDA tensor needs 
 
 `schedule` says which program walks which edges, `launch` how large its tile is. `sums`, `extremes`,
 `edges`, `attention` and `attention_backward` walk edges; `rows` moves rows, `dense` multiplies,
-`norms` normalises.
+`norms` normalises, `losses` compares with classes.
 """
 
 from distgnn.gpu.attention import attend as attend
@@ -20,6 +20,7 @@ from distgnn.gpu.extremes import merge_max as merge_max
 from distgnn.gpu.extremes import merge_received_max as merge_received_max
 from distgnn.gpu.extremes import spmm_extreme as spmm_extreme
 from distgnn.gpu.extremes import spmm_extreme_backward as spmm_extreme_backward
+from distgnn.gpu.losses import cross_entropy as cross_entropy
 from distgnn.gpu.norms import column_gradient_sums as column_gradient_sums
 from distgnn.gpu.norms import column_moments as column_moments
 from distgnn.gpu.norms import columns_backward as columns_backward

@@ -149,8 +149,7 @@ class Adam(Optimizer):
         steps, means, squares = (
             [each[name] for each in moments] for name in ("step", "exp_avg", "exp_avg_sq")
         )
-        for step in steps:
-            step += 1
+        torch._foreach_add_(steps, 1)
         fused = torch._fused_adamw_ if self.is_decoupled else torch._fused_adam_
         fused(
             parameters,

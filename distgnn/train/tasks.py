@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from distgnn.datasets.errors import InputError
+from distgnn.ops import cross_entropy
 from distgnn.train.link_measures import Hits, LinkMeasure, MeanReciprocalRank
 from distgnn.train.measures import (
     R2,
@@ -98,7 +99,7 @@ class SingleLabel(VertexTask):
 
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
         """-log softmax(scores)[class]."""
-        return functional.cross_entropy(scores, targets, reduction="none")
+        return cross_entropy(scores, targets)
 
     def output(self, scores: Tensor) -> Tensor:
         """Softmax over classes."""

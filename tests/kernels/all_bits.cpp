@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "cross_entropy.h"
 #include "dropout.h"
 #include "gemm.h"
 #include "head_bits.h"
@@ -235,6 +236,20 @@ void run_stored(int64_t width) {
   if (width >= 16) distgnn::gather_roof(graph, plan, x.data(), width, roof.data());
 }
 
+// The loss of classes, with its gradient and alone.
+template <typename T>
+void run_loss(int64_t width) {
+  std::vector<T> scores(kRows * width), loss(kRows), gradient(scores.size());
+  std::vector<int64_t> label(kRows);
+  for (auto& score : scores) score = static_cast<T>(next_random() % 1000) / 70 - 6;
+  for (auto& value : label) value = static_cast<int64_t>(next_random() % width);
+  distgnn::cross_entropy(scores.data(), label.data(), kRows, width, loss.data(), gradient.data());
+  print("loss", width, loss);
+  print("loss_gradient", width, gradient);
+  distgnn::cross_entropy<T>(scores.data(), label.data(), kRows, width, loss.data(), nullptr);
+  print("loss_alone", width, loss);
+}
+
 }  // namespace
 
 int main() {
@@ -247,6 +262,8 @@ int main() {
     run_products<double, double>(width);
     run_products<float, distgnn::Bf16>(width);
     run_stored(width);
+    run_loss<float>(width);
+    run_loss<double>(width);
     run_norms<float, float>(width, print_values, stored_rows, next_random);
     run_norms<double, double>(width, print_values, stored_rows, next_random);
     run_norms<float, distgnn::Bf16>(width, print_values, stored_rows, next_random);
