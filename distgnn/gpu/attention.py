@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from distgnn.gpu.launch import expect, head_width, segments_of_program, tile_of_heads
+from distgnn.gpu.launch import expect, head_lanes, head_width, segment_of_program
 from distgnn.gpu.schedule import arrivals_of, schedule_of
 
 if TYPE_CHECKING:
@@ -22,37 +22,73 @@ if TYPE_CHECKING:
 
 # Below any score: infinity minus infinity would be no number.
 _LOWEST = tl.constexpr(-3.0e38)
+# That a warp waits for at a time: 32 a thread.
+_VALUES = 1024
 
 
 @triton.jit
-def _load_state(
+def heads_of_program(
+    num_heads: tl.constexpr, WIDTH: tl.constexpr, HEADS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Heads of a program, whether each is there, their columns in a row, and whether those are."""
+    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
+    column = tl.arange(0, COLUMNS)
+    is_head = head < num_heads
+    place = head[:, None] * WIDTH + column[None, :]
+    return head, is_head, place, is_head[:, None] & (column < WIDTH)[None, :]
+
+
+@triton.jit
+def _add_state(sums, maximum, denominator, new, new_maximum, new_denominator, is_there):
+    """A state and what is added to it: rows, their scores and how much of them there is."""
+    largest = tl.where(is_there, tl.maximum(maximum, new_maximum), maximum)
+    kept = tl.exp(maximum - largest)
+    share = tl.where(is_there, tl.exp(tl.where(is_there, new_maximum - largest, 0)), 0)
+    sums = sums * kept[:, :, None] + share[:, :, None] * new
+    return sums, largest, denominator * kept + share * new_denominator
+
+
+@triton.jit
+def _store_state(
+    sums,
+    maximum,
+    denominator,
     out_ptr,
     maximum_ptr,
     denominator_ptr,
     place,
-    at,
     is_inside,
-    is_row,
+    at,
+    is_head,
+    ACCUMULATE: tl.constexpr,
 ):
-    """The sums, the maximum and the denominator of rows; a state of nothing has no maximum."""
-    denominator = tl.load(denominator_ptr + at, mask=is_row, other=0)
-    has_seen = denominator != 0
-    maximum = tl.load(maximum_ptr + at, mask=is_row, other=0)
-    sums = tl.load(out_ptr + place, mask=is_inside, other=0)
-    return (
-        tl.where(has_seen[:, None], sums, 0),
-        tl.where(has_seen, maximum, _LOWEST),
-        denominator,
-    )
+    """Join the states of the lanes, and that which is there where it counts, and write them."""
+    largest = tl.max(maximum, 0)
+    if ACCUMULATE:
+        old_denominator = tl.load(denominator_ptr + at, mask=is_head, other=0)
+        has_seen = old_denominator != 0
+        old = tl.load(maximum_ptr + at, mask=is_head, other=0)
+        largest = tl.where(has_seen, tl.maximum(largest, old), largest)
+    kept = tl.exp(maximum - largest[None, :])
+    total = tl.sum(sums * kept[:, :, None], 0)
+    together = tl.sum(denominator * kept, 0)
+    if ACCUMULATE:
+        share = tl.where(has_seen, tl.exp(tl.where(has_seen, old - largest, 0)), 0)
+        is_old = is_inside & has_seen[:, None]
+        total += share[:, None] * tl.load(out_ptr + place, mask=is_old, other=0)
+        together += share * old_denominator
+    tl.store(out_ptr + place, total, mask=is_inside)
+    # A state of nothing has no maximum.
+    tl.store(maximum_ptr + at, tl.where(together != 0, largest, 0), mask=is_head)
+    tl.store(denominator_ptr + at, together, mask=is_head)
 
 
 @triton.jit
 def _attend(
     begin_ptr,
     end_ptr,
-    row_ptr,
     target_ptr,
-    num_segments,
+    row_ptr,
     indices_ptr,
     source_score_ptr,
     target_score_ptr,
@@ -60,46 +96,48 @@ def _attend(
     out_ptr,
     maximum_ptr,
     denominator_ptr,
-    width,
+    NUM_HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
     SLOPE: tl.constexpr,
     ACCUMULATE: tl.constexpr,
-    ROWS: tl.constexpr,
+    EDGES: tl.constexpr,
+    HEADS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
-    head, num_heads = tl.program_id(1), tl.num_programs(1)
-    column = tl.arange(0, COLUMNS)
-    is_column = column < width
-    is_inside = is_row[:, None] & is_column[None, :]
-    row = tl.load(row_ptr + segment, mask=is_row, other=0)
-    at = tl.load(target_ptr + segment, mask=is_row, other=0) * num_heads + head
-    place = at[:, None] * width + column[None, :]
-    target = tl.load(target_score_ptr + row * num_heads + head, mask=is_row, other=0)
-    if ACCUMULATE:
-        sums, maximum, denominator = _load_state(
-            out_ptr, maximum_ptr, denominator_ptr, place, at, is_inside, is_row
-        )
-    else:
-        sums = tl.zeros((ROWS, COLUMNS), x_ptr.dtype.element_ty)
-        maximum = tl.full((ROWS,), _LOWEST, x_ptr.dtype.element_ty)
-        denominator = tl.zeros((ROWS,), x_ptr.dtype.element_ty)
-    for k in range(tl.max(length, 0)):
-        is_there = is_row & (k < length)
-        source = tl.load(indices_ptr + begin + k, mask=is_there, other=0).to(tl.int64)
-        source = source * num_heads + head
-        raw = tl.load(source_score_ptr + source, mask=is_there, other=0) + target
+    begin, end, target = segment_of_program(begin_ptr, end_ptr, target_ptr)
+    head, is_head, place, is_inside = heads_of_program(NUM_HEADS, WIDTH, HEADS, COLUMNS)
+    lane = tl.arange(0, EDGES)
+    row = tl.load(row_ptr + tl.program_id(0))
+    target_score = tl.load(target_score_ptr + row * NUM_HEADS + head, mask=is_head, other=0)
+    sums = tl.zeros((EDGES, HEADS, COLUMNS), x_ptr.dtype.element_ty)
+    maximum = tl.full((EDGES, HEADS), _LOWEST, x_ptr.dtype.element_ty)
+    denominator = tl.zeros((EDGES, HEADS), x_ptr.dtype.element_ty)
+    for first in range(begin, end, EDGES):
+        edge = first + lane
+        is_edge = edge < end
+        source = tl.load(indices_ptr + edge, mask=is_edge, other=0).to(tl.int64) * NUM_HEADS
+        is_there = is_edge[:, None] & is_head[None, :]
+        raw = tl.load(source_score_ptr + source[:, None] + head[None, :], mask=is_there, other=0)
+        raw += target_score[None, :]
         score = tl.where(raw > 0, raw, raw * SLOPE)
-        largest = tl.where(is_there, tl.maximum(maximum, score), maximum)
-        kept = tl.exp(maximum - largest)
-        share = tl.where(is_there, tl.exp(tl.where(is_there, score - largest, 0)), 0)
-        is_read = is_there[:, None] & is_column[None, :]
-        x = tl.load(x_ptr + source[:, None] * width + column[None, :], mask=is_read, other=0)
-        sums = sums * kept[:, None] + share[:, None] * x
-        denominator = denominator * kept + share
-        maximum = largest
-    tl.store(out_ptr + place, sums, mask=is_inside)
-    tl.store(maximum_ptr + at, tl.where(denominator != 0, maximum, 0), mask=is_row)
-    tl.store(denominator_ptr + at, denominator, mask=is_row)
+        at = (source * WIDTH)[:, None, None] + place[None, :, :]
+        is_read = is_edge[:, None, None] & is_inside[None, :, :]
+        x = tl.load(x_ptr + at, mask=is_read, other=0)
+        sums, maximum, denominator = _add_state(sums, maximum, denominator, x, score, 1, is_there)
+    at = target * NUM_HEADS + head
+    _store_state(
+        sums,
+        maximum,
+        denominator,
+        out_ptr,
+        maximum_ptr,
+        denominator_ptr,
+        target * NUM_HEADS * WIDTH + place,
+        is_inside,
+        at,
+        is_head,
+        ACCUMULATE,
+    )
 
 
 @triton.jit
@@ -107,7 +145,6 @@ def _merge_states(
     begin_ptr,
     end_ptr,
     target_ptr,
-    num_segments,
     order_ptr,
     other_ptr,
     other_maximum_ptr,
@@ -117,48 +154,50 @@ def _merge_states(
     out_ptr,
     maximum_ptr,
     denominator_ptr,
-    width,
+    NUM_HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
     HAS_ORDER: tl.constexpr,
     ACCUMULATE: tl.constexpr,
-    ROWS: tl.constexpr,
+    EDGES: tl.constexpr,
+    HEADS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
-    head, num_heads = tl.program_id(1), tl.num_programs(1)
-    column = tl.arange(0, COLUMNS)
-    is_column = column < width
-    is_inside = is_row[:, None] & is_column[None, :]
-    at = tl.load(target_ptr + segment, mask=is_row, other=0) * num_heads + head
-    place = at[:, None] * width + column[None, :]
-    if ACCUMULATE:
-        sums, maximum, denominator = _load_state(
-            out_ptr, maximum_ptr, denominator_ptr, place, at, is_inside, is_row
-        )
-    else:
-        sums = tl.zeros((ROWS, COLUMNS), out_ptr.dtype.element_ty)
-        maximum = tl.full((ROWS,), _LOWEST, out_ptr.dtype.element_ty)
-        denominator = tl.zeros((ROWS,), out_ptr.dtype.element_ty)
-    for k in range(tl.max(length, 0)):
-        is_there = is_row & (k < length)
-        number = begin + k
+    begin, end, target = segment_of_program(begin_ptr, end_ptr, target_ptr)
+    head, is_head, place, is_inside = heads_of_program(NUM_HEADS, WIDTH, HEADS, COLUMNS)
+    lane = tl.arange(0, EDGES)
+    sums = tl.zeros((EDGES, HEADS, COLUMNS), out_ptr.dtype.element_ty)
+    maximum = tl.full((EDGES, HEADS), _LOWEST, out_ptr.dtype.element_ty)
+    denominator = tl.zeros((EDGES, HEADS), out_ptr.dtype.element_ty)
+    for first in range(begin, end, EDGES):
+        number = first + lane
+        is_state = number < end
         if HAS_ORDER:
-            number = tl.load(order_ptr + number, mask=is_there, other=0)
-        state = number * other_state_stride + head
+            number = tl.load(order_ptr + number, mask=is_state, other=0)
+        is_there = is_state[:, None] & is_head[None, :]
+        state = (number * other_state_stride)[:, None] + head[None, :]
         weight = tl.load(other_denominator_ptr + state, mask=is_there, other=0)
         is_there &= weight != 0
-        other = tl.load(other_maximum_ptr + state, mask=is_there, other=0)
-        largest = tl.where(is_there, tl.maximum(maximum, other), maximum)
-        kept = tl.exp(maximum - largest)
-        share = tl.where(is_there, tl.exp(tl.where(is_there, other - largest, 0)), 0)
-        is_read = is_there[:, None] & is_column[None, :]
-        from_row = number[:, None] * other_stride + head * width + column[None, :]
-        x = tl.load(other_ptr + from_row, mask=is_read, other=0)
-        sums = sums * kept[:, None] + share[:, None] * x
-        denominator = denominator * kept + share * weight
-        maximum = largest
-    tl.store(out_ptr + place, sums, mask=is_inside)
-    tl.store(maximum_ptr + at, tl.where(denominator != 0, maximum, 0), mask=is_row)
-    tl.store(denominator_ptr + at, denominator, mask=is_row)
+        score = tl.load(other_maximum_ptr + state, mask=is_there, other=0)
+        at = (number * other_stride)[:, None, None] + place[None, :, :]
+        is_read = is_there[:, :, None] & is_inside[None, :, :]
+        x = tl.load(other_ptr + at, mask=is_read, other=0)
+        sums, maximum, denominator = _add_state(
+            sums, maximum, denominator, x, score, weight, is_there
+        )
+    at = target * NUM_HEADS + head
+    _store_state(
+        sums,
+        maximum,
+        denominator,
+        out_ptr,
+        maximum_ptr,
+        denominator_ptr,
+        target * NUM_HEADS * WIDTH + place,
+        is_inside,
+        at,
+        is_head,
+        ACCUMULATE,
+    )
 
 
 class _State(NamedTuple):
@@ -176,22 +215,22 @@ class _State(NamedTuple):
         if num_segments == 0:
             return
         width = head_width("out", self.out, num_heads)
-        cut = tile_of_heads(num_segments, num_heads, width)
-        _merge_states[cut.grid](
-            segments.begin,
-            segments.end,
-            segments.target,
-            num_segments,
+        cut = head_lanes(num_heads, width, _VALUES)
+        _merge_states[num_segments, cut.programs](
+            *segments.ends,
             order,
             *other,
             other.out.stride(0),
             other.maximum.stride(0),
             *self,
-            width,
+            NUM_HEADS=num_heads,
+            WIDTH=width,
             HAS_ORDER=order is not None,
             ACCUMULATE=accumulate,
-            ROWS=cut.rows,
+            EDGES=cut.edges,
+            HEADS=cut.heads,
             COLUMNS=cut.columns,
+            num_warps=cut.warps,
         )
 
 
@@ -223,20 +262,23 @@ def attend(
         num_segments = len(segments.target)
         if num_segments == 0:
             return
-        cut = tile_of_heads(num_segments, num_heads, width)
-        _attend[cut.grid](
-            *segments,
-            num_segments,
+        cut = head_lanes(num_heads, width, _VALUES)
+        _attend[num_segments, cut.programs](
+            *segments.ends,
+            segments.row,
             indices,
             source_score,
             target_score,
             x,
             *state,
-            width,
+            NUM_HEADS=num_heads,
+            WIDTH=width,
             SLOPE=slope,
             ACCUMULATE=accumulate,
-            ROWS=cut.rows,
+            EDGES=cut.edges,
+            HEADS=cut.heads,
             COLUMNS=cut.columns,
+            num_warps=cut.warps,
         )
 
     state = _State(out, maximum, denominator)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from distgnn.gpu.launch import expect, head_width, segments_of_program, tile_of_heads
+from distgnn.gpu.attention import heads_of_program
+from distgnn.gpu.launch import expect, head_lanes, head_width, segment_of_program
 from distgnn.gpu.schedule import schedule_of
 from distgnn.gpu.sums import join_sums
 
@@ -17,13 +18,16 @@ if TYPE_CHECKING:
     from distgnn.gpu.schedule import Segments
 
 
+# That a warp waits for at a time; each is used twice, and the rows of the program's own are kept.
+_VALUES = 256
+
+
 @triton.jit
 def _attend_backward(
     begin_ptr,
     end_ptr,
-    row_ptr,
     target_ptr,
-    num_segments,
+    row_ptr,
     indices_ptr,
     edge_ptr,
     source_score_ptr,
@@ -35,48 +39,50 @@ def _attend_backward(
     grad_x_ptr,
     grad_source_ptr,
     edge_grad_ptr,
-    width,
+    NUM_HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
     SLOPE: tl.constexpr,
     ACCUMULATE: tl.constexpr,
-    ROWS: tl.constexpr,
+    EDGES: tl.constexpr,
+    HEADS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
-    head, num_heads = tl.program_id(1), tl.num_programs(1)
-    column = tl.arange(0, COLUMNS)
-    is_column = column < width
-    is_inside = is_row[:, None] & is_column[None, :]
-    source = tl.load(row_ptr + segment, mask=is_row, other=0) * num_heads + head
-    at = tl.load(target_ptr + segment, mask=is_row, other=0) * num_heads + head
-    place = at[:, None] * width + column[None, :]
-    score = tl.load(source_score_ptr + source, mask=is_row, other=0)
-    x = tl.load(x_ptr + source[:, None] * width + column[None, :], mask=is_inside, other=0)
-    if ACCUMULATE:
-        grad_x = tl.load(grad_x_ptr + place, mask=is_inside, other=0)
-        grad_source = tl.load(grad_source_ptr + at, mask=is_row, other=0)
-    else:
-        grad_x = tl.zeros((ROWS, COLUMNS), x_ptr.dtype.element_ty)
-        grad_source = tl.zeros((ROWS,), x_ptr.dtype.element_ty)
-    for k in range(tl.max(length, 0)):
-        is_there = is_row & (k < length)
-        target = tl.load(indices_ptr + begin + k, mask=is_there, other=0).to(tl.int64)
-        target = target * num_heads + head
-        raw = score + tl.load(target_score_ptr + target, mask=is_there, other=0)
+    begin, end, out_row = segment_of_program(begin_ptr, end_ptr, target_ptr)
+    head, is_head, place, is_inside = heads_of_program(NUM_HEADS, WIDTH, HEADS, COLUMNS)
+    lane = tl.arange(0, EDGES)
+    row = tl.load(row_ptr + tl.program_id(0)) * NUM_HEADS
+    score = tl.load(source_score_ptr + row + head, mask=is_head, other=0)
+    x = tl.load(x_ptr + row * WIDTH + place, mask=is_inside, other=0)
+    grad_x = tl.zeros((EDGES, HEADS, COLUMNS), x_ptr.dtype.element_ty)
+    grad_source = tl.zeros((EDGES, HEADS), x_ptr.dtype.element_ty)
+    for first in range(begin, end, EDGES):
+        number = first + lane
+        is_edge = number < end
+        target = tl.load(indices_ptr + number, mask=is_edge, other=0).to(tl.int64) * NUM_HEADS
+        is_there = is_edge[:, None] & is_head[None, :]
+        at = target[:, None] + head[None, :]
+        raw = score[None, :] + tl.load(target_score_ptr + at, mask=is_there, other=0)
         leaky = tl.where(raw > 0, raw, raw * SLOPE)
-        log_sum = tl.load(log_sum_ptr + target, mask=is_there, other=0)
+        log_sum = tl.load(log_sum_ptr + at, mask=is_there, other=0)
         alpha = tl.where(is_there, tl.exp(tl.where(is_there, leaky - log_sum, 0)), 0)
-        is_read = is_there[:, None] & is_column[None, :]
-        grad_at = grad_ptr + target[:, None] * width + column[None, :]
+        is_read = is_edge[:, None, None] & is_inside[None, :, :]
+        grad_at = grad_ptr + (target * WIDTH)[:, None, None] + place[None, :, :]
         grad = tl.load(grad_at, mask=is_read, other=0)
-        delta = tl.load(delta_ptr + target, mask=is_there, other=0)
-        grad_raw = alpha * (tl.sum(grad * x, 1) - delta)
+        delta = tl.load(delta_ptr + at, mask=is_there, other=0)
+        grad_raw = alpha * (tl.sum(grad * x[None, :, :], 2) - delta)
         grad_raw = tl.where(raw > 0, grad_raw, grad_raw * SLOPE)
-        edge = tl.load(edge_ptr + begin + k, mask=is_there, other=0)
-        tl.store(edge_grad_ptr + edge * num_heads + head, grad_raw, mask=is_there)
-        grad_x += alpha[:, None] * grad
+        edge = tl.load(edge_ptr + number, mask=is_edge, other=0) * NUM_HEADS
+        tl.store(edge_grad_ptr + edge[:, None] + head[None, :], grad_raw, mask=is_there)
+        grad_x += alpha[:, :, None] * grad
         grad_source += grad_raw
-    tl.store(grad_x_ptr + place, grad_x, mask=is_inside)
-    tl.store(grad_source_ptr + at, grad_source, mask=is_row)
+    at = out_row * NUM_HEADS + head
+    place += out_row * NUM_HEADS * WIDTH
+    total, of_source = tl.sum(grad_x, 0), tl.sum(grad_source, 0)
+    if ACCUMULATE:
+        total += tl.load(grad_x_ptr + place, mask=is_inside, other=0)
+        of_source += tl.load(grad_source_ptr + at, mask=is_head, other=0)
+    tl.store(grad_x_ptr + place, total, mask=is_inside)
+    tl.store(grad_source_ptr + at, of_source, mask=is_head)
 
 
 def attend_backward(
@@ -116,10 +122,10 @@ def attend_backward(
         num_segments = len(segments.target)
         if num_segments == 0:
             return
-        cut = tile_of_heads(num_segments, num_heads, width)
-        _attend_backward[cut.grid](
-            *segments,
-            num_segments,
+        cut = head_lanes(num_heads, width, _VALUES)
+        _attend_backward[num_segments, cut.programs](
+            *segments.ends,
+            segments.row,
             t_indices,
             t_edge,
             source_score,
@@ -130,11 +136,14 @@ def attend_backward(
             grad,
             *sums,
             edge_grad,
-            width,
+            NUM_HEADS=num_heads,
+            WIDTH=width,
             SLOPE=slope,
             ACCUMULATE=accumulate,
-            ROWS=cut.rows,
+            EDGES=cut.edges,
+            HEADS=cut.heads,
             COLUMNS=cut.columns,
+            num_warps=cut.warps,
         )
 
     walk(schedule.rows, (grad_x, grad_source), accumulate=accumulate)

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from distgnn.gpu.launch import accumulator, expect, segments_of_program, tile
+from distgnn.gpu.launch import accumulator, expect, lanes, segment_of_program
 from distgnn.gpu.schedule import arrivals_of, schedule_of
 from distgnn.gpu.sums import join_sums
 
@@ -18,99 +18,111 @@ if TYPE_CHECKING:
     from distgnn.gpu.schedule import Segments
 
 
+# Beyond any edge of a row: of what has no winner.
+_NOBODY = tl.constexpr(2147483647)
+
+
 @triton.jit
 def _take_extremes(
     begin_ptr,
     end_ptr,
     target_ptr,
-    num_segments,
     indices_ptr,
     x_ptr,
     x_source_ptr,
     out_ptr,
     source_ptr,
-    width,
+    WIDTH: tl.constexpr,
     IS_JOIN: tl.constexpr,
     IS_MAX: tl.constexpr,
-    ROWS: tl.constexpr,
+    EDGES: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
+    begin, end, target = segment_of_program(begin_ptr, end_ptr, target_ptr)
+    lane = tl.arange(0, EDGES)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_column = column < width
-    target = tl.load(target_ptr + segment, mask=is_row, other=0)
-    value = tl.zeros((ROWS, COLUMNS), x_ptr.dtype.element_ty)
-    winner = tl.full((ROWS, COLUMNS), -1, tl.int32)
-    for k in range(tl.max(length, 0)):
-        is_there = is_row & (k < length)
-        edge = begin + k
+    is_column = column < WIDTH
+    value = tl.zeros((EDGES, COLUMNS), x_ptr.dtype.element_ty)
+    winner = tl.full((EDGES, COLUMNS), _NOBODY, tl.int32)
+    for first in range(begin, end, EDGES):
+        edge = first + lane
+        is_there = edge < end
+        number = edge
+        if not IS_JOIN:
+            number = tl.load(indices_ptr + edge, mask=is_there, other=0).to(tl.int64)
         is_read = is_there[:, None] & is_column[None, :]
-        if IS_JOIN:
-            at = edge[:, None] * width + column[None, :]
-            source = tl.load(x_source_ptr + at, mask=is_read, other=0)
-        else:
-            number = tl.load(indices_ptr + edge, mask=is_there, other=0)
-            at = number[:, None].to(tl.int64) * width + column[None, :]
-            source = tl.broadcast_to(number[:, None], (ROWS, COLUMNS))
+        at = number[:, None] * WIDTH + column[None, :]
         new = tl.load(x_ptr + at, mask=is_read, other=0)
         is_better = new > value if IS_MAX else new < value
         # Only a NaN differs from itself.
         is_better = (is_better | (new != new)) & (value == value)
-        wins = is_read & (is_better | (winner < 0))
+        wins = is_read & (is_better | (winner == _NOBODY))
         value = tl.where(wins, new, value)
-        winner = tl.where(wins, source, winner)
-    at = target[:, None] * width + column[None, :]
-    is_inside = is_row[:, None] & is_column[None, :]
-    tl.store(out_ptr + at, value, mask=is_inside)
-    tl.store(source_ptr + at, winner, mask=is_inside)
+        winner = tl.where(wins, (edge - begin).to(tl.int32)[:, None], winner)
+    # Each lane has the first of its best; of the lanes' best, the first edge's wins.
+    is_found, is_nan = winner != _NOBODY, value != value
+    lowest = float("-inf") if IS_MAX else float("inf")
+    ranked = tl.where(is_found & (value == value), value, lowest)
+    best = tl.max(ranked, 0) if IS_MAX else tl.min(ranked, 0)
+    has_nan = tl.max(is_nan.to(tl.int32), 0) > 0
+    is_candidate = is_found & tl.where(has_nan[None, :], is_nan, value == best[None, :])
+    edge = tl.min(tl.where(is_candidate, winner, _NOBODY), 0)
+    is_any = is_column & (edge != _NOBODY)
+    edge = begin + edge
+    if IS_JOIN:
+        source = tl.load(x_source_ptr + edge * WIDTH + column, mask=is_any, other=-1)
+        result = tl.load(x_ptr + edge * WIDTH + column, mask=is_any, other=0)
+    else:
+        source = tl.load(indices_ptr + edge, mask=is_any, other=-1)
+        result = tl.where(has_nan, float("nan"), best)
+        result = tl.where(is_any, result, 0).to(x_ptr.dtype.element_ty)
+    tl.store(out_ptr + target * WIDTH + column, result, mask=is_column)
+    tl.store(source_ptr + target * WIDTH + column, source, mask=is_column)
 
 
 @triton.jit
 def _route_back(
     begin_ptr,
     end_ptr,
-    row_ptr,
     target_ptr,
-    num_segments,
+    row_ptr,
     indptr_ptr,
     indices_ptr,
     source_ptr,
     grad_ptr,
     out_ptr,
-    width,
     first_source,
+    WIDTH: tl.constexpr,
     ACCUMULATE: tl.constexpr,
     SUM: tl.constexpr,
-    ROWS: tl.constexpr,
+    EDGES: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
+    begin, end, target = segment_of_program(begin_ptr, end_ptr, target_ptr)
+    lane = tl.arange(0, EDGES)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_column = column < width
-    is_inside = is_row[:, None] & is_column[None, :]
-    row = tl.load(row_ptr + segment, mask=is_row, other=0)
-    first = tl.load(indptr_ptr + row, mask=is_row, other=0)
-    target = tl.load(target_ptr + segment, mask=is_row, other=0)
-    wanted = (row + first_source)[:, None]
-    out = out_ptr + target[:, None] * width + column[None, :]
-    if ACCUMULATE:
-        total = tl.load(out, mask=is_inside, other=0).to(SUM)
-    else:
-        total = tl.zeros((ROWS, COLUMNS), SUM)
-    for k in range(tl.max(length, 0)):
-        is_there = is_row & (k < length)
-        edge = begin + k
+    is_column = column < WIDTH
+    row = tl.load(row_ptr + tl.program_id(0))
+    start = tl.load(indptr_ptr + row)
+    wanted = row + first_source
+    terms = tl.zeros((EDGES, COLUMNS), SUM)
+    for first in range(begin, end, EDGES):
+        edge = first + lane
+        is_there = edge < end
         result = tl.load(indices_ptr + edge, mask=is_there, other=0).to(tl.int64)
         # Of several edges between the same ends, one brings the gradient.
-        has_before = is_there & (edge > first)
-        before = tl.load(indices_ptr + edge - 1, mask=has_before, other=-1)
+        before = tl.load(indices_ptr + edge - 1, mask=is_there & (edge > start), other=-1)
         is_there &= result != before
         is_read = is_there[:, None] & is_column[None, :]
-        at = result[:, None] * width + column[None, :]
+        at = result[:, None] * WIDTH + column[None, :]
         source = tl.load(source_ptr + at, mask=is_read, other=-1)
         is_ours = is_read & (source == wanted)
-        total += tl.load(grad_ptr + at, mask=is_ours, other=0).to(SUM)
-    tl.store(out, total, mask=is_inside)
+        terms += tl.load(grad_ptr + at, mask=is_ours, other=0).to(SUM)
+    total = tl.sum(terms, 0)
+    out = out_ptr + target * WIDTH + column
+    if ACCUMULATE:
+        total += tl.load(out, mask=is_column, other=0).to(SUM)
+    tl.store(out, total, mask=is_column)
 
 
 @triton.jit
@@ -118,43 +130,37 @@ def _merge_received(
     begin_ptr,
     end_ptr,
     target_ptr,
-    num_segments,
     order_ptr,
     received_ptr,
     received_id_ptr,
     id_ptr,
     out_ptr,
     source_ptr,
-    width,
-    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
+    begin, end, target = segment_of_program(begin_ptr, end_ptr, target_ptr)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_column = column < width
-    is_inside = is_row[:, None] & is_column[None, :]
-    target = tl.load(target_ptr + segment, mask=is_row, other=0)
-    place = target[:, None] * width + column[None, :]
-    value = tl.load(out_ptr + place, mask=is_inside, other=0)
-    winner = tl.load(source_ptr + place, mask=is_inside, other=-1)
+    is_column = column < WIDTH
+    place = target * WIDTH + column
+    value = tl.load(out_ptr + place, mask=is_column, other=0)
+    winner = tl.load(source_ptr + place, mask=is_column, other=-1)
     # Ids count from 1; 0 is that of no source.
-    old_id = tl.load(id_ptr + winner, mask=is_inside & (winner >= 0), other=-1) + 1
-    for k in range(tl.max(length, 0)):
-        is_there = is_row & (k < length)
-        number = tl.load(order_ptr + begin + k, mask=is_there, other=0)
-        is_read = is_there[:, None] & is_column[None, :]
-        at = number[:, None] * width + column[None, :]
-        new = tl.load(received_ptr + at, mask=is_read, other=0)
-        new_id = tl.load(received_id_ptr + at, mask=is_read, other=0)
+    old_id = tl.load(id_ptr + winner, mask=is_column & (winner >= 0), other=-1) + 1
+    for edge in range(begin, end):
+        number = tl.load(order_ptr + edge)
+        at = number * WIDTH + column
+        new = tl.load(received_ptr + at, mask=is_column, other=0)
+        new_id = tl.load(received_id_ptr + at, mask=is_column, other=0)
         is_larger = (new > value) | ((new != new) & (value == value))
         is_tie = (new == value) | ((new != new) & (value != value))
         wins = (winner == -1) | is_larger | (is_tie & (new_id < old_id))
         wins = wins & (new_id != 0)
         value = tl.where(wins, new, value)
-        winner = tl.where(wins, (-2 - number[:, None]).to(tl.int32), winner)
+        winner = tl.where(wins, (-2 - number).to(tl.int32), winner)
         old_id = tl.where(wins, new_id, old_id)
-    tl.store(out_ptr + place, value, mask=is_inside)
-    tl.store(source_ptr + place, winner, mask=is_inside)
+    tl.store(out_ptr + place, value, mask=is_column)
+    tl.store(source_ptr + place, winner, mask=is_column)
 
 
 def spmm_extreme(
@@ -177,21 +183,20 @@ def spmm_extreme(
         num_segments, is_join = len(segments.target), pieces[0] is not None
         if num_segments == 0 or width == 0:
             return
-        cut = tile(num_segments, width)
-        _take_extremes[cut.grid](
-            segments.begin,
-            segments.end,
-            segments.target,
-            num_segments,
+        # Winners take as many registers again as values.
+        cut = lanes(width, 2 * x.element_size())
+        _take_extremes[num_segments, cut.programs](
+            *segments.ends,
             None if is_join else indices,
             pieces[0] if is_join else x,
             pieces[1],
             *found,
-            width,
+            WIDTH=width,
             IS_JOIN=is_join,
             IS_MAX=is_max,
-            ROWS=cut.rows,
+            EDGES=cut.edges,
             COLUMNS=cut.columns,
+            num_warps=1,
         )
 
     take(schedule.rows, (out, source), (None, None))
@@ -231,21 +236,22 @@ def spmm_extreme_backward(
         num_segments = len(segments.target)
         if num_segments == 0 or width == 0:
             return
-        cut = tile(num_segments, width)
-        _route_back[cut.grid](
-            *segments[:4],
-            num_segments,
+        cut = lanes(width, 4)
+        _route_back[num_segments, cut.programs](
+            *segments.ends,
+            segments.row,
             t_indptr,
             t_indices,
             source,
             grad,
             sums,
-            width,
             first_source,
+            WIDTH=width,
             ACCUMULATE=accumulate,
             SUM=accumulator(grad.dtype),
-            ROWS=cut.rows,
+            EDGES=cut.edges,
             COLUMNS=cut.columns,
+            num_warps=1,
         )
 
     route(schedule.rows, out, accumulate=accumulate)
@@ -296,19 +302,16 @@ def merge_received_max(
     num_segments = len(segments.target)
     if num_segments == 0 or width == 0:
         return
-    cut = tile(num_segments, width)
-    _merge_received[cut.grid](
-        segments.begin,
-        segments.end,
-        segments.target,
-        num_segments,
+    cut = lanes(width, received.element_size())
+    _merge_received[num_segments, cut.programs](
+        *segments.ends,
         order,
         received,
         received_id,
         source_id,
         out,
         source,
-        width,
-        ROWS=cut.rows,
+        WIDTH=width,
         COLUMNS=cut.columns,
+        num_warps=1,
     )

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 # Values of a tile, and its columns at most: four warps hold eight values a thread.
 _TILE_VALUES = 1024
 _TILE_COLUMNS = 128
+# Of a warp that walks the edges of a row: bytes that it waits for at a time, and edges at most.
+# Fewer leave memory idle; more take registers, and with them warps that run side by side.
+_LANE_BYTES = 2048
+_LANE_EDGES = 16
+# Where heads are not cut: values of an edge, and edges, at most.
+_HEAD_VALUES = 512
+_HEAD_EDGES = 8
 
 
 @triton.jit
@@ -32,13 +39,14 @@ def stored(values, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def segments_of_program(begin_ptr, end_ptr, num_segments, ROWS: tl.constexpr):
-    """Which segments a program works on, whether each is there, where it begins, and its length."""
-    segment = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    is_row = segment < num_segments
-    begin = tl.load(begin_ptr + segment, mask=is_row, other=0)
-    length = tl.load(end_ptr + segment, mask=is_row, other=0) - begin
-    return segment, is_row, begin, length
+def segment_of_program(begin_ptr, end_ptr, target_ptr):
+    """Where the edges of a program begin and end, and the row that their result belongs to."""
+    segment = tl.program_id(0)
+    return (
+        tl.load(begin_ptr + segment),
+        tl.load(end_ptr + segment),
+        tl.load(target_ptr + segment),
+    )
 
 
 class Tile(NamedTuple):
@@ -68,6 +76,65 @@ def tile(num_rows: int, width: int) -> Tile:
     columns = min(triton.next_power_of_2(width), _TILE_COLUMNS)
     rows = min(_TILE_VALUES // columns, triton.next_power_of_2(num_rows))
     return Tile(rows, columns, (triton.cdiv(num_rows, rows), triton.cdiv(width, columns)))
+
+
+class Lanes(NamedTuple):
+    """What a program of one warp works on at a time: edges of one row, side by side.
+
+    Attributes:
+        edges: A power of two.
+        columns: A power of two.
+        programs: That share the columns of a row.
+    """
+
+    edges: int
+    columns: int
+    programs: int
+
+
+def lanes(width: int, item_bytes: int) -> Lanes:
+    """Cut the rows of sources into columns, and say how many are read side by side.
+
+    Args:
+        width: At least 1.
+        item_bytes: Of a value.
+    """
+    columns = min(triton.next_power_of_2(width), _TILE_COLUMNS)
+    edges = max(4, min(_LANE_EDGES, _LANE_BYTES // (columns * item_bytes)))
+    return Lanes(edges, columns, triton.cdiv(width, columns))
+
+
+class HeadLanes(NamedTuple):
+    """What a program works on at a time: edges of one row, side by side, with all their heads.
+
+    Attributes:
+        edges: A power of two.
+        heads: A power of two.
+        columns: Of a head; a power of two.
+        programs: That share the heads of a row.
+        warps: Of a program.
+    """
+
+    edges: int
+    heads: int
+    columns: int
+    programs: int
+    warps: int
+
+
+def head_lanes(num_heads: int, head_width: int, values: int) -> HeadLanes:
+    """Cut rows by heads, none of which is cut, and say how many rows are read side by side.
+
+    Args:
+        num_heads: At least 1.
+        head_width: Columns of a head.
+        values: That a warp should wait for at a time.
+    """
+    columns = triton.next_power_of_2(max(head_width, 1))
+    heads = min(triton.next_power_of_2(num_heads), max(1, _HEAD_VALUES // columns))
+    edges = max(1, min(_HEAD_EDGES, values // (heads * columns)))
+    warps = max(1, min(8, heads * columns // 1024))
+    return HeadLanes(edges, heads, columns, triton.cdiv(num_heads, heads), warps)
 
 
 def tile_of_heads(num_rows: int, num_heads: int, head_width: int) -> Tile:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PIECE_EDGES = 256
-"""Edges that a program walks one after the other at most; longer rows are cut."""
+PIECE_EDGES = 512
+"""Edges that a program walks at most; longer rows are cut."""
 
 
 class Segments(NamedTuple):
@@ -33,16 +33,10 @@ class Segments(NamedTuple):
     row: Tensor
     target: Tensor
 
-    @classmethod
-    def of_rows(cls, begin: Tensor, end: Tensor, row: Tensor) -> Segments:
-        """Take whole rows, those of about equal length next to each other.
-
-        A program walks several rows side by side for as long as the longest of them takes. Rows
-        whose lengths have as many binary digits keep their order, and with it what they share.
-        """
-        digits = torch.frexp((end - begin).double()).exponent
-        order = digits.argsort(stable=True, descending=True)
-        return cls(begin[order], end[order], row[order], row[order])
+    @property
+    def ends(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Where each begins and ends, and what its result is written to."""
+        return self.begin, self.end, self.target
 
 
 class Schedule(NamedTuple):
@@ -127,7 +121,7 @@ def arrivals_of(rows: Tensor) -> Arrivals:
             return Arrivals(order, Segments(order, order, order, order))
         found, counts = torch.unique_consecutive(rows[order], return_counts=True)
         end = counts.cumsum(0)
-        return Arrivals(order, Segments.of_rows(end - counts, end, found.long()))
+        return Arrivals(order, Segments(end - counts, end, found.long(), found.long()))
 
     return _kept(_BY_ROWS, rows, make)
 
@@ -152,7 +146,7 @@ def make_schedule(begin: Tensor, end: Tensor, row: Tensor) -> Schedule:
     """
     is_long = end - begin > PIECE_EDGES
     is_short = ~is_long
-    rows = Segments.of_rows(begin[is_short], end[is_short], row[is_short])
+    rows = Segments(begin[is_short], end[is_short], row[is_short], row[is_short])
     begin, end, row = begin[is_long], end[is_long], row[is_long]
     if len(row) == 0:
         return Schedule(rows, None, None)
@@ -163,4 +157,4 @@ def make_schedule(begin: Tensor, end: Tensor, row: Tensor) -> Schedule:
     first = begin[of_piece] + (numbers - (stops - counts)[of_piece]) * PIECE_EDGES
     last = torch.minimum(first + PIECE_EDGES, end[of_piece])
     pieces = Segments(first, last, row[of_piece], numbers)
-    return Schedule(rows, pieces, Segments.of_rows(stops - counts, stops, row))
+    return Schedule(rows, pieces, Segments(stops - counts, stops, row, row))

@@ -11,10 +11,10 @@ from distgnn.gpu.launch import (
     accumulator,
     expect,
     head_width,
-    segments_of_program,
+    lanes,
+    segment_of_program,
     stored,
     summed,
-    tile,
 )
 from distgnn.gpu.schedule import arrivals_of, schedule_of
 
@@ -29,52 +29,49 @@ def _sum_segments(
     begin_ptr,
     end_ptr,
     target_ptr,
-    num_segments,
     indices_ptr,
     weight_ptr,
     factor_ptr,
     x_ptr,
     out_ptr,
-    width,
-    head_columns,
-    num_heads,
+    WIDTH: tl.constexpr,
+    NUM_HEADS: tl.constexpr,
     HAS_INDICES: tl.constexpr,
     HAS_WEIGHT: tl.constexpr,
     IS_PER_SOURCE: tl.constexpr,
     HAS_FACTOR: tl.constexpr,
     ACCUMULATE: tl.constexpr,
     SUM: tl.constexpr,
-    ROWS: tl.constexpr,
+    EDGES: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    segment, is_row, begin, length = segments_of_program(begin_ptr, end_ptr, num_segments, ROWS)
+    begin, end, target = segment_of_program(begin_ptr, end_ptr, target_ptr)
+    lane = tl.arange(0, EDGES)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_column = column < width
-    is_inside = is_row[:, None] & is_column[None, :]
-    target = tl.load(target_ptr + segment, mask=is_row, other=0)
-    out = out_ptr + target[:, None] * width + column[None, :]
-    if ACCUMULATE:
-        total = tl.load(out, mask=is_inside, other=0).to(SUM)
-    else:
-        total = tl.zeros((ROWS, COLUMNS), SUM)
-    for k in range(tl.max(length, 0)):
-        is_there = is_row & (k < length)
-        edge = begin + k
+    is_column = column < WIDTH
+    terms = tl.zeros((EDGES, COLUMNS), SUM)
+    for first in range(begin, end, EDGES):
+        edge = first + lane
+        is_there = edge < end
         source = edge
         if HAS_INDICES:
             source = tl.load(indices_ptr + edge, mask=is_there, other=0).to(tl.int64)
         is_read = is_there[:, None] & is_column[None, :]
-        at = source[:, None] * width + column[None, :]
+        at = source[:, None] * WIDTH + column[None, :]
         term = tl.load(x_ptr + at, mask=is_read, other=0).to(SUM)
         if HAS_WEIGHT and IS_PER_SOURCE:
             term *= tl.load(weight_ptr + source, mask=is_there, other=0)[:, None]
         elif HAS_WEIGHT:
-            of_head = edge[:, None] * num_heads + (column // head_columns)[None, :]
+            of_head = edge[:, None] * NUM_HEADS + (column // (WIDTH // NUM_HEADS))[None, :]
             term *= tl.load(weight_ptr + of_head, mask=is_read, other=0)
-        total += term
+        terms += term
+    total = tl.sum(terms, 0)
+    out = out_ptr + target * WIDTH + column
+    if ACCUMULATE:
+        total += tl.load(out, mask=is_column, other=0).to(SUM)
     if HAS_FACTOR:
-        total *= tl.load(factor_ptr + target, mask=is_row, other=0)[:, None]
-    tl.store(out, stored(total, out_ptr.dtype.element_ty), mask=is_inside)
+        total *= tl.load(factor_ptr + target)
+    tl.store(out, stored(total, out_ptr.dtype.element_ty), mask=is_column)
 
 
 class _Summed(NamedTuple):
@@ -100,28 +97,25 @@ class _Summed(NamedTuple):
         num_segments, width = len(segments.target), self.x.shape[1]
         if num_segments == 0 or width == 0:
             return
-        cut = tile(num_segments, width)
-        _sum_segments[cut.grid](
-            segments.begin,
-            segments.end,
-            segments.target,
-            num_segments,
+        cut = lanes(width, self.x.element_size())
+        _sum_segments[num_segments, cut.programs](
+            *segments.ends,
             self.indices,
             self.weight,
             factor,
             self.x,
             out,
-            width,
-            width // self.num_heads,
-            self.num_heads,
+            WIDTH=width,
+            NUM_HEADS=self.num_heads,
             HAS_INDICES=self.indices is not None,
             HAS_WEIGHT=self.weight is not None,
             IS_PER_SOURCE=self.is_per_source,
             HAS_FACTOR=factor is not None,
             ACCUMULATE=accumulate,
             SUM=accumulator(self.x.dtype),
-            ROWS=cut.rows,
+            EDGES=cut.edges,
             COLUMNS=cut.columns,
+            num_warps=1,
         )
 
     def into(

@@ -16,8 +16,10 @@ from triton.runtime.jit import JITFunction
 from distgnn import gpu
 from distgnn.gpu.rows import Mask, finish_rows
 
-INDPTR, INDICES = torch.tensor([0, 2, 300]), torch.zeros(300, dtype=torch.int32)
-IDS = torch.zeros(300, dtype=torch.int64)
+# As many rows as fill a tile, one of them long; tiles of fewer rows are other kernels.
+ROWS, EDGES, SOURCES = 2001, 6000, 5
+INDPTR = torch.cat([torch.arange(ROWS) * 2, torch.tensor([EDGES])])
+INDICES, IDS = torch.zeros(EDGES, dtype=torch.int32), torch.zeros(EDGES, dtype=torch.int64)
 
 
 class AbsentGpu:
@@ -47,41 +49,45 @@ def zeros(*shape, dtype=torch.float32):
 
 def compile_sums_and_rows(dtype, width):
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    x, out = zeros(5, width, dtype=dtype), zeros(2, width, dtype=dtype)
-    weight, factor, per_source = (zeros(n, dtype=wide) for n in (300, 2, 5))
+    x, out = zeros(SOURCES, width, dtype=dtype), zeros(ROWS, width, dtype=dtype)
+    weight, factor, per_source = (zeros(n, dtype=wide) for n in (EDGES, ROWS, SOURCES))
     gpu.spmm_sum(INDPTR, INDICES, weight, x, out, accumulate=False, row_factor=factor)
     gpu.spmm_sum(INDPTR, INDICES, None, x, out, accumulate=True, source_factor=per_source)
-    gpu.gather_rows(x, INDICES, zeros(300, width, dtype=dtype))
-    gpu.scatter_add_rows(zeros(300, width, dtype=dtype), INDICES, zeros(5, width, dtype=wide))
-    total, mask = zeros(2, width, dtype=wide), Mask(IDS[:2], 2**64 - 1, 0.5)
-    parts = {"out_rows": INDICES[:2], "factor": factor, "bias": zeros(width, dtype=wide)}
+    gpu.gather_rows(x, INDICES, zeros(EDGES, width, dtype=dtype))
+    gpu.scatter_add_rows(
+        zeros(EDGES, width, dtype=dtype), INDICES, zeros(SOURCES, width, dtype=wide)
+    )
+    total, mask = zeros(ROWS, width, dtype=wide), Mask(IDS[:ROWS], 2**64 - 1, 0.5)
+    parts = {"out_rows": INDICES[:ROWS], "factor": factor, "bias": zeros(width, dtype=wide)}
     finish_rows(total, out, **parts, has_relu=True, mask=mask)
     gpu.dropout_values(weight, IDS, INDICES, weight, seed=3, probability=0.3)
 
 
 def compile_extremes(dtype, width):
-    x, out = zeros(5, width, dtype=dtype), zeros(2, width, dtype=dtype)
-    source = zeros(2, width, dtype=torch.int32)
+    x, out = zeros(SOURCES, width, dtype=dtype), zeros(ROWS, width, dtype=dtype)
+    source = zeros(ROWS, width, dtype=torch.int32)
     gpu.spmm_extreme(INDPTR, INDICES, x, out, source=source, is_max=True)
     for first_source in (1, 3):
         options = {"scratch": None, "accumulate": True, "first_source": first_source}
         gpu.spmm_extreme_backward(INDPTR, INDICES, source, out, out=out.clone(), **options)
-    received = zeros(300, width, dtype=dtype), zeros(300, width, dtype=torch.int64)
+    received = zeros(EDGES, width, dtype=dtype), zeros(EDGES, width, dtype=torch.int64)
     gpu.merge_received_max(out, source, INDICES, *received, source_id=IDS)
 
 
 def compile_edges_and_attention(dtype, num_heads, width):
     columns = num_heads * width
-    x, y = zeros(5, columns, dtype=dtype), zeros(2, columns, dtype=dtype)
-    of_edges, of_sources, of_rows, more = (zeros(n, num_heads, dtype=dtype) for n in (300, 5, 2, 2))
+    x, y = zeros(SOURCES, columns, dtype=dtype), zeros(ROWS, columns, dtype=dtype)
+    of_edges, of_sources, of_rows, more = (
+        zeros(n, num_heads, dtype=dtype) for n in (EDGES, SOURCES, ROWS, ROWS)
+    )
     gpu.spmm_heads(INDPTR, INDICES, of_edges, x, y, accumulate=False)
     gpu.sddmm_dot(INDPTR, INDICES, x, y, of_edges)
-    gpu.sddmm_add(INDPTR, INDICES, x, y, zeros(300, columns, dtype=dtype))
+    gpu.sddmm_add(INDPTR, INDICES, x, y, zeros(EDGES, columns, dtype=dtype))
     state = {"out": y, "maximum": of_rows, "denominator": more}
     attend = (INDPTR, INDICES, of_sources, of_rows, x)
     for accumulate in (False, True):
         gpu.attend(*attend, **state, slope=0.2, accumulate=accumulate)
-    gpu.merge_attention(zeros(300, columns + 2 * num_heads, dtype=dtype), INDICES, **state)
+    gpu.merge_attention(zeros(EDGES, columns + 2 * num_heads, dtype=dtype), INDICES, **state)
     given = {"log_sum": of_sources, "x": y, "grad": x, "delta": of_sources}
     made = {"grad_x": y.clone(), "grad_source": more, "edge_grad": of_edges}
     ends = (INDPTR, INDICES, IDS, of_rows, of_sources)
@@ -90,8 +96,16 @@ def compile_edges_and_attention(dtype, num_heads, width):
 
 driver.set_active(AbsentGpu())
 JITFunction.run = compile_only
-for dtype, width in ((torch.float32, 12), (torch.bfloat16, 64), (torch.float64, 1)):
-    compile_sums_and_rows(dtype, width)
-for dtype, heads, width in ((torch.float32, 3, 4), (torch.float64, 1, 1)):
+wide, narrow, double = torch.float32, torch.bfloat16, torch.float64
+for dtype, widths in ((wide, (1, 16, 100, 300)), (narrow, (7, 64, 128)), (double, (1, 32))):
+    for width in widths:
+        compile_sums_and_rows(dtype, width)
+for dtype, heads, width in (
+    (wide, 1, 1),
+    (wide, 3, 4),
+    (wide, 4, 16),
+    (wide, 4, 700),
+    (double, 1, 7),
+):
     compile_extremes(dtype, heads * width)
     compile_edges_and_attention(dtype, heads, width)

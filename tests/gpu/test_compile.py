@@ -10,7 +10,15 @@ import pytest
 
 KERNEL = re.compile(r"@triton\.jit.*\ndef (\w+)\(")
 # Called by others, which are compiled with them.
-PARTS = {"segments_of_program", "stored", "_mix64", "_column_hash", "_load_state"}
+PARTS = {
+    "segment_of_program",
+    "heads_of_program",
+    "stored",
+    "_mix64",
+    "_column_hash",
+    "_add_state",
+    "_store_state",
+}
 
 
 def test_every_kernel_compiles_for_a_gpu_that_is_not_there(repository, tmp_path):
