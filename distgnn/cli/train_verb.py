@@ -171,6 +171,14 @@ def add_epoch_arguments(
         help="run layers on the rows that the loss reads, not on all (default: on)",
     )
     add(
+        "--replay",
+        type=switch,
+        default=True,
+        metavar="on|off",
+        help="one rank on a CUDA device: replay steps and evaluations as CUDA graphs where telling "
+        "the device what to do takes most of their time (default: on)",
+    )
+    add(
         "--recompute",
         action=BooleanOptionalAction,
         default=False,

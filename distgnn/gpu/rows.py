@@ -8,12 +8,11 @@ import torch
 import triton
 import triton.language as tl
 
+from distgnn.draws import Seed, mixed_seed
 from distgnn.gpu.launch import accumulator, expect, stored, tile
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_WORD = 2**64 - 1
 
 
 @triton.jit
@@ -64,6 +63,7 @@ def _finish_rows(
     key_ptr,
     column_ptr,
     mixed_seed: tl.uint64,
+    seed_ptr,
     threshold,
     num_rows,
     out_ptr,
@@ -75,6 +75,7 @@ def _finish_rows(
     HAS_RELU: tl.constexpr,
     HAS_KEY: tl.constexpr,
     HAS_COLUMN: tl.constexpr,
+    HAS_PLACE: tl.constexpr,
     SUM: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -96,6 +97,8 @@ def _finish_rows(
         number = column[None, :]
         if HAS_COLUMN:
             number = tl.load(column_ptr + row, mask=is_row, other=0)[:, None]
+        if HAS_PLACE:
+            mixed_seed = tl.load(seed_ptr).to(tl.uint64, bitcast=True)
         is_kept = _column_hash(mixed_seed, key, number) >= threshold
         values = tl.where(is_kept, values * SCALE, 0)
     place = at
@@ -160,7 +163,7 @@ class Mask(NamedTuple):
 
     Attributes:
         row_key: (num_rows,) int64.
-        seed: In [0, 2**64).
+        seed: In [0, 2**64). A `Seed` with a place is read from there by the kernel.
         probability: In [0, 1). Of being zeroed.
         column: (num_rows,) int32. Of each row, if it has one value; None if they have all columns.
     """
@@ -201,6 +204,7 @@ def finish_rows(
     num_rows, width = x.shape
     if num_rows == 0 or width == 0:
         return
+    place = mask.seed.place if mask is not None and isinstance(mask.seed, Seed) else None
     cut = tile(num_rows, width)
     _finish_rows[cut.grid](
         x,
@@ -209,7 +213,8 @@ def finish_rows(
         bias,
         mask.row_key if mask else None,
         mask.column if mask else None,
-        _mixed(mask.seed if mask else 0),
+        mixed_seed(mask.seed if mask else 0),
+        place,
         int(probability * 2**32),
         num_rows,
         out,
@@ -221,15 +226,8 @@ def finish_rows(
         HAS_RELU=has_relu,
         HAS_KEY=mask is not None,
         HAS_COLUMN=mask is not None and mask.column is not None,
+        HAS_PLACE=place is not None,
         SUM=accumulator(x.dtype),
         ROWS=cut.rows,
         COLUMNS=cut.columns,
     )
-
-
-def _mixed(seed: int) -> int:
-    """Mix a seed as csrc/mask.h does, into 64 bits."""
-    z = (seed + 0x9E3779B97F4A7C15) & _WORD
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
-    return z ^ (z >> 31)

@@ -103,6 +103,8 @@ class TrainConfig:
     """Whether layers run on the rows that the loss reads instead of on all."""
     overlap: bool = True
     """Whether rows of cd-0 travel while edges are walked; off to measure what that hides."""
+    replay: bool = True
+    """Whether one rank on a CUDA device replays its step as a CUDA graph where this pays."""
     recompute: bool = False
     """Whether backward computes hidden layers again instead of keeping what they are made of."""
 
@@ -277,7 +279,7 @@ class TrainConfig:
         Returns:
             One phrase per setting.
         """
-        free = ("epochs", "patience", "checkpoint_every", "recompute", "overlap")
+        free = ("epochs", "patience", "checkpoint_every", "recompute", "overlap", "replay")
         mine, theirs = _flat(self.to_json()), _flat(other.to_json())
         return [
             f"{name} (begun with {mine[name]}, now {theirs[name]})"

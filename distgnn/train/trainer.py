@@ -21,10 +21,11 @@ from distgnn.train.label_input import build_input
 from distgnn.train.learning import build_objective, load_task
 from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
 from distgnn.train.optimizers import build_optimizer
+from distgnn.train.replay import build_repeated
 from distgnn.train.run_dir import SUMMARY
 from distgnn.train.stop import NeverAsked, encode
 from distgnn.train.tasks import resolve
-from distgnn.train.trace import Untraced
+from distgnn.train.trace import Trace, Untraced
 from distgnn.train.weights import WeightSync
 
 if TYPE_CHECKING:
@@ -107,6 +108,15 @@ class Trainer:
         """
         self.trace = trace
         self.graph.exchange.clock = self.weights.clock = trace.clock
+        config, is_wanted = self.config, self.config.replay and not isinstance(trace, Trace)
+        # Pairs of vertices, and labels that are given, are drawn anew.
+        is_same = config.task != "link" and not config.labels_as_input
+        self.steps = build_repeated(
+            "a step", self._step, self.graph, is_wanted=is_wanted and is_same
+        )
+        self.scores = build_repeated(
+            "evaluation", self._scores, self.graphs.exact, is_wanted=is_wanted
+        )
 
     def train_epoch(self) -> float:
         """Take one full-batch step.
@@ -115,22 +125,30 @@ class Trainer:
             This rank's share of the loss before the step.
         """
         self.model.train()
+        loss = self.steps.take()
+        self.graph.end_epoch()
+        return float(loss)
+
+    def _step(self) -> torch.Tensor:
         scores = self.model(self.graph, self.input.rows())
-        loss = self.objective.loss(scores)
+        loss: torch.Tensor = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.sync(self.model)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.graph.end_epoch()
-        return float(loss.detach())
+        return loss.detach()
 
     @torch.no_grad()
     def evaluate(self) -> Evaluation:
         """Score all splits with an exact pass, whatever the algorithm delays or leaves out."""
         self.model.eval()
-        scores = self.model(self.graphs.exact, self.inputs.features)
+        scores = self.scores.take()
         self.graphs.exact.end_epoch()
         return self.objective.evaluate(scores)
+
+    def _scores(self) -> torch.Tensor:
+        scores: torch.Tensor = self.model(self.graphs.exact, self.inputs.features)
+        return scores
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train until the last epoch, until patience ends, or until a rank is asked to stop.
@@ -332,6 +350,9 @@ def train(
             progress.epoch(record)
             if trainer.num_epochs == first and counts.num_plans:
                 progress.note(counts.describe())
+            for repeated in (trainer.steps, trainer.scores):
+                if (note := repeated.take_note()) is not None:
+                    progress.note(note)
             keeper.save_if_due()
         keeper.stop_if_asked()
     finally:

@@ -106,5 +106,6 @@ def test_losses_on_a_gpu_are_those_of_the_processor(model, tmp_path, capsys):
         summaries.append(json.loads(capsys.readouterr().out))
         lines = (run / "metrics.jsonl").read_text().splitlines()
         losses.append([json.loads(line)["loss"] for line in lines])
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    # Where GAT has learnt its graph by heart, rounding is a large part of what is left of a loss.
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-4)
     assert summaries[1]["test_metric"] == pytest.approx(summaries[0]["test_metric"], abs=0.02)

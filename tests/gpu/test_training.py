@@ -8,10 +8,12 @@ from graphs import cut, make_graph
 from second_device import DEVICE, SecondDevice, use_second_device
 from training import MODELS, TYPED_MODELS, ends_of, make_config
 
+from distgnn.comm.single import SingleGroup
 from distgnn.comm.staged import StagedGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.held_out import hold_out_links
 from distgnn.train.checkpoint import Checkpoints
+from distgnn.train.replay import Called, Replayed
 from distgnn.train.trainer import Trainer
 
 CASES = {
@@ -137,3 +139,29 @@ def test_the_second_device_refuses_what_cuda_refuses():
         assert float((far + 1).sum()) == 4
         with pytest.raises((RuntimeError, TypeError)):
             far.numpy()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", MORE_CASES)
+def test_replayed_steps_have_the_bits_of_steps(name):
+    kind, options = MORE_CASES[name]
+    graph, found = graph_of(kind, 60), []
+    for replay in (True, False):
+        (part,), group = cut(graph, 1), StagedGroup(SingleGroup(), torch.device("cuda"))
+        config = make_config(epochs=8, **options, replay=replay)
+        trainer = Trainer(config, ends_of(graph), part, group, device=group.device)
+        records = list(trainer.epochs())
+        kept = [(each["loss"], each["val_metric"]) for each in records]
+        found.append((kept, trainer.model.state_dict()))
+        is_drawn = options.get("task") == "link"
+        if replay and not is_drawn:
+            assert isinstance(trainer.steps, Replayed)
+            assert isinstance(trainer.scores, Replayed)
+            note = trainer.steps.take_note()
+            assert "a step is replayed as a CUDA graph from now on" in note
+        else:
+            assert isinstance(trainer.steps, Called)
+    assert found[0][0] == found[1][0]
+    for key, value in found[0][1].items():
+        assert torch.equal(value, found[1][1][key]), key
