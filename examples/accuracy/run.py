@@ -1,10 +1,12 @@
 """Train recipes as they were published, and print our figures beside the published ones.
 
-    examples/accuracy/run.py [RECIPE ...] [--out DIR] [--data DIR] [--ranks P] [--write]
+    examples/accuracy/run.py [RECIPE ...] [--out DIR] [--data DIR] [--device cuda] [--ranks P]
+                             [--write]
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. Without recipes: all
 whose graph is there. Runs that have ended are not run again, so that an interrupted table goes on.
---ranks P trains them on P ranks, too. --write puts the table into examples/accuracy/RESULTS.md.
+--device cuda trains on a GPU. --ranks P trains them on P ranks, too. --write puts the table into
+examples/accuracy/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ RESULTS = HERE / "RESULTS.md"
 MARK = "<!-- The table below is written by examples/accuracy/run.py. -->\n"
 MARGIN = 0.5
 """Points of percent below the published mean that still count as reproduced."""
+RUNS = 2
 HEADER = ("recipe", "graph", "runs", "published", "ours", "difference", "on ranks", "apart")
 
 
@@ -42,14 +45,18 @@ def source_of(recipe: recipes.Recipe, data: Path | None) -> str | None:
 
 
 def train(
-    recipe: recipes.Recipe, source: str, run: Path, launcher: list[str] | None = None
+    recipe: recipes.Recipe,
+    source: str,
+    run: Path,
+    launcher: list[str] | None = None,
+    device: str = "cpu",
 ) -> dict | None:
     """Train as the recipe was published, or go on; the figures, or None if it failed."""
     if not (recipe.runs and "mean" in recipe.published):
         print(f"{recipe.name}: failed, it has no runs or no published mean", file=sys.stderr)
         return None
     words = ["train", source, "--run", str(run), "--resume", "--quiet", "--eval-every=1"]
-    words += ["--checkpoint-every=0"]
+    words += ["--checkpoint-every=0", f"--device={device}"]
     words += recipe.words(with_runs=True, is_cut=launcher is not None)
     if launcher is None:
         status = distgnn(words)
@@ -76,7 +83,7 @@ def train_on_ranks(
             return None
     launcher = shlex.split(arguments.launcher.format(ranks=arguments.ranks))
     run = arguments.out / f"{recipe.name}-ranks-{arguments.ranks}"
-    return train(recipe, str(parts), run, launcher)
+    return train(recipe, str(parts), run, launcher, arguments.device)
 
 
 def percent(found: dict) -> dict[str, float]:
@@ -145,6 +152,7 @@ def main() -> int:
     parser.add_argument("recipes", nargs="*", metavar="RECIPE")
     parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
     parser.add_argument("--out", type=Path, default=HERE / "out")
+    parser.add_argument("--device", default="cpu", metavar="cpu|cuda")
     parser.add_argument("--ranks", type=int, default=0, metavar="P")
     parser.add_argument("--launcher", default="mpirun -n {ranks}", metavar="COMMAND")
     parser.add_argument("--write", action="store_true")
@@ -157,14 +165,16 @@ def main() -> int:
         if source is None:
             print(f"{name}: none of its graphs is here: {', '.join(recipe.data)}", file=sys.stderr)
             continue
-        found = train(recipe, source, arguments.out / recipe.name)
+        found = train(recipe, source, arguments.out / recipe.name, device=arguments.device)
         on_ranks = None
         if found is not None and arguments.ranks:
             on_ranks = train_on_ranks(recipe, source, arguments)
         if found is None or (arguments.ranks and on_ranks is None):
             failed.append(name)
             continue
-        rows.append(row_of(recipe, source, found, on_ranks, arguments.ranks))
+        row = row_of(recipe, source, found, on_ranks, arguments.ranks)
+        row[RUNS] += "" if arguments.device == "cpu" else " on a GPU"
+        rows.append(row)
         if arguments.write:
             write(rows)
     print(table(rows), end="")

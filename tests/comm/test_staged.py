@@ -4,10 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 from comm.contract import run_contract
 from second_device import DEVICE, FarTensor, SecondDevice
 
-from distgnn.comm.staged import StagedGroup, on_device
+from distgnn.comm.single import SingleGroup
+from distgnn.comm.staged import NcclGroup, StagedGroup, on_device
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
 
@@ -69,3 +71,22 @@ def test_nccl_keeps_the_contract_with_one_device_a_rank() -> None:
     status, out, errors, _ = mpirun(2, "nccl")
     assert status == 0, errors
     assert out.count("nccl done") == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_nccl_reduces_on_one_device_alone() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        group = NcclGroup(SingleGroup(), torch.device("cuda", 0))
+        for op in ("sum", "max"):
+            values = torch.arange(5.0, device=group.device)
+            group.all_reduce(values, op)
+            group.broadcast(values)
+            assert values.tolist() == [0, 1, 2, 3, 4]
+        near = torch.ones(2)
+        group.all_reduce(near)
+        assert group.backend == "nccl"
+        assert near.tolist() == [1, 1]
+    finally:
+        dist.destroy_process_group()
