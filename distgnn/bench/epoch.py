@@ -112,16 +112,18 @@ class PeerModule(Protocol):
         """
 
 
-def twin_graph(plan: EpochPlan) -> Graph:
+def twin_graph(plan: EpochPlan, shape: Shape | None = None) -> Graph:
     """Put features, labels and masks on a twin.
 
     Args:
         plan: Names the twin.
+        shape: The twin, where it has been made before; None to make it.
 
     Returns:
         The graph; its labels can be learnt from the features.
     """
-    shape = make(plan.shape, scale=plan.scale, order=plan.order, seed=plan.seed)
+    if shape is None:
+        shape = make(plan.shape, scale=plan.scale, order=plan.order, seed=plan.seed)
     return _with_data(shape, _DATA[plan.shape], plan.seed)
 
 
@@ -339,6 +341,7 @@ def measure_epochs(
     has_memory: bool = False,
     has_exact: bool = False,
     device: torch.device = PROCESSOR,
+    graph: Graph | None = None,
 ) -> EpochResult:
     """Train with each contestant in turn, epoch by epoch.
 
@@ -349,6 +352,7 @@ def measure_epochs(
             weights: how far losses in single precision are from it says what a difference between
             two of them is worth.
         device: That computes, for all contestants.
+        graph: From `twin_graph`, where it has been made before; None to make it.
 
     Returns:
         The measurements.
@@ -358,7 +362,7 @@ def measure_epochs(
     """
     torch.set_num_threads(plan.threads)
     peaks = [peak_bytes(plan, name) for name in (OURS, *plan.peers)] if has_memory else None
-    graph = twin_graph(plan)
+    graph = twin_graph(plan) if graph is None else graph
     trainer = our_trainer(graph, plan, device=device)
     names = [OURS, *plan.peers]
     steps: list[Callable[[], float]] = [trainer.train_epoch]

@@ -1,17 +1,18 @@
-"""What can only be found out on a GPU, in one call: `python examples/bench/gpu.py [--scale 0.25]`.
+"""What can only be found out on a GPU, in one call: `python examples/bench/gpu.py [--scale 1]`.
 
 tests   The tests that need a CUDA device, and those of the kernels, compiled instead of
         interpreted.
-losses  20 epochs on the GPU beside those on the processor: the largest relative difference.
+losses  20 epochs on the GPU beside those on the processor: the largest difference.
 ranks   20 epochs of two ranks that share the GPU, by gloo, beside those of one.
 sums    Sums over twins of Reddit and ogbn-products: ours beside cuSPARSE (torch.sparse), PyG where
         it is installed, and what the device's memory allows: the bytes of one read of the source
         row of every edge, of the indices and of one write of the sums, at the speed of a copy.
-epochs  Epochs of GraphSAGE on both twins, beside PyG where it is installed, and where the time of
-        ours goes.
+epochs  Epochs of GraphSAGE on both twins, and of GAT on a twin of ogbn-arxiv, beside PyG where it
+        is installed, and where the time of ours goes.
 
 Each is a process of its own, which is stopped when it takes too long; what it has found by then is
-printed. `--only NAME` runs one of them.
+printed. `--only NAME` runs one of them. Twins are made on the processor meanwhile, a minute each at
+full scale, for which a GPU needs 40 GiB and its host 60 GiB: a smaller one takes a smaller scale.
 """
 
 from __future__ import annotations
@@ -27,27 +28,39 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from distgnn import kernels
 from distgnn.bench import shapes
 from distgnn.bench.cases import Inputs
 from distgnn.bench.epoch import EpochPlan, measure_epochs, our_trainer, twin_graph
+from distgnn.bench.shapes import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
+    from distgnn.datasets import Graph
+    from distgnn.train.trainer import Trainer
+
 ROOT = Path(__file__).resolve().parents[2]
 TWINS = ("reddit", "products")
+EPOCHS_OF: tuple[tuple[str, dict[str, object]], ...] = (
+    ("products", {}),
+    ("reddit", {}),
+    ("arxiv", {"model": "gat", "hidden": 64}),
+)
 WIDTHS = (16, 32, 64, 128, 256)
 COPIED_BYTES = 1 << 30
 WARM_UPS = 3
 EPOCHS = 20
+ROUNDING = 1e-7
 
 
 def seconds(action: Callable[[], object], device: torch.device, rounds: int) -> float:
@@ -62,6 +75,23 @@ def seconds(action: Callable[[], object], device: torch.device, rounds: int) -> 
         if number >= WARM_UPS:
             times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+def twin(name: str, options: argparse.Namespace) -> Shape:
+    """A twin in community order, from the folder of twins where it has been made."""
+    path = Path(options.twins or "", f"{name}.npz")
+    if not path.is_file():
+        return shapes.make(name, scale=options.scale, order="community")
+    with np.load(path) as arrays:
+        return Shape(name=name, order="community", **arrays)
+
+
+def make_twin(name: str, options: argparse.Namespace) -> None:
+    """Write a twin into the folder of twins."""
+    shape = twin(name, options)
+    part = Path(options.twins, f"{name}.part.npz")
+    np.savez(part, indptr=shape.indptr, indices=shape.indices, t_edge=shape.t_edge)
+    part.rename(Path(options.twins, f"{name}.npz"))
 
 
 def bytes_per_second(device: torch.device, num_bytes: int, rounds: int) -> float:
@@ -102,10 +132,10 @@ def contestants(inputs: Inputs, x: Tensor, out: Tensor) -> dict[str, Callable[[]
 
 
 def compare_sums(
-    name: str, *, scale: float, widths: tuple[int, ...], rounds: int, device: torch.device
+    shape: Shape, *, widths: tuple[int, ...], rounds: int, device: torch.device
 ) -> Iterator[tuple[str, int, str, float, float]]:
     """Twin, width, contestant, seconds and share of the limit of each that did it right."""
-    inputs = Inputs.of(shapes.make(name, scale=scale, order="community"))
+    inputs, name = Inputs.of(shape), shape.name
     speed = bytes_per_second(device, COPIED_BYTES if device.type == "cuda" else 1 << 20, rounds)
     num_vertices, num_edges = inputs.num_vertices, len(inputs.indices)
     for width in widths:
@@ -133,10 +163,10 @@ def compare_sums(
 def run_sums(options: argparse.Namespace, device: torch.device) -> None:
     """Print a table of times, then means over its rows."""
     print("| twin | width | | ms | share of the limit |\n|---|---|---|---|---|")
-    common = {"scale": options.scale, "rounds": options.rounds, "device": device}
+    common = {"widths": WIDTHS, "rounds": options.rounds, "device": device}
     ratios, shares, ours = defaultdict(list), defaultdict(list), 0.0
-    for twin in TWINS:
-        for name, width, contestant, taken, share in compare_sums(twin, widths=WIDTHS, **common):
+    for shape in (twin(name, options) for name in TWINS):
+        for name, width, contestant, taken, share in compare_sums(shape, **common):
             row = f"| {name} | {width} | {contestant} | {1e3 * taken:.3f} | {share:.2f} |"
             print(row, flush=True)
             ours = taken if contestant == "distgnn" else ours
@@ -157,58 +187,86 @@ def plan_of(name: str, scale: float, **changes: object) -> EpochPlan:
     return EpochPlan(**{**values, **changes})
 
 
-def measure_epoch(name: str, *, scale: float, rounds: int, device: torch.device) -> list[str]:
+def measure_epoch(plan: EpochPlan, graph: Graph, device: torch.device) -> list[str]:
     """The time of an epoch of each contestant and of our phases, and our longest operations."""
-    from torch.profiler import ProfilerActivity, profile
-
-    peers = ("pyg",) if importlib.util.find_spec("torch_geometric") is not None else ()
-    plan = plan_of(name, scale, peers=peers, rounds=rounds)
+    title = f"epoch of {plan.model} on {plan.shape}"
     lines = []
     try:
-        result = measure_epochs(plan, device=device)
+        result = measure_epochs(plan, device=device, graph=graph)
     except torch.OutOfMemoryError:
-        lines.append(f"epoch of {name}: PyG beside ours runs out of memory")
+        lines.append(f"{title}: PyG beside ours runs out of memory")
         torch.cuda.empty_cache()
-        result = measure_epochs(plan_of(name, scale, rounds=rounds), device=device)
+        ours = replace(plan, peers=tuple(peer for peer in plan.peers if peer != "pyg"))
+        result = measure_epochs(ours, device=device, graph=graph)
     for index, contestant in enumerate(result.names):
         taken = result.median_s(index)
         ratio = taken / result.median_s(0)
-        lines.append(f"epoch of {name}: {contestant} {1e3 * taken:.2f} ms, {ratio:.2f} times ours")
+        lines.append(f"{title}: {contestant} {1e3 * taken:.2f} ms, {ratio:.2f} times ours")
     phases = ", ".join(f"{phase} {1e3 * value:.2f} ms" for phase, value in result.phases.items())
-    lines.append(f"epoch of {name}: {phases}")
-    trainer = our_trainer(twin_graph(plan), plan, device=device)
+    trainer = our_trainer(graph, plan, device=device)
+    return [*lines, f"{title}: {phases}", profile_of(trainer, device)]
+
+
+def profile_of(trainer: Trainer, device: torch.device) -> str:
+    """A table of the operations of an epoch that take longest, and the peak of memory."""
+    from torch.profiler import ProfilerActivity, profile
+
     trainer.train_epoch()
-    activities = [ProfilerActivity.CPU]
-    is_cuda = device.type == "cuda"
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    activities, is_cuda = [ProfilerActivity.CPU], device.type == "cuda"
     if is_cuda:
         activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities) as profiler:
         trainer.train_epoch()
     by = "self_cuda_time_total" if is_cuda else "self_cpu_time_total"
-    return [*lines, profiler.key_averages().table(sort_by=by, row_limit=12)]
+    table = profiler.key_averages().table(sort_by=by, row_limit=16, max_name_column_width=48)
+    peak = torch.cuda.max_memory_allocated(device) if is_cuda else 0
+    return f"{table}\npeak of the epoch on the device: {peak / 2**30:.2f} GiB"
 
 
 def run_epochs(options: argparse.Namespace, device: torch.device) -> None:
-    """Print where the time of epochs goes; products first."""
-    for name in reversed(TWINS):
-        found = measure_epoch(name, scale=options.scale, rounds=options.rounds, device=device)
-        print("\n".join(found), flush=True)
+    """Print where the time of epochs goes."""
+    peers = ("distgnn-bf16",)
+    if importlib.util.find_spec("torch_geometric") is not None:
+        peers += ("pyg",)
+    for name, changes in EPOCHS_OF:
+        common = {"peers": peers, "rounds": options.rounds, **changes}
+        plan = plan_of(name, options.scale, **common)
+        graph = twin_graph(plan, twin(name, options))
+        print("\n".join(measure_epoch(plan, graph, device)), flush=True)
+        torch.cuda.empty_cache()
 
 
 def run_losses(options: argparse.Namespace, device: torch.device) -> None:
-    """Print how far losses on the device are from those on the processor, on small twins."""
+    """Print how far losses on the device are from those on the processor, on small twins.
+
+    Beside it how far rounding goes there alone: those of weights that begin a rounding apart.
+    """
+    near = torch.device("cpu")
     for model in ("sage", "gcn", "gat"):
         plan = plan_of("arxiv", min(options.scale, 0.1), model=model, hidden=32)
         graph, losses = twin_graph(plan), []
-        for where in (torch.device("cpu"), device):
+        for where, change in ((near, 0.0), (device, 0.0), (near, ROUNDING)):
             trainer = our_trainer(graph, plan, device=where)
+            with torch.no_grad():
+                for weight in trainer.model.parameters():
+                    weight *= 1 + change
             losses.append([trainer.train_epoch() for _ in range(EPOCHS)])
-        print(f"{model}: {difference(*losses)}", flush=True)
+        print(f"{model}: {difference(*losses[:2])}", flush=True)
+        print(f"{model}, weights changed by {ROUNDING}: {difference(*losses[::2])}", flush=True)
 
 
 def difference(expected: list[float], got: list[float]) -> str:
-    largest = max(abs(a - b) / abs(a) for a, b in zip(expected, got, strict=True))
-    return f"losses of {len(got)} epochs differ by {largest:.1e} at most"
+    pairs = list(zip(expected, got, strict=True))
+    absolute, relative = (
+        max(abs(a - b) / (abs(a) if is_relative else 1) for a, b in pairs)
+        for is_relative in (False, True)
+    )
+    return (
+        f"losses of {len(got)} epochs, {expected[0]:.3g} to {expected[-1]:.3g}, differ by "
+        f"{absolute:.1e} at most, {relative:.1e} of a loss"
+    )
 
 
 def run_ranks(options: argparse.Namespace, device: torch.device) -> None:
@@ -240,6 +298,8 @@ def run_tests(options: argparse.Namespace, device: torch.device) -> None:
     """Run the tests that a GPU makes possible."""
     del options, device
     command = [sys.executable, "-m", "pytest", "-q", "-rf"]
+    if importlib.util.find_spec("xdist") is not None:
+        command += ["-n", "auto", "--maxprocesses", "8"]
     statuses = [
         subprocess.run([*command, *words], cwd=ROOT, check=False).returncode
         for words in (["tests/gpu"], ["-m", "gpu", "--ignore", "tests/gpu", "tests"])
@@ -259,32 +319,51 @@ SECTIONS = {
 
 def run_all(options: argparse.Namespace) -> int:
     """Run each section as a process; how many failed."""
-    words = ["--scale", str(options.scale), "--rounds", str(options.rounds)]
-    num_failed = 0
-    for name in SECTIONS:
-        print(f"\n## {name}", flush=True)
-        command = [sys.executable, __file__, "--only", name, *words]
-        with subprocess.Popen(command, start_new_session=True) as process:
-            try:
-                status = process.wait(options.limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                status = f"no end after {options.limit:g} s"
-        if status:
-            num_failed += 1
-            print(f"{name} failed: {status}", flush=True)
-    return num_failed
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--scale", str(options.scale), "--rounds", str(options.rounds), "--twins", folder]
+        command = [sys.executable, __file__, *words, "--only"]
+        makers = [subprocess.Popen([*command, f"make-{name}"]) for name in TWINS]
+        try:
+            return sum(run_section(name, command, makers, options.limit) for name in SECTIONS)
+        finally:
+            for maker in makers:
+                maker.kill()
+                maker.wait()
+
+
+def run_section(
+    name: str, command: list[str], makers: list[subprocess.Popen[bytes]], limit: float
+) -> bool:
+    """Run a section as a process; whether it failed."""
+    if name in ("sums", "epochs"):
+        for maker in makers:
+            maker.wait()
+    print(f"\n## {name}", flush=True)
+    with subprocess.Popen([*command, name], start_new_session=True) as process:
+        try:
+            status: int | str = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            status = f"no end after {limit:g} s"
+    if status:
+        print(f"{name} failed: {status}", flush=True)
+    return bool(status)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scale", type=float, default=0.25, help="of the twins (default: 0.25)")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the twins (default: 1)")
     parser.add_argument("--rounds", type=int, default=20, help="timed runs (default: 20)")
     parser.add_argument("--limit", type=float, default=600, help="seconds of each (default: 600)")
-    parser.add_argument("--only", choices=SECTIONS, help="run this alone, without a limit")
+    parser.add_argument("--twins", help="folder of twins that were made before")
+    choices = [*SECTIONS, *(f"make-{name}" for name in TWINS)]
+    parser.add_argument("--only", choices=choices, help="run this alone, without a limit")
     options = parser.parse_args()
+    if options.only and options.only.startswith("make-"):
+        make_twin(options.only.removeprefix("make-"), options)
+        return 0
     if not torch.cuda.is_available():
         sys.stderr.write(
             f"gpu.py: no CUDA device was found (torch {torch.__version__}); run it on a machine "

@@ -8,6 +8,9 @@ import sys
 import pytest
 import torch
 
+from distgnn.bench import shapes
+from distgnn.bench.epoch import twin_graph
+
 
 @pytest.fixture(scope="module")
 def script(repository):
@@ -34,8 +37,9 @@ def test_without_a_gpu_it_says_so(repository):
 # CSR tensors announce that they are in beta.
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 def test_all_contestants_compute_the_same(script):
-    common = {"scale": 0.0005, "rounds": 1, "device": torch.device("cpu")}
-    rows = list(script.compare_sums("products", widths=(16, 33), **common))
+    shape = shapes.make("products", scale=0.0005, order="community")
+    common = {"rounds": 1, "device": torch.device("cpu")}
+    rows = list(script.compare_sums(shape, widths=(16, 33), **common))
     names = [row[1:3] for row in rows]
     for width in (16, 33):
         for contestant in ("distgnn", "distgnn bf16", "torch.sparse"):
@@ -44,16 +48,31 @@ def test_all_contestants_compute_the_same(script):
 
 
 def test_an_epoch_is_timed_and_taken_apart(script):
-    common = {"scale": 0.0005, "rounds": 1, "device": torch.device("cpu")}
-    first, *_, phases, table = script.measure_epoch("reddit", **common)
-    assert first.startswith("epoch of reddit: distgnn ")
-    assert phases.startswith("epoch of reddit: aggregate ")
+    plan = script.plan_of("reddit", 0.0005)
+    first, *_, phases, table = script.measure_epoch(plan, twin_graph(plan), torch.device("cpu"))
+    assert first.startswith("epoch of sage on reddit: distgnn ")
+    assert phases.startswith("epoch of sage on reddit: aggregate ")
     assert "Self CPU" in table
+
+
+def test_a_twin_is_made_once(script, tmp_path):
+    options = argparse.Namespace(scale=0.0005, twins=tmp_path)
+    script.make_twin("reddit", options)
+    made = shapes.make("reddit", scale=0.0005, order="community")
+    kept = script.twin("reddit", argparse.Namespace(scale=1, twins=tmp_path))
+    for name in ("indptr", "indices", "t_edge"):
+        assert (getattr(kept, name) == getattr(made, name)).all()
 
 
 def test_losses_are_compared_epoch_by_epoch(script, capsys):
     script.run_losses(argparse.Namespace(scale=0.002), torch.device("cpu"))
     models = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
-    assert [name for name, _, _ in models] == ["sage", "gcn", "gat"]
-    assert all(text == "losses of 20 epochs differ by 0.0e+00 at most" for _, _, text in models)
-    assert script.difference([1.0, 2.0], [1.0, 1.5]).endswith("differ by 2.5e-01 at most")
+    assert [name for name, _, _ in models[::2]] == ["sage", "gcn", "gat"]
+    same = "differ by 0.0e+00 at most, 0.0e+00 of a loss"
+    assert all(text.endswith(same) for _, _, text in models[::2])
+    assert [name for name, _, _ in models[1::2]] == [
+        f"{model}, weights changed by 1e-07" for model in ("sage", "gcn", "gat")
+    ]
+    assert not any(text.endswith(same) for _, _, text in models[1::2])
+    found = script.difference([1.0, 2.0], [1.0, 1.5])
+    assert found == "losses of 2 epochs, 1 to 2, differ by 5.0e-01 at most, 2.5e-01 of a loss"
