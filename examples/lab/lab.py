@@ -103,14 +103,19 @@ class Lab:
         num_hosts: How many.
         rate: Of their links, such as 1gbit.
         is_bound: Whether gloo's ranks keep to a core each, which takes as many cores as hosts.
+        is_steady: Whether links let through at once no more than they carry in 50 us, or 16 kB; else
+            what they carry in 2 ms, as netlab.py sets them up, which hides shorter messages.
 
     Attributes:
         rank_environ: Added to the environment of ranks that are started.
     """
 
-    def __init__(self, num_hosts: int, rate: str, *, is_bound: bool = False) -> None:
+    def __init__(
+        self, num_hosts: int, rate: str, *, is_bound: bool = False, is_steady: bool = False
+    ) -> None:
         self.num_hosts = num_hosts
         self._is_bound = is_bound
+        self._is_steady = is_steady
         self.rank_environ: dict[str, str] = {}
         self._rate = rate
         number = os.getpid() % 50_000
@@ -130,7 +135,22 @@ class Lab:
         # So that the block ends in order: the hosts would outlive this process.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
         print(self.do("up", "-n", str(self.num_hosts), "--rate", self._rate), end="", flush=True)
+        if self._is_steady:
+            for host in range(self.num_hosts):
+                self._steady(f"{self.name}v{host}", [])
+                self._steady("eth0", ["-n", f"{self.name}n{host}"])
         return self
+
+    def _steady(self, device: str, where: list[str]) -> None:
+        """Give a device of `netlab.py up` a smaller bucket, and packets that fit into it."""
+        number, unit = self._rate[:-4], self._rate[-4]
+        per_s = float(number) * {"m": 1e6, "g": 1e9}[unit] / 8
+        burst = int(max(16_000, per_s * 50e-6))
+        rate = ["rate", self._rate, "burst", str(burst), "limit", str(int(per_s * 0.05) + 300_000)]
+        packets = ["gso_max_size", str(min(burst, 65_536))]
+        subprocess.run(["ip", *where, "link", "set", device, *packets], check=True)
+        change = ["qdisc", "replace", "dev", device, "root", "tbf"]
+        subprocess.run(["tc", *where, *change, *rate], check=True)
 
     def __exit__(self, *_: object) -> None:
         self.do("down")

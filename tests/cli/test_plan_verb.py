@@ -56,6 +56,7 @@ def test_people_see_a_line_for_each_share(plan):
     assert list(lines) == expected
     assert lines["computing"].endswith(", the slowest")
     assert " ms if nothing is hidden, " in lines["epoch"]
+    assert lines["epoch"].endswith(" ms if all is that can be")
 
 
 def test_the_latency_of_this_machine_is_taken_where_none_is_given(plan, monkeypatch):
@@ -124,38 +125,80 @@ def test_cores_and_memory_scale_what_depends_on_them(ring_parts):
     manifest = read_manifest(ring_parts)
     found = forecast(ring_parts, manifest, TrainConfig())
     done = Rehearsal(found, found.model, 1.0, epoch_s=7.0)
-    same = _compute(found, done, scales(2), manifest)
+    same, of_sums = _compute(found, done, scales(2), manifest)
     assert same.max() == pytest.approx(7.0)
-    assert _compute(found, done, scales(2, cores=8), manifest).max() == pytest.approx(7.0 / 4)
+    assert 0 < of_sums.max() < 7.0
+    assert _compute(found, done, scales(2, cores=8), manifest)[0].max() == pytest.approx(7.0 / 4)
     only_sums = scales(2)
     only_sums.sums = 1e-9
-    products = _compute(found, done, only_sums, manifest).max()
+    products = _compute(found, done, only_sums, manifest)[0].max()
     only_products = scales(2)
     only_products.products = 1e-9
-    sums = _compute(found, done, only_products, manifest).max()
+    sums = _compute(found, done, only_products, manifest)[0].max()
     assert products + sums == pytest.approx(7.0, rel=1e-3)
-    fixed = _compute(found, done._replace(fixed_s=4.0), scales(2, cores=8), manifest)
+    fixed, _ = _compute(found, done._replace(fixed_s=4.0), scales(2, cores=8), manifest)
     assert fixed.max() == pytest.approx(3.0 / 4 + 4.0)
     shared = scales(1, cores=0.5)
     assert shared.turns == 2.0
-    assert _compute(found, done._replace(fixed_s=4.0), shared, manifest).max() == pytest.approx(14)
+    fixed, _ = _compute(found, done._replace(fixed_s=4.0), shared, manifest)
+    assert fixed.max() == pytest.approx(14)
     assert scales(2, memory_bandwidth=1e30).sums < 1e-15
     assert scales(2, memory_bandwidth=1e30, cores=4).products == 0.5
 
 
-@pytest.mark.parametrize(
-    "kind", ["random", "sparse-features", "weighted", "multi-label", "few-edges", "typed"]
-)
-@pytest.mark.parametrize("max_edges", [3, 10**9])
+KINDS = ["random", "sparse-features", "weighted", "multi-label", "few-edges", "typed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_of_all_edges_walks_those_of_the_part(kind):
+    for part in cut(make_graph(kind), 3):
+        sample = sample_of(part, 0, 10**9)
+        assert (sample.part, sample.num_parts) == (0, 2)
+        assert sample.num_edges == part.num_edges
+        assert sample.num_leaves == part.num_leaves
+        assert sample.num_roots <= part.num_roots + 2
+        assert sample.is_reading.tolist() == part.is_reading.tolist()
+        assert sample.is_writing.tolist() == part.is_writing.tolist()
+        lengths = np.diff(part.indptr)[part.num_roots :]
+        assert np.diff(sample.indptr)[sample.num_roots :].tolist() == lengths.tolist()
+        assert sample.train_mask.any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("max_edges", [0, 20])
 def test_a_sample_is_the_first_rows_of_a_part_with_their_sources(kind, max_edges):
     for part in cut(make_graph(kind), 3):
-        graph = sample_of(part, 0, max_edges)
-        num_rows = max(int(np.searchsorted(part.indptr, max_edges, side="right")) - 1, 1)
-        assert graph.num_edges == part.indptr[num_rows]
-        assert graph.num_vertices <= part.num_clones + 2
-        assert graph.train_mask.any()
-        degrees = np.bincount(graph.dst, minlength=num_rows)[:num_rows]
-        assert degrees.tolist() == np.diff(part.indptr[: num_rows + 1]).tolist()
+        sample = sample_of(part, 0, max_edges)
+        # A row is taken whole, and one from and one for a leaf in any case.
+        longest = int(np.diff(part.indptr).max())
+        assert sample.num_edges <= max_edges + 4 * longest
+        assert sample.num_roots + sample.num_leaves <= part.num_roots + part.num_leaves + 2
+        assert sample.is_reading.any() == part.is_reading.any()
+        assert sample.is_writing.any() == part.is_writing.any()
+        assert sample.send_counts.tolist() == [0, sample.is_reading.sum()]
+        assert sample.reduce_counts.tolist() == [0, sample.is_writing.sum()]
+        for rows, count in (
+            (sample.send_rows, sample.is_reading.sum()),
+            (sample.reduce_rows, sample.is_writing.sum()),
+        ):
+            assert len(rows) == count
+            assert ((rows >= 0) & (rows < sample.num_roots)).all()
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--model", "gat"), ("--aggregator", "max"), ("--algorithm", "cd-3")]
+)
+def test_a_sample_trains_beside_its_mirror_image(words, plan):
+    values = plan("--json", *words).json
+    assert 0 < values["rehearsed_fixed_s"] <= values["rehearsed_epoch_s"] < 10
+
+
+def test_late_rows_hide_behind_all_that_is_computed(plan):
+    slow = ("--latency", "1us", "--bandwidth", "1Mb/s", "--json")
+    now, late = plan(*slow).json, plan(*slow, "--algorithm", "cd-2").json
+    hidden = [each["epoch_s"] - each["hidden_epoch_s"] for each in (now, late)]
+    assert 0 <= hidden[0] <= now["compute_s"]
+    assert hidden[1] >= min(late["rows_s"], late["compute_s"]) * 0.999
 
 
 def test_a_whole_part_is_planned_like_one_rank(distgnn, ring, here):
