@@ -67,7 +67,7 @@ bench-accuracy: $(VENV)/.installed
 # The kernels under the address and undefined-behaviour sanitizers, without Python.
 sanitize:
 	mkdir -p build
-	$(CXX) -std=c++17 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+	$(CXX) -std=c++20 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined \
 	  -ffp-contract=off -fopenmp -DDISTGNN_PER_ISA= -march=native -Icsrc \
 	  tests/kernels/all_bits.cpp $(filter-out csrc/bind%,$(wildcard csrc/*.cpp)) -o build/all_bits
 	OMP_NUM_THREADS=2 build/all_bits > build/all_bits.txt

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 HELP = "predict an epoch on a cluster that is not at hand"
 EPILOG = (
     "Computing is a rehearsal: epochs of the slowest part, or of a sample of it, beside its mirror "
-    "image on this machine, in proportion to what each rank walks and multiplies. --cores scales dense "
-    "products, and sums over edges too unless --memory-bandwidth scales those. Traffic is that of "
-    "the partition, to the byte; what its messages take of a processor is tried here with gloo. "
-    "Each half of an exchange waits for --latency once, and the ring that sums the gradients at "
-    "each of its steps. Rows of cd-0 are hidden for as long as edges are walked meanwhile, late "
+    "image on this machine, in proportion to what each rank walks and multiplies. --cores scales "
+    "dense products, and sums over edges too unless --memory-bandwidth scales those. Traffic is "
+    "that of the partition, to the byte; what its messages take of a processor is tried here with "
+    "gloo. Each half of an exchange waits for --latency once, and the ring that sums the gradients "
+    "at each of its steps. Rows of cd-0 are hidden for as long as edges are walked meanwhile, late "
     "ones for as long as anything is computed."
 )
 

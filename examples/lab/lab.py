@@ -103,8 +103,8 @@ class Lab:
         num_hosts: How many.
         rate: Of their links, such as 1gbit.
         is_bound: Whether gloo's ranks keep to a core each, which takes as many cores as hosts.
-        is_steady: Whether links let through at once no more than they carry in 50 us, or 16 kB; else
-            what they carry in 2 ms, as netlab.py sets them up, which hides shorter messages.
+        is_steady: Whether links let through at once no more than they carry in 50 us, or 16 kB;
+            else what they carry in 2 ms, as netlab.py sets them up, which hides shorter messages.
 
     Attributes:
         rank_environ: Added to the environment of ranks that are started.
