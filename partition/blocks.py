@@ -72,6 +72,8 @@ class _State(NamedTuple):
     """(num_parts,) int64. Edges."""
     clones: NDArray[np.float64]
     """(num_parts,) float64. Expected vertices with a link there."""
+    all_clones: NDArray[np.float64]
+    """(1,) float64. Those of all parts."""
     softness: NDArray[np.float64]
     """(num_clusters,) float64. Links per vertex for which a clone is counted nearly in full."""
 
@@ -199,6 +201,7 @@ def _search(
         ends=np.zeros((num_clusters, num_parts), np.int64),
         load=np.zeros(num_parts, np.int64),
         clones=np.zeros(num_parts),
+        all_clones=np.zeros(1),
         softness=np.ones(num_clusters),
     )
     _begin(blocks, state, order)
@@ -260,6 +263,7 @@ def _count_clones(blocks: _Blocks, state: _State) -> None:
     for cluster in range(blocks.size.size):
         for part in range(state.load.size):
             state.clones[part] += _present(blocks.size[cluster], state.ends[cluster, part], 1.0)
+    state.all_clones[0] = state.clones.sum()
 
 
 @compiled
@@ -289,7 +293,7 @@ def _try(blocks: _Blocks, state: _State, way: tuple[int, int], bounds: tuple[flo
             added += _present(size, there + ends, softness) - _present(size, there, softness)
             left += _present(size, here - ends, 1.0) - _present(size, here, 1.0)
             came += _present(size, there + ends, 1.0) - _present(size, there, 1.0)
-    limit = CLONE_BALANCE * state.clones.mean()
+    limit = CLONE_BALANCE * state.all_clones[0] / state.clones.size
     at_home, at_goal = state.clones[home] - limit, state.clones[goal] - limit
     added += max(at_home + left, 0.0) - max(at_home, 0.0)
     added += max(at_goal + came, 0.0) - max(at_goal, 0.0)
@@ -300,6 +304,7 @@ def _try(blocks: _Blocks, state: _State, way: tuple[int, int], bounds: tuple[flo
     state.load[goal] += edges
     state.clones[home] += left
     state.clones[goal] += came
+    state.all_clones[0] += left + came
     for side in range(2):
         cluster, ends = blocks.cluster[block, side], blocks.ends[block, side]
         state.ends[cluster, home] -= ends
