@@ -33,8 +33,9 @@ _MESSAGE_BYTES = 1 << 18
 _TAG = 1
 # Of an epoch of the sample, as modelled.
 _TRIAL_S = 0.05
-# More take seconds to be laid out.
+# More take seconds to be laid out, and input rows for each of more edges memory that a run lacks.
 _TRIAL_EDGES = 1 << 20
+_TRIAL_BYTES = 1 << 28
 
 
 def estimate_epoch(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
@@ -43,8 +44,9 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
     Some epochs on the first rows of the part are trained, all of them where they are few, with all
     ranks at work as they will be. What they take beyond an epoch of next to nothing is scaled by
     sums and products; so attention, activations, norms, dropout, the loss and the optimizer count
-    as what they take. Messages are tried. The sample has a million edges at most; it takes
-    time and memory as a trainer of them does, and the memory is free again before the first epoch.
+    as what they take. Messages are tried. The sample has a million edges at most, and as many as
+    have 256 MiB of input rows; it takes time and memory as a trainer of them does, and the memory
+    is free again before the first epoch.
     Collective.
 
     Args:
@@ -81,7 +83,10 @@ def _compute_seconds(trainer: Trainer, part: Part, ends: ModelEnds) -> float:
     product_s = product_seconds(*(min(width, _MULTIPLIED_COLUMNS) for width in widths))
     modelled_s = _modelled_seconds(trainer, product_s)
     share = min(_TRIAL_S / max(modelled_s, _TRIAL_S), 1.0)
-    num_edges = min(int(share * part.num_edges), _TRIAL_EDGES)
+    row_bytes = ITEM_BYTES * widths[0] * walked(trainer)[1]
+    num_edges = min(
+        int(share * part.num_edges), _TRIAL_EDGES, int(_TRIAL_BYTES / max(row_bytes, 1))
+    )
     sample = on_sample(part, ends, config, num_edges)
     epoch_s = epoch_seconds(sample)
     if num_edges == part.num_edges and trainer.group.size == 1:

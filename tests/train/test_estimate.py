@@ -122,3 +122,20 @@ def test_a_run_has_the_same_bits_with_and_without_an_estimate(num_ranks):
         return run_ranks(num_ranks, on_rank)
 
     assert losses(has_estimate=True) == losses(has_estimate=False)
+
+
+@pytest.mark.parametrize("kind", ["random", "sparse-features"])
+def test_a_sample_has_few_input_rows_where_they_are_wide(kind, monkeypatch):
+    wanted, build = [], estimate.on_sample
+
+    def on_sample(part, ends, config, max_edges):
+        wanted.append(max_edges)
+        return build(part, ends, config, max_edges)
+
+    monkeypatch.setattr(estimate, "on_sample", on_sample)
+    monkeypatch.setattr(estimate, "_TRIAL_S", 1e9)
+    estimated(kind, num_ranks=1)
+    monkeypatch.setattr(estimate, "_TRIAL_BYTES", 100)
+    estimated(kind, num_ranks=1)
+    assert wanted[0] > 100
+    assert 0 < wanted[1] < 100
