@@ -21,7 +21,7 @@ class _FirstCompilation(Listener):
         if not self._is_noted:
             self._is_noted = True
             self._progress(
-                "compiling the partitioners, once; this takes about 20 s and is kept on disk"
+                "compiling the partitioners, once; it takes up to a minute and is kept on disk"
             )
 
     def on_end(self, event: Event) -> None:
