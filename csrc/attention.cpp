@@ -19,37 +19,41 @@ struct AttendArgs {
   CsrView graph;
   Schedule schedule;
   AttentionScores<T> scores;
+  AttentionEdges<T> edges;
   HeadSumArgs<T> sum;
   AttentionState<T> state;
   bool accumulate;
 };
 
-// The e of edges [begin, end) of a row, kept if kKeep, and per head the largest of them. kHeads is
-// the number of heads, or 0 if there is no code for that number.
-template <int kHeads, bool kKeep, typename T>
-DISTGNN_INLINE void score_edges(const AttendArgs<T>& a, const Heads& heads, const int32_t* indices,
-                                int64_t row, int64_t begin, int64_t end, int64_t distance,
-                                T* kept, T* largest) {
+// The e of the edges of a segment, whose columns are `indices`, kept if kKeep, and per head the
+// largest of them. kHeads is the number of heads, or 0 if there is no code for that number.
+template <int kHeads, bool kKeep, bool kHasOwn, typename T>
+DISTGNN_INLINE void score_edges_as(const AttendArgs<T>& a, const Heads& heads,
+                                   const int32_t* indices, const Segment& s, int64_t distance,
+                                   T* kept, T* largest) {
   constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
   const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
   const T* source = a.scores.source + heads.begin;
+  const T* own = kHasOwn ? a.edges.score + s.edge * heads.all + heads.begin : nullptr;
   const T slope = a.scores.slope;
   // Copies, which no store can change: they stay in registers.
   T target[kSize], best[kSize], e[kSize];
   for (int h = 0; h < count; ++h) {
-    target[h] = a.scores.target[row * heads.all + heads.begin + h];
+    target[h] = a.scores.target[s.row * heads.all + heads.begin + h];
     best[h] = -std::numeric_limits<T>::infinity();
   }
-  for (int64_t k = begin; k < end; ++k) {
+  for (int64_t k = s.begin; k < s.end; ++k) {
     __builtin_prefetch(source + indices[k + distance] * heads.all);
     const T* from = source + indices[k] * heads.all;
 #pragma omp simd
     for (int h = 0; h < count; ++h) {
-      const T raw = from[h] + target[h];
+      T raw = from[h] + target[h];
+      if (kHasOwn) raw += own[h];
       const T scaled = raw * slope;
       e[h] = raw > 0 ? raw : scaled;
       best[h] = e[h] > best[h] ? e[h] : best[h];
     }
+    if (kHasOwn) own += heads.all;
     if (kKeep) {
 #pragma omp simd
       for (int h = 0; h < count; ++h) kept[h] = e[h];
@@ -57,6 +61,16 @@ DISTGNN_INLINE void score_edges(const AttendArgs<T>& a, const Heads& heads, cons
     }
   }
   for (int h = 0; h < count; ++h) largest[h] = best[h];
+}
+
+template <int kHeads, bool kKeep, typename T>
+DISTGNN_INLINE void score_edges(const AttendArgs<T>& a, const Heads& heads, const int32_t* indices,
+                                const Segment& s, int64_t distance, T* kept, T* largest) {
+  if (a.edges.score == nullptr) {
+    score_edges_as<kHeads, kKeep, false>(a, heads, indices, s, distance, kept, largest);
+  } else {
+    score_edges_as<kHeads, kKeep, true>(a, heads, indices, s, distance, kept, largest);
+  }
 }
 
 // What is kept of a row beside its sums; `at` is its first head.
@@ -109,8 +123,9 @@ DISTGNN_PER_ISA void start_rows(const AttendArgs<T>& a, const Heads& heads, int6
     const Segment s = a.schedule.segment(i);
     if (!s.starts) continue;
     const int64_t first = a.graph.indptr[s.row], last = a.graph.indptr[s.row + 1];
+    const Segment whole{s.row, first, last, first, true, true};
     T largest[kMaxHeads];
-    score_edges<kHeads, false>(a, heads, a.graph.indices, s.row, first, last,
+    score_edges<kHeads, false>(a, heads, a.graph.indices, whole,
                                a.schedule.distance(last, wanted), static_cast<T*>(nullptr),
                                largest);
     start_row(a, heads, s.row, first < last, largest);
@@ -157,7 +172,7 @@ DISTGNN_PER_ISA void weigh_edges(const AttendArgs<T>& a, const Heads& heads,
     const int64_t coming = a.schedule.segment(std::min(i + kSegmentsAhead, stretch.end - 1)).row;
     prefetch_row(a, coming * heads.all + heads.begin);
     T largest[kMaxHeads];
-    score_edges<kHeads, true>(a, heads, a.schedule.indices, s.row, s.begin, s.end,
+    score_edges<kHeads, true>(a, heads, a.schedule.indices, s,
                               a.schedule.distance(s.end, wanted), kept, largest);
     if (!is_started) start_row(a, heads, s.row, s.begin < s.end, largest);
     const T* maximum = a.state.maximum + s.row * heads.all + heads.begin;
@@ -175,6 +190,23 @@ DISTGNN_PER_ISA void weigh_edges(const AttendArgs<T>& a, const Heads& heads,
   }
 }
 
+// Drops weights of a stretch, after their sums.
+template <int kHeads, typename T>
+DISTGNN_PER_ISA void drop_edges(const AttendArgs<T>& a, const Heads& heads, const Stretch& stretch,
+                                T* weight) {
+  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
+  const MaskRule<T> mask = a.edges.mask;
+  for (int64_t i = stretch.begin; i < stretch.end; ++i) {
+    const Segment s = stretch.clip(a.schedule.segment(i));
+    const int64_t* key = a.edges.key + s.edge;
+    for (int64_t k = s.begin; k < s.end; ++k, ++key, weight += count) {
+      const std::uint64_t bits = row_bits(mask.seed, *key);
+#pragma omp simd
+      for (int h = 0; h < count; ++h) weight[h] *= mask_factor(mask, bits, heads.begin + h);
+    }
+  }
+}
+
 template <int kHeads, typename T>
 void attend_task(const AttendArgs<T>& a, int64_t begin, int64_t end, const Heads& heads) {
   const bool is_cut = a.schedule.num_segments != a.graph.num_rows;
@@ -187,6 +219,7 @@ void attend_task(const AttendArgs<T>& a, int64_t begin, int64_t end, const Heads
                     start_rows<kHeads>(a, heads, stretch.begin, stretch.end);
                   }
                   weigh_edges<kHeads>(a, heads, stretch, is_cut || is_piece, weight);
+                  if (a.edges.key != nullptr) drop_edges<kHeads>(a, heads, stretch, weight);
                   const HeadWeights<T> weights{weight, stretch.first_edge, heads.count, false};
                   sum_heads(a.sum, heads, stretch, weights, a.accumulate);
                 });
@@ -196,10 +229,11 @@ void attend_task(const AttendArgs<T>& a, int64_t begin, int64_t end, const Heads
 
 template <typename T>
 void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>& scores,
-            const T* x, int64_t width, bool accumulate, const AttentionState<T>& state) {
+            const AttentionEdges<T>& edges, const T* x, int64_t width, bool accumulate,
+            const AttentionState<T>& state) {
   const Schedule schedule(graph, plan);
   const HeadSumArgs<T> sum{schedule, x, scores.num_heads * width, state.out};
-  const AttendArgs<T> a{graph, schedule, scores, sum, state, accumulate};
+  const AttendArgs<T> a{graph, schedule, scores, edges, sum, state, accumulate};
   for_head_tasks(schedule, scores.num_heads, width,
                  [&](int64_t begin, int64_t end, const Heads& heads) {
                    switch (heads.count) {
@@ -212,9 +246,11 @@ void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>
                  });
 }
 
-template void attend(const CsrView&, const PlanView&, const AttentionScores<float>&, const float*,
-                     int64_t, bool, const AttentionState<float>&);
-template void attend(const CsrView&, const PlanView&, const AttentionScores<double>&,
-                     const double*, int64_t, bool, const AttentionState<double>&);
+#define DISTGNN_ATTENTION(T)                                                                       \
+  template void attend(const CsrView&, const PlanView&, const AttentionScores<T>&,                 \
+                       const AttentionEdges<T>&, const T*, int64_t, bool, const AttentionState<T>&);
+DISTGNN_ATTENTION(float)
+DISTGNN_ATTENTION(double)
+#undef DISTGNN_ATTENTION
 
 }  // namespace distgnn

@@ -4,6 +4,7 @@
 // For edge u -> v and head h, with s = source_score, t = target_score (num_rows, num_heads):
 //   raw = s[u, h] + t[v, h],  e = raw > 0 ? raw : slope * raw,
 //   alpha = exp(e) / sum over the edges into v of exp(e),  out[v, h] = sum of alpha * x[u, h].
+// To raw an edge may add a score of its own, and its alpha may be dropped: set to 0, or scaled up.
 // Rows of x and out have num_heads * width columns, head by head. T is float or double.
 //
 // The softmax is kept as a state that can be merged across the parts of a cut vertex: the maximum
@@ -21,6 +22,7 @@
 #include <cstdint>
 
 #include "csr.h"
+#include "mask.h"
 #include "schedule.h"
 
 namespace distgnn {
@@ -31,6 +33,15 @@ struct AttentionScores {
   const T* target;  // (num_rows, num_heads)
   std::int64_t num_heads;
   T slope;
+};
+
+// What edges have of their own, at their positions in the forward graph; null for what they have
+// not. Edges with the same key share the mask of what is dropped.
+template <typename T>
+struct AttentionEdges {
+  const T* score;           // (num_edges, num_heads) added to raw
+  const std::int64_t* key;  // (num_edges,) of the mask
+  MaskRule<T> mask;
 };
 
 template <typename T>
@@ -45,7 +56,8 @@ struct AttentionState {
 // that a state is rescaled at most once.
 template <typename T>
 void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>& scores,
-            const T* x, std::int64_t width, bool accumulate, const AttentionState<T>& state);
+            const AttentionEdges<T>& edges, const T* x, std::int64_t width, bool accumulate,
+            const AttentionState<T>& state);
 
 // Merges received states: row k, laid out [num_heads * width sums | maxima | denominators], into
 // row rows[k] of the state, k ascending. rows may repeat: every row of the state has one owner,
@@ -74,7 +86,9 @@ template <typename T>
 struct AttentionGradients {
   T* x;       // (num_sources, num_heads * width)
   T* source;  // (num_sources, num_heads) of the source scores
-  T* edge;    // (num_edges, num_heads) of raw, at the edge's position in the forward graph
+  // (num_edges, num_heads) of raw, at the edge's position in the forward graph; may be the scores of
+  // the edges, whose gradient it is.
+  T* edge;
 };
 
 // Backward, over the transpose: row u lists the destinations v of the edges out of u, and edge[k]
@@ -82,12 +96,13 @@ struct AttentionGradients {
 //   alpha = exp(e - log_sum[v]),  grad_x[u] (+)= sum of alpha * grad[v],
 //   grad_raw = alpha * (grad[v] . x[u] - delta[v]) * (raw > 0 ? 1 : slope),
 //   grad_source[u] (+)= sum of grad_raw.
-// With accumulate, the first two start from what is there.
+// Where alpha was dropped or scaled, so are alpha in grad_x and the product in grad_raw. With
+// accumulate, the sums start from what is there.
 template <typename T>
 void attend_backward(const CsrView& transpose, const PlanView& plan, const std::int64_t* edge,
-                     const T* source_score, T slope, const AttentionTargets<T>& targets,
-                     const T* x, std::int64_t num_heads, std::int64_t width, bool accumulate,
-                     const AttentionGradients<T>& gradients);
+                     const T* source_score, T slope, const AttentionEdges<T>& edges,
+                     const AttentionTargets<T>& targets, const T* x, std::int64_t num_heads,
+                     std::int64_t width, bool accumulate, const AttentionGradients<T>& gradients);
 
 // out[v, h] (+)= sum over the edges k of row v of value[k, h], k ascending; value is
 // (num_edges, num_heads), indptr (num_rows + 1,).

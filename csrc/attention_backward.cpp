@@ -20,7 +20,7 @@ namespace {
 using std::int32_t;
 using std::int64_t;
 
-// Edges times heads that a task keeps on its stack, in six values each.
+// Edges times heads that a task keeps on its stack, in seven values each.
 constexpr int64_t kBufferValues = 1024;
 
 template <typename T>
@@ -29,6 +29,7 @@ struct BackwardArgs {
   const int64_t* edge;
   const T* source_score;
   T slope;
+  AttentionEdges<T> edges;
   AttentionTargets<T> targets;
   const T* x;
   int64_t width;  // of a row of x: all heads
@@ -40,7 +41,8 @@ struct BackwardArgs {
 template <typename T>
 struct Buffer {
   T alpha[kBufferValues];
-  T gate[kBufferValues];  // derivative of e by raw
+  T gate[kBufferValues];    // derivative of e by raw; times alpha, once alpha is dropped
+  T factor[kBufferValues];  // 0 where alpha is dropped, else what it is scaled by
   T dots[kBufferValues * kPartials];
 };
 
@@ -59,39 +61,68 @@ void backward_pass(const BackwardArgs<T>& a, const Heads& heads, const Stretch& 
   DISTGNN_BEST(backward_pass<kVectors, kColumns, kHeadsOf>(a, heads, stretch, pass, buffer));
 }
 
+// The exponents and the gates of a segment.
+template <int kHeads, bool kHasOwn, typename T>
+DISTGNN_INLINE void score_edges(const BackwardArgs<T>& a, const Heads& heads, const Segment& s,
+                                int64_t distance, T* alpha, T* gate) {
+  constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
+  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
+  const T slope = a.slope;
+  // A copy, which no store can change.
+  T source[kSize];
+  for (int h = 0; h < count; ++h) source[h] = a.source_score[s.row * heads.all + heads.begin + h];
+  const int64_t* edge = a.edge + (s.edge - s.begin);
+  for (int64_t k = s.begin; k < s.end; ++k, alpha += count, gate += count) {
+    // Written when the stretch is finished, each on a line of its own.
+    __builtin_prefetch(a.gradients.edge + edge[k] * heads.all + heads.begin, 1);
+    const int64_t coming = a.schedule.indices[k + distance] * heads.all + heads.begin;
+    __builtin_prefetch(a.targets.score + coming);
+    __builtin_prefetch(a.targets.log_sum + coming);
+    __builtin_prefetch(a.targets.delta + coming);
+    const int64_t at = a.schedule.indices[k] * heads.all + heads.begin;
+    const T* target = a.targets.score + at;
+    const T* log_sum = a.targets.log_sum + at;
+    const T* own = kHasOwn ? a.edges.score + edge[k] * heads.all + heads.begin : nullptr;
+#pragma omp simd
+    for (int h = 0; h < count; ++h) {
+      T raw = source[h] + target[h];
+      if (kHasOwn) raw += own[h];
+      gate[h] = raw > 0 ? T(1) : slope;
+      alpha[h] = raw * gate[h] - log_sum[h];
+    }
+  }
+}
+
+// Asks for what the edges of a stretch have of their own: each on a line of its own.
+template <typename T>
+DISTGNN_INLINE void prefetch_edges(const BackwardArgs<T>& a, const Heads& heads,
+                                   const Stretch& stretch) {
+  for (int64_t i = stretch.begin; i < stretch.end; ++i) {
+    const Segment s = stretch.clip(a.schedule.segment(i));
+    const int64_t* edge = a.edge + (s.edge - s.begin);
+    for (int64_t k = s.begin; k < s.end; ++k) {
+      if (a.edges.score) __builtin_prefetch(a.edges.score + edge[k] * heads.all + heads.begin);
+      if (a.edges.key) __builtin_prefetch(a.edges.key + edge[k]);
+    }
+  }
+}
+
 template <int kHeads, typename T>
 DISTGNN_PER_ISA void weigh_edges(const BackwardArgs<T>& a, const Heads& heads,
                                  const Stretch& stretch, Buffer<T>* buffer) {
-  constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
-  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
+  const int64_t count = kHeads > 0 ? kHeads : heads.count;
   const int64_t wanted = prefetch_distance(heads.all * static_cast<int64_t>(sizeof(T)));
-  const T slope = a.slope;
+  if (a.edges.score != nullptr || a.edges.key != nullptr) prefetch_edges(a, heads, stretch);
   for (int64_t i = stretch.begin; i < stretch.end; ++i) {
     const Segment s = stretch.clip(a.schedule.segment(i));
     const int64_t distance = a.schedule.distance(s.end, wanted);
-    // A copy, which no store can change.
-    T source[kSize];
-    for (int h = 0; h < count; ++h) source[h] = a.source_score[s.row * heads.all + heads.begin + h];
     const int64_t first = (s.begin - stretch.first_edge) * count;
     T* alpha = buffer->alpha + first;
     T* gate = buffer->gate + first;
-    const int64_t* edge = a.edge + (s.edge - s.begin);
-    for (int64_t k = s.begin; k < s.end; ++k, alpha += count, gate += count) {
-      // Written when the stretch is finished, each on a line of its own.
-      __builtin_prefetch(a.gradients.edge + edge[k] * heads.all + heads.begin, 1);
-      const int64_t coming = a.schedule.indices[k + distance] * heads.all + heads.begin;
-      __builtin_prefetch(a.targets.score + coming);
-      __builtin_prefetch(a.targets.log_sum + coming);
-      __builtin_prefetch(a.targets.delta + coming);
-      const int64_t at = a.schedule.indices[k] * heads.all + heads.begin;
-      const T* target = a.targets.score + at;
-      const T* log_sum = a.targets.log_sum + at;
-#pragma omp simd
-      for (int h = 0; h < count; ++h) {
-        const T raw = source[h] + target[h];
-        gate[h] = raw > 0 ? T(1) : slope;
-        alpha[h] = raw * gate[h] - log_sum[h];
-      }
+    if (a.edges.score == nullptr) {
+      score_edges<kHeads, false>(a, heads, s, distance, alpha, gate);
+    } else {
+      score_edges<kHeads, true>(a, heads, s, distance, alpha, gate);
     }
   }
 #pragma omp simd
@@ -100,8 +131,31 @@ DISTGNN_PER_ISA void weigh_edges(const BackwardArgs<T>& a, const Heads& heads,
   }
 }
 
-// The gradients of the scores.
+// Drops weights, and keeps what the gradients of the scores need of them.
 template <int kHeads, typename T>
+DISTGNN_PER_ISA void drop_edges(const BackwardArgs<T>& a, const Heads& heads,
+                                const Stretch& stretch, Buffer<T>* buffer) {
+  const int count = kHeads > 0 ? kHeads : static_cast<int>(heads.count);
+  const MaskRule<T> mask = a.edges.mask;
+  T* factor = buffer->factor;
+  for (int64_t i = stretch.begin; i < stretch.end; ++i) {
+    const Segment s = stretch.clip(a.schedule.segment(i));
+    const int64_t* edge = a.edge + (s.edge - s.begin);
+    for (int64_t k = s.begin; k < s.end; ++k, factor += count) {
+      const std::uint64_t bits = row_bits(mask.seed, a.edges.key[edge[k]]);
+#pragma omp simd
+      for (int h = 0; h < count; ++h) factor[h] = mask_factor(mask, bits, heads.begin + h);
+    }
+  }
+#pragma omp simd
+  for (int64_t i = 0; i < stretch.num_edges() * count; ++i) {
+    buffer->gate[i] *= buffer->alpha[i];
+    buffer->alpha[i] *= buffer->factor[i];
+  }
+}
+
+// The gradients of the scores.
+template <int kHeads, bool kDrops, typename T>
 DISTGNN_PER_ISA void finish_edges(const BackwardArgs<T>& a, const Heads& heads,
                                   const Stretch& stretch, const Buffer<T>& buffer) {
   constexpr int kSize = kHeads > 0 ? kHeads : kMaxHeads;
@@ -112,7 +166,8 @@ DISTGNN_PER_ISA void finish_edges(const BackwardArgs<T>& a, const Heads& heads,
     T total[kSize];
     for (int h = 0; h < count; ++h) total[h] = s.starts && !a.accumulate ? T(0) : out[h];
     const int64_t first = (s.begin - stretch.first_edge) * count;
-    const T* alpha = buffer.alpha + first;
+    // Of a weight that may be dropped alpha is in the gate.
+    const T* scale = (kDrops ? buffer.factor : buffer.alpha) + first;
     const T* gate = buffer.gate + first;
     const T* dots = buffer.dots + first * kPartials;
     const int64_t* edge = a.edge + s.edge;
@@ -122,12 +177,13 @@ DISTGNN_PER_ISA void finish_edges(const BackwardArgs<T>& a, const Heads& heads,
       T* edge_grad = a.gradients.edge + edge[k] * heads.all + heads.begin;
 #pragma omp simd
       for (int h = 0; h < count; ++h) {
-        const T product = finished_dot(dots + h * kPartials) - delta[h];
-        const T grad = alpha[h] * product * gate[h];
+        const T dot = finished_dot(dots + h * kPartials);
+        const T grad = kDrops ? (scale[h] * dot - delta[h]) * gate[h]
+                              : scale[h] * (dot - delta[h]) * gate[h];
         edge_grad[h] = grad;
         total[h] += grad;
       }
-      alpha += count;
+      scale += count;
       gate += count;
       dots += count * kPartials;
     }
@@ -141,11 +197,17 @@ void backward_task(const BackwardArgs<T>& a, int64_t begin, int64_t end, const H
   for_stretches(a.schedule, begin, end, kBufferValues / heads.count,
                 [&](const Stretch& stretch, bool) {
                   weigh_edges<kHeads>(a, heads, stretch, &buffer);
+                  const bool drops = a.edges.key != nullptr;
+                  if (drops) drop_edges<kHeads>(a, heads, stretch, &buffer);
                   for_joined_passes<T>(heads, [&](auto size, const HeadPass& pass) {
                     backward_pass<size.kNumVectors, size.kNumLanes, size.kNumHeads>(
                         a, heads, stretch, pass, &buffer);
                   });
-                  finish_edges<kHeads>(a, heads, stretch, buffer);
+                  if (drops) {
+                    finish_edges<kHeads, true>(a, heads, stretch, buffer);
+                  } else {
+                    finish_edges<kHeads, false>(a, heads, stretch, buffer);
+                  }
                 });
 }
 
@@ -153,11 +215,11 @@ void backward_task(const BackwardArgs<T>& a, int64_t begin, int64_t end, const H
 
 template <typename T>
 void attend_backward(const CsrView& transpose, const PlanView& plan, const int64_t* edge,
-                     const T* source_score, T slope, const AttentionTargets<T>& targets,
-                     const T* x, int64_t num_heads, int64_t width, bool accumulate,
-                     const AttentionGradients<T>& gradients) {
-  const BackwardArgs<T> a{Schedule(transpose, plan), edge,      source_score, slope, targets, x,
-                          num_heads * width,         accumulate, gradients};
+                     const T* source_score, T slope, const AttentionEdges<T>& edges,
+                     const AttentionTargets<T>& targets, const T* x, int64_t num_heads,
+                     int64_t width, bool accumulate, const AttentionGradients<T>& gradients) {
+  const BackwardArgs<T> a{Schedule(transpose, plan), edge, source_score,      slope,      edges,
+                          targets,                   x,    num_heads * width, accumulate, gradients};
   for_head_tasks(a.schedule, num_heads, width,
                  [&](int64_t begin, int64_t end, const Heads& heads) {
                    switch (heads.count) {
@@ -172,8 +234,8 @@ void attend_backward(const CsrView& transpose, const PlanView& plan, const int64
 
 #define DISTGNN_ATTENTION(T)                                                                     \
   template void attend_backward(const CsrView&, const PlanView&, const int64_t*, const T*, T,    \
-                                const AttentionTargets<T>&, const T*, int64_t, int64_t, bool,    \
-                                const AttentionGradients<T>&);
+                                const AttentionEdges<T>&, const AttentionTargets<T>&, const T*,  \
+                                int64_t, int64_t, bool, const AttentionGradients<T>&);
 DISTGNN_ATTENTION(float)
 DISTGNN_ATTENTION(double)
 #undef DISTGNN_ATTENTION

@@ -1,3 +1,7 @@
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+
 #include "attention.h"
 #include "bindings.h"
 
@@ -26,13 +30,35 @@ AttentionState<T> state_of(const Matrix<T>& out, const Matrix<T>& maximum,
 }
 
 template <typename T>
+using SomeScores = std::optional<Matrix<const T>>;
+using SomeKeys = std::optional<Vector<const int64_t>>;
+
+// What edges have of their own; seed and probability are of the mask, if they have keys.
+template <typename T>
+AttentionEdges<T> edges_of(const SomeScores<T>& score, const SomeKeys& key, std::size_t num_edges,
+                           std::size_t num_heads, std::uint64_t seed, double probability) {
+  check_probability(probability);
+  AttentionEdges<T> edges{nullptr, nullptr, make_mask_rule<T>(seed, probability)};
+  if (score) {
+    check_extents("edge_score", *score, num_edges, num_heads);
+    edges.score = score->data();
+  }
+  if (key) {
+    check_equal("edge_key has the wrong length", key->shape(0), num_edges);
+    edges.key = key->data();
+  }
+  return edges;
+}
+
+template <typename T>
 void bind_attend(nb::module_& m) {
   m.def(
       "attend",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices,
          Matrix<const T> source_score, Matrix<const T> target_score, Matrix<const T> x,
-         Matrix<T> out, Matrix<T> maximum, Matrix<T> denominator, double slope, bool accumulate,
-         const Plan* plan) {
+         SomeScores<T> edge_score, SomeKeys edge_key, Matrix<T> out, Matrix<T> maximum,
+         Matrix<T> denominator, double slope, std::uint64_t seed, double probability,
+         bool accumulate, const Plan* plan) {
         const CsrView graph = csr_view(indptr, indices);
         const int64_t width = head_width(x, source_score);
         check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
@@ -45,14 +71,17 @@ void bind_attend(nb::module_& m) {
         const AttentionScores<T> scores{source_score.data(), target_score.data(),
                                         static_cast<int64_t>(source_score.shape(1)),
                                         static_cast<T>(slope)};
+        const AttentionEdges<T> edges = edges_of<T>(
+            edge_score, edge_key, indices.shape(0), source_score.shape(1), seed, probability);
         const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;
-        attend(graph, view, scores, x.data(), width, accumulate, state);
+        attend(graph, view, scores, edges, x.data(), width, accumulate, state);
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "source_score"_a.noconvert(),
-      "target_score"_a.noconvert(), "x"_a.noconvert(), nb::kw_only(), "out"_a.noconvert(),
-      "maximum"_a.noconvert(), "denominator"_a.noconvert(), "slope"_a, "accumulate"_a,
-      "plan"_a.none() = nb::none());
+      "target_score"_a.noconvert(), "x"_a.noconvert(), nb::kw_only(),
+      "edge_score"_a.noconvert().none(), "edge_key"_a.noconvert().none(), "out"_a.noconvert(),
+      "maximum"_a.noconvert(), "denominator"_a.noconvert(), "slope"_a, "seed"_a, "probability"_a,
+      "accumulate"_a, "plan"_a.none() = nb::none());
 }
 
 template <typename T>
@@ -93,7 +122,8 @@ void bind_backward(nb::module_& m) {
          Vector<const int64_t> t_edge, Matrix<const T> source_score,
          Matrix<const T> target_score, Matrix<const T> log_sum, Matrix<const T> x,
          Matrix<const T> grad, Matrix<const T> delta, Matrix<T> grad_x, Matrix<T> grad_source,
-         Matrix<T> edge_grad, double slope, bool accumulate, const Plan* plan) {
+         Matrix<T> edge_grad, SomeScores<T> edge_score, SomeKeys edge_key, double slope,
+         std::uint64_t seed, double probability, bool accumulate, const Plan* plan) {
         const CsrView transpose = csr_view(t_indptr, t_indices);
         const int64_t width = head_width(x, source_score);
         check_has_rows("the edges read from no rows", t_indices.shape(0), grad.shape(0));
@@ -112,17 +142,20 @@ void bind_backward(nb::module_& m) {
                                           grad.data()};
         const AttentionGradients<T> gradients{grad_x.data(), grad_source.data(),
                                               edge_grad.data()};
+        const AttentionEdges<T> edges = edges_of<T>(
+            edge_score, edge_key, t_indices.shape(0), source_score.shape(1), seed, probability);
         const PlanView view = plan_view(plan, transpose);
         const nb::gil_scoped_release unlocked;
         attend_backward(transpose, view, t_edge.data(), source_score.data(),
-                        static_cast<T>(slope), targets, x.data(),
+                        static_cast<T>(slope), edges, targets, x.data(),
                         static_cast<int64_t>(source_score.shape(1)), width, accumulate, gradients);
       },
       "t_indptr"_a.noconvert(), "t_indices"_a.noconvert(), "t_edge"_a.noconvert(),
       "source_score"_a.noconvert(), "target_score"_a.noconvert(), nb::kw_only(),
       "log_sum"_a.noconvert(), "x"_a.noconvert(), "grad"_a.noconvert(), "delta"_a.noconvert(),
-      "grad_x"_a.noconvert(), "grad_source"_a.noconvert(), "edge_grad"_a.noconvert(), "slope"_a,
-      "accumulate"_a, "plan"_a.none() = nb::none());
+      "grad_x"_a.noconvert(), "grad_source"_a.noconvert(), "edge_grad"_a.noconvert(),
+      "edge_score"_a.noconvert().none(), "edge_key"_a.noconvert().none(), "slope"_a, "seed"_a,
+      "probability"_a, "accumulate"_a, "plan"_a.none() = nb::none());
 }
 
 template <typename T>

@@ -36,6 +36,13 @@ DISTGNN_INLINE std::uint32_t column_hash(std::uint64_t bits, std::uint32_t colum
   return h ^ (h >> 15);
 }
 
+// What a value is multiplied with: 0 where it is dropped, else the scale.
+template <typename T>
+DISTGNN_INLINE T mask_factor(const MaskRule<T>& rule, std::uint64_t bits, std::int64_t column) {
+  const bool is_kept = column_hash(bits, static_cast<std::uint32_t>(column)) >= rule.threshold;
+  return is_kept ? rule.scale : T(0);
+}
+
 template <typename T>
 MaskRule<T> make_mask_rule(std::uint64_t seed, double probability) {
   return {mix64(seed + 0x9e3779b97f4a7c15u), static_cast<std::uint32_t>(probability * 4294967296.0),

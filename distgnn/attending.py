@@ -13,8 +13,9 @@ import torch
 from distgnn.arrays import column
 from distgnn.devices import PROCESSOR
 from distgnn.exchange.attend import AttendAcrossCut
+from distgnn.exchange.edge_dropout import EdgeDropout, EdgeKeys
 from distgnn.exchange.edge_map import EdgeMap
-from distgnn.exchange.edge_scores import Additive, EdgeDropout, EdgeKeys, LeakyByEdge
+from distgnn.exchange.edge_scores import Additive
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.loops import with_loops
 from distgnn.exchange.scores import Leaky
@@ -94,9 +95,7 @@ class AttendingGraph(ABC):
             (num_rows, heads * width), differentiable.
         """
         heads, drops = source_score.shape[1], self._edge_dropout(dropout)
-        scoring: Scoring = Leaky(heads, slope)
-        if drops or edge_map is not None:
-            scoring = LeakyByEdge(heads, slope, drops, _map_of(edge_map))
+        scoring = Leaky(heads, slope, drops, self._map_of(edge_map))
         weights = None, edge_map
         return self._attend(rows, source_score, target_score, weights, scoring, ending)
 
@@ -125,7 +124,7 @@ class AttendingGraph(ABC):
         Returns:
             (num_rows, heads * width), differentiable.
         """
-        scoring = Additive(vectors, slope, self._edge_dropout(dropout), _map_of(edge_map))
+        scoring = Additive(vectors, slope, self._edge_dropout(dropout), self._map_of(edge_map))
         no_scores, weights = rows.new_empty((len(rows), 0)), (vectors, edge_map)
         return self._attend(rows, no_scores, target_rows, weights, scoring, ending)
 
@@ -159,6 +158,9 @@ class AttendingGraph(ABC):
             self._attention_memo.edge_keys = EdgeKeys(self._looped_blocks(), sources, targets)
         return EdgeDropout(probability, self.draws.next_seed(), self._attention_memo.edge_keys)
 
+    def _map_of(self, weight: Tensor | None) -> EdgeMap | None:
+        return None if weight is None else EdgeMap(weight, self.exchange.buffers)
+
     def _looped_blocks(self) -> Blocks:
         """Return the blocks with an edge from each vertex to itself, made at the first call.
 
@@ -185,7 +187,3 @@ class AttendingGraph(ABC):
 
     def _ids_of_sources(self) -> Tensor:
         return self.row_id
-
-
-def _map_of(weight: Tensor | None) -> EdgeMap | None:
-    return None if weight is None else EdgeMap(weight)

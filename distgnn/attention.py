@@ -2,7 +2,8 @@
 
 For edge u -> v and head h, with source scores s and target scores t:
 raw = s[u, h] + t[v, h], e = leaky_relu(raw), alpha = softmax of e over the edges into v, and
-out[v, h] = sum of alpha * x[u, h]. The softmax is kept as (sum of exp(e - maximum) * x, maximum,
+out[v, h] = sum of alpha * x[u, h]. To raw an edge may add a score of its own, and its alpha may be
+dropped: set to 0, or scaled up. The softmax is kept as (sum of exp(e - maximum) * x, maximum,
 denominator = sum of exp(e - maximum)) until `finish_attention`; a denominator of 0 means that
 nothing was seen. Rows of x have `num_heads` heads of equal width, one after the other.
 
@@ -17,7 +18,7 @@ References:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -28,6 +29,31 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.kernels import Plan
+
+
+class EdgeMask(NamedTuple):
+    """Which weights of edges are dropped: as `distgnn.kernels.dropout` of a (num_edges, num_heads).
+
+    Attributes:
+        key: (num_edges,) int64. In the order of the forward graph.
+        seed: In [0, 2**64).
+        probability: In [0, 1).
+    """
+
+    key: Tensor
+    seed: int
+    probability: float
+
+
+def _of_edges(score: Tensor | None, mask: EdgeMask | None, dtype: torch.dtype) -> dict[str, Any]:
+    """Return what kernels take of edges."""
+    key, seed, probability = mask or (None, 0, 0.0)
+    return {
+        "edge_score": None if score is None else array("edge_score", score, dtype, 2),
+        "edge_key": None if key is None else array("mask.key", key, torch.int64, 1),
+        "seed": seed,
+        "probability": probability,
+    }
 
 
 def attend(
@@ -42,6 +68,8 @@ def attend(
     denominator: Tensor,
     slope: float,
     accumulate: bool,
+    edge_score: Tensor | None = None,
+    mask: EdgeMask | None = None,
     plan: Plan | None = None,
 ) -> None:
     """Take the edges of every row into its state.
@@ -58,6 +86,8 @@ def attend(
         slope: Of the leaky ReLU, below 0.
         accumulate: Let the state already there take part where its denominator is not 0. A
             self-loop is such a state: (x, e, 1).
+        edge_score: (num_edges, num_heads). Added to raw; None for nothing.
+        mask: Of the weights of the edges, which drops them from `out` alone; None for none.
         plan: Of this graph.
 
     Raises:
@@ -76,6 +106,7 @@ def attend(
         denominator=array("denominator", denominator, dtype, 2),
         slope=slope,
         accumulate=accumulate,
+        **_of_edges(edge_score, mask, dtype),
         plan=None if plan is None else plan.handle,
     )
 
@@ -145,6 +176,8 @@ def attend_backward(
     edge_grad: Tensor,
     slope: float,
     accumulate: bool,
+    edge_score: Tensor | None = None,
+    mask: EdgeMask | None = None,
     plan: Plan | None = None,
 ) -> None:
     """Compute the gradients of finished attention in one pass over the edges out of every row.
@@ -165,9 +198,11 @@ def attend_backward(
         grad_x: (num_sources, num_heads * width). Written.
         grad_source: (num_sources, num_heads). Of the source scores; written.
         edge_grad: (num_edges, num_heads). Gradients of raw, in the order of the forward graph;
-            written.
+            written. May be `edge_score`, of which they are the gradients too.
         slope: Of the leaky ReLU, below 0.
         accumulate: Start grad_x and grad_source from the values there instead of zero.
+        edge_score: (num_edges, num_heads). In the order of the forward graph, as given to `attend`.
+        mask: Likewise.
         plan: Of the transpose.
 
     Raises:
@@ -190,6 +225,7 @@ def attend_backward(
         edge_grad=array("edge_grad", edge_grad, dtype, 2),
         slope=slope,
         accumulate=accumulate,
+        **_of_edges(edge_score, mask, dtype),
         plan=None if plan is None else plan.handle,
     )
 

@@ -146,15 +146,47 @@ def add_to_attention(state: Attention, row: int, e: Any, d: Any, x: NDArray[Any]
         state.maximum[row, h] = largest
 
 
+class EdgeValues(NamedTuple):
+    """What edges have of their own: a score for each head, and a mask of their weights."""
+
+    score: NDArray[Any]
+    key: NDArray[np.int64]
+    seed: int
+    probability: float
+
+    @classmethod
+    def random(cls, num_edges: int, num_heads: int, dtype: Any) -> EdgeValues:
+        rng = np.random.default_rng(num_edges + num_heads)
+        score = rng.standard_normal((num_edges, num_heads)).astype(dtype)
+        return cls(score, rng.integers(-(2**40), 2**40, num_edges), 2**64 - 5, 0.3)
+
+    @property
+    def factor(self) -> NDArray[Any]:
+        """(num_edges, num_heads). What weights are multiplied with."""
+        ones = np.ones_like(self.score)
+        return dropout(ones, self.key, seed=self.seed, probability=self.probability)
+
+
 def attend(
-    graph: Csr, s: NDArray[Any], t: NDArray[Any], x: NDArray[Any], start: Attention, slope: float
+    graph: Csr,
+    s: NDArray[Any],
+    t: NDArray[Any],
+    x: NDArray[Any],
+    start: Attention,
+    slope: float,
+    edges: EdgeValues | None = None,
 ) -> Attention:
     state = Attention(*(part.copy() for part in start))
+    factor = None if edges is None else edges.factor
     for row in range(t.shape[0]):
         state.out[row].reshape(t.shape[1], -1)[state.denominator[row] == 0] = 0
         state.maximum[row, state.denominator[row] == 0] = 0
-        for u in graph.indices[graph.indptr[row] : graph.indptr[row + 1]]:
-            raw = s[u] + t[row]
+        for k in range(graph.indptr[row], graph.indptr[row + 1]):
+            u = graph.indices[k]
+            raw, carried = s[u] + t[row], x[u]
+            if edges is not None:
+                raw = raw + edges.score[k]
+                carried = (carried.reshape(t.shape[1], -1) * factor[k, :, None]).ravel()
             e = np.where(raw > 0, raw, slope * raw)
-            add_to_attention(state, row, e, np.ones_like(e), x[u])
+            add_to_attention(state, row, e, np.ones_like(e), carried)
     return state

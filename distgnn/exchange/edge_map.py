@@ -9,25 +9,49 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.buffers import Buffers
     from distgnn.exchange.blocks import Csr
 
 
 class EdgeMap:
-    """Adds e W to a value of each edge, and collects the gradient of W.
+    """Makes e W for each edge, and collects the gradient of W.
 
     Args:
         weight: (num_edge_features, width).
+        buffers: Give what holds values of all edges of a block.
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, buffers: Buffers) -> None:
         self._weight = weight.detach()
+        self._buffers = buffers
         self._gradient = torch.zeros_like(self._weight)
+
+    def mapped(self, block: Csr) -> Tensor:
+        """Return (num_edges, width): the mapped features of all edges.
+
+        Args:
+            block: As in `write`.
+        """
+        width, dtype = self._weight.shape[1], self._weight.dtype
+        values = self._buffers.empty(block.num_edges, width, dtype)
+        self.write(block, values)
+        return values
+
+    def write(self, block: Csr, values: Tensor) -> None:
+        """Map the features of all edges.
+
+        Args:
+            block: Of the forward direction, with features.
+            values: (num_edges, width), of the weight's type. Written.
+        """
+        features = self._features(block).to(self._weight.dtype)
+        torch.mm(features, self._weight, out=values)
 
     def add(self, block: Csr, edges: slice, values: Tensor) -> None:
         """Add the mapped features of some edges.
 
         Args:
-            block: Of the forward direction, with features.
+            block: As in `write`.
             edges: Of it.
             values: (num, width), of the weight's type. Added to.
         """
@@ -37,8 +61,8 @@ class EdgeMap:
         """Collect the gradient from some edges.
 
         Args:
-            block: As in `add`.
-            edges: Likewise.
+            block: As in `write`.
+            edges: Of it.
             grad: (num, width). Of the values.
         """
         features = self._features(block)[edges].to(self._weight.dtype)

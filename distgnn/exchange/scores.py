@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from distgnn.buffers import Buffers
     from distgnn.exchange.blocks import Blocks, Csr
+    from distgnn.exchange.edge_dropout import EdgeDropout
+    from distgnn.exchange.edge_map import EdgeMap
 
 
 class Edges(NamedTuple):
@@ -153,16 +155,29 @@ class Scoring(ABC):
 
 
 class Leaky(Scoring):
-    """leaky_relu(source score + target score), by kernels that keep nothing per edge.
+    """leaky_relu(source score + target score + map of features), by kernels that walk edges once.
+
+    An edge keeps its part of the score, if it has one, while its block is walked; in backward the
+    gradient takes its place.
 
     Args:
         heads: How many scores an edge has.
         slope: Of the leaky ReLU below 0.
+        dropout: Of the weights, after the softmax; None for none.
+        edge_map: What the features of edges add; None if they add nothing.
     """
 
-    def __init__(self, heads: int, slope: float) -> None:
+    def __init__(
+        self,
+        heads: int,
+        slope: float,
+        dropout: EdgeDropout | None = None,
+        edge_map: EdgeMap | None = None,
+    ) -> None:
         super().__init__(heads)
         self._slope = slope
+        self._dropout = dropout
+        self._edge_map = edge_map
 
     def take(
         self, edges: Edges, sources: Sources, target: Tensor, state: State, *, accumulate: bool
@@ -178,13 +193,17 @@ class Leaky(Scoring):
             **state._asdict(),
             slope=self._slope,
             accumulate=accumulate,
+            edge_score=None if self._edge_map is None else self._edge_map.mapped(block),
+            mask=self._mask(edges),
             plan=block.plan,
         )
 
     def back(self, edges: Edges, ends: Ends, edge_grad: Tensor, *, accumulate: bool) -> None:
         """See `Scoring`."""
         sources, targets, source_grad = ends
-        transposed = edges.transposed
+        forward, transposed = edges.forward, edges.transposed
+        if self._edge_map is not None:
+            self._edge_map.write(forward, edge_grad)
         attention.attend_backward(
             transposed.indptr,
             transposed.indices,
@@ -200,6 +219,17 @@ class Leaky(Scoring):
             edge_grad=edge_grad,
             slope=self._slope,
             accumulate=accumulate,
+            edge_score=None if self._edge_map is None else edge_grad,
+            mask=self._mask(edges),
             plan=transposed.plan,
         )
-        attention.edge_sum(edges.forward.indptr, edge_grad, targets.score_grad, accumulate=True)
+        attention.edge_sum(forward.indptr, edge_grad, targets.score_grad, accumulate=True)
+        if self._edge_map is not None:
+            self._edge_map.add_gradient(forward, slice(None), edge_grad)
+
+    def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """See `Scoring`."""
+        return None, None if self._edge_map is None else self._edge_map.take_gradient()
+
+    def _mask(self, edges: Edges) -> attention.EdgeMask | None:
+        return None if self._dropout is None else self._dropout.mask(edges.name)

@@ -5,8 +5,8 @@ numpy views. They add in a fixed order, so that a result has the same bits in ev
 this package imports Triton; `distgnn.devices` does so when a CUDA tensor needs a kernel.
 
 `schedule` says which program walks which edges, `launch` how large its tile is. `sums`, `extremes`,
-`edges`, `attention` and `attention_backward` walk edges; `rows` moves rows, `dense` multiplies,
-`norms` normalises, `losses` compares with classes.
+`edges`, `attention` and `attention_backward` walk edges, `attention_edges` reads what edges have of
+their own; `rows` moves rows, `dense` multiplies, `norms` normalises, `losses` compares with classes.
 """
 
 from distgnn.gpu.attention import attend as attend

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from distgnn.gpu.attention_edges import mask_of_edges, of_edges
 from distgnn.gpu.launch import expect, head_lanes, head_width, segment_of_program
 from distgnn.gpu.schedule import arrivals_of, schedule_of
 
@@ -83,7 +84,8 @@ def _store_state(
     tl.store(denominator_ptr + at, together, mask=is_head)
 
 
-@triton.jit
+# The seed is another one in each call, for which nothing is compiled.
+@triton.jit(do_not_specialize=["mixed_seed"])
 def _attend(
     begin_ptr,
     end_ptr,
@@ -96,6 +98,15 @@ def _attend(
     out_ptr,
     maximum_ptr,
     denominator_ptr,
+    edge_score_ptr,
+    key_ptr,
+    mixed_seed: tl.uint64,
+    seed_ptr,
+    threshold,
+    SCALE: tl.constexpr,
+    HAS_SCORE: tl.constexpr,
+    HAS_KEY: tl.constexpr,
+    HAS_PLACE: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     SLOPE: tl.constexpr,
@@ -119,10 +130,27 @@ def _attend(
         is_there = is_edge[:, None] & is_head[None, :]
         raw = tl.load(source_score_ptr + source[:, None] + head[None, :], mask=is_there, other=0)
         raw += target_score[None, :]
+        if HAS_SCORE:
+            own = (edge.to(tl.int64) * NUM_HEADS)[:, None] + head[None, :]
+            raw += tl.load(edge_score_ptr + own, mask=is_there, other=0)
         score = tl.where(raw > 0, raw, raw * SLOPE)
         at = (source * WIDTH)[:, None, None] + place[None, :, :]
         is_read = is_edge[:, None, None] & is_inside[None, :, :]
         x = tl.load(x_ptr + at, mask=is_read, other=0)
+        if HAS_KEY:
+            factor = mask_of_edges(
+                score,
+                key_ptr,
+                mixed_seed,
+                seed_ptr,
+                threshold,
+                edge,
+                is_edge,
+                head,
+                SCALE,
+                HAS_PLACE,
+            )
+            x *= factor[:, :, None]
         sums, maximum, denominator = _add_state(sums, maximum, denominator, x, score, 1, is_there)
     at = target * NUM_HEADS + head
     _store_state(
@@ -246,6 +274,10 @@ def attend(
     denominator: Tensor,
     slope: float,
     accumulate: bool,
+    edge_score: Tensor | None = None,
+    edge_key: Tensor | None = None,
+    seed: int = 0,
+    probability: float = 0.0,
     plan: Any = None,
 ) -> None:
     """Take the edges of every row into its state; see `distgnn.attention.attend`."""
@@ -257,6 +289,7 @@ def attend(
     expect("out", out, num_rows, x.shape[1])
     expect("maximum", maximum, num_rows, num_heads)
     expect("denominator", denominator, num_rows, num_heads)
+    own = of_edges(edge_score, edge_key, seed, probability, (len(indices), num_heads))
 
     def take(segments: Segments, state: _State, *, accumulate: bool) -> None:
         num_segments = len(segments.target)
@@ -271,6 +304,7 @@ def attend(
             target_score,
             x,
             *state,
+            **own,
             NUM_HEADS=num_heads,
             WIDTH=width,
             SLOPE=slope,

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from distgnn.gpu.attention import heads_of_program
+from distgnn.gpu.attention_edges import mask_of_edges, of_edges
 from distgnn.gpu.launch import expect, head_lanes, head_width, segment_of_program
 from distgnn.gpu.schedule import schedule_of
 from distgnn.gpu.sums import join_sums
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 _VALUES = 256
 
 
-@triton.jit
+# The seed is another one in each call, for which nothing is compiled.
+@triton.jit(do_not_specialize=["mixed_seed"])
 def _attend_backward(
     begin_ptr,
     end_ptr,
@@ -39,6 +41,15 @@ def _attend_backward(
     grad_x_ptr,
     grad_source_ptr,
     edge_grad_ptr,
+    edge_score_ptr,
+    key_ptr,
+    mixed_seed: tl.uint64,
+    seed_ptr,
+    threshold,
+    SCALE: tl.constexpr,
+    HAS_SCORE: tl.constexpr,
+    HAS_KEY: tl.constexpr,
+    HAS_PLACE: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     SLOPE: tl.constexpr,
@@ -62,6 +73,10 @@ def _attend_backward(
         is_there = is_edge[:, None] & is_head[None, :]
         at = target[:, None] + head[None, :]
         raw = score[None, :] + tl.load(target_score_ptr + at, mask=is_there, other=0)
+        edge = tl.load(edge_ptr + number, mask=is_edge, other=0)
+        own = (edge * NUM_HEADS)[:, None] + head[None, :]
+        if HAS_SCORE:
+            raw += tl.load(edge_score_ptr + own, mask=is_there, other=0)
         leaky = tl.where(raw > 0, raw, raw * SLOPE)
         log_sum = tl.load(log_sum_ptr + at, mask=is_there, other=0)
         alpha = tl.where(is_there, tl.exp(tl.where(is_there, leaky - log_sum, 0)), 0)
@@ -69,11 +84,27 @@ def _attend_backward(
         grad_at = grad_ptr + (target * WIDTH)[:, None, None] + place[None, :, :]
         grad = tl.load(grad_at, mask=is_read, other=0)
         delta = tl.load(delta_ptr + at, mask=is_there, other=0)
-        grad_raw = alpha * (tl.sum(grad * x[None, :, :], 2) - delta)
+        product = tl.sum(grad * x[None, :, :], 2)
+        kept = alpha
+        if HAS_KEY:
+            factor = mask_of_edges(
+                alpha,
+                key_ptr,
+                mixed_seed,
+                seed_ptr,
+                threshold,
+                edge,
+                is_edge,
+                head,
+                SCALE,
+                HAS_PLACE,
+            )
+            product *= factor
+            kept = alpha * factor
+        grad_raw = alpha * (product - delta)
         grad_raw = tl.where(raw > 0, grad_raw, grad_raw * SLOPE)
-        edge = tl.load(edge_ptr + number, mask=is_edge, other=0) * NUM_HEADS
-        tl.store(edge_grad_ptr + edge[:, None] + head[None, :], grad_raw, mask=is_there)
-        grad_x += alpha[:, :, None] * grad
+        tl.store(edge_grad_ptr + own, grad_raw, mask=is_there)
+        grad_x += kept[:, :, None] * grad
         grad_source += grad_raw
     at = out_row * NUM_HEADS + head
     place += out_row * NUM_HEADS * WIDTH
@@ -101,6 +132,10 @@ def attend_backward(
     edge_grad: Tensor,
     slope: float,
     accumulate: bool,
+    edge_score: Tensor | None = None,
+    edge_key: Tensor | None = None,
+    seed: int = 0,
+    probability: float = 0.0,
     plan: Any = None,
 ) -> None:
     """Compute the gradients of finished attention; see `distgnn.attention.attend_backward`."""
@@ -117,6 +152,7 @@ def attend_backward(
     for name, rows in (("x", x), ("grad_x", grad_x)):
         expect(name, rows, num_sources, num_heads * width)
     expect("grad", grad, num_targets, num_heads * width)
+    own = of_edges(edge_score, edge_key, seed, probability, (len(t_indices), num_heads))
 
     def walk(segments: Segments, sums: tuple[Tensor, Tensor], *, accumulate: bool) -> None:
         num_segments = len(segments.target)
@@ -136,6 +172,7 @@ def attend_backward(
             grad,
             *sums,
             edge_grad,
+            **own,
             NUM_HEADS=num_heads,
             WIDTH=width,
             SLOPE=slope,

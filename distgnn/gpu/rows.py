@@ -42,7 +42,7 @@ def _mix64(z):
 
 
 @triton.jit
-def _column_hash(mixed_seed, key, column):
+def column_hash(mixed_seed, key, column):
     """The 32 bits that decide on entries, as int64; as in csrc/mask.h."""
     bits = _mix64(mixed_seed.to(tl.uint64) + key.to(tl.uint64) * 0x9E3779B97F4A7C15)
     low, high = (bits & 0xFFFFFFFF).to(tl.uint32), (bits >> 32).to(tl.uint32)
@@ -99,7 +99,7 @@ def _finish_rows(
             number = tl.load(column_ptr + row, mask=is_row, other=0)[:, None]
         if HAS_PLACE:
             mixed_seed = tl.load(seed_ptr).to(tl.uint64, bitcast=True)
-        is_kept = _column_hash(mixed_seed, key, number) >= threshold
+        is_kept = column_hash(mixed_seed, key, number) >= threshold
         values = tl.where(is_kept, values * SCALE, 0)
     place = at
     if HAS_ROWS:

@@ -165,12 +165,8 @@ class GATConv(AttentionConvolution):
 
     @property
     def num_edge_values(self) -> int:
-        """Those of the kernels are gradients of scores.
-
-        Without them: scores before and after the ReLU, weights, gradients of each, and what sorts
-        them by source.
-        """
-        return 1 if self.edge_linear is None and self.dropout == 0 else 6
+        """What features add to the scores, or the gradients of the scores in its place."""
+        return 1
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks: mapped rows, whatever the input."""

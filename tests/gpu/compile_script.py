@@ -14,6 +14,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from distgnn import gpu
+from distgnn.draws import Seed
 from distgnn.gpu.rows import Mask, finish_rows
 
 # As many rows as fill a tile, one of them long; tiles of fewer rows are other kernels.
@@ -85,13 +86,18 @@ def compile_edges_and_attention(dtype, num_heads, width):
     gpu.sddmm_add(INDPTR, INDICES, x, y, zeros(EDGES, columns, dtype=dtype))
     state = {"out": y, "maximum": of_rows, "denominator": more}
     attend = (INDPTR, INDICES, of_sources, of_rows, x)
-    for accumulate in (False, True):
-        gpu.attend(*attend, **state, slope=0.2, accumulate=accumulate)
+    place = Seed(3)
+    place.place = IDS[:1]
+    score, mask = {"edge_score": of_edges}, {"edge_key": IDS, "probability": 0.3}
+    own = {}, score, mask | {"seed": 2**64 - 1}, score | mask | {"seed": place}
+    for options in own:
+        gpu.attend(*attend, **state, slope=0.2, accumulate=bool(options), **options)
     gpu.merge_attention(zeros(EDGES, columns + 2 * num_heads, dtype=dtype), INDICES, **state)
     given = {"log_sum": of_sources, "x": y, "grad": x, "delta": of_sources}
     made = {"grad_x": y.clone(), "grad_source": more, "edge_grad": of_edges}
     ends = (INDPTR, INDICES, IDS, of_rows, of_sources)
-    gpu.attend_backward(*ends, **given, **made, slope=0.2, accumulate=False)
+    for options in own:
+        gpu.attend_backward(*ends, **given, **made, slope=0.2, accumulate=bool(options), **options)
 
 
 driver.set_active(AbsentGpu())

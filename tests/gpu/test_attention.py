@@ -24,12 +24,21 @@ def values(graph, num_heads, width, dtype=np.float64):
     return [(3 * rng.standard_normal(shape)).astype(dtype) for shape in shapes]
 
 
-def state_of(device, graph, s, t, x, *, start=None):
+def own_of(device, edges):
+    """What edges have of their own, as `attend` takes it."""
+    if edges is None:
+        return {}
+    score, key = put(device, edges.score, edges.key)
+    return {"edge_score": score, "mask": attention.EdgeMask(key, *edges[2:])}
+
+
+def state_of(device, graph, s, t, x, *, start=None, edges=None):
     num_rows, num_heads = t.shape
     empty = reference.no_attention(num_rows, num_heads, x.shape[1] // num_heads, x.dtype)
     state = put(device, *(part + 7 for part in empty) if start is None else start)
     tensors = put(device, graph.indptr, graph.indices, s, t, x)
     named = dict(zip(("out", "maximum", "denominator"), state, strict=True))
+    named |= own_of(device, edges)
     attention.attend(*tensors, **named, slope=SLOPE, accumulate=start is not None)
     return state
 
@@ -49,6 +58,21 @@ def test_a_state_is_the_one_of_the_reference(num_heads, width, name, device):
     empty = reference.no_attention(t.shape[0], num_heads, width, x.dtype)
     expected = reference.attend(graph, s, t, x, empty, SLOPE)
     check(state_of(device, graph, s, t, x), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "width", "name"),
+    [(1, 100, "random"), (3, 3, "random"), (2, 3, "hub"), (2, 3, "no-edges")],
+)
+def test_edges_may_add_scores_of_their_own_and_drop_weights(num_heads, width, name, device):
+    graph = GRAPHS[name]
+    s, t, x = values(graph, num_heads, width)
+    edges = reference.EdgeValues.random(graph.indices.size, num_heads, np.float64)
+    start = reference.no_attention(t.shape[0], num_heads, width, x.dtype)
+    expected = reference.attend(graph, s, t, x, start, SLOPE, edges)
+    for given in (None, start):
+        found = state_of(device, graph, s, t, x, start=given, edges=edges)
+        check(found, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_states_of_float32_agree_to_rounding(device):
@@ -103,48 +127,55 @@ def test_what_saw_nothing_is_finished_as_zeros(device):
     np.testing.assert_allclose(tensors[1].cpu().numpy(), log_sum)
 
 
-def by_autograd(graph, s, t, x, grad):
-    """The finished result, and the gradients of s, t and x, on whole matrices of edges."""
+def by_autograd(graph, s, t, x, grad, edges):
+    """The finished result, and the gradients of s, t, x and raw, on whole matrices of edges."""
     num_rows, num_heads = t.shape
-    leaves = [torch.from_numpy(value).requires_grad_() for value in (s, t, x)]
+    own = np.zeros((graph.indices.size, num_heads)) if edges is None else edges.score
+    factor = np.ones_like(own) if edges is None else edges.factor
+    leaves = [torch.from_numpy(value).requires_grad_() for value in (s, t, x, own)]
     rows = torch.arange(num_rows).repeat_interleave(torch.from_numpy(np.diff(graph.indptr)))
     sources = torch.from_numpy(graph.indices).long()
-    e = torch.nn.functional.leaky_relu(leaves[0][sources] + leaves[1][rows], SLOPE).exp()
-    alpha = e / torch.zeros_like(leaves[1]).index_add(0, rows, e)[rows]
+    raw = leaves[0][sources] + leaves[1][rows] + leaves[3]
+    e = torch.nn.functional.leaky_relu(raw, SLOPE).exp()
+    alpha = e / torch.zeros_like(leaves[1]).index_add(0, rows, e)[rows] * torch.from_numpy(factor)
     messages = alpha[:, :, None] * leaves[2].view(NUM_SOURCES, num_heads, -1)[sources]
     out = torch.zeros(num_rows, *messages.shape[1:], dtype=e.dtype).index_add(0, rows, messages)
     out = out.flatten(1)
     return [out.detach(), *torch.autograd.grad(out, leaves, torch.from_numpy(grad))]
 
 
+@pytest.mark.parametrize("has_own", [False, True])
 @pytest.mark.parametrize(
     ("num_heads", "width", "name", "accumulate"),
     [(1, 100, "random", False), (3, 3, "hub", True), (4, 16, "random", True), (1, 1, "hub", False)],
 )
-def test_gradients_are_those_of_autograd(num_heads, width, name, accumulate, device):
+def test_gradients_are_those_of_autograd(num_heads, width, name, accumulate, has_own, device):
     graph = GRAPHS[name]
+    num_edges = graph.indices.size
+    edges = reference.EdgeValues.random(num_edges, num_heads, np.float64) if has_own else None
     s, t, x = (value / 3 for value in values(graph, num_heads, width))
     rng = np.random.default_rng(4)
     grad = rng.standard_normal((t.shape[0], x.shape[1]))
     start = rng.standard_normal(x.shape), rng.standard_normal(s.shape)
-    out, *expected = by_autograd(graph, s, t, x, grad)
-    state = state_of(device, graph, s, t, x)
+    out, *expected = by_autograd(graph, s, t, x, grad, edges)
+    state = state_of(device, graph, s, t, x, edges=edges)
     attention.finish_attention(*state)
     torch.testing.assert_close(state[0].cpu(), out)
     transposed = reference.transpose(graph, NUM_SOURCES)
     tensors = put(device, *transposed, s, t, x, grad, *start)
     rows, (grad_x, grad_source) = tensors[5:7], tensors[7:]
-    edge_grad = torch.full((graph.indices.size, num_heads), torch.nan, dtype=rows[0].dtype)
-    edge_grad = edge_grad.to(device)
+    own = own_of(device, edges)
+    # The gradients of scores take their place.
+    edge_grad = own.get("edge_score", rows[0].new_full((num_edges, num_heads), torch.nan))
     delta = (rows[1] * state[0]).view(t.shape[0], num_heads, width).sum(2)
     named = {"grad_x": grad_x, "grad_source": grad_source, "edge_grad": edge_grad}
-    named |= {"log_sum": state[1], "x": rows[0], "grad": rows[1], "delta": delta}
+    named |= {"log_sum": state[1], "x": rows[0], "grad": rows[1], "delta": delta} | own
     # Tensors of the transpose come as (indptr, indices, position).
     attention.attend_backward(*tensors[:5], **named, slope=SLOPE, accumulate=accumulate)
     grad_target = torch.zeros_like(state[1])
     (indptr,) = put(device, graph.indptr)
     attention.edge_sum(indptr, edge_grad, grad_target, accumulate=False)
-    got = [grad_source, grad_target, grad_x]
+    got = [grad_source, grad_target, grad_x, edge_grad]
     if accumulate:
         expected[0], expected[2] = (
             wanted + torch.from_numpy(begin)

@@ -13,9 +13,10 @@ KERNEL = re.compile(r"@triton\.jit.*\ndef (\w+)\(")
 PARTS = {
     "segment_of_program",
     "heads_of_program",
+    "mask_of_edges",
     "stored",
     "_mix64",
-    "_column_hash",
+    "column_hash",
     "_add_state",
     "_store_state",
 }

@@ -36,7 +36,7 @@ void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print,
 
   const distgnn::AttentionState<T> state{out.data(), maximum.data(), denominator.data()};
   const distgnn::AttentionScores<T> scores{source.data(), target.data(), num_heads, T(0.2)};
-  distgnn::attend(graph, plan, scores, x.data(), width, true, state);
+  distgnn::attend(graph, plan, scores, {}, x.data(), width, true, state);
   print("attend", width, out);
   const std::vector<T> received = random(columns + 2 * num_heads);
   distgnn::merge_attention(received.data(), indices.data(), kHeadRows, num_heads, width, state);
@@ -51,7 +51,7 @@ void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print,
                                              grad.data()};
   const distgnn::AttentionGradients<T> gradients{grad_x.data(), grad_source.data(),
                                                  edge_grad.data()};
-  distgnn::attend_backward(graph, plan, edge.data(), source.data(), T(0.2), targets, x.data(),
+  distgnn::attend_backward(graph, plan, edge.data(), source.data(), T(0.2), {}, targets, x.data(),
                            num_heads, width, false, gradients);
   print("grad_x", width, grad_x);
   print("grad_source", width, grad_source);
@@ -59,6 +59,20 @@ void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print,
   distgnn::edge_sum(indptr.data(), kHeadRows, edge_grad.data(), num_heads, false,
                     grad_source.data());
   print("edge_sum", width, grad_source);
+
+  std::vector<T> own(edge_grad.size());
+  for (auto& value : own) value = static_cast<T>(next_random() % 1000) / 100 - 5;
+  const distgnn::AttentionEdges<T> edges{own.data(), edge.data(),
+                                         distgnn::make_mask_rule<T>(5, 0.3)};
+  distgnn::attend(graph, plan, scores, edges, x.data(), width, false, state);
+  print("attend_own", width, out);
+  distgnn::finish_attention(kHeadRows, num_heads, width, state);
+  const distgnn::AttentionGradients<T> in_place{grad_x.data(), grad_source.data(), own.data()};
+  distgnn::attend_backward(graph, plan, edge.data(), source.data(), T(0.2), edges, targets,
+                           x.data(), num_heads, width, false, in_place);
+  print("grad_x_own", width, grad_x);
+  print("grad_source_own", width, grad_source);
+  print("edge_grad_own", width, own);
 
   distgnn::sddmm_dot(graph, plan, x.data(), grad.data(), num_heads, width, edge_grad.data());
   print("sddmm_dot", width, edge_grad);

@@ -29,7 +29,7 @@ def tensors(*arrays):
     return [torch.from_numpy(array) for array in arrays]
 
 
-def attend(graph, s, t, x, *, start=None, plan=None):
+def attend(graph, s, t, x, *, start=None, plan=None, **edges):
     """Run the kernel into arrays of rubbish, or from a state."""
     num_rows, num_heads = t.shape
     state = reference.Attention(
@@ -46,6 +46,7 @@ def attend(graph, s, t, x, *, start=None, plan=None):
         slope=SLOPE,
         accumulate=start is not None,
         plan=plan,
+        **edges,
     )
     return state
 
@@ -75,6 +76,25 @@ def test_attention_has_the_state_of_the_reference(case, has_start, dtype, tolera
         )
         found = attend(graph, s, t, x, start=start if has_start else None)
         assert_close(found, expected, tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 3e-6), (np.float64, 1e-14)])
+@pytest.mark.parametrize("sizes", [*CASES.values(), (2, 30, 9000)])
+def test_edges_may_add_scores_of_their_own_and_drop_weights(sizes, dtype, tolerance):
+    num_rows, num_sources, num_edges = sizes
+    graph = reference.random_csr(*sizes, seed=1)
+    # A row of more edges than are weighed at a time, once.
+    for num_heads, width in SHAPES if num_edges < 9000 else [(2, 3)]:
+        s, t, x = values_of(num_sources, num_rows, num_heads, width, dtype)
+        edges = reference.EdgeValues.random(num_edges, num_heads, dtype)
+        start = reference.no_attention(num_rows, num_heads, width, dtype)
+        wide = (s.astype(float), t.astype(float), x.astype(float))
+        expected = reference.attend(graph, *wide, start, SLOPE, edges)
+        score, key = tensors(edges.score, edges.key)
+        mask = attention.EdgeMask(key, *edges[2:])
+        for given in (None, start):
+            found = attend(graph, s, t, x, start=given, edge_score=score, mask=mask)
+            assert_close(found, expected, tolerance)
 
 
 def test_a_state_of_nothing_is_ignored_whatever_it_holds():

@@ -6,6 +6,13 @@ import torch
 from distgnn import attention
 
 GRAPH = {"indptr": torch.tensor([0, 4, 4]), "indices": torch.zeros(4, dtype=torch.int32)}
+EdgeMask = attention.EdgeMask
+OF_EDGES = [
+    ({"edge_score": torch.zeros(3, 2)}, "edge_score has the wrong number of rows, got 3, expected"),
+    ({"edge_score": torch.zeros(4, 3)}, "edge_score has the wrong width, got 3, expected 2"),
+    ({"mask": EdgeMask(torch.arange(3), 0, 0.5)}, "edge_key has the wrong length, got 3, expected"),
+    ({"mask": EdgeMask(torch.arange(4), 0, 1.0)}, r"probability must be in \[0, 1\), got 1"),
+]
 
 
 def state(num_rows=2, num_heads=2, columns=6):
@@ -27,6 +34,7 @@ def state(num_rows=2, num_heads=2, columns=6):
         ({"maximum": torch.zeros(3, 2)}, "maximum has the wrong number of rows, got 3"),
         ({"maximum": torch.zeros(2, 3)}, "maximum has the wrong width, got 3, expected 2"),
         ({"denominator": torch.zeros(2, 3)}, "denominator has the wrong width, got 3, expected 2"),
+        *OF_EDGES,
     ],
 )
 def test_attention_over_arrays_that_do_not_fit_is_refused(changes, message):
@@ -71,6 +79,7 @@ def test_finishing_a_state_that_does_not_fit_is_refused():
         ({"grad_source": torch.zeros(3, 2)}, "grad_source has the wrong number of rows, got 3"),
         ({"edge_grad": torch.zeros(3, 2)}, "edge_grad has the wrong number of rows, got 3"),
         ({"edge_grad": torch.zeros(4, 1)}, "edge_grad has the wrong width, got 1, expected 2"),
+        *OF_EDGES,
     ],
 )
 def test_the_backward_of_attention_refuses_arrays_that_do_not_fit(changes, message):

@@ -55,7 +55,7 @@ def planned(request):
     return *both, *plans
 
 
-def outputs(planned, num_heads, width, dtype, *, is_planned, accumulate):
+def outputs(planned, num_heads, width, dtype, *, is_planned, accumulate, has_own):
     graph, transposed, plan, t_plan = planned
     num_rows = graph.indptr.size - 1
     generator = torch.Generator().manual_seed(4)
@@ -64,6 +64,11 @@ def outputs(planned, num_heads, width, dtype, *, is_planned, accumulate):
         4, num_rows, num_heads * width, generator=generator, dtype=dtype
     )
     maximum, denominator = score[2].clone(), score[3].abs()
+    own = {}
+    if has_own:
+        shape = graph.indices.size, num_heads
+        own["edge_score"] = torch.randn(shape, generator=generator, dtype=dtype)
+        own["mask"] = attention.EdgeMask(torch.arange(shape[0]) // 2, 6, 0.4)
     attention.attend(
         torch.from_numpy(graph.indptr),
         torch.from_numpy(graph.indices),
@@ -76,6 +81,7 @@ def outputs(planned, num_heads, width, dtype, *, is_planned, accumulate):
         slope=0.1,
         accumulate=accumulate,
         plan=plan if is_planned else None,
+        **own,
     )
     attention.finish_attention(out, maximum, denominator)
     grad_source = score[2].clone()
@@ -96,19 +102,24 @@ def outputs(planned, num_heads, width, dtype, *, is_planned, accumulate):
         slope=0.1,
         accumulate=accumulate,
         plan=t_plan if is_planned else None,
+        **own,
     )
     return [out, maximum, denominator, grad_x, grad_source, edge_grad]
 
 
-@pytest.mark.parametrize(("dtype", "accumulate"), [(torch.float32, True), (torch.float64, False)])
-def test_plans_and_threads_change_no_bit_of_attention(planned, dtype, accumulate):
+@pytest.mark.parametrize(
+    ("dtype", "accumulate", "has_own"),
+    [(torch.float32, True, False), (torch.float64, False, False), (torch.float32, True, True)],
+)
+def test_plans_and_threads_change_no_bit_of_attention(planned, dtype, accumulate, has_own):
     before = torch.get_num_threads()
+    options = {"accumulate": accumulate, "has_own": has_own}
     for num_heads, width in SHAPES if dtype == torch.float32 else SHAPES[-1:]:
         found = []
         for num_threads, is_planned in ((1, False), (1, True), (3, True)):
             torch.set_num_threads(num_threads)
             shape = (num_heads, width, dtype)
-            found.append(outputs(planned, *shape, is_planned=is_planned, accumulate=accumulate))
+            found.append(outputs(planned, *shape, is_planned=is_planned, **options))
             torch.set_num_threads(before)
         for other in found[1:]:
             assert all(map(torch.equal, found[0], other)), (num_heads, width)
