@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from distgnn.exchange.aggregate import send_to_leaves
 from distgnn.exchange.blocks import transposed
 from distgnn.exchange.chunks import chunks_of
 from distgnn.exchange.relations import run_pass
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
-    from distgnn.exchange.blocks import Blocks, Csr
+    from distgnn.exchange.blocks import Blocks, Csr, Direction
     from distgnn.exchange.chunks import Chunk
     from distgnn.exchange.exchange import Exchange
 
@@ -72,13 +75,17 @@ class SumWithFeatures(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Run the transposed blocks with the two halves swapped."""
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+        """Run the transposed blocks with the two halves swapped.
+
+        Where nobody reads the gradient of the rows, it is not made, and only that of the totals
+        travels: the maps need it where their edges are.
+        """
         rows, leaf_rows, weight, bias = ctx.saved_tensors
         maps = _Maps(weight, bias)
         of_maps = _Maps(torch.zeros_like(weight), torch.zeros_like(bias))
 
-        def work(name: str, grad: Tensor, out: Tensor) -> None:
+        def work(name: str, grad: Tensor, out: Tensor | None) -> None:
             forward_name = transposed(name)
             read = leaf_rows if forward_name.endswith("from_leaf") else rows
             blocks = getattr(backward, name), getattr(ctx.blocks.forward, forward_name)
@@ -86,9 +93,30 @@ class SumWithFeatures(torch.autograd.Function):
 
         exchange, backward = ctx.exchange, ctx.blocks.backward
         exchange.start_pass(is_backward=True)
+        grad = grads[0].contiguous()
+        if not ctx.needs_input_grad[0]:
+            _run_half(backward, exchange, grad, work)
+            return None, *of_maps, None, None
         of_rows, of_leaves = torch.zeros_like(rows), torch.zeros_like(leaf_rows)
-        run_pass(backward, exchange, grads[0].contiguous(), (of_rows, of_leaves), work)
+        run_pass(backward, exchange, grad, (of_rows, of_leaves), work)
         return of_rows, *of_maps, None, None
+
+
+def _run_half(
+    direction: Direction,
+    exchange: Exchange,
+    rows: Tensor,
+    work: Callable[[str, Tensor, None], None],
+) -> None:
+    """Run one direction up to where rows have come to the leaves; none return."""
+    arriving, clock = send_to_leaves(direction.send, exchange, rows), exchange.clock
+    with clock.timed("aggregate"):
+        work("leaf_from_root", rows, None)
+        work("root_from_root", rows, None)
+    leaf_rows = arriving.wait()
+    with clock.timed("aggregate"):
+        work("leaf_from_leaf", leaf_rows, None)
+        work("root_from_leaf", leaf_rows, None)
 
 
 def _add_sums(block: Csr, rows: Tensor, maps: _Maps, out: Tensor) -> None:
@@ -103,7 +131,11 @@ def _add_sums(block: Csr, rows: Tensor, maps: _Maps, out: Tensor) -> None:
 
 
 def _add_gradients(
-    blocks: tuple[Csr, Csr], rows: Tensor, maps: _Maps, grad: Tensor, out: tuple[Tensor, _Maps]
+    blocks: tuple[Csr, Csr],
+    rows: Tensor,
+    maps: _Maps,
+    grad: Tensor,
+    out: tuple[Tensor | None, _Maps],
 ) -> None:
     """Add the gradients of what `_add_sums` was given.
 
@@ -112,7 +144,7 @@ def _add_gradients(
         rows: (num_sources, width) As there.
         maps: Likewise.
         grad: (num_targets, width). Of its output.
-        out: Those of the rows and of the maps.
+        out: Those of the rows, if they are asked for, and of the maps.
     """
     block, forward = blocks
     assert forward.edge_features is not None, "the blocks were planned with features"
@@ -127,4 +159,5 @@ def _add_gradients(
             carried *= block.weight[chunk.edges, None].to(rows.dtype)
         out[1].weight.addmm_(carried.t(), features)
         out[1].bias.add_(carried.sum(dim=0))
-        chunk.add_to_rows(carried, out[0])
+        if out[0] is not None:
+            chunk.add_to_rows(carried, out[0])

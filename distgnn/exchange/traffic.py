@@ -65,6 +65,10 @@ class LayerTraffic:
         """Return that of a layer whose input has no gradient and was aggregated as it is."""
         return replace(self, backward=())
 
+    def without_row_gradient(self) -> LayerTraffic:
+        """Return that of a layer whose weights need the gradient of its sums, and nobody more."""
+        return replace(self, backward=tuple(leg for leg in self.backward if leg.role == "write"))
+
     def repeated(self, number: int) -> LayerTraffic:
         """Return that of a layer that does the same so many times."""
         return replace(self, forward=self.forward * number, backward=self.backward * number)

@@ -119,8 +119,8 @@ class GINEConv(GINConv):
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks: rows of the input's width, whatever the input."""
-        del given
-        return sum_traffic(self.first.in_width)
+        traffic = sum_traffic(self.first.in_width)
+        return traffic if given.has_gradient else traffic.without_row_gradient()
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Apply the convolution; rows of the input travel, features of edges do not."""

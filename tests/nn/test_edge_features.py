@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import attention as reference
 import numpy as np
@@ -110,6 +111,29 @@ def test_gin_adds_features_to_the_rows_that_are_passed_on(is_weighted, eps, monk
     inner = (total @ values["first.weight"].T + values["first.bias"]).clip(0)
     expected = inner @ values["second.weight"].T + values["second.bias"]
     np.testing.assert_allclose(conv(local, rows).detach().numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_gin_sends_no_gradient_of_rows_that_nobody_reads(num_parts):
+    parts = cut(make_graph(EDGE_KIND), num_parts)
+    torch.manual_seed(0)
+    weights = GINEConv(6, 4, edge_width=3).state_dict()
+
+    def on_rank(group, *, has_gradient):
+        local, conv = LocalGraph.exact(parts[group.rank], group), GINEConv(6, 4, edge_width=3)
+        conv.load_state_dict(weights)
+        rows = load_features(parts[group.rank]).requires_grad_(has_gradient)
+        conv(local, rows).square().sum().backward()
+        sent = local.exchange.take_bytes()
+        return {name: p.grad for name, p in conv.named_parameters()}, sent
+
+    spared, whole_pass = (
+        run_ranks(num_parts, partial(on_rank, has_gradient=given)) for given in (False, True)
+    )
+    for (found, sent), (expected, more) in zip(spared, whole_pass, strict=True):
+        assert sent < more or num_parts == 1
+        for name, gradient in found.items():
+            torch.testing.assert_close(gradient, expected[name])
 
 
 def test_gin_takes_sparse_and_halved_rows():
