@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.output import note
@@ -33,8 +34,12 @@ def begins_with(source: Source, part: Part, config: TrainConfig, group: Group) -
     """
     from distgnn.train.identity import identify_graph
 
+    about = source.to_json()
+    if not config.model.reads_edge_features:  # as in runs of versions that knew of none
+        part = replace(part, edge_features=None)
+        about["task"].pop("num_edge_features", None)
     return {
-        **source.to_json(),
+        **about,
         "graph": identify_graph(part, group),
         "num_ranks": group.size,
         "train": config.to_json(),

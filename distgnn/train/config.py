@@ -282,13 +282,22 @@ class TrainConfig:
         free = ("epochs", "patience", "checkpoint_every", "recompute", "overlap", "replay")
         mine, theirs = _flat(self.to_json()), _flat(other.to_json())
         return [
-            f"{name} (begun with {mine[name]}, now {theirs[name]})"
+            f"{name} (begun with {mine[name]}, now {theirs[name]}{_way_back(name, mine[name])})"
             for name in mine
             if name not in free
             and mine[name] != theirs[name]
             # What was chosen since is what a run of an earlier version had.
             and not (name in ("task", "metric") and "auto" in (mine[name], theirs[name]))
+            # Where it was not chosen, there were no features, or that version knew of none.
+            and not (name == "edge_features" and {mine[name], theirs[name]} == {"auto", "ignore"})
         ]
+
+
+def _way_back(name: str, begun: Any) -> str:
+    """Say what gives a setting the value that a run was begun with, where that is not its name."""
+    if (name, begun) == ("edge_features", "auto"):
+        return ": it read no features of edges, as with --edge-features ignore"
+    return ""
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
