@@ -6,7 +6,8 @@ this package imports Triton; `distgnn.devices` does so when a CUDA tensor needs 
 
 `schedule` says which program walks which edges, `launch` how large its tile is. `sums`, `extremes`,
 `edges`, `attention` and `attention_backward` walk edges, `attention_edges` reads what edges have of
-their own; `rows` moves rows, `dense` multiplies, `norms` normalises, `losses` compares with classes.
+their own; `rows` moves rows, `dense` multiplies, `norms` normalises, `losses` compares with
+classes.
 """
 
 from distgnn.gpu.attention import attend as attend
