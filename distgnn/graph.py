@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from distgnn.exchange.exchange import Exchange, Synchronous
 from distgnn.exchange.maximum import MaxAcrossCut, MaxBlocks, max_blocks
 from distgnn.exchange.tags import SETUP_TAG
 from distgnn.relating import RelatingGraph, RelationMemo
+from distgnn.streamed import StreamedRows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Reduce = Literal["sum", "mean", "max"]
 Propagation = Callable[["LocalGraph", torch.Tensor], torch.Tensor]
+AnyRows = TypeVar("AnyRows", bound="Rows")
 
 
 @dataclass
@@ -41,8 +43,8 @@ class _Memo:
         default_factory=dict
     )
     max_blocks: MaxBlocks | None = None
-    static_rows: Tensor | None = None
-    static_results: dict[Propagation, Tensor] = field(default_factory=dict)
+    static_rows: Tensor | StreamedRows | None = None
+    static_results: dict[Propagation, Any] = field(default_factory=dict)
     setup_bytes_sent: int = 0
 
 
@@ -251,7 +253,7 @@ class LocalGraph(RelatingGraph):
         """Whether these are the rows of `set_static`: aggregating them costs nothing per epoch."""
         return rows is self._memo.static_rows
 
-    def propagate(self, function: Propagation, rows: Tensor) -> Tensor:
+    def propagate(self, function: Propagation, rows: AnyRows) -> AnyRows:
         """Apply a fixed function of the graph and some rows; on static rows only once.
 
         The first layer of a model whose input is not dropped out is then a matrix product, with no
@@ -259,19 +261,25 @@ class LocalGraph(RelatingGraph):
         that the first layer is exact.
 
         Args:
-            function: Has no state; the same object in every epoch.
-            rows: (num_rows, width).
+            function: Has no state; the same object in every epoch. On rows in host memory, which
+                are on the device some columns at a time, it makes each column of that column.
+            rows: (num_rows, width), a tensor if they are not static.
 
         Returns:
-            function(graph, rows).
+            function(graph, rows), kept as the rows are.
         """
         if not self.is_static(rows):
-            return function(self, rows)
-        if function not in self._memo.static_results:
-            # Kept as the rows are.
-            result = self.at_setup(function, rows).to(rows.dtype)
-            self._memo.static_results[function] = result
-        return self._memo.static_results[function]
+            assert isinstance(rows, torch.Tensor), "others are static, or mapped first"
+            return function(self, rows)  # type: ignore[return-value]
+        results = self._memo.static_results
+        if function not in results:
+            once = partial(self.at_setup, function)
+            if isinstance(rows, torch.Tensor):
+                results[function] = once(rows).to(rows.dtype)
+            else:
+                assert isinstance(rows, StreamedRows), "sparse rows are mapped first"
+                results[function] = rows.by_columns(once)
+        return results[function]  # type: ignore[no-any-return]
 
     def static_result(self, function: Propagation, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Apply a function to static rows, once.
@@ -300,7 +308,7 @@ class LocalGraph(RelatingGraph):
         """(num_rows,) int32. Number of each row that is made among those read; None for equal."""
         return None
 
-    def own(self, rows: Tensor) -> Tensor:
+    def own(self, rows: AnyRows) -> AnyRows:
         """Pick the rows of the vertices that a layer makes rows of, from those that it reads.
 
         Args:
@@ -321,16 +329,16 @@ class LocalGraph(RelatingGraph):
         """Drop entries with a mask that is the same for a vertex whatever the partition.
 
         Args:
-            rows: (num_rows, width), dense or sparse.
+            rows: (num_rows, width).
             probability: In [0, 1).
 
         Returns:
             Rows of the same kind.
         """
         seed = self.draws.next_seed()
-        if isinstance(rows, ops.SparseRows):
-            return rows.dropout(self.row_id, seed=seed, probability=probability)
-        return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
+        if isinstance(rows, torch.Tensor):
+            return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
+        return rows.dropout(self.row_id, seed=seed, probability=probability)
 
     def relu_dropout(
         self, rows: Tensor, probability: float, dtype: torch.dtype | None = None

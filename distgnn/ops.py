@@ -21,6 +21,7 @@ from distgnn.products import (
     multiply,
     multiply_transposed,
 )
+from distgnn.streamed import StreamedRows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -374,4 +375,5 @@ class _SparseMatmul(torch.autograd.Function):
         return grad, None
 
 
-Rows = torch.Tensor | SparseRows
+LoadedRows = torch.Tensor | SparseRows
+Rows = LoadedRows | StreamedRows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from distgnn import ops
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.restrict import keep_edges_into, restricted_blocks, sources_of
 from distgnn.exchange.tags import SETUP_TAG
-from distgnn.graph import LocalGraph, Propagation
+from distgnn.graph import AnyRows, LocalGraph, Propagation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,9 +156,7 @@ class ReceptiveField(_SomeRows):
         """
         if self.num_rows == self._whole.num_rows:
             return features
-        if isinstance(features, ops.SparseRows):
-            return features.select(self._rows)
-        return features[self._rows]
+        return _picked(features, self._rows)
 
 
 class Walk(Protocol[KeptByWalk]):
@@ -245,7 +243,7 @@ class _Level(_SomeRows):
         self._sources = torch.from_numpy(np.flatnonzero(sources)).to(self.device)
         own = torch.from_numpy((np.cumsum(sources) - 1)[plan.targets].astype(np.int32))
         self._own = own.to(self.device)
-        self._static_own: Tensor | None = None
+        self._static_own: Any = None
         self._targets: Tensor | None = None
         self._at_sources: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = {}
 
@@ -260,13 +258,14 @@ class _Level(_SomeRows):
             self._targets = self._rows.int()
         return self._whole.propagate(function, rows), self._targets
 
-    def own(self, rows: Tensor) -> Tensor:
+    def own(self, rows: AnyRows) -> AnyRows:
         """Pick the targets' rows; those of static input only once."""
         if not self.is_static(rows):
-            return ops.pick_rows(rows, self._own)
+            assert isinstance(rows, torch.Tensor), "others are static, or mapped first"
+            return ops.pick_rows(rows, self._own)  # type: ignore[return-value]
         if self._static_own is None:
-            self._static_own = rows[self._rows]
-        return self._static_own
+            self._static_own = _picked(rows, self._rows)
+        return self._static_own  # type: ignore[no-any-return]
 
     def once_at_sources(
         self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype
@@ -281,17 +280,23 @@ class _Level(_SomeRows):
         """Whether these are the static rows of the whole graph."""
         return self._whole.is_static(rows)
 
-    def propagate(self, function: Propagation, rows: Tensor) -> Tensor:
+    def propagate(self, function: Propagation, rows: AnyRows) -> AnyRows:
         """As on the whole graph, for the targets."""
         if not self.is_static(rows):
-            return function(self, rows)
+            assert isinstance(rows, torch.Tensor), "others are static, or mapped first"
+            return function(self, rows)  # type: ignore[return-value]
         results = self._memo.static_results
         if function not in results:
-            results[function] = self._whole.propagate(function, rows)[self._rows]
-        return results[function]
+            results[function] = _picked(self._whole.propagate(function, rows), self._rows)
+        return results[function]  # type: ignore[no-any-return]
 
     def _ids_of_sources(self) -> Tensor:
         return self._whole.row_id[self._sources]
 
     def _columns_of_rows(self) -> Tensor:
         return self._own.long()
+
+
+def _picked(rows: Rows, numbers: Tensor) -> Rows:
+    """Copy some rows, by number."""
+    return rows[numbers] if isinstance(rows, torch.Tensor) else rows.select(numbers)

@@ -30,6 +30,7 @@ LAYERS = (
     "products",
     "norms",
     "constants",
+    "streamed",
     "ops",
     "exchange",
     "attending",

@@ -63,6 +63,7 @@ def _evaluate(
     from dataclasses import replace
 
     from distgnn.train.learning import evaluate_task, load_task
+    from distgnn.train.placement import place
     from distgnn.train.tasks import check_split_index
 
     part, group, planner = share
@@ -70,7 +71,8 @@ def _evaluate(
     config = replace(trained.config, split_index=index)
     check_split_index(config)
     num_classes = trained.ends.num_classes
-    inputs = load_task(part, group, config, num_classes=num_classes, device=group.device)
+    inputs = load_task(part, group, config, num_classes=num_classes)
+    inputs = place(inputs, config, trained.ends, part, group, device=group.device)
     # Labels that the model reads are those of the vertices that it was trained on.
     features = inputs.features if index == trained.config.split_index else None
     scores = trained.scores(part, group, features=features, planner=planner, after=after)

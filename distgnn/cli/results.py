@@ -33,8 +33,10 @@ def announce(
     import torch
 
     from distgnn.devices import PROCESSOR
+    from distgnn.streamed import StreamedRows
     from distgnn.train.estimate import estimate_epoch
     from distgnn.train.forecast import planned_bytes
+    from distgnn.train.placement import describe_streamed
 
     config, group = trainer.config, trainer.group
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
@@ -48,6 +50,8 @@ def announce(
     note(f"task: {config.task}, measured by {config.metric}")
     for saving in trainer.graphs.savings:
         note(saving)
+    if isinstance(trainer.inputs.features, StreamedRows):
+        note(describe_streamed(trainer.inputs.features))
     if group.size > 1:
         per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
         note(f"rows: {per_epoch} will be sent per epoch by all ranks")

@@ -190,6 +190,13 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
     add_machine_arguments(group)
     add = group.add_argument
     add_device_argument(group)
+    add(
+        "--features-on",
+        default="auto",
+        metavar="auto|device|host",
+        help="where dense features are with --device cuda; host: in pinned host memory, streamed "
+        "whenever they are multiplied (default: auto, on the device if all fits there)",
+    )
     add_plan_arguments(group)
     add(
         "--checkpoint-every",
@@ -238,11 +245,13 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
 def run(arguments: argparse.Namespace) -> int:
     """Open the group, train, report."""
     from distgnn.cli.job import on_device, run_job
+    from distgnn.train.placement import check_features_on
 
     several = is_series(arguments)
     config = config_from(arguments)
     check_trace(arguments)
     check_tuning(arguments)
+    check_features_on(config.features_on, arguments.device)
     if several:
         check_series(arguments)
 
@@ -315,7 +324,12 @@ def _load(
     from distgnn.cli.beginning import prepare
     from distgnn.cli.job import on_rank_0
     from distgnn.cli.memory_check import check_memory
-    from distgnn.train.memory import predict_added_bytes, predict_peak_bytes
+    from distgnn.devices import PROCESSOR
+    from distgnn.train.memory import (
+        predict_added_bytes,
+        predict_host_bytes,
+        predict_peak_bytes,
+    )
     from distgnn.train.trainer import Trainer
 
     opened = _open(arguments, config, run_dir, group)
@@ -329,6 +343,9 @@ def _load(
     # An earlier peak counts for nothing here: what was let go of since is free again.
     added = predict_added_bytes(trainer.model, trainer.graphs) + working
     check_memory(group, added, what="training", is_forced=arguments.force, device=group.device)
+    if group.device != PROCESSOR:
+        streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
+        check_memory(group, streamed, what=what, is_forced=arguments.force)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
     announce(trainer, opened.part, opened.ends, predicted, is_quiet=arguments.quiet)
     # The file may lie in the run's directory, which is there now.

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from distgnn.exchange.blocks import Half
     from distgnn.exchange.exchange import Synchronous
-    from distgnn.ops import Rows
+    from distgnn.ops import LoadedRows
 
 
-def leaf_inputs(half: Half, exchange: Synchronous, rows: Rows) -> Rows:
+def leaf_inputs(half: Half, exchange: Synchronous, rows: LoadedRows) -> LoadedRows:
     """Fetch the constant input rows of this part's reading leaves.
 
     Collective. Unlike DistGNN, whose parts store the features of all clones, a partition directory
@@ -68,7 +68,7 @@ def _entries_of(rows: SparseRows, picked: Tensor) -> Tensor:
     return firsts + torch.arange(int(lengths.sum()))
 
 
-def place_leaves(rows: Rows, leaves: Rows, is_reading: Tensor) -> Rows:
+def place_leaves(rows: LoadedRows, leaves: LoadedRows, is_reading: Tensor) -> LoadedRows:
     """Put leaf rows under root rows; leaves that nobody reads from get zeros.
 
     Args:

@@ -11,7 +11,7 @@ from torch import nn
 from distgnn.arrays import column, computed
 from distgnn.exchange.aggregate import Weighting
 from distgnn.nn.fused import FusedConvolution
-from distgnn.nn.linear import Linear, dense, maps_first
+from distgnn.nn.linear import Linear, maps_first, propagable
 from distgnn.nn.update import Maps
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class GCNConv(FusedConvolution):
         if maps_first(graph, rows, self.linear):
             result = graph.propagate(self._propagation, self.linear(rows)) + self.bias
         else:
-            result = self.linear(graph.propagate(self._propagation, dense(rows))) + self.bias
+            static = graph.propagate(self._propagation, propagable(graph, rows))
+            result = self.linear(static) + self.bias
         return result if activation is None else activation.apply(graph, result)
 
     @property

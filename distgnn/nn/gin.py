@@ -11,6 +11,7 @@ from distgnn.arrays import computed
 from distgnn.exchange.traffic import sum_traffic
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear, dense, maps_first
+from distgnn.streamed import StreamedRows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,6 +70,10 @@ class GINConv(Convolution):
             inner = self._sum(graph, self.first.multiply(rows))
             if self.first.bias is not None:
                 inner = inner + self.first.bias
+        elif isinstance(rows, StreamedRows):
+            # Both are in host memory, and are added where they are narrow.
+            inner = self.first(graph.propagate(_neighbours, rows))
+            inner = inner + self.first.multiply(graph.own(rows)) * (1 + self.eps)
         else:
             inner = self.first(self._sum(graph, dense(rows)))
         result: Tensor = self.second(torch.relu(inner))

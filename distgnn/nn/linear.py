@@ -9,8 +9,9 @@ from torch import nn
 
 from distgnn.arrays import STORED, computed
 from distgnn.exchange.traffic import ITEM_BYTES, NO_TRAFFIC, LayerTraffic, sum_traffic
-from distgnn.ops import SparseRows, linear
+from distgnn.ops import linear
 from distgnn.products import is_fast
+from distgnn.streamed import StreamedRows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +25,7 @@ class Given(NamedTuple):
     """What decides how a layer handles its input.
 
     Attributes:
-        is_sparse: Whether its rows are sparse.
+        is_sparse: Whether its rows are mapped before they are aggregated, unless they are static.
         is_static: Whether it never changes, so that its aggregate is there already.
         has_gradient: Whether backward needs its gradient.
         item_bytes: Of a value of dense input.
@@ -109,12 +110,13 @@ class Linear(nn.Module):
 
         Args:
             rows: (num_rows, in_width).
-            buffers: As in `distgnn.ops.linear`; sparse rows, and torch, take memory of their own.
+            buffers: As in `distgnn.ops.linear`; rows that are no tensor, and torch, take memory of
+                their own.
 
         Returns:
             (num_rows, out_width).
         """
-        if isinstance(rows, SparseRows):
+        if not isinstance(rows, torch.Tensor):
             return rows.matmul(self.weight.t())
         if is_multiplied_here(rows, self.weight):
             return linear(rows, self.weight, None, buffers)
@@ -122,7 +124,7 @@ class Linear(nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         """Map (num_rows, in_width) rows to (num_rows, out_width)."""
-        if isinstance(rows, SparseRows):
+        if not isinstance(rows, torch.Tensor):
             product = self.multiply(rows)
             return product if self.bias is None else product + self.bias
         if is_multiplied_here(rows, self.weight):
@@ -153,7 +155,7 @@ def is_multiplied_here(rows: Rows, weight: Tensor) -> TypeGuard[Tensor]:
     multiply-adds is left to torch.
     """
     return (
-        not isinstance(rows, SparseRows)
+        isinstance(rows, torch.Tensor)
         and rows.dtype in STORED
         and computed(rows.dtype) == weight.dtype
         and (rows.device.type != "cpu" or is_fast())
@@ -164,15 +166,17 @@ def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:
     """Whether a layer should map its rows before it aggregates them.
 
     A linear aggregation commutes with the map, so the cheaper order may be taken: aggregate static
-    rows first, because that is done once; map sparse rows first, because they have no aggregate;
-    else aggregate the narrower of input and output.
+    rows first, because that is done once; map others that are no tensor first, because they have no
+    aggregate; else aggregate the narrower of input and output.
 
     Args:
         graph: A whole graph or a part.
         rows: (num_rows, in_width) input of the layer.
         linear: Its map.
     """
-    return linear.precedes(is_sparse=isinstance(rows, SparseRows), is_static=graph.is_static(rows))
+    is_static = graph.is_static(rows)
+    is_mapped = not (is_static or isinstance(rows, torch.Tensor))
+    return linear.precedes(is_sparse=is_mapped, is_static=is_static)
 
 
 def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:
@@ -184,14 +188,29 @@ def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:
         linear: A linear map, or the identity.
 
     Returns:
-        (num_rows, out_width). Sparse rows are mapped before they are picked: they are cheap to map
-        and costly to pick.
+        (num_rows, out_width). Rows that are no tensor are mapped before they are picked, as picking
+        costs more; but static ones are picked once.
     """
-    if isinstance(rows, SparseRows):
-        return graph.own(dense(linear(rows)))
-    return linear(graph.own(rows))  # type: ignore[no-any-return]
+    if isinstance(rows, torch.Tensor) or graph.is_static(rows):
+        return dense(linear(graph.own(rows)))
+    return graph.own(dense(linear(rows)))
+
+
+def propagable(graph: LocalGraph, rows: Rows) -> Tensor | StreamedRows:
+    """Return rows that `graph.propagate` takes.
+
+    Args:
+        graph: What the layer runs on.
+        rows: (num_sources, in_width) input of the layer.
+
+    Returns:
+        They, or all of them on the device if they are neither a tensor nor static.
+    """
+    if isinstance(rows, StreamedRows) and graph.is_static(rows):
+        return rows
+    return dense(rows)
 
 
 def dense(rows: Rows) -> Tensor:
     """Return the rows as a dense tensor, for operations that have no sparse form."""
-    return rows.to_dense() if isinstance(rows, SparseRows) else rows
+    return rows if isinstance(rows, torch.Tensor) else rows.to_dense()

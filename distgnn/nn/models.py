@@ -262,7 +262,7 @@ class GNN(nn.Module):
 
         Args:
             feature_bytes: Of a value of dense input.
-            is_sparse: Whether the input is.
+            is_sparse: Whether the input is, or is streamed: it is mapped before it is aggregated.
             is_static: Whether its aggregate is there already; never of sparse or dropped-out input.
 
         Returns:

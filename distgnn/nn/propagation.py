@@ -11,7 +11,7 @@ from torch import nn
 from distgnn.exchange.traffic import sum_traffic
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.gcn import normalised
-from distgnn.nn.linear import Linear, dense, map_own, maps_first
+from distgnn.nn.linear import Linear, map_own, maps_first, propagable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,8 +70,9 @@ class SGConv(Convolution):
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Apply the convolution; the narrower width travels, or nothing if the input is static."""
         if maps_first(graph, rows, self.linear):
-            return graph.propagate(self._hops, self.linear(rows)) + self.bias
-        mapped: Tensor = self.linear(graph.propagate(self._hops, dense(rows)))
+            summed: Tensor = graph.propagate(self._hops, self.linear(rows))
+            return summed + self.bias
+        mapped: Tensor = self.linear(graph.propagate(self._hops, propagable(graph, rows)))
         return mapped + self.bias
 
 

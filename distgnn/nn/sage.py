@@ -11,7 +11,7 @@ from distgnn.exchange.aggregate import Weighting
 from distgnn.exchange.traffic import NO_TRAFFIC, maximum_traffic
 from distgnn.graph import inverse_in_degree
 from distgnn.nn.fused import FusedConvolution
-from distgnn.nn.linear import Linear, dense, map_own, maps_first
+from distgnn.nn.linear import Linear, map_own, maps_first, propagable
 from distgnn.nn.update import Maps
 
 if TYPE_CHECKING:
@@ -109,11 +109,10 @@ class SAGEConv(FusedConvolution):
         if self.aggregator == "mean":
             return own + self._linear_reduce(graph, rows)
         if self.pool is None:
-            largest = graph.propagate(_maximum, dense(rows))
+            neighbours = self.neighbour(graph.propagate(_maximum, propagable(graph, rows)))
         else:
-            largest = _maximum(graph, torch.relu(self.pool(rows)))
-        neighbours: Tensor = self.neighbour(largest)
-        return own + neighbours
+            neighbours = self.neighbour(_maximum(graph, torch.relu(self.pool(rows))))
+        return own + neighbours  # type: ignore[no-any-return]
 
     def _linear_reduce(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Reduce and map, in the cheaper order; a mean commutes with the map, not its bias."""
@@ -122,7 +121,7 @@ class SAGEConv(FusedConvolution):
         if maps_first(graph, rows, layer):
             reduced = graph.propagate(reduce, layer.multiply(rows))
             return reduced if layer.bias is None else reduced + layer.bias
-        return layer(graph.propagate(reduce, dense(rows)))  # type: ignore[no-any-return]
+        return layer(graph.propagate(reduce, propagable(graph, rows)))  # type: ignore[no-any-return]
 
 
 def _mean(graph: LocalGraph, rows: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from distgnn.train.tasks import METRIC_NAMES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FeaturesOn = Literal["auto", "device", "host"]
 OptimizerName = Literal["adam", "adamw", "sgd"]
 DecayOf = Literal["all", "first"]
 FeatureNorm = Literal["none", "row", "standard"]
@@ -35,7 +36,7 @@ _ADDED = frozenset(
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
         *("task", "metric", "decay_of", "residual_map", "decoder", "last_heads", "edge_features"),
-        "labels_as_input",
+        *("labels_as_input", "features_on"),
     )
 )
 
@@ -66,6 +67,9 @@ class TrainConfig:
     """row: each vertex's features sum to 1; standard: each column has mean 0 and variance 1."""
     features_dtype: DtypeName = "fp32"
     """Type that dense features, and what is made of them once, are stored as."""
+    features_on: FeaturesOn = "auto"
+    """Where features are while a CUDA device computes; host: in pinned memory, from where they are
+    streamed; auto: on the device if all fits there."""
     labels_as_input: float = 0.0
     """Share of the training vertices that give their labels as input, drawn in each epoch, while
     the others are the loss; 0: none. In evaluation all give theirs."""
@@ -126,6 +130,7 @@ class TrainConfig:
         _choice("--optimizer", self.optimizer, get_args(OptimizerName))
         _choice("--feature-norm", self.feature_norm, get_args(FeatureNorm))
         _choice("--features-dtype", self.features_dtype, get_args(DtypeName))
+        _choice("--features-on", self.features_on, get_args(FeaturesOn))
         _choice("--activations-dtype", model.activations_dtype, get_args(DtypeName))
         _at_least("--heads", model.heads, 1)
         _at_least("--last-heads", model.last_heads, 0)
@@ -279,7 +284,10 @@ class TrainConfig:
         Returns:
             One phrase per setting.
         """
-        free = ("epochs", "patience", "checkpoint_every", "recompute", "overlap", "replay")
+        free = (
+            *("epochs", "patience", "checkpoint_every", "recompute", "overlap", "replay"),
+            "features_on",
+        )
         mine, theirs = _flat(self.to_json()), _flat(other.to_json())
         return [
             f"{name} (begun with {mine[name]}, now {theirs[name]}{_way_back(name, mine[name])})"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from distgnn.exchange.restrict import edges_into
 from distgnn.exchange.rule import DelayRule
@@ -198,11 +199,12 @@ def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
     Returns:
         Bytes.
     """
+    is_mapped = not isinstance(graphs.features, torch.Tensor)
     is_sparse = isinstance(graphs.features, SparseRows)
     is_static = not why_not_static(config, is_sparse=is_sparse)
     total = 0
     layers = model.traffic(
-        is_sparse=is_sparse, is_static=is_static, feature_bytes=config.feature_bytes
+        is_sparse=is_mapped, is_static=is_static, feature_bytes=config.feature_bytes
     )
     for number, layer in enumerate(layers):
         halves = graphs.training.level(number).blocks.forward

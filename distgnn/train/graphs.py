@@ -18,6 +18,7 @@ from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
 from distgnn.graph import LocalGraph
 from distgnn.ops import SparseRows
 from distgnn.receptive import ReceptiveField
+from distgnn.streamed import StreamedRows
 from distgnn.train.inputs import clone_features
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def build_graphs(
 
     Args:
         config: The run.
-        inputs: This rank's share of the task, its features on the device.
+        inputs: This rank's share of the task, its features where `placement` put them.
         part: This rank's part.
         group: One rank per part.
         planner: Decides how sums walk the graphs.
@@ -125,8 +126,7 @@ def build_graphs(
     exact.add_setup_bytes(setup.take_bytes())
     features, fetched = inputs.features, 0
     if config.is_isolated:
-        features, fetched = clone_features(features.to(PROCESSOR), part, blocks, group)
-        features = features.to(device)
+        features, fetched = _with_leaves(features, part, blocks, group)
         part, num_roots = isolated_part(part), part.num_roots
         blocks = plan_edges(config, part, setup, planner)
         exchange = build_exchange(config, group, device)
@@ -158,6 +158,16 @@ def build_graphs(
     is_whole = field.level(config.model.layers - 1) is training
     loss_rows = inputs.wanted if is_whole else None
     return RunGraphs(field, field.inputs(features), loss_rows, exact, degree, fetched, savings)
+
+
+def _with_leaves(features: Rows, part: Part, blocks: Blocks, group: Group) -> tuple[Rows, int]:
+    """Add the leaves' features to the roots', where those are; see `clone_features`."""
+    if isinstance(features, StreamedRows):
+        rows, sent = clone_features(features.to_host(), part, blocks, group)
+        assert isinstance(rows, torch.Tensor), "they are dense"
+        return StreamedRows.of(rows, features.device), sent
+    rows, sent = clone_features(features.to(PROCESSOR), part, blocks, group)
+    return rows.to(features.device), sent
 
 
 def plan_edges(

@@ -15,12 +15,14 @@ from distgnn.exchange.lookup import Roots
 from distgnn.exchange.tags import SETUP_TAG
 from distgnn.graph import LocalGraph
 from distgnn.nn.models import LinkModel
+from distgnn.streamed import StreamedRows
 from distgnn.train.config import TrainConfig
 from distgnn.train.ends import ModelEnds
 from distgnn.train.graphs import plan_edges
 from distgnn.train.inputs import input_rows, split_rows
 from distgnn.train.label_input import append_labels
 from distgnn.train.links import Pairs, own_share
+from distgnn.train.placement import place_rows
 from distgnn.train.run_dir import CONFIG, RunDirectory
 from distgnn.train.tasks import TASKS
 from distgnn.train.tensors import read_tensors
@@ -194,11 +196,15 @@ class TrainedRun:
             )
         if features is None:
             features = self._read_input(part, group)
+        features = place_rows(features, config, self.ends, part, group, device=group.device)
         graph = self.graph(part, group, planner=planner, keeps_edges=after is not None)
         if has_types and not features.shape[1]:
             graph.find_relation_sources()
+        if isinstance(features, StreamedRows) and config.static_input and not has_types:
+            # Sums of them are made once, some columns at a time.
+            graph.set_static(features)
         with torch.no_grad():
-            scores: Tensor = self.load_model(group.device)(graph, features.to(group.device))
+            scores: Tensor = self.load_model(group.device)(graph, features)
             if after is not None:
                 known = (one.to(group.device) for one in self._known_labels(part))
                 scores = after.apply(graph, scores, *known)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distgnn.arrays import DtypeName
     from distgnn.comm.group import Group
     from distgnn.exchange.blocks import Blocks
-    from distgnn.ops import Rows
+    from distgnn.ops import LoadedRows, Rows
     from distgnn.partition.store import Part
     from distgnn.train.config import FeatureNorm
     from distgnn.train.measures import Measure
@@ -108,7 +108,7 @@ def load_inputs(
 
 def input_rows(
     part: Part, group: Group, *, norm: FeatureNorm, dtype: DtypeName, needs: bool = True
-) -> Rows:
+) -> LoadedRows:
     """Load a part's features as a model reads them; collective.
 
     Args:
@@ -161,7 +161,7 @@ def dense_input_bytes(stored_bytes: int, *, norm: FeatureNorm, dtype: DtypeName)
     return stored_bytes * DTYPES[dtype].itemsize // DTYPES["fp32"].itemsize
 
 
-def load_features(part: Part) -> Rows:
+def load_features(part: Part) -> LoadedRows:
     """Take a part's features, or copy them into memory where that is better.
 
     Args:
@@ -225,7 +225,7 @@ def split_rows(part: Part, split_index: int, task: str) -> dict[str, torch.Tenso
     return rows
 
 
-def normalised(features: Rows, how: FeatureNorm, group: Group) -> Rows:
+def normalised(features: LoadedRows, how: FeatureNorm, group: Group) -> LoadedRows:
     """Normalise input features over the whole graph.
 
     Args:
@@ -280,7 +280,9 @@ def _inverse(sums: torch.Tensor) -> torch.Tensor:
     return torch.where(sums != 0, 1 / sums, 1)
 
 
-def clone_features(features: Rows, part: Part, blocks: Blocks, group: Group) -> tuple[Rows, int]:
+def clone_features(
+    features: LoadedRows, part: Part, blocks: Blocks, group: Group
+) -> tuple[LoadedRows, int]:
     """Add the leaves' features to the roots', for a part that trains alone (0c).
 
     Collective.

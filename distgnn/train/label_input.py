@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from distgnn.draws import Draws
     from distgnn.graph import LocalGraph
-    from distgnn.ops import Rows
+    from distgnn.ops import LoadedRows, Rows
 
 
-def append_labels(features: Rows, labels: Tensor, train: Tensor, num_classes: int) -> Rows:
+def append_labels(
+    features: LoadedRows, labels: Tensor, train: Tensor, num_classes: int
+) -> LoadedRows:
     """Add a column for each class, which holds the labels of training vertices; others have none.
 
     Args:
@@ -162,4 +164,5 @@ def build_input(fraction: float, features: Rows, graph: LocalGraph, num_classes:
     draw = LabelDraw(fraction, graph.draws)
     if isinstance(features, SparseRows):
         return SparseLabelInput(features, num_classes, graph.row_id, draw)
+    assert isinstance(features, torch.Tensor), "rows that change are not streamed"
     return LabelInput(features, num_classes, graph.row_id, draw)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from distgnn.devices import PROCESSOR
 from distgnn.nn.models import LinkModel
+from distgnn.streamed import StreamedRows
 from distgnn.train.inputs import Inputs, load_inputs
 from distgnn.train.label_input import LabelDraw, append_labels
 from distgnn.train.link_inputs import LinkInputs, load_link_inputs
@@ -14,7 +14,6 @@ from distgnn.train.links import LinkEvaluator, LinkObjective
 from distgnn.train.objective import Scores, VertexObjective, WithheldLoss, build_loss
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from distgnn.comm.group import Group
@@ -31,16 +30,16 @@ def load_task(
     config: TrainConfig,
     *,
     num_classes: int,
-    device: torch.device = PROCESSOR,
 ) -> Inputs | LinkInputs:
-    """Copy what a run reads of a part into memory; collective.
+    """Copy what a run reads of a part into host memory; collective.
+
+    Labels stay there, as metrics are taken on the processor; for features see `placement`.
 
     Args:
         part: This rank's part.
         group: One rank per part.
         config: The run; it knows its task, unless the graph has none.
         num_classes: Columns of the model's output.
-        device: Where the model runs.
 
     Returns:
         This rank's share.
@@ -49,8 +48,7 @@ def load_task(
         InputError: If the graph lacks what the run reads.
     """
     if config.task == "link":
-        links = load_link_inputs(part, group, config)
-        return replace(links, features=links.features.to(device))
+        return load_link_inputs(part, group, config)
     inputs = load_inputs(
         part,
         group,
@@ -61,11 +59,11 @@ def load_task(
         task=config.task,
         metric=config.metric,
     )
-    features = inputs.features
-    if config.labels_as_input:
-        features = append_labels(features, inputs.labels, inputs.wanted, num_classes)
-    # Labels stay: metrics are taken on the processor.
-    return replace(inputs, features=features.to(device))
+    if not config.labels_as_input:
+        return inputs
+    assert not isinstance(inputs.features, StreamedRows), "they were loaded just now"
+    features = append_labels(inputs.features, inputs.labels, inputs.wanted, num_classes)
+    return replace(inputs, features=features)
 
 
 def build_objective(

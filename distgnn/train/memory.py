@@ -5,19 +5,24 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import torch
+
 from distgnn.arrays import DTYPES
 from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.gat import AttentionConvolution
 from distgnn.nn.relational import LearntRelationalConv
-from distgnn.ops import SparseRows
+from distgnn.streamed import COLUMNS, SLICE_BYTES, StreamedRows
+from distgnn.train.graphs import why_not_static
 from distgnn.train.metrics import peak_rss_bytes, resident_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distgnn.nn.models import GNN
-    from distgnn.partition.store import Manifest
+    from distgnn.partition.store import Manifest, Part
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.forecast import Forecast
     from distgnn.train.graphs import RunGraphs
 
@@ -27,6 +32,11 @@ _SEPARATE_GRADIENTS = 4
 _WEIGHT_COPIES = 4
 # Indices and weights of both directions, and what sorts the edges of a block.
 _RELATION_EDGE_BYTES = 40
+# An edge and a clone on a device in both directions, with which program walks whose edges.
+_EDGE_BYTES = 16
+_CLONE_BYTES = 80
+# Columns of all rows while sums of streamed rows are made: read, sums, what kernels work on.
+_COLUMN_COPIES = 3
 # What torch's checkpoints load in the first epoch.
 _COMPILER = "torch._dynamo"
 _COMPILER_BYTES = 70 << 20
@@ -63,7 +73,7 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     features = graphs.features
     is_static = graphs.training.is_static(features)
     static_bytes = kept_input_bytes = 0
-    if not isinstance(features, SparseRows):
+    if isinstance(features, torch.Tensor):
         row_bytes = features.shape[1] * features.dtype.itemsize
         static_bytes = is_static * graphs.exact.num_rows * row_bytes
         kept_input_bytes = (not is_static) * graphs.training.num_rows * row_bytes
@@ -77,6 +87,68 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     num_edges = graphs.exact.blocks.forward.num_edges
     typed = typed_bytes(model, graphs.training.num_rows, num_edges)
     return static_bytes + values + typed + score_bytes(model, num_edges)
+
+
+def predict_host_bytes(graphs: RunGraphs) -> int:
+    """Predict what a run on a device will still take in host memory: what is made of streamed rows.
+
+    Args:
+        graphs: What the model runs on.
+
+    Returns:
+        Bytes, at most: sums of static rows, and both picked where layers run on some rows.
+    """
+    features, exact = graphs.features, graphs.exact
+    if not isinstance(features, StreamedRows) or not graphs.training.is_static(features):
+        return 0
+    num_rows, level = exact.num_rows, graphs.training.level(0)
+    if graphs.training.num_rows > exact.num_rows:
+        num_rows += graphs.training.num_rows
+    if level.own_index is not None:
+        num_rows += 2 * level.num_rows
+    return num_rows * features.shape[1] * features.dtype.itemsize
+
+
+def device_bytes(config: TrainConfig, ends: ModelEnds, part: Part, *, features_on: str) -> int:
+    """Estimate what a run with dense features takes on a device at its peak, before it is there.
+
+    Edges of both directions, the hidden rows that live at once as if layers ran on all rows, scores
+    of edges, what typed models take besides. On the device features, the aggregate of static ones
+    and a copy of those that are dropped out; in host memory two buffers, and some columns while the
+    aggregate is made.
+
+    Args:
+        config: The run.
+        ends: Widths of the model's ends.
+        part: Of the rank.
+        features_on: device or host.
+
+    Returns:
+        Bytes.
+    """
+    num_columns = config.model.hidden if config.task == "link" else ends.num_classes
+    model = config.model.build(ends.num_features, num_columns, ends.size)
+    num_clones = part.num_roots + part.num_leaves
+    num_rows = num_clones if config.is_isolated else part.num_roots
+    value_bytes = num_rows * config.feature_bytes
+    is_static = not why_not_static(config, is_sparse=False)
+    is_here = features_on == "device"
+    placed = (1 + is_static) * value_bytes * ends.num_features
+    if not is_here:
+        row_bytes = ends.num_features * config.feature_bytes
+        columns = is_static * _COLUMN_COPIES * value_bytes * COLUMNS
+        placed = 2 * max(SLICE_BYTES, row_bytes) + columns
+    is_dropped = is_here and config.model.input_dropout > 0
+    working = working_bytes(
+        model,
+        [num_rows] * len(model.hidden),
+        num_rows,
+        kept_input_bytes=is_dropped * value_bytes * ends.num_features,
+    )
+    num_edges = part.num_edges
+    edges = _EDGE_BYTES * num_edges + _CLONE_BYTES * num_clones
+    typed = typed_bytes(model, num_rows, num_edges)
+    return placed + working + edges + typed + score_bytes(model, num_edges)
 
 
 def score_bytes(model: GNN, num_edges: int) -> int:

@@ -12,6 +12,8 @@ from distgnn.datasets.errors import InputError
 from distgnn.devices import free_bytes
 from distgnn.draws import mixed_seed
 from distgnn.exchange.clock import Clock
+from distgnn.streamed import StreamedRows
+from distgnn.train.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.graph import LocalGraph
+    from distgnn.ops import Rows
+    from distgnn.train.config import TrainConfig
+    from distgnn.train.trace import Untraced
 
 # Calls that are made as they are before one is recorded: the first build plans and compile.
 _NUM_WARM_UPS = 3
@@ -169,6 +174,18 @@ class Replayed:
         finally:
             exchange.clock = clock
         return recorded, result
+
+
+def may_replay(config: TrainConfig, trace: Untraced, features: Rows) -> bool:
+    """Whether a run lets what it does once an epoch be replayed.
+
+    Args:
+        config: The run.
+        trace: Of the run; one that is written shows phases, which are not told apart in a replay.
+        features: Of the run. Copies of streamed ones wait for events of the time before, which a
+            recording may not.
+    """
+    return config.replay and not isinstance(trace, Trace) and not isinstance(features, StreamedRows)
 
 
 def build_repeated(

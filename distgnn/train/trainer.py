@@ -21,11 +21,12 @@ from distgnn.train.label_input import build_input
 from distgnn.train.learning import build_objective, load_task
 from distgnn.train.metrics import over_ranks, peak_rss_bytes, summarise
 from distgnn.train.optimizers import build_optimizer
-from distgnn.train.replay import build_repeated
+from distgnn.train.placement import place
+from distgnn.train.replay import build_repeated, may_replay
 from distgnn.train.run_dir import SUMMARY
 from distgnn.train.stop import NeverAsked, encode
 from distgnn.train.tasks import resolve
-from distgnn.train.trace import Trace, Untraced
+from distgnn.train.trace import Untraced
 from distgnn.train.weights import WeightSync
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class Trainer:
         self.config = config = resolve(config, ends)
         self.group = group
         self.planner = planner or Planner()
-        self.inputs = load_task(part, group, config, num_classes=ends.num_classes, device=device)
+        inputs = load_task(part, group, config, num_classes=ends.num_classes)
+        self.inputs = place(inputs, config, ends, part, group, device=device)
         self.graphs = build_graphs(
             config, self.inputs, part, group, planner=self.planner, device=device
         )
@@ -108,9 +110,9 @@ class Trainer:
         """
         self.trace = trace
         self.graph.exchange.clock = self.weights.clock = trace.clock
-        config, is_wanted = self.config, self.config.replay and not isinstance(trace, Trace)
+        is_wanted = may_replay(self.config, trace, self.inputs.features)
         # Pairs of vertices, and labels that are given, are drawn anew.
-        is_same = config.task != "link" and not config.labels_as_input
+        is_same = self.config.task != "link" and not self.config.labels_as_input
         self.steps = build_repeated(
             "a step", self._step, self.graph, is_wanted=is_wanted and is_same
         )
