@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distgnn.nn.models import GNN
-    from distgnn.partition.store import Manifest, Part
+    from distgnn.partition.store import Manifest
     from distgnn.train.config import TrainConfig
     from distgnn.train.ends import ModelEnds
     from distgnn.train.forecast import Forecast
@@ -99,9 +99,10 @@ def predict_host_bytes(graphs: RunGraphs) -> int:
         Bytes, at most: sums of static rows, and both picked where layers run on some rows.
     """
     features, exact = graphs.features, graphs.exact
-    if not isinstance(features, StreamedRows) or not graphs.training.is_static(features):
+    level = graphs.training.level(0)
+    if not isinstance(features, StreamedRows) or not level.is_static(features):
         return 0
-    num_rows, level = exact.num_rows, graphs.training.level(0)
+    num_rows = exact.num_rows
     if graphs.training.num_rows > exact.num_rows:
         num_rows += graphs.training.num_rows
     if level.own_index is not None:
@@ -109,7 +110,23 @@ def predict_host_bytes(graphs: RunGraphs) -> int:
     return num_rows * features.shape[1] * features.dtype.itemsize
 
 
-def device_bytes(config: TrainConfig, ends: ModelEnds, part: Part, *, features_on: str) -> int:
+class Sizes(Protocol):
+    """A part, or what a manifest says of one."""
+
+    @property
+    def num_roots(self) -> int:
+        """Vertices that it owns."""
+
+    @property
+    def num_leaves(self) -> int:
+        """Other clones."""
+
+    @property
+    def num_edges(self) -> int:
+        """Edges."""
+
+
+def device_bytes(config: TrainConfig, ends: ModelEnds, part: Sizes, *, features_on: str) -> int:
     """Estimate what a run with dense features takes on a device at its peak, before it is there.
 
     Edges of both directions, the hidden rows that live at once as if layers ran on all rows, scores
