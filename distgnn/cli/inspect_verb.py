@@ -142,11 +142,28 @@ def foretell(
         "halo_bytes_received_per_rank": between.sum(axis=0).tolist(),
         "halo_bytes_between": between.tolist(),
         "memory_bytes_per_rank": memory_of_ranks(manifest, found),
+        "device_bytes_per_rank": _device_bytes(manifest, config if about else None),
         "layers": _layer_values(found),
         "savings": list(found.savings),
         "row_reuse": _row_reuse(directory, manifest, widest),
     }
     return values, found
+
+
+def _device_bytes(manifest: Manifest, config: TrainConfig | None) -> dict[str, list[int]] | None:
+    """Foretell what each rank takes on a CUDA device, by what --features-on may be there."""
+    from distgnn.train.ends import ModelEnds
+    from distgnn.train.memory import device_bytes
+    from distgnn.train.tasks import resolve
+
+    if config is None or manifest.has_sparse_features:
+        return None
+    ends = ModelEnds.of(manifest)
+    config = resolve(config, ends)
+    return {
+        where: [device_bytes(config, ends, part, features_on=where) for part in manifest.parts]
+        for where in ("device", "host")
+    }
 
 
 def _layer_values(found: Forecast) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from distgnn.cli import main, memory_check
 @pytest.fixture
 def _second_device(monkeypatch):
     use_second_device(monkeypatch)
-    found = {"cpu": devices.PROCESSOR, "cuda": DEVICE}
     monkeypatch.setattr(
         devices, "find_device", lambda name, rank: devices.PROCESSOR if name == "cpu" else DEVICE
     )

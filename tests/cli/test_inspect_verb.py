@@ -78,6 +78,10 @@ def test_json_says_who_sends_what_to_whom_and_which_layer_moves_it(distgnn, ring
     moved = [layer["forward_bytes"] + layer["backward_bytes"] for layer in found["layers"]]
     assert sum(moved) == found["halo_bytes_per_epoch"] == between.sum() > 0
     assert len(found["memory_bytes_per_rank"]) == 3
+    assert {where: len(each) for where, each in found["device_bytes_per_rank"].items()} == {
+        "device": 3,
+        "host": 3,
+    }
     assert found["model"]["hidden"] == 64
 
 

@@ -84,7 +84,9 @@ def test_what_streamed_features_send_is_foretold(model, input_dropout):
     parts = cut(graph, 2)
 
     def on_rank(group):
-        trainer = trainer_of(graph, parts, group, model=model, input_dropout=input_dropout)
+        # Wider than the input: rows that are on the device would be aggregated as they are.
+        options = {"model": model, "input_dropout": input_dropout, "hidden": 16}
+        trainer = trainer_of(graph, parts, group, **options)
         planned = planned_bytes(trainer.config, trainer.model, trainer.graphs)
         sent = torch.tensor([planned])
         group.all_reduce(sent)
