@@ -102,7 +102,9 @@ class Lab:
     Args:
         num_hosts: How many.
         rate: Of their links, such as 1gbit.
-        is_bound: Whether gloo's ranks keep to a core each, which takes as many cores as hosts.
+        is_bound: Whether gloo's ranks keep to a core each, which takes as many cores as hosts, and
+            to real-time priority: the threads of a rank take turns there when they wait, not when
+            one holds what the other spins for, as they would not with a core more.
         is_steady: Whether links let through at once no more than they carry in 50 us, or 16 kB;
             else what they carry in 2 ms, as netlab.py sets them up, which hides shorter messages.
 
@@ -183,6 +185,7 @@ class Lab:
         if self._is_bound:
             for rank, core in zip(forks, sorted(os.sched_getaffinity(0)), strict=False):
                 os.sched_setaffinity(rank.pid, {core})
+                os.sched_setscheduler(rank.pid, os.SCHED_RR, os.sched_param(1))
         return Job(self, out, forks, None)
 
     def _first_process(self, host: int) -> int:

@@ -3,9 +3,10 @@
     DISTGNN_LAB=DIR python examples/lab/planned.py [--hosts 2] [--rates 10gbit,1gbit,100mbit] \\
         [FOLDER]
 
-Hosts with one rank each, gloo. Where there are as many cores as hosts, each rank keeps to one; else
-they share them, which no cluster's do. The plan is told the rate of the links, what part of a core
-each rank has, and the latency that `distgnn doctor` measured between the hosts.
+Hosts with one rank each, gloo. Where there are as many cores as hosts, each rank keeps to one, with
+real-time priority; else they share them, which no cluster's do. The plan is told the rate of the
+links, what part of a core each rank has, and the latency that `distgnn doctor` measured between the
+hosts.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ def lines_of(hosts: int, rows: list[list[str]]) -> list[str]:
     header = ["links", "latency (us)", "computing", "messages", "rows", "gradients"]
     header += ["planned, nothing hidden", "measured, `--overlap off`", "off by"]
     header += ["planned, all hidden that can be", "measured", "off by"]
-    shared = f"the ranks share {CORES} cores, and `--cores` says so"
-    how = "each rank keeps to a core of its own" if hosts <= CORES else shared
+    how = "each rank keeps to a core of its own, with real-time priority"
+    if hosts > CORES:
+        how = f"the ranks share {CORES} cores, and `--cores` says so"
     return [
         f"`{GRAPH}`, `{' '.join(MODEL)}`,",
         f"{hosts} hosts, gloo; milliseconds, medians of {EPOCHS - WARM_UP} epochs. The latency",

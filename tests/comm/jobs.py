@@ -22,11 +22,8 @@ HANG_S = 300
 MPIRUN = [str(BIN / "mpirun"), "--oversubscribe", "--bind-to", "none"]
 
 
-def run(
-    command: list[str], *words: str, fault: str = "", **variables: str
-) -> tuple[int, str, str, float]:
-    """Status, output, errors and seconds of a job."""
-    begin = time.monotonic()
+def run(command: list[str], *words: str, fault: str = "", **variables: str) -> tuple[int, str, str]:
+    """Status, output and errors of a job."""
     result = subprocess.run(
         [*command, *words],
         env={**ENVIRON, "FAULT": fault, **variables},
@@ -35,10 +32,10 @@ def run(
         timeout=HANG_S,
         check=False,
     )
-    return result.returncode, result.stdout, result.stderr, time.monotonic() - begin
+    return result.returncode, result.stdout, result.stderr
 
 
-def mpirun(size: int, mode: str, fault: str = "", **variables: str) -> tuple[int, str, str, float]:
+def mpirun(size: int, mode: str, fault: str = "", **variables: str) -> tuple[int, str, str]:
     """A job of the mpirun beside this Python."""
     command = [*MPIRUN, "-n", str(size), sys.executable]
     return run(command, str(SCRIPT), mode, fault=fault, **variables)

@@ -16,7 +16,7 @@ pytestmark = [
 
 
 def test_mpirun_ranks_keep_the_contract_and_listen_on_loopback_only() -> None:
-    status, out, err, _ = mpirun(3, "contract")
+    status, out, err = mpirun(3, "contract")
     assert status == 0, err
     assert sorted(out.splitlines()) == [f"{rank}/3 openmpi gloo lo ok []" for rank in range(3)]
 
@@ -29,7 +29,7 @@ def test_mpirun_ranks_keep_the_contract_and_listen_on_loopback_only() -> None:
 def test_ranks_of_one_machine_keep_the_contract_with_and_without_lanes(
     near: str, variables: dict[str, str]
 ) -> None:
-    status, out, err, _ = mpirun(3, "lanes", NEAR=near, **variables)
+    status, out, err = mpirun(3, "lanes", NEAR=near, **variables)
     assert (status, out.split()) == (0, ["ok"] * 3), err
 
 
@@ -37,19 +37,19 @@ def test_ranks_of_one_machine_keep_the_contract_with_and_without_lanes(
 def test_ranks_may_post_any_number_of_messages_before_one_of_them_waits(
     size: int, small: str
 ) -> None:
-    status, out, err, _ = mpirun(size, "posts", SMALL=small)
+    status, out, err = mpirun(size, "posts", SMALL=small)
     assert (status, out.split()) == (0, ["ok"] * size), err
 
 
 @pytest.mark.parametrize("mode", ["sizes", "flood"])
 def test_lanes_lose_no_message_and_refuse_another_size(mode: str) -> None:
-    status, out, err, _ = mpirun(2, mode)
+    status, out, err = mpirun(2, mode)
     assert (status, out.split()) == (0, ["ok"] * 2), err
 
 
 def test_torchrun_ranks_keep_the_contract() -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    status, out, err, _ = run(command, str(SCRIPT), "contract")
+    status, out, err = run(command, str(SCRIPT), "contract")
     assert status == 0, err
     assert sorted(out.splitlines()) == [f"{rank}/2 torchrun gloo lo ok []" for rank in range(2)]
 
@@ -75,9 +75,8 @@ def test_srun_ranks_keep_the_contract(is_remote: bool) -> None:
 
 
 def test_after_a_kill_the_survivors_name_the_rank_and_the_job_ends() -> None:
-    status, _, err, duration_s = mpirun(3, "loop", "kill:1")
+    status, _, err = mpirun(3, "loop", "kill:1")
     assert status != 0
-    assert duration_s < 30
     for survivor in (0, 2):
         assert f"[{survivor}] rank 1 ({socket.gethostname()}, pid " in err
     assert "died, last seen in" in err
@@ -85,9 +84,8 @@ def test_after_a_kill_the_survivors_name_the_rank_and_the_job_ends() -> None:
 
 
 def test_the_cause_of_a_rank_that_raises_is_printed_by_the_others() -> None:
-    status, _, err, duration_s = mpirun(3, "loop", "raise:0")
+    status, _, err = mpirun(3, "loop", "raise:0")
     assert status == 1
-    assert duration_s < 30
     for survivor in (1, 2):
         cause = f"rank 0 ({socket.gethostname()}): ValueError: boom (epoch 50, halo exchange)"
         assert f"[{survivor}] {cause}" in err
@@ -106,7 +104,7 @@ def test_a_stopped_rank_is_named_and_a_waiting_one_is_woken() -> None:
 
 
 def test_a_rank_that_works_alone_for_long_is_waited_for() -> None:
-    status, out, err, _ = mpirun(2, "slow")
+    status, out, err = mpirun(2, "slow")
     assert status == 0, err
     assert "0 [2.0, 2.0]" in out
     assert "1 [2.0, 2.0]" in out

@@ -56,7 +56,7 @@ def job(request: pytest.FixtureRequest) -> Job:
 
 
 def test_the_contract_is_kept_and_nobody_listens(job: Job) -> None:
-    status, out, err, _ = job(3, "contract")
+    status, out, err = job(3, "contract")
     assert status == 0, err
     lines = sorted(out.splitlines())
     assert [line.split()[0] for line in lines] == ["0/3", "1/3", "2/3"]
@@ -64,34 +64,33 @@ def test_the_contract_is_kept_and_nobody_listens(job: Job) -> None:
 
 
 def test_reductions_add_up_in_rank_order(job: Job) -> None:
-    status, out, err, _ = job(3, "sums")
+    status, out, err = job(3, "sums")
     assert (status, out.split()) == (0, ["ok"] * 3), err
 
 
 def test_a_message_longer_than_mpi_allows_travels_in_pieces(job: Job) -> None:
-    status, out, err, _ = job(2, "pieces")
+    status, out, err = job(2, "pieces")
     assert (status, out.split()) == (0, ["ok"] * 2), err
 
 
 def test_a_message_moves_while_nobody_waits_for_it(job: Job) -> None:
-    status, out, err, _ = job(2, "overlap")
+    status, out, err = job(2, "overlap")
     assert (status, out.split()) == (0, ["ok"] * 2), err
 
 
 def test_a_message_of_another_size_is_refused(job: Job) -> None:
-    status, out, err, _ = job(2, "sizes")
+    status, out, err = job(2, "sizes")
     assert (status, out.split()) == (0, ["ok"] * 2), err
 
 
 def test_a_launcher_that_signals_the_last_ranks_ends_none(job: Job) -> None:
-    status, out, err, _ = job(2, "notified")
+    status, out, err = job(2, "notified")
     assert (status, out.split()) == (0, ["ok"] * 2), err
 
 
 def test_survivors_of_a_kill_name_the_rank(job: Job) -> None:
-    status, out, err, duration_s = job(3, "loop", "kill:1")
+    status, out, err = job(3, "loop", "kill:1")
     assert status != 0
-    assert duration_s < 30
     if "Killed (signal 9)" in out and "died" not in err:
         pytest.skip("Hydra killed the survivors before they could speak")
     assert f"rank 1 ({socket.gethostname()}, pid " in err
@@ -104,9 +103,8 @@ def test_survivors_on_other_machines_name_a_killed_rank_before_mpirun_ends_them(
         port = probe.getsockname()[1]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     tcp = {"BACKEND": "mpi", "APART": "1", "OMPI_MCA_btl": "self,tcp"}
-    status, _, err, duration_s = mpirun(3, "loop", "kill:1", **tcp, **place)
+    status, _, err = mpirun(3, "loop", "kill:1", **tcp, **place)
     assert status == 128 + signal.SIGKILL
-    assert duration_s < 30
     for survivor in (0, 2):
         assert re.search(rf"\[{survivor}\] rank 1 \(.*, pid \d+\) died, last seen in", err), err
     assert "MPI_ERRORS_ARE_FATAL" not in err
@@ -114,46 +112,42 @@ def test_survivors_on_other_machines_name_a_killed_rank_before_mpirun_ends_them(
 
 
 def test_the_cause_of_a_rank_that_raises_is_told(job: Job) -> None:
-    status, _, err, duration_s = job(3, "loop", "raise:0")
+    status, _, err = job(3, "loop", "raise:0")
     assert status == 1
-    assert duration_s < 30
     for survivor in (1, 2):
         cause = f"rank 0 ({socket.gethostname()}): ValueError: boom (epoch 50, halo exchange)"
         assert f"[{survivor}] {cause}" in err
 
 
 def test_a_stopped_rank_is_named_and_the_job_ends(job: Job) -> None:
-    status, _, err, duration_s = job(2, "loop", "stop:1")
+    status, _, err = job(2, "loop", "stop:1")
     assert status != 0
-    assert duration_s < 30
     assert "[0] rank 1" in err
     assert "sent no heartbeat for 4 s" in err
 
 
 def test_an_exception_that_nobody_catches_ends_the_job(job: Job) -> None:
-    status, _, err, duration_s = job(2, "uncaught")
+    status, _, err = job(2, "uncaught")
     assert status == 1
-    assert duration_s < 30
     assert "[0] rank 1" in err
     assert "ValueError: boom" in err
 
 
 def test_a_rank_that_leaves_early_ends_the_job(job: Job) -> None:
-    status, _, err, duration_s = job(2, "leave")
+    status, _, err = job(2, "leave")
     assert status == 75
-    assert duration_s < 30
     assert re.search(r"rank 1 \(.*not all ranks closed within 0\.5 s; ", err)
 
 
 def test_an_agreed_mistake_ends_in_order(job: Job) -> None:
-    status, _, err, _ = job(2, "agree")
+    status, _, err = job(2, "agree")
     assert status == 2
     for rank in range(2):
         assert f"[{rank}] rank 1: no file 'x'" in err
 
 
 def test_auto_takes_mpi_on_one_host_and_says_why(job: Job) -> None:
-    status, out, err, _ = job(2, "choice", BACKEND="auto")
+    status, out, err = job(2, "choice", BACKEND="auto")
     assert status == 0, err
     line = "mpi: all ranks are on this host, and MPI works in its memory"
     assert out.splitlines() == [line] * 2
@@ -164,15 +158,15 @@ def test_an_mpirun_of_another_library_is_an_error_or_a_reason() -> None:
         pytest.skip("DISTGNN_MPIRUN names no mpirun of another MPI")
     command = [OTHER, "-n", "2", sys.executable]
     sentence = "the launcher is mpich, but mpi4py loads Open MPI"
-    status, _, err, _ = run(command, str(SCRIPT), "choice", BACKEND="mpi")
+    status, _, err = run(command, str(SCRIPT), "choice", BACKEND="mpi")
     assert status == 2
     assert f"backend 'mpi' cannot be used: {sentence}; use the mpirun of that library" in err
-    status, out, err, _ = run(command, str(SCRIPT), "choice", BACKEND="auto")
+    status, out, err = run(command, str(SCRIPT), "choice", BACKEND="auto")
     assert (status, out.splitlines()) == (0, [f"gloo: {sentence}"] * 2), err
 
 
 def test_without_mpi4py_auto_takes_gloo(tmp_path: Path) -> None:
     (tmp_path / "mpi4py.py").write_text("raise ImportError('gone')")
     path = os.pathsep.join([str(tmp_path), ENVIRON.get("PYTHONPATH", "")])
-    status, out, err, _ = mpirun(2, "choice", BACKEND="auto", PYTHONPATH=path)
+    status, out, err = mpirun(2, "choice", BACKEND="auto", PYTHONPATH=path)
     assert (status, out.splitlines()) == (0, ["gloo: mpi4py cannot be loaded (gone)"] * 2), err

@@ -24,7 +24,7 @@ def test_training_on_processes_is_training_on_threads(backend, mpirun, repositor
     torch.set_num_threads(threads)
     script = Path(__file__).with_name("transport_job.py")
     command = [mpirun, *MPIRUN[1:], "-n", "3", sys.executable, str(script)]
-    status, out, err, _ = run(command, BACKEND=backend, PYTHONPATH=str(repository / "tests"))
+    status, out, err = run(command, BACKEND=backend, PYTHONPATH=str(repository / "tests"))
     assert status == 0, err
     trained = json.loads(out)
     if backend == "mpi":  # which adds up gradients in rank order, as threads do
