@@ -171,14 +171,6 @@ def add_epoch_arguments(
         help="run layers on the rows that the loss reads, not on all (default: on)",
     )
     add(
-        "--replay",
-        type=switch,
-        default=True,
-        metavar="on|off",
-        help="one rank on a CUDA device: replay steps and evaluations as CUDA graphs where telling "
-        "the device what to do takes most of their time (default: on)",
-    )
-    add(
         "--recompute",
         action=BooleanOptionalAction,
         default=False,
@@ -196,6 +188,14 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="auto|device|host",
         help="where dense features are with --device cuda; host: in pinned host memory, streamed "
         "whenever they are multiplied (default: auto, on the device if all fits there)",
+    )
+    add(
+        "--replay",
+        type=switch,
+        default=True,
+        metavar="on|off",
+        help="one rank on a CUDA device: replay steps and evaluations as CUDA graphs where telling "
+        "the device what to do takes most of their time (default: on)",
     )
     add_plan_arguments(group)
     add(

@@ -36,7 +36,7 @@ _ADDED = frozenset(
         *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
         *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
         *("task", "metric", "decay_of", "residual_map", "decoder", "last_heads", "edge_features"),
-        *("labels_as_input", "features_on"),
+        *("labels_as_input", "features_on", "replay"),
     )
 )
 

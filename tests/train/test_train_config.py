@@ -236,6 +236,29 @@ def test_a_run_of_an_earlier_version_is_read_with_the_defaults(algorithm):
     assert TrainConfig.from_json(values) == make_config(algorithm=algorithm)
 
 
+# What runs of the first version recorded; a setting that was added since is one that runs may lack.
+FIRST_SETTINGS = frozenset(
+    (
+        *("algorithm", "checkpoint_every", "delay_cache", "epochs", "eval_every", "feature_norm"),
+        *("lr", "model", "optimizer", "patience", "receptive_field", "recompute", "reweight_loss"),
+        *("seed", "split_index", "static_input", "weight_decay"),
+    )
+)
+FIRST_MODEL_SETTINGS = frozenset(
+    (
+        *("aggregator", "dropout", "heads", "hidden", "input_dropout"),
+        *("jumping", "layers", "model", "norm", "residual"),
+    )
+)
+
+
+def test_a_run_of_the_first_version_is_read_with_the_defaults():
+    values = make_config().to_json()
+    model = {name: values["model"][name] for name in FIRST_MODEL_SETTINGS}
+    first = {name: values[name] for name in FIRST_SETTINGS}
+    assert TrainConfig.from_json({**first, "model": model}) == make_config()
+
+
 @pytest.mark.parametrize("fields", [("bins", "delay", "gradient_cache"), ()])
 def test_a_cache_that_an_earlier_version_let_be_switched_off_in_vain_is_on(fields):
     values = {**make_config(algorithm="cd-1").to_json(), "delay_cache": False}
