@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
-from torch._C._distributed_c10d import HashStore, ProcessGroupGloo
+from torch._C._distributed_c10d import AllreduceOptions, HashStore, ProcessGroupGloo
 
 from distgnn.comm.watched import first_line
 from distgnn.datasets.errors import InputError
@@ -37,10 +37,12 @@ class Loopback(NamedTuple):
     Attributes:
         toll: Of messages.
         latency_s: Half of a round trip of a short message, waking up included.
+        step_s: What a step of a ring that sums takes besides the latency of its message.
     """
 
     toll: Toll
     latency_s: float
+    step_s: float
 
 
 def try_loopback() -> Loopback:
@@ -75,7 +77,9 @@ def try_loopback() -> Loopback:
     byte_s = max(long_s - short_s, 0.0) / (_LONG_BYTES - _SHORT_BYTES)
     # Half of what a message takes of both ends.
     toll = Toll(max(short_s - byte_s * _SHORT_BYTES, 0.0) / 2, byte_s / 2)
-    return Loopback(toll, _round_trip_seconds(ends) / 2)
+    latency_s = _round_trip_seconds(ends) / 2
+    # A ring of two takes two steps.
+    return Loopback(toll, latency_s, max(_reduction_seconds(ends) / 2 - latency_s, 0.0))
 
 
 def _on_both(action: Callable[[int], T]) -> list[T]:
@@ -121,3 +125,18 @@ def _round_trip_seconds(ends: list[Any]) -> float:
 
     _on_both(bounce)
     return statistics.quantiles(found, n=10)[0]
+
+
+def _reduction_seconds(ends: list[Any]) -> float:
+    """Time of a sum of a word over both ends, as long as the slower takes."""
+
+    def add(rank: int) -> list[float]:
+        word, found = torch.zeros(1), []
+        for _ in range(_NUM_PINGS):
+            start = time.perf_counter()
+            ends[rank].allreduce([word], AllreduceOptions()).wait()
+            found.append(time.perf_counter() - start)
+        return found
+
+    slower: list[float] = [max(pair) for pair in zip(*_on_both(add), strict=True)]
+    return statistics.quantiles(slower, n=10)[0]

@@ -27,10 +27,10 @@ EPILOG = (
     "Computing is a rehearsal: epochs of the slowest part, or of a sample of it, beside its mirror "
     "image on this machine, in proportion to what each rank walks and multiplies. --cores scales "
     "dense products, and sums over edges too unless --memory-bandwidth scales those. Traffic is "
-    "that of the partition, to the byte; what its messages take of a processor is tried here with "
-    "gloo. Each half of an exchange waits for --latency once, and the ring that sums the gradients "
-    "at each of its steps. Rows of cd-0 are hidden for as long as edges are walked meanwhile, late "
-    "ones for as long as anything is computed."
+    "that of the partition, to the byte; what messages and sums over ranks take of a processor is "
+    "tried here with gloo. Each half of an exchange waits for --latency once, and the ring that "
+    "sums the gradients at each of its steps. Rows of cd-0 are hidden for as long as edges are "
+    "walked meanwhile, late ones for as long as anything is computed."
 )
 
 
@@ -158,7 +158,7 @@ def plan(arguments: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
     rehearsal, pace = _rehearse(arguments, manifest, found)
     scales = _Scales(arguments, threads, pace)
     compute, sums = _compute(found, rehearsal, scales, manifest)
-    wire = _wire(arguments, found, manifest.num_parts)
+    wire = _wire(arguments, found, manifest.num_parts, scales.turns)
     busy = compute + wire.messages * scales.turns
     cover = busy if found.delays.delay else sums
     return {
@@ -260,7 +260,7 @@ class _Wire(NamedTuple):
     weights: float
 
 
-def _wire(arguments: argparse.Namespace, found: Forecast, num_ranks: int) -> _Wire:
+def _wire(arguments: argparse.Namespace, found: Forecast, num_ranks: int, turns: float) -> _Wire:
     """Model the messages between ranks on machines of their own."""
     from distgnn.cli.loopback import try_loopback
     from distgnn.train.pace import Link, reduce_seconds, toll_seconds, wire_seconds
@@ -270,11 +270,12 @@ def _wire(arguments: argparse.Namespace, found: Forecast, num_ranks: int) -> _Wi
     tried = try_loopback()
     latency_s = tried.latency_s if arguments.latency is None else arguments.latency
     link = Link(arguments.bandwidth, latency_s)
+    step = link._replace(latency_s=latency_s + tried.step_s * turns)
     assert found.model is not None, "a run has a model"
     num_bytes = 4 * sum(weight.numel() for weight in found.model.parameters())
     return _Wire(
         latency_s,
         toll_seconds(found, tried.toll),
         wire_seconds(found, link),
-        reduce_seconds(num_bytes, num_ranks, link),
+        reduce_seconds(num_bytes, num_ranks, step),
     )

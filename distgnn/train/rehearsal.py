@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +39,7 @@ class Rehearsal(NamedTuple):
         found: What its epochs walk.
         model: What was trained.
         density: Share of the entries of the input that are stored.
-        epoch_s: The fastest epoch, which other work on the machine disturbed least.
+        epoch_s: The epoch in the middle.
         fixed_s: The same of a row or few: what does not grow with the graph.
     """
 
@@ -216,7 +217,7 @@ def epoch_seconds(trainer: Trainer, *, least_s: float = 0.0) -> float:
         least_s: Time that they take together, at least.
 
     Returns:
-        Seconds of the fastest epoch.
+        Seconds of the epoch in the middle: a run's meet interrupts and others' work, too.
     """
     seconds: list[float] = []
     begin = time.perf_counter()
@@ -224,7 +225,7 @@ def epoch_seconds(trainer: Trainer, *, least_s: float = 0.0) -> float:
         start = time.perf_counter()
         trainer.train_epoch()
         seconds.append(time.perf_counter() - start)
-    return min(seconds[_WARM_UP:])
+    return statistics.median(seconds[_WARM_UP:])
 
 
 def walked(trainer: Trainer) -> tuple[Forecast, float]:

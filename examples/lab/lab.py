@@ -5,6 +5,7 @@ from __future__ import annotations
 import nursery  # isort: skip
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -102,7 +103,7 @@ class Lab:
     Args:
         num_hosts: How many.
         rate: Of their links, such as 1gbit.
-        is_bound: Whether gloo's ranks keep to a core each, which takes as many cores as hosts, and
+        is_bound: Whether gloo's ranks keep to a core, several to each where there are fewer, and
             to real-time priority: the threads of a rank take turns there when they wait, not when
             one holds what the other spins for, as they would not with a core more.
         is_steady: Whether links let through at once no more than they carry in 50 us, or 16 kB;
@@ -183,7 +184,7 @@ class Lab:
             for host in range(self.num_hosts)
         ]
         if self._is_bound:
-            for rank, core in zip(forks, sorted(os.sched_getaffinity(0)), strict=False):
+            for rank, core in zip(forks, itertools.cycle(sorted(os.sched_getaffinity(0)))):
                 os.sched_setaffinity(rank.pid, {core})
                 os.sched_setscheduler(rank.pid, os.SCHED_RR, os.sched_param(1))
         return Job(self, out, forks, None)

@@ -67,11 +67,20 @@ def test_the_latency_of_this_machine_is_taken_where_none_is_given(plan, monkeypa
     assert values["rows_s"] > 0.125
 
 
+def test_each_step_of_the_ring_takes_what_a_sum_over_two_took_here(plan, monkeypatch):
+    monkeypatch.setattr(loopback, "_round_trip_seconds", lambda ends: 0.25)
+    monkeypatch.setattr(loopback, "_reduction_seconds", lambda ends: 2 * (0.125 + 0.5))
+    assert plan("--json").json["weights_s"] == pytest.approx(4 * (0.125 + 0.5), rel=1e-3)
+    values = plan("--cores", 0.5, "--json").json
+    assert values["weights_s"] == pytest.approx(4 * (0.125 + 2 * 0.5), rel=1e-3)
+
+
 def test_messages_are_tried(monkeypatch):
     found = loopback.try_loopback()
     assert 1e-7 < found.toll.message_s < 0.1
     assert 0 <= found.toll.byte_s < 1e-6
     assert 1e-6 < found.latency_s < 1
+    assert 0 <= found.step_s < 1
     monkeypatch.setattr(loopback, "_HOST", "192.0.2.1")
     with pytest.raises(InputError, match=r"gloo cannot send to 192\.0\.2\.1 .*; set up its loop"):
         loopback.try_loopback()
