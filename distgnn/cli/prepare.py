@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from distgnn.cli.flags import path
 from distgnn.cli.output import note, print_json, print_lines
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.layouts import NAMED, describe_named
 from distgnn.datasets.ogb import CATALOGUE, prepare
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ def run_prepare(arguments: argparse.Namespace) -> int:
         raise InputError(
             "distgnn datasets prepare needs NAME; write distgnn datasets prepare "
             f"{next(iter(CATALOGUE))} --root DIR"
+        )
+    if arguments.what in NAMED:
+        about = describe_named(arguments.what, arguments.root)
+        where = about["bring"] if about["path"] is None else f"it is {about['path']}"
+        raise InputError(
+            f"{arguments.what!r} is read as it is published, without being prepared; {where}"
         )
     made = prepare(
         arguments.what,

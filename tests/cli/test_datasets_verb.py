@@ -121,6 +121,12 @@ def test_mistakes_of_prepare_are_refused(distgnn, tmp_path):
     prepare = ("datasets", "prepare")
     assert "prepare needs NAME; write distgnn datasets prepare" in distgnn(*prepare).sentence
     assert "no data set 'cora' to prepare" in distgnn(*prepare, "cora").sentence
+    named = distgnn(*prepare, "mutag", "--root", tmp_path).sentence
+    assert "'mutag' is read as it is published, without being prepared; put mutag_s" in named
+    (tmp_path / "mutag").mkdir()
+    (tmp_path / "mutag" / "mutag_stripped.nt").touch()
+    named = distgnn(*prepare, "mutag", "--root", tmp_path).sentence
+    assert f"without being prepared; it is {tmp_path}/mutag/mutag_stripped.nt" in named
     assert (
         "--root belongs to distgnn datasets prepare" in distgnn("datasets", "--root", "a").sentence
     )
