@@ -205,3 +205,9 @@ def write_folder(folder: Path, files: Files) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return folder
+
+
+def archive_of(folder: Path, name: str, files: Files | None = None) -> Path:
+    """Write the archive of a data set, or of other files under its name."""
+    files = BUILDERS[name]() if files is None else files
+    return write_zip(folder / f"{TOPS[name]}.zip", files, TOPS[name])
