@@ -211,3 +211,17 @@ def test_a_full_disk_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(InputError, match=r"No space left on device; make room and run the sam"):
             run(folder, tmp_path / "out")
     run(folder, tmp_path / "out")
+
+
+def test_the_time_that_is_left_grows_with_what_is_refined_and_how_far_apart_it_lies() -> None:
+    edges, cut = 404_000_000, 141_000_000
+
+    def hours(window: int, *, num_cut: int = cut, is_rooted: bool = True) -> float:
+        return budget.seconds(edges, num_cut, window, is_rooted=is_rooted) / 3600
+
+    # The twin of ogbn-papers100M at 1/4 took 180 s for each of 27 windows.
+    assert hours(16_000_000) - hours(16_000_000, num_cut=0) == pytest.approx(1.4, rel=0.1)
+    assert hours(1 << 19) == hours(1 << 10) < hours(1 << 22) < hours(16_000_000)
+    assert hours(1 << 22) < hours(1 << 22, is_rooted=False)
+    # All at once is refined once.
+    assert hours(cut) < hours(cut - 1) / 2
