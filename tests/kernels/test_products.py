@@ -98,7 +98,7 @@ def test_a_product_that_is_not_a_number_stays_so_behind_relu():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("num_rows", "depth", "width"), [*SHAPES, (5000, 33, 47)])
+@pytest.mark.parametrize(("num_rows", "depth", "width"), [*SHAPES, (5000, 33, 47), (300, 4, 0)])
 def test_the_gradient_of_a_weight_is_a_product_of_transposed_rows(num_rows, depth, width, dtype):
     x, grad = random(num_rows, depth, dtype=dtype), random(num_rows, width, seed=1, dtype=dtype)
     x2 = random(num_rows + 9, 5, seed=2, dtype=dtype)
