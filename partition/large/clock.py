@@ -33,17 +33,20 @@ class Clock:
         self._before += count
 
     def add(self, count: int) -> None:
-        """Count what was done since the last call."""
+        """Count what was done since the last call; more than there were to begin with is no error."""
         self._done += count
         now = time.monotonic()
         if self._progress is None or now - self._shown < INTERVAL_S:
             return
         self._shown = now
         rate = (self._done - self._before) / (now - self._start)
-        rest = (self._total - self._done) / max(rate, 1e-9)
+        left = self._total - self._done
+        rest = f"about {left / max(rate, 1e-9):.0f} s more"
+        if left < 0:
+            rest = f"{-left} more than planned"
         self._progress(
             f"{self._stage}: {self._done} of {self._total} {self._unit}, {rate:.3g} per second, "
-            f"about {rest:.0f} s more"
+            f"{rest}"
         )
 
     def end(self, remark: str = "") -> None:

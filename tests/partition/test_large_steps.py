@@ -12,6 +12,7 @@ from distgnn.datasets import Graph, InputError
 from distgnn.datasets.planted import planted
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.cover import place_edges
+from distgnn.partition.large import clock
 from distgnn.partition.large.counts import count
 from distgnn.partition.large.covers import cover
 from distgnn.partition.large.groups import ROUNDS, leveller, windows
@@ -205,3 +206,16 @@ def test_two_processes_do_not_share_a_work_folder(tmp_path: Path) -> None:
             Work(tmp_path / "work", {})
         holder.kill()
     Work(tmp_path / "work", {})
+
+
+def test_a_stage_that_takes_more_steps_than_planned_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clock, "INTERVAL_S", 0.0)
+    lines: list[str] = []
+    watch = clock.Clock("refining", "windows", 2, lines.append)
+    for _ in range(3):
+        watch.add(1)
+    ends = [line.rsplit(", ", 1)[1] for line in lines]
+    assert ends[1:] == ["about 0 s more", "1 more than planned"]
+    assert lines[2].startswith("refining: 3 of 2 windows, ")
