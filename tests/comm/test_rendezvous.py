@@ -144,6 +144,7 @@ def test_several_hosts_without_any_address_ask_for_mpi4py_or_master_addr(
         meet_remotely(REMOTE, {}, interface=None, timeout_s=1)
 
 
+@pytest.mark.mpi
 def test_mpirun_of_another_library_is_told() -> None:
     code = (
         "from distgnn.comm.launch import Launch; from distgnn.comm.remote import meet_remotely;"

@@ -100,7 +100,7 @@ def check(got, expected, *, rel):
             torch.testing.assert_close(weights[key], value, rtol=10 * rel, atol=10 * rel)
 
 
-@pytest.mark.usefixtures("_second_device")
+@pytest.mark.usefixtures("_second_device", "multiplied_here")
 @pytest.mark.parametrize("name", CASES)
 def test_a_device_trains_as_the_processor_does(name, tmp_path):
     kind, options = CASES[name]

@@ -194,6 +194,7 @@ def test_gradients_are_those_of_finite_differences(layer, kind):
     assert torch.autograd.gradcheck(apply, (rows, *parameters), fast_mode=True)
 
 
+@pytest.mark.usefixtures("multiplied_here")
 def test_sparse_and_dense_features_give_the_same_scores_and_gradients():
     _, local, rows, dense = whole("sparse-features")
     drops = {"dropout": 0.4, "input_dropout": 0.3}

@@ -19,12 +19,6 @@ from distgnn.receptive import ReceptiveField
 from distgnn.train.inputs import load_features
 
 
-@pytest.fixture
-def multiplied_here(monkeypatch):
-    """Small layers as one operation on every processor, those that leave products to torch too."""
-    monkeypatch.setattr(linear, "is_fast", lambda: True)
-
-
 def trained(graph, rows, config, *, num_classes=3):
     """Scores and gradients of one pass."""
     graph.draws.end_epoch()

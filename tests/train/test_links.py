@@ -38,6 +38,7 @@ def trainer_of(graph, part, group, **options):
     return Trainer(make_config(task="link", **options), ends_of(graph), part, group)
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @pytest.mark.parametrize(
     ("kind", "model", "options"),
     [

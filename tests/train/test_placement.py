@@ -60,6 +60,7 @@ KINDS |= {
 }
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @pytest.mark.parametrize("name", KINDS)
 def test_training_with_features_in_host_memory_is_the_same(name):
     kind, options = KINDS[name]

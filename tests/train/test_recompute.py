@@ -106,6 +106,7 @@ def test_what_recomputing_would_change_is_refused():
         make_config(recompute=True, algorithm="cd-2")
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @pytest.mark.parametrize(
     ("options", "computes_again"),
     [

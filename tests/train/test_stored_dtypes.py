@@ -114,6 +114,7 @@ def test_what_is_made_of_static_features_is_stored_as_they_are(model):
     assert made.dtype == trainer.graphs.features.dtype == torch.bfloat16
 
 
+@pytest.mark.usefixtures("multiplied_here")
 @pytest.mark.parametrize("model", ["sage-mean", "sage-dropout", "gcn"])
 def test_rows_of_a_model_that_is_one_operation_a_layer_travel_in_half_the_bytes(model):
     graph = make_graph("random")
