@@ -33,7 +33,7 @@ class Clock:
         self._before += count
 
     def add(self, count: int) -> None:
-        """Count what was done since the last call; more than there were to begin with is no error."""
+        """Count what was done since the last call; it may come to more than the total."""
         self._done += count
         now = time.monotonic()
         if self._progress is None or now - self._shown < INTERVAL_S:
