@@ -67,7 +67,8 @@ struct Shape {
     }
     slice_size = width * depth + width;
     num_slices = (g.num_rows + kMinSliceRows - 1) / kMinSliceRows;
-    num_slices = std::min({num_slices, kMaxSlices, kMaxSliceValues / std::max<int64_t>(slice_size, 1)});
+    num_slices =
+        std::min({num_slices, kMaxSlices, kMaxSliceValues / std::max<int64_t>(slice_size, 1)});
     num_slices = std::max<int64_t>(num_slices, 1);
     slice_rows = rounded((g.num_rows + num_slices - 1) / num_slices, kChunkRows);
     thread_size = kChunkRows * (taken + width) + padded<T>(width);

@@ -23,12 +23,6 @@ from distgnn.partition.store import (
 )
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    save(tmp_path / "parts", example())
-    return tmp_path / "parts"
-
-
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize(
     "kind", ["bare", "dense", "sparse", "multilabel", "typed", "edge-features"]

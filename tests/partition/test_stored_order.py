@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import stored_parts
 
 from distgnn.datasets import Graph
-from distgnn.partition import assign
-from distgnn.partition.quality import measure
-from distgnn.partition.store import Manifest, read_manifest, read_part, write
+from distgnn.partition.store import Manifest, read_manifest, read_part
 
 
 def save(directory: Path) -> Manifest:
@@ -20,18 +19,7 @@ def save(directory: Path) -> Manifest:
     graph = Graph(
         name="ring", num_vertices=12, src=ring, dst=(ring + 1) % 12, features=None, vertex_id=names
     )
-    assignment = assign("metis", graph, 3)
-    return write(
-        directory,
-        graph,
-        assignment,
-        method="metis",
-        options={},
-        seed=0,
-        quality=measure(graph, assignment),
-        order=ring[::-1],
-        order_name="reverse",
-    )
+    return stored_parts.save(directory, graph, order=ring[::-1], order_name="reverse")
 
 
 def test_roots_are_stored_in_the_order_that_is_given(tmp_path: Path) -> None:

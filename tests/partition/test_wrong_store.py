@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stored_parts import edit_manifest, example, replace_array, save
+from stored_parts import edit_manifest, replace_array
 
 from distgnn.datasets import InputError
 from distgnn.partition.store import (
@@ -14,12 +14,6 @@ from distgnn.partition.store import (
     read_manifest,
     read_part,
 )
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    save(tmp_path / "parts", example())
-    return tmp_path / "parts"
 
 
 def test_no_directory_is_an_error(tmp_path: Path) -> None:
