@@ -63,7 +63,7 @@ def _empty_slots_of(placement: Placement, scratch: Scratch, limits: Limits, node
         change = plan(placement, scratch, limits, (node, part, 0))
         if change == 0 and _added_spread(placement, scratch, node, part) >= -STEP:
             continue
-        if change <= 0 and try_plan(placement, scratch, limits, (node, part), -STEP):
+        if change <= 0 and try_plan(placement, scratch, limits, (node, part)):
             num_moves += 1
             _make_due(placement, scratch, node, part)
             if i + 1 < num_slots:
@@ -105,8 +105,7 @@ def _added_spread(placement: Placement, scratch: Scratch, node: int, part: int) 
         other, goal = placement.neighbor[scratch.entry[i]], scratch.target[i]
         scratch.tally[goal] += 1
         if other != node:
-            added += _step_of_root(placement, other, goal, 0)
-            added -= _step_of_root(placement, other, part, -1)
+            added += _added_at(placement, scratch, other, (part, goal))
     for i in range(scratch.begin[part], scratch.end[part]):
         goal = scratch.target[i]
         slot = find(placement, node, goal)
@@ -118,13 +117,19 @@ def _added_spread(placement: Placement, scratch: Scratch, node: int, part: int) 
 
 
 @compiled
-def _step_of_root(placement: Placement, node: int, part: int, fewer: int) -> float:
-    """Root of one unit more, less the root, of the units of a paid slot and `fewer`, or 0."""
-    slot = find(placement, node, part)
-    if slot == placement.first[node]:
-        return 0.0
-    count = fewer + (placement.slot_count[slot] if slot != NOWHERE else 0)
-    return math.sqrt(count + 1.0) - math.sqrt(count)
+def _added_at(placement: Placement, scratch: Scratch, node: int, way: tuple[int, int]) -> float:
+    """The same at the other end of one unit, which leaves a slot for another."""
+    part, goal = way
+    begin = placement.first[node]
+    home = placement.slot_part[begin]
+    at_part, at_goal = 0, 0
+    for slot in range(begin + 1, begin + placement.used[node]):
+        if placement.slot_part[slot] == goal:
+            at_goal = placement.slot_count[slot]
+        elif placement.slot_part[slot] == part:
+            at_part = placement.slot_count[slot]
+    added = scratch.root_step[at_goal] if goal != home else 0.0
+    return added - (scratch.root_step[at_part - 1] if part != home else 0.0)
 
 
 @compiled
@@ -133,7 +138,6 @@ def try_plan(
     scratch: Scratch,
     limits: Limits,
     which: tuple[int, int],
-    most_spread: float,
 ) -> bool:
     """Move the units of a part that are in hand as planned; undo it if that does not pay.
 
@@ -142,21 +146,16 @@ def try_plan(
         scratch: With the plan.
         limits: What no part may pass, unless it did.
         which: The node and the part.
-        most_spread: With as many rows as before, the sum of the square roots of the slots' units
-            has to change by less than that.
 
     Returns:
         Whether they moved.
     """
     node, part = which
-    rows, spread = placement.totals[0], placement.spread[0]
+    rows = placement.totals[0]
     most = most_crowding(placement, limits)
     for i in range(scratch.begin[part], scratch.end[part]):
         move(placement, node, scratch.entry[i], scratch.target[i])
-    is_better = placement.totals[0] < rows or (
-        placement.totals[0] == rows and placement.spread[0] < spread + most_spread
-    )
-    if is_better and crowding(placement) <= most:
+    if placement.totals[0] <= rows and crowding(placement) <= most:
         return True
     for i in range(scratch.begin[part], scratch.end[part]):
         move(placement, node, scratch.entry[i], part)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from distgnn.partition.jit import compiled
 from distgnn.partition.placement import Placement, drop, has, is_at_twin, put, weight_of
 
@@ -69,7 +67,6 @@ def _enter(placement: Placement, node: int, part: int) -> None:
     count = placement.slot_count[slot] + 1
     placement.slot_count[slot] = count
     if slot > begin:
-        placement.spread[0] += math.sqrt(count) - math.sqrt(count - 1.0)
         _note_single(placement, node, slot)
 
 
@@ -81,7 +78,6 @@ def _leave(placement: Placement, node: int, part: int) -> None:
     placement.slot_count[slot] = count
     if slot == begin:
         return
-    placement.spread[0] += math.sqrt(count) - math.sqrt(count + 1.0)
     if count == 0:
         _drop_slot(placement, node, slot)
         placement.totals[0] -= placement.price
@@ -145,7 +141,6 @@ def _move_free_slot(placement: Placement, node: int, part: int) -> None:
     if has(placement.held, node, part):
         slot = find(placement, node, part)
         placement.slot_count[begin] = placement.slot_count[slot]
-        placement.spread[0] -= math.sqrt(placement.slot_count[slot])
         placement.totals[0] -= placement.price
         _drop_slot(placement, node, slot)
     placement.slot_part[begin] = part
@@ -158,5 +153,4 @@ def _move_free_slot(placement: Placement, node: int, part: int) -> None:
         placement.slot_count[last] = count
         put(placement.held, node, home)
         _note_single(placement, node, last)
-        placement.spread[0] += math.sqrt(count)
         placement.totals[0] += placement.price

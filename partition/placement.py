@@ -16,7 +16,6 @@ Bytes: 24 per unit (32 if they differ in edges), 8 per slot there may be, 24 and
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -73,8 +72,6 @@ class Placement(NamedTuple):
     """(num_parts,) int64. Training roots, a root as often as there are splits with it."""
     totals: NDArray[np.int64]
     """(2,) int64. Rows that travel (halo_rows); clones of all parts."""
-    spread: NDArray[np.float64]
-    """(1,) float64. Sum of the roots of the counts of paid slots: less is easier to empty."""
     is_due: NDArray[np.uint8]
     """(num_nodes,) uint8. DUE_SLOTS and DUE_ROOT: what was not tried since something changed."""
 
@@ -160,7 +157,6 @@ def placement_of(
         training=training,
         trained=trained,
         totals=np.array([0, num_vertices], np.int64),
-        spread=np.zeros(1),
         is_due=np.full(num_nodes, DUE_SLOTS | DUE_ROOT, np.uint8),
     )
     _fill(placement, root_part)
@@ -234,7 +230,6 @@ def _fill(placement: Placement, root_part: NDArray[np.int32]) -> None:
             placement.slot_count[slot] = tally[part]
             tally[part] = 0
             if slot > begin:
-                placement.spread[0] += math.sqrt(placement.slot_count[slot])
                 placement.totals[0] += placement.price
                 if placement.slot_count[slot] == 1:
                     put(placement.single, node, part)

@@ -46,6 +46,8 @@ class Scratch(NamedTuple):
     """(num_parts,) int64. Edges that the move in hand adds to each part; clean: 0."""
     tally: NDArray[np.int64]
     """(num_parts,) int64. Edges whose other end is in each part; clean: 0."""
+    root_step: NDArray[np.float64]
+    """(most entries of a node + 1,) float64. The root of one more than k, less that of k."""
 
 
 def scratch_of(placement: Placement) -> Scratch:
@@ -73,6 +75,7 @@ def scratch_of(placement: Placement) -> Scratch:
         misses=np.zeros((MISS_BITS, num_words), np.uint64),
         pending=pending,
         tally=tally,
+        root_step=np.diff(np.sqrt(np.arange(most + 2.0))),
     )
 
 

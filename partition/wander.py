@@ -54,7 +54,7 @@ def _wander(
                 list_by_part(placement, scratch, node)
                 is_listed = True
             change = plan(placement, scratch, limits, (node, part, 0))
-            if change <= 0 and try_plan(placement, scratch, limits, (node, part), np.inf):
+            if change <= 0 and try_plan(placement, scratch, limits, (node, part)):
                 _make_due(placement, scratch, node, part)
                 is_listed = False
 
