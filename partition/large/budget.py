@@ -31,6 +31,8 @@ STORED_CLONE_BYTES = 40
 ROOTS_EDGE_BYTES = 24
 # Clones over vertices, on the safe side; known only at the end.
 CLONES_GUESS = 3.0
+# Roots of the largest part over the mean, likewise: parts share edges more evenly than vertices.
+ROOTS_GUESS = 2.0
 # Seconds of one core of 2.5 GHz, measured with the twin of ogbn-papers100M at 1/64 of its size.
 ROOTS_EDGE_S = 0.6e-6
 COVER_EDGE_S = 1.5e-6
@@ -40,6 +42,8 @@ REFINE_EDGE_S = 4.9e-6
 REFINE_EDGES = 1 << 19
 REFINE_GROWTH = 0.16
 OTHER_EDGE_S = 0.8e-6
+# Of features: read from end to end and dealt, 2 million rows of 512 bytes in 1.4 to 3.6 s.
+DEAL_BYTE_S = 3e-9
 # Of the edges, between parts, as long as they have not been counted.
 CUT_GUESS = 0.3
 
@@ -56,6 +60,8 @@ class Budget:
     """Of a pile of pairs of parts."""
     window_edges: int
     """Between parts, of the parts that are refined together."""
+    deal_bytes: int
+    """Of features, in hand while they are dealt."""
 
 
 def least_bytes(source: Source, num_parts: int) -> int:
@@ -101,27 +107,33 @@ def budget_of(source: Source, num_parts: int, memory_bytes: int) -> Budget:
         chunk_edges=max(min(free // CHUNK_BYTES, MOST_CHUNK_EDGES), 1),
         pile_edges=max(min(free // covers.BYTES_PER_EDGE, MOST_PILE_EDGES), 1),
         window_edges=free // windows.BYTES_PER_EDGE,
+        deal_bytes=free,
     )
 
 
-def disk_bytes(source: Source, record_bytes: int) -> int:
+def disk_bytes(source: Source, record_bytes: int, num_parts: int) -> int:
     """Estimate the disk that the piles and the partition take together.
 
     Args:
         source: What is to be partitioned.
         record_bytes: Of an edge in a pile.
+        num_parts: Into how many parts.
 
     Returns:
         Bytes, on the safe side.
     """
     edges, vertices = source.edges.num_edges, source.edges.num_vertices
     stored = STORED_EDGE_BYTES + 4 * (source.edge_weight is not None) + 4 * source.num_edge_features
-    per_vertex = STORED_CLONE_BYTES * CLONES_GUESS + 4 * _dense_features(source)
+    # A part's features leave their piles when they are written, so those of one are there twice.
+    features = 4 * _dense_features(source) * (1 + min(ROOTS_GUESS / num_parts, 1))
+    per_vertex = STORED_CLONE_BYTES * CLONES_GUESS + features
     parts = int(edges * (SPARE * record_bytes + stored) + vertices * per_vertex)
     return max(parts + _data_bytes(source), ROOTS_EDGE_BYTES * edges)
 
 
-def seconds(num_edges: int, num_cut: int, window_edges: int, *, is_rooted: bool) -> float:
+def seconds(
+    num_edges: int, num_cut: int, window_edges: int, *, is_rooted: bool, deal_bytes: int
+) -> float:
     """Estimate the time that is left.
 
     Args:
@@ -129,6 +141,7 @@ def seconds(num_edges: int, num_cut: int, window_edges: int, *, is_rooted: bool)
         num_cut: Edges between parts.
         window_edges: How many of these are refined at once.
         is_rooted: Whether the roots have been chosen.
+        deal_bytes: Features that are not dealt to the parts yet.
 
     Returns:
         Seconds, good to a factor of two or so.
@@ -136,7 +149,8 @@ def seconds(num_edges: int, num_cut: int, window_edges: int, *, is_rooted: bool)
     rounds = 1 if num_cut <= window_edges else ROUNDS
     other = OTHER_EDGE_S + (0.0 if is_rooted else ROOTS_EDGE_S)
     growth: float = max(min(num_cut, window_edges) / REFINE_EDGES, 1.0) ** REFINE_GROWTH
-    return num_edges * other + num_cut * (COVER_EDGE_S + REFINE_EDGE_S * growth * rounds)
+    cut = num_cut * (COVER_EDGE_S + REFINE_EDGE_S * growth * rounds)
+    return num_edges * other + cut + deal_bytes * DEAL_BYTE_S
 
 
 def _tables_bytes(source: Source) -> int:

@@ -19,6 +19,7 @@ from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_by
 from distgnn.partition.large.clock import Clock, Progress
 from distgnn.partition.large.counts import count, save_counts
 from distgnn.partition.large.covers import cover
+from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.input import ARRAYS, Input
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
@@ -111,6 +112,7 @@ def partition(
         run.place()
         run.refine()
         run.arrange()
+        run.deal()
         return run.write(given)
     except InputError:
         # What was wrong with the input or the options will be corrected, and then be another one.
@@ -191,6 +193,7 @@ class _Run:
             num_cut,
             self.budget.window_edges,
             is_rooted=self.work.has("root-part"),
+            deal_bytes=0 if self.work["is_dealt"] else self.source.features_bytes,
         )
         return f"{time_s / 3600:.1f} hours" if time_s > 3600 else f"{time_s / 60:.1f} minutes"
 
@@ -203,7 +206,7 @@ class _Run:
                 f"work folder {str(self.places.work)!r} is on another file system than "
                 f"{str(target)!r}, so the finished parts cannot be moved; choose one beside it"
             )
-        needed = disk_bytes(self.source, record_bytes)
+        needed = disk_bytes(self.source, record_bytes, self.settings.num_parts)
         free = shutil.disk_usage(self.places.work).free + _taken(self.work)
         if needed > free:
             raise InputError(
@@ -304,11 +307,21 @@ class _Run:
         )
         self.work.save("order", order)
 
+    def deal(self) -> None:
+        """Deal the rows of features to the parts."""
+        if self.source.features is None or self.work["is_dealt"]:
+            return
+        dealt = Dealt(self.source.features, tables_of(self.work), self.work.folder)
+        dealt.deal(self.budget.deal_bytes, self.progress)
+        self.work.record(is_dealt=True)
+
     def write(self, given: Input) -> Manifest:
         """Write the parts, then the manifest, and give the directory its name."""
         folder = self.work.path(PARTS)
         folder.mkdir(exist_ok=True)
-        writer = Writer(self.source, tables_of(self.work), folder, self.work)
+        features, tables = self.source.features, tables_of(self.work)
+        dealt = None if features is None else Dealt(features, tables, self.work.folder)
+        writer = Writer(self.source, tables, folder, self.work, dealt)
         clock = Clock("writing", "edges", self.source.edges.num_edges, self.progress)
         writer.write_parts(self.piles, self.placed, self.work["refined"]["piles"], clock)
         clock.end()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from distgnn.datasets.array_folder import open_array, weight_of
 from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.flat_array import read_header
+from distgnn.datasets.flat_array import FlatArray, read_header
 from distgnn.datasets.npz import graph_of_arrays, log_unused
 
 if TYPE_CHECKING:
@@ -73,13 +73,43 @@ class Table:
                     mapped.madvise(mmap.MADV_DONTNEED)
             # The map can be closed only when nobody looks into it.
             del table, flat
+        self._check_finite(rows, row)
+        return rows
+
+    @property
+    def narrow_dtype(self) -> np.dtype[Any]:
+        """What holds the values as float32, in no more bytes than that or the file take."""
+        return self.dtype if self.dtype.itemsize <= 4 else np.dtype(np.float32)
+
+    def read_run(self, begin: int, end: int) -> NDArray[Any]:
+        """Read rows that follow each other, as fast as the disk hands them over.
+
+        Args:
+            begin: The first.
+            end: The one after the last.
+
+        Returns:
+            (end - begin, num_columns) of `narrow_dtype`.
+
+        Raises:
+            InputError: If the file cannot be read any more, or a value is not finite.
+        """
+        size, columns = self.num_rows * self.num_columns, self.num_columns
+        flat = FlatArray(self.path, self.offset_bytes, self.dtype, size)
+        rows = flat.read(begin * columns, end * columns).reshape(-1, columns)
+        with np.errstate(over="ignore"):  # as above
+            rows = rows.astype(self.narrow_dtype, copy=False)
+        self._check_finite(rows, np.arange(begin, end))
+        return rows
+
+    def _check_finite(self, rows: NDArray[Any], row: NDArray[np.int64]) -> None:
+        """Refuse values that are not; `row` are the numbers of `rows`."""
         is_bad = ~np.isfinite(rows).all(axis=1)
         if is_bad.any():
             raise InputError(
                 f"{self.path}: row {row[is_bad].min()} has values that are NaN or infinite in "
                 "float32; replace or drop them"
             )
-        return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +131,12 @@ class Source:
     def num_features(self) -> int:
         """Number of feature columns; 0 without features."""
         return self.vertices.num_features if self.features is None else self.features.num_columns
+
+    @property
+    def features_bytes(self) -> int:
+        """Bytes of the rows of features that stay on disk."""
+        table = self.features
+        return 0 if table is None else table.num_rows * table.num_columns * table.dtype.itemsize
 
     @property
     def num_edge_features(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from distgnn.partition.build import Part, vertex_data
 from distgnn.partition.directory import write_part
 from distgnn.partition.files import write_slices
 from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.piles import Piles, Records
-from distgnn.partition.large.source import Source
+from distgnn.partition.large.source import Source, Table
 from distgnn.partition.large.work import Work
 from distgnn.partition.layout import SPARSE_FEATURES, part_folder
 from distgnn.partition.manifest import FileRecord, PartCounts
@@ -72,18 +73,22 @@ class Writer:
     folder: Path
     """The directory in the making."""
     work: Work
+    dealt: Dealt | None
+    """The rows of features, where the source has dense ones."""
 
     def write_parts(self, inner: Piles, placed: Piles, pile_of: list[int], clock: Clock) -> None:
         """Write all that needs no other part, for every part that an earlier run has not done.
 
+        What a part is made of, features too, is removed once it is there.
+
         Args:
-            inner: Pile p has the edges inside part p; removed once the part is there.
-            placed: The edges between parts, likewise.
+            inner: Pile p has the edges inside part p.
+            placed: The edges between parts.
             pile_of: (num_parts,) the pile of each part in `placed`.
             clock: Told of the edges written.
 
         Raises:
-            InputError: If a part that was written is gone, and so are its edges.
+            InputError: If a part that was written is gone, and so are its edges or its features.
         """
         for part, pile in enumerate(pile_of):
             if not self._is_written(part):
@@ -94,6 +99,8 @@ class Writer:
             clock.add(_load_record(self.work, part).counts.num_edges)
             inner.remove(part)
             placed.remove(pile)
+            if self.dealt is not None:
+                self.dealt.remove(part)
 
     def _is_written(self, part: int) -> bool:
         """Tell whether a part is recorded and its files are there."""
@@ -138,31 +145,39 @@ class Writer:
         if (vertex_type := self.source.vertices.vertex_type) is not None:
             arrays["vertex_type"] = vertex_type[structure.global_id]
         files = write_part(self.folder, part, arrays)
-        files |= self._write_tables(part, roots, None if position is None else position[edge])
+        files |= self._write_tables(part, roots.size, None if position is None else position[edge])
         counts = PartCounts(structure.num_roots, structure.num_leaves, edge.size, nnz)
         return Written(counts, files)
 
     def _write_tables(
-        self, part: int, roots: NDArray[np.int64], position: NDArray[np.int64] | None
+        self, part: int, num_roots: int, position: NDArray[np.int64] | None
     ) -> dict[str, FileRecord]:
         """Copy features, and weights and features of edges, a slice at a time."""
-        files = {}
-        for name, table, rows in (
-            ("features", self.source.features, roots),
-            ("edge_weight", self.source.edge_weight, position),
-            ("edge_features", self.source.edge_features, position),
+        files: dict[str, FileRecord] = {}
+        if self.dealt is not None:
+            shape = num_roots, self.source.num_features
+            files |= self._write_slices(part, "features", shape, self.dealt.rows(part))
+        for name, table in (
+            ("edge_weight", self.source.edge_weight),
+            ("edge_features", self.source.edge_features),
         ):
-            if table is None or rows is None:
+            if table is None or position is None:
                 continue
             columns = () if name == "edge_weight" else (table.num_columns,)
-            step = max(SLICE_BYTES // (4 * table.num_columns), 1)
-            slices = (table.read(rows[begin : begin + step]) for begin in range(0, rows.size, step))
-            relative = f"{part_folder(part)}/{name}.npy"
-            shape = (rows.size, *columns)
-            files[relative] = write_slices(
-                self.folder / relative, shape, np.dtype(np.float32), slices
-            )
+            shape = position.size, *columns
+            files |= self._write_slices(part, name, shape, _pick(table, position))
         return files
+
+    def _write_slices(
+        self,
+        part: int,
+        name: str,
+        shape: tuple[int, ...],
+        slices: Iterable[NDArray[np.float32]],
+    ) -> dict[str, FileRecord]:
+        relative = f"{part_folder(part)}/{name}.npy"
+        dtype = np.dtype(np.float32)
+        return {relative: write_slices(self.folder / relative, shape, dtype, slices)}
 
     def _save_leaves(self, part: int, leaves: Leaves) -> None:
         owner = self.tables.owner_of(leaves.place)
@@ -230,6 +245,13 @@ def leaf_counts(work: Work, num_parts: int) -> Iterator[NDArray[np.int64]]:
         running = np.zeros((2, flags.shape[1] + 1), np.int64)
         np.cumsum(flags, axis=1, out=running[:, 1:])
         yield np.stack([np.diff(bounds), *np.diff(running[:, bounds], axis=1)])
+
+
+def _pick(table: Table, rows: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+    """Read some rows of a table, a slice at a time."""
+    step = max(SLICE_BYTES // (4 * table.num_columns), 1)
+    for begin in range(0, rows.size, step):
+        yield table.read(rows[begin : begin + step])
 
 
 def _record_path(work: Work, part: int) -> Path:
