@@ -6,7 +6,7 @@ on their order. Bytes for a while: 20 per edge; kept: 4 per edge and 12 per arc.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,26 @@ def undirected(graph: Graph) -> Adjacency:
         Its adjacency without self-loops; parallel and opposite edges are merged into weights.
     """
     return adjacency_of(arcs_of(graph))
+
+
+@compiled
+def edges_of_parts(
+    part: NDArray[np.int32], weight: NDArray[np.integer[Any]], num_parts: int
+) -> NDArray[np.int64]:
+    """Count the edges of each part.
+
+    Args:
+        part: (num_arcs,) int32. Of each arc.
+        weight: (num_arcs,) int32 or int64. Edges behind each arc.
+        num_parts: More than any part.
+
+    Returns:
+        (num_parts,) int64.
+    """
+    edges = np.zeros(num_parts, np.int64)
+    for arc in range(part.size):
+        edges[part[arc]] += weight[arc]
+    return edges
 
 
 def _order(key: NDArray[np.int32]) -> NDArray[np.int64]:

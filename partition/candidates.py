@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distgnn.partition import refine as refinement
+from distgnn.partition.arcs import edges_of_parts
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.halo import distinct_slots
+from distgnn.partition.jit import compiled
+from distgnn.partition.placement import has, put
+from distgnn.partition.stream import no_clones
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,16 +74,54 @@ def excess_edges(arcs: Arcs, placed: Assignment, edge_balance: float) -> int:
         0 where the limit is kept.
     """
     num_parts = placed.num_parts
-    largest = int(np.bincount(placed.edge_part, arcs.weight, minlength=num_parts).max())
+    largest = int(edges_of_parts(placed.edge_part, arcs.weight, num_parts).max())
     return max(largest - refinement.most_edges(arcs.of_edge.size, num_parts, edge_balance), 0)
 
 
 def halo_rows(arcs: Arcs, placed: Assignment) -> int:
     """Count the rows that travel in a layer, raw ones and partial sums."""
-    return rows_away(arcs.sources(), placed) + rows_away(arcs.head, placed)
+    is_written = no_clones(arcs.num_vertices, placed.num_parts)
+    written = _rows_written(arcs.head, placed.edge_part, placed.root_part, is_written)
+    return rows_read(arcs, placed) + written
 
 
-def rows_away(ends: NDArray[np.int32], placed: Assignment) -> int:
-    """Count the slots of these ends of the arcs that are away from their roots."""
-    slots = distinct_slots(ends, placed.edge_part, placed.root_part.size)
-    return slots.away_from(placed.root_part).vertex.size
+def rows_read(arcs: Arcs, placed: Assignment) -> int:
+    """Count the raw rows that travel in a layer: parts where a vertex is a source, but its own."""
+    seen = np.full(placed.num_parts, -1, np.int64)
+    return _rows_read(arcs.start, placed.edge_part, placed.root_part, seen)
+
+
+@compiled
+def _rows_read(
+    start: NDArray[np.int64],
+    arc_part: NDArray[np.int32],
+    root_part: NDArray[np.int32],
+    seen: NDArray[np.int64],
+) -> int:
+    """`seen` has the last vertex that was met in each part."""
+    rows = 0
+    for vertex in range(start.size - 1):
+        seen[root_part[vertex]] = vertex
+        for arc in range(start[vertex], start[vertex + 1]):
+            part = arc_part[arc]
+            if seen[part] != vertex:
+                seen[part] = vertex
+                rows += 1
+    return rows
+
+
+@compiled
+def _rows_written(
+    head: NDArray[np.int32],
+    arc_part: NDArray[np.int32],
+    root_part: NDArray[np.int32],
+    is_written: NDArray[np.uint64],
+) -> int:
+    """`is_written` has a set of parts for each vertex, empty at first."""
+    rows = 0
+    for arc in range(head.size):
+        vertex, part = head[arc], arc_part[arc]
+        if part != root_part[vertex] and not has(is_written, vertex, part):
+            put(is_written, vertex, part)
+            rows += 1
+    return rows

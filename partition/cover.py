@@ -16,15 +16,13 @@ one of the two is found, and an arc lives where its reverse does.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from distgnn.datasets.graph import Graph
-from distgnn.partition.arcs import Arcs, arcs_of
+from distgnn.partition.arcs import Arcs, arcs_of, edges_of_parts
 from distgnn.partition.cut_edges import Cover, CutEdges, cut_edges, minimum_cover
 from distgnn.partition.jit import compiled
 
@@ -69,12 +67,12 @@ def place_evenly(
     arc_part = place_arcs(arcs, root_part, num_parts, edge_balance=edge_balance)
     if not arcs.is_symmetric:
         return arc_part
-    load = _loads(arc_part, arcs.weight, num_parts)
+    load = edges_of_parts(arc_part, arcs.weight, num_parts)
     if load.max() > edge_balance * arcs.of_edge.size / num_parts:
         # Each direction by itself is easier to balance.
         apart = arcs._replace(mate=arcs.mate[:0])
         apart_part = place_arcs(apart, root_part, num_parts, edge_balance=edge_balance)
-        if _loads(apart_part, arcs.weight, num_parts).max() < load.max():
+        if edges_of_parts(apart_part, arcs.weight, num_parts).max() < load.max():
             return apart_part
     return arc_part
 
@@ -112,7 +110,7 @@ def place_arcs(
     best, best_load = np.zeros(0, np.int32), np.iinfo(np.int64).max
     for is_paired in (False,) if arcs.is_symmetric else (True, False):
         placed = _place(edges, cover, inner, is_paired=is_paired)
-        largest = int((inner + _loads(placed, edges.multiplicity, num_parts)).max())
+        largest = int((inner + edges_of_parts(placed, edges.multiplicity, num_parts)).max())
         if largest < best_load:
             best, best_load = placed, largest
         if largest <= edge_balance * arcs.of_edge.size / num_parts:
@@ -232,12 +230,6 @@ def _covered(
         load[placed[edge]] += edges.multiplicity[edge]
     found: NDArray[np.int64] = open_edges[:num_open].copy()
     return found
-
-
-def _loads(
-    part: NDArray[np.int32], weight: NDArray[np.integer[Any]], num_parts: int
-) -> NDArray[np.int64]:
-    return np.bincount(part, weights=weight, minlength=num_parts).astype(np.int64)
 
 
 def _components(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
-from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of
+from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of, edges_of_parts
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.balance import (
     Balance,
@@ -23,7 +23,7 @@ from distgnn.partition.candidates import (
     excess_edges,
     halo_rows,
     refined_from,
-    rows_away,
+    rows_read,
 )
 from distgnn.partition.cover import place_arcs, place_evenly
 from distgnn.partition.metis_library import check_objective, part_graph
@@ -199,7 +199,7 @@ def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
     at_destination = Assignment(num_parts, roots[arcs.head], roots)
     # The cover sees no balance of edges: pay for it what is needed, but not more than the cut does,
     # where all rows are read.
-    rows_of_cut = rows_away(arcs.sources(), at_destination)
+    rows_of_cut = rows_read(arcs, at_destination)
     spare = max(rows_of_cut - halo_rows(arcs, covered), 0)
     refined = refined_from(arcs, covered, balance, spare)
     if excess_edges(arcs, refined, balance.edges) == 0:
@@ -295,5 +295,5 @@ def _guest_edges(
 
 
 def _largest_over_mean(arcs: Arcs, arc_part: NDArray[np.int32], num_parts: int) -> float:
-    counts = np.bincount(arc_part, arcs.weight, minlength=num_parts)
+    counts = edges_of_parts(arc_part, arcs.weight, num_parts)
     return float(counts.max()) * num_parts / max(arcs.of_edge.size, 1)

@@ -117,7 +117,7 @@ def placement_of(
     """
     num_vertices = arcs.num_vertices
     check_numbers(vertices=num_vertices, units=arcs.head.size)
-    if arcs.is_symmetric and np.array_equal(arc_part[arcs.mate], arc_part):
+    if arcs.is_symmetric and _are_together(arcs.mate, arc_part):
         price, start, neighbor, mate = 2, arcs.start, arcs.head, arcs.mate
         part = arc_part.copy()
         weight = arcs.both_ways()
@@ -182,6 +182,15 @@ def check_numbers(*, vertices: int = 0, units: int = 0) -> None:
                 f"refinement cannot number {count} {name}, at most {most}; leave it out with "
                 "--refine off"
             )
+
+
+@compiled
+def _are_together(mate: NDArray[np.int32], arc_part: NDArray[np.int32]) -> bool:
+    """Tell whether every arc is in the part of its mate."""
+    num_together = 0
+    for arc in range(mate.size):
+        num_together += arc_part[mate[arc]] == arc_part[arc]
+    return num_together == mate.size
 
 
 @compiled
