@@ -195,10 +195,10 @@ class PartBuilder:
     def _leaves(self, part: int) -> Leaves:
         return leaves_of(self.tables, part, *self._ends(self._edges(part)))
 
-    def _edges(self, part: int) -> NDArray[np.int64]:
+    def _edges(self, part: int) -> NDArray[np.integer[Any]]:
         return self.edge_order[self.edge_start[part] : self.edge_start[part + 1]]
 
-    def _ends(self, edges: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _ends(self, edges: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Places of the sources and of the destinations of edges."""
         place = self.tables.place
         return place[self.graph.src[edges]], place[self.graph.dst[edges]]

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.partition.csr import order_by, pointers
+
 # Of the keys of a sort, per pair: a table that takes no more is worth its memory.
 _BYTES_OF_KEYS = 16
 # Pairs whose keys are made at a time.
@@ -74,7 +76,7 @@ def _marked(
 
 def group_by_part(
     part: NDArray[np.int32], num_parts: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
     """Order items by part, keeping the order inside a part.
 
     Args:
@@ -82,12 +84,8 @@ def group_by_part(
         num_parts: Number of parts.
 
     Returns:
-        order: (num_items,) int64, the items of part 0, then those of part 1, ...
+        order: (num_items,) int32, or int64 if that is too small: the items of part 0, then those
+            of part 1, ...
         start: (num_parts + 1,) int64, where each part begins in `order`.
     """
-    # NumPy sorts 16-bit keys by radix, in linear time.
-    key = part.astype(np.uint16) if num_parts <= 1 << 16 else part
-    order = np.argsort(key, kind="stable")
-    start = np.zeros(num_parts + 1, np.int64)
-    np.cumsum(np.bincount(part, minlength=num_parts), out=start[1:])
-    return order, start
+    return order_by(part, num_parts), pointers(part, num_parts)

@@ -60,7 +60,8 @@ def arrange(
             f"unknown order {name!r}; choose one of {', '.join(ORDERS)}, did you mean {near!r}?"
         )
     assignment.check_graph(graph)
-    order, start = group_by_part(assignment.root_part, assignment.num_parts)
+    by_part, start = group_by_part(assignment.root_part, assignment.num_parts)
+    order = by_part.astype(np.int64)
     if name == "source":
         return order
     # Both load numba, which readers of ORDERS do without.
