@@ -43,7 +43,9 @@ def order_by(row: NDArray[Any], num_rows: int) -> NDArray[np.integer[Any]]:
         num_rows: How many there are.
     """
     # The edges of a matrix with a row for each edge and a column for each row, by column.
-    one_each = Csr(np.arange(row.size + 1), row.astype(np.int32, copy=False), None)
+    # Pointers as wide as columns where they fit: SciPy else makes both alike, in another copy.
+    numbers = np.int32 if row.size <= np.iinfo(np.int32).max else np.int64
+    one_each = Csr(np.arange(row.size + 1, dtype=numbers), row.astype(np.int32, copy=False), None)
     # Without the int32 of `transposed`: these are edges, of which there may be more.
     positions: NDArray[np.integer[Any]] = _by_column(one_each, num_rows).indices
     return positions

@@ -6,9 +6,10 @@ import pytest
 from distgnn.datasets import Graph
 from distgnn.partition import refine
 from distgnn.partition.arcs import arcs_of
-from distgnn.partition.empty_slots import empty_slots
+from distgnn.partition.empty_slots import _added_spread, empty_slots
+from distgnn.partition.moves import move
 from distgnn.partition.placement import Limits, Placement, crowding, placement_of
-from distgnn.partition.plan import Scratch, scratch_of
+from distgnn.partition.plan import IMPOSSIBLE, Scratch, list_by_part, plan, scratch_of
 from distgnn.partition.wander import wander
 
 NUM_PARTS = 4
@@ -25,6 +26,33 @@ def placed(*, is_symmetric: bool, num_edges: int = 1500) -> Placement:
     roots = (np.arange(400) * NUM_PARTS // 400).astype(np.int32)
     source = arcs.sources()
     return placement_of(arcs, roots[np.maximum(source, arcs.head)], roots, NUM_PARTS)
+
+
+def spread(placement: Placement) -> float:
+    """Sum of the roots of the units of paid slots: less is easier to empty."""
+    slots = zip(placement.first, placement.used, strict=False)
+    return sum(np.sqrt(placement.slot_count[f + 1 : f + u]).sum() for f, u in slots)
+
+
+@pytest.mark.parametrize("is_symmetric", [True, False])
+def test_plans_know_what_they_add_to_the_roots_of_slots(*, is_symmetric: bool) -> None:
+    placement = placed(is_symmetric=is_symmetric)
+    scratch = scratch_of(placement)
+    limits = Limits(load=int(1.3 * placement.load.mean()), clones=2.0, roots=0)
+    num_moved = 0
+    for node in range(placement.used.size):
+        begin = placement.first[node]
+        for part in placement.slot_part[begin + 1 : begin + placement.used[node]].copy():
+            list_by_part(placement, scratch, node)
+            if plan(placement, scratch, limits, (node, part, 1)) == IMPOSSIBLE:
+                continue
+            before = spread(placement)
+            added = _added_spread(placement, scratch, node, part)
+            for i in range(scratch.begin[part], scratch.end[part]):
+                move(placement, node, scratch.entry[i], scratch.target[i])
+            assert spread(placement) - before == pytest.approx(added, abs=1e-9)
+            num_moved += 1
+    assert num_moved > 100
 
 
 @pytest.mark.parametrize("is_symmetric", [True, False])
