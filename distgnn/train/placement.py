@@ -5,20 +5,21 @@ Streamed rows are constant, and mapped or aggregated before anything else: see `
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import torch
+from typing import TYPE_CHECKING, NamedTuple
 
 from distgnn.datasets.errors import InputError
-from distgnn.devices import PROCESSOR, free_bytes
+from distgnn.devices import PROCESSOR, free_bytes, identity
 from distgnn.ops import SparseRows
 from distgnn.streamed import StreamedRows
 from distgnn.train.graphs import why_not_static
 from distgnn.train.memory import device_bytes
 
 if TYPE_CHECKING:
+    import torch
+
     from distgnn.comm.group import Group
     from distgnn.ops import Rows
     from distgnn.partition.store import Part
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # Of the device's memory: what its allocator cannot use, and kernels' scratch.
 _SPARE_SHARE = 0.1
 _MIB = 1 << 20
+_NO_ROOM_ELSEWHERE = "as a device of another rank has no room for them"
 
 
 def check_features_on(features_on: str, device: str) -> None:
@@ -128,20 +130,13 @@ def place_rows(
         return features.to(device)
     why = "as --features-on host says"
     if config.features_on == "auto":
-        needed = device_bytes(config, ends, part, features_on="device")
-        left = int((1 - _SPARE_SHARE) * bytes_left(device))
-        # On all ranks or on none, as they aggregate them together.
-        worst = torch.tensor([max(needed - left, 0)])
-        group.all_reduce(worst)
-        if not int(worst):
+        claims = _claims(config, ends, part, group, device)
+        short = [claim for claim in claims if not _fits(claim, claims)]
+        if not short:
             return features.to(device)
-        streamed = device_bytes(config, ends, part, features_on="host")
-        why = (
-            f"as training would need about {needed // _MIB} MiB of a device with them there, "
-            f"{streamed // _MIB} MiB without, and {left // _MIB} MiB may be used on rank 0"
-            if needed > left
-            else "as a device of another rank has no room for them"
-        )
+        # On all ranks or on none, as they aggregate them together.
+        own = claims[group.rank]
+        why = _why_short(own, claims) if own in short else _NO_ROOM_ELSEWHERE
     try:
         return StreamedRows.of(features, device, why=why)
     except RuntimeError as error:
@@ -153,13 +148,60 @@ def place_rows(
         ) from error
 
 
-def bytes_left(device: torch.device) -> int:
-    """Return the bytes of a device that this process can still take.
+class _Claim(NamedTuple):
+    """What training takes of a device for one rank, and what there is for all that share it."""
+
+    device: str
+    """A name that no other device has."""
+    left: int
+    """Bytes that may be used."""
+    here: int
+    """Bytes with features on the device."""
+    streamed: int
+    """Bytes with features in host memory."""
+
+
+def _claims(
+    config: TrainConfig, ends: ModelEnds, part: Part, group: Group, device: torch.device
+) -> list[_Claim]:
+    """Those of all ranks, in rank order; collective."""
+    name, left = room(device)
+    here, streamed = (
+        device_bytes(config, ends, part, features_on=where) for where in ("device", "host")
+    )
+    own = _Claim(name, int((1 - _SPARE_SHARE) * left), here, streamed)
+    rows = group.all_gather_bytes(json.dumps(own).encode())
+    return [_Claim(*json.loads(row)) for row in rows]
+
+
+def _fits(claim: _Claim, claims: list[_Claim]) -> bool:
+    """Whether a rank's device has room for all that share it."""
+    sharing = [other for other in claims if other.device == claim.device]
+    return sum(other.here for other in sharing) <= min(other.left for other in sharing)
+
+
+def _why_short(claim: _Claim, claims: list[_Claim]) -> str:
+    sharing = [other for other in claims if other.device == claim.device]
+    here, streamed = (
+        sum(getattr(other, where) for other in sharing) // _MIB for where in ("here", "streamed")
+    )
+    left = min(other.left for other in sharing) // _MIB
+    whose = f" for the {len(sharing)} ranks that share it" if len(sharing) > 1 else ""
+    return (
+        f"as training would need about {here} MiB of the device{whose} with them there, {streamed} "
+        f"MiB without, and {left} MiB may be used"
+    )
+
+
+def room(device: torch.device) -> tuple[str, int]:
+    """Return a name that no other device has, and the bytes of it that can still be taken.
 
     Args:
-        device: Where the model runs. Of others than CUDA devices nobody says it.
+        device: Where the model runs. Of others than CUDA devices nobody says what is left.
     """
-    return free_bytes(device) if device.type == "cuda" else sys.maxsize
+    if device.type != "cuda":
+        return str(device), sys.maxsize
+    return identity(device), free_bytes(device)
 
 
 def describe_streamed(rows: StreamedRows) -> str:

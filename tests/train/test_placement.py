@@ -49,6 +49,9 @@ OPTIONS = {
     "bf16": {"activations_dtype": "bf16"},
     "bf16-features": {"features_dtype": "bf16"},
 }
+MIB = 1 << 20
+# What training takes of a device for one rank, features here or in host memory.
+SHARES = {"device": 40 * MIB, "host": 10 * MIB}
 KINDS = {name: ("random", {"name": name}) for name in MODELS}
 KINDS |= {f"typed {name}": ("typed", {"name": name}) for name in TYPED_MODELS}
 KINDS |= {
@@ -117,8 +120,8 @@ def test_what_is_made_of_streamed_features_counts_for_the_host():
     assert predict_host_bytes(anew.graphs) == 0
 
 
-def placed(monkeypatch, left, options=None, *, kind="random", num_parts=1, lefts=None):
-    """Where the features of each rank are with so many bytes left; None for a tensor."""
+def placed(monkeypatch, left, options=None, *, kind="random", num_parts=1, rooms=None):
+    """Where the features of each rank are with so many bytes left on its device."""
     graph = make_graph(kind, num_vertices=40)
     parts = cut(graph, num_parts)
     config = make_config(**(options or {}))
@@ -130,8 +133,8 @@ def placed(monkeypatch, left, options=None, *, kind="random", num_parts=1, lefts
                 features, config, ends_of(graph), parts[group.rank], group, device=DEVICE
             )
 
-    lefts = iter(lefts or [left] * num_parts)
-    monkeypatch.setattr(placement, "bytes_left", lambda device: next(lefts))
+    rooms = iter(rooms or [("device", left)] * num_parts)
+    monkeypatch.setattr(placement, "room", lambda device: next(rooms))
     return run_ranks(num_parts, on_rank)
 
 
@@ -145,8 +148,8 @@ def test_features_that_do_not_fit_stay_and_the_log_says_why(monkeypatch):
     (rows,) = placed(monkeypatch, 1000)
     assert isinstance(rows, StreamedRows)
     assert describe_streamed(rows) == (
-        "features: in host memory, as training would need about 0 MiB of a device with them there, "
-        "32 MiB without, and 0 MiB may be used on rank 0; 0.0 MiB stream through 0.0 MiB of the "
+        "features: in host memory, as training would need about 0 MiB of the device with them "
+        "there, 32 MiB without, and 0 MiB may be used; 0.0 MiB stream through 0.0 MiB of the "
         "device whenever they are multiplied, and nothing is replayed as a CUDA graph"
     )
     (rows,) = placed(monkeypatch, 1 << 30, {"features_on": "host"})
@@ -154,13 +157,29 @@ def test_features_that_do_not_fit_stay_and_the_log_says_why(monkeypatch):
 
 
 def test_features_stay_on_all_ranks_or_on_none(monkeypatch):
-    first, second = placed(monkeypatch, 0, num_parts=2, lefts=[1 << 30, 1000])
+    first, second = placed(monkeypatch, 0, num_parts=2, rooms=[("a", 1 << 30), ("b", 1000)])
     assert isinstance(first, StreamedRows)
     assert isinstance(second, StreamedRows)
     assert sorted((first.why[:30], second.why[:30])) == [
         "as a device of another rank ha",
         "as training would need about 0",
     ]
+
+
+def test_ranks_that_share_a_device_share_its_memory(monkeypatch):
+    monkeypatch.setattr("distgnn.train.memory.SLICE_BYTES", 1 << 24)
+    monkeypatch.setattr(placement, "device_bytes", lambda *_, features_on: SHARES[features_on])
+    left = int(60 * MIB / 0.9) + 1
+    for rows in placed(monkeypatch, left, num_parts=2):
+        assert isinstance(rows, StreamedRows)
+        assert rows.why == (
+            "as training would need about 80 MiB of the device for the 2 ranks that share it with "
+            "them there, 20 MiB without, and 60 MiB may be used"
+        )
+    apart = placed(monkeypatch, 0, num_parts=2, rooms=[("a", left), ("b", left)])
+    assert not any(isinstance(rows, StreamedRows) for rows in apart)
+    enough = placed(monkeypatch, int(80 * MIB / 0.9) + 1, num_parts=2)
+    assert not any(isinstance(rows, StreamedRows) for rows in enough)
 
 
 IMPOSSIBLE = {
