@@ -298,7 +298,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     import os
 
     from distgnn.bench import cases, peers, shapes
-    from distgnn.bench.measure import Plan
+    from distgnn.bench.measure import HALF, Plan
 
     is_quick = arguments.quick
     cores = len(os.sched_getaffinity(0))
@@ -311,7 +311,8 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         directions=_names(arguments.directions, cases.DIRECTIONS),
         widths=_numbers("--widths", arguments.widths, [16, 64] if is_quick else _WIDTHS),
         threads=_numbers("--threads", arguments.threads, threads),
-        peers=_names(arguments.peers, peers.installed()),
+        # Always measured beside sums; `bench epoch` has it by this name.
+        peers=[name for name in _names(arguments.peers, peers.installed()) if name != HALF],
         rounds=arguments.rounds,
         slow_s=arguments.slow_s,
         seed=arguments.seed,

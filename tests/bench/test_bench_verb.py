@@ -46,6 +46,14 @@ def test_bench_writes_all_results_as_json(capsys, tmp_path):
     assert printed["machine"]["instruction_set"]
 
 
+def test_rows_in_bfloat16_may_be_named_among_the_peers(capsys):
+    arguments = ("--quick", "--json", "--threads", "1", "--peers", "scipy,distgnn-bf16")
+    assert run(*arguments) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["plan"]["peers"] == ["scipy"]
+    assert all("distgnn-bf16" in cell["ms"] for cell in values["cells"])
+
+
 def test_quick_takes_sums_at_two_widths(capsys):
     assert run("--quick", "--json", "--threads", "1", "--peers", "scipy") == 0
     plan = json.loads(capsys.readouterr().out)["plan"]
