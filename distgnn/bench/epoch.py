@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from distgnn.bench.shapes import Shape
     from distgnn.nn.kinds import ModelName
     from distgnn.nn.models import GNN
+    from distgnn.partition.store import Part
     from distgnn.train.config import TrainConfig
+    from distgnn.train.ends import ModelEnds
     from distgnn.train.trainer import Trainer
 
 OURS = "distgnn"
@@ -178,22 +180,41 @@ def our_trainer(
         dtype: What rows are stored as.
         device: That computes.
     """
-    from distgnn.comm.single import SingleGroup
-    from distgnn.comm.staged import staged
     from distgnn.partition.store import whole_part
     from distgnn.train.ends import ModelEnds
-    from distgnn.train.trainer import Trainer
 
-    config = _our_config(plan, dtype)
-    part, group = whole_part(graph), staged(SingleGroup(), device)
-    return Trainer(config, ModelEnds.of(graph), part, group, device=device)
+    return trainer_of(whole_part(graph), ModelEnds.of(graph), plan, dtype, device)
 
 
-def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
-    """Prepare one contestant alone.
+def trainer_of(
+    part: Part,
+    ends: ModelEnds,
+    plan: EpochPlan,
+    dtype: DtypeName = "fp32",
+    device: torch.device = PROCESSOR,
+) -> Trainer:
+    """Prepare ours, of a graph whose edges may have been let go.
 
     Args:
-        name: distgnn, a variant of it, or a peer.
+        part: Of the graph, the only one.
+        ends: Of the graph.
+        plan: What to train.
+        dtype: What rows are stored as.
+        device: That computes.
+    """
+    from distgnn.comm.single import SingleGroup
+    from distgnn.comm.staged import staged
+    from distgnn.train.trainer import Trainer
+
+    group = staged(SingleGroup(), device)
+    return Trainer(_our_config(plan, dtype), ends, part, group, device=device)
+
+
+def peer_alone(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
+    """Prepare a peer without ours beside it.
+
+    Args:
+        name: Of the peer.
         graph: From `twin_graph`.
         plan: What to train.
 
@@ -201,16 +222,13 @@ def contestant(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
         A function that trains for an epoch and returns the loss.
 
     Raises:
-        InputError: If a peer is not installed.
+        InputError: If the peer is not installed.
     """
-    if name == OURS:
-        return our_trainer(graph, plan).train_epoch
     from distgnn.train.ends import ModelEnds
     from distgnn.train.trainer import build_model
 
-    config = _our_config(plan)
-    model = build_model(config, ModelEnds.of(graph))
-    return _step(name, graph, plan, model)
+    model = build_model(_our_config(plan), ModelEnds.of(graph))
+    return _peer_step(name, graph, plan, model, torch.float32)
 
 
 def _step(name: str, graph: Graph, plan: EpochPlan, model: GNN) -> Callable[[], float]:

@@ -55,14 +55,22 @@ def measure(plan: EpochPlan, name: str) -> int:
         Its peak from the time when the graph had been made; all the process's where the system
         does not let a peak be forgotten.
     """
-    from distgnn.bench.epoch import contestant, twin_graph
+    from distgnn.bench.epoch import OURS, VARIANTS, peer_alone, trainer_of, twin_graph
+    from distgnn.partition.store import whole_part
+    from distgnn.train.ends import ModelEnds
 
     torch.set_num_threads(plan.threads)
     graph = twin_graph(plan)
     gc.collect()
     _forget_peak()
-    step = contestant(name, graph, plan)
-    del graph
+    if name in (OURS, *VARIANTS):
+        part, ends = whole_part(graph), ModelEnds.of(graph)
+        # As `distgnn train` does; what peers train on may refer to the graph's edges.
+        del graph
+        step = trainer_of(part, ends, plan, VARIANTS.get(name, "fp32")).train_epoch
+    else:
+        step = peer_alone(name, graph, plan)
+        del graph
     for _ in range(_NUM_EPOCHS):
         step()
     return peak_rss_bytes()
