@@ -313,10 +313,13 @@ def _stored(config: TrainConfig) -> list[str]:
             "memory"
         )
     if config.model.activations_dtype != "fp32":
-        lines.append(
-            f"activations: {config.model.activations_dtype}, rows between layers take half the "
-            "memory and half the traffic"
+        effect = (
+            "are stored in half the bytes, but attention maps, sends and averages fp32 and keeps "
+            "its means: fp32 takes less memory"
+            if config.model.kind.is_attention
+            else "take half the memory and half the traffic"
         )
+        lines.append(f"activations: {config.model.activations_dtype}, rows between layers {effect}")
     return lines
 
 

@@ -157,6 +157,11 @@ def test_a_line_says_what_is_stored_in_fewer_bytes():
         "features: bf16, they and what is made of them once take half the memory",
         "activations: bf16, rows between layers take half the memory and half the traffic",
     ]
+    attending = trainer_of(graph, part, model="gat", activations_dtype="bf16").graphs.savings
+    assert (
+        "activations: bf16, rows between layers are stored in half the bytes, but attention maps, "
+        "sends and averages fp32 and keeps its means: fp32 takes less memory"
+    ) in attending
 
 
 @pytest.mark.parametrize("algorithm", ["cd-0", "cd-2", "0c"])
