@@ -63,6 +63,56 @@ def test_dense_graphs_move_fewer_rows_in_blocks_than_beside_roots() -> None:
     assert found.clone_balance <= 1.5
 
 
+@pytest.mark.parametrize("both_ways", [True, False])
+@pytest.mark.parametrize("num_parts", [2, 9])
+def test_of_several_searches_the_one_with_the_fewest_rows_is_kept(
+    num_parts: int, both_ways: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = dense(both_ways=both_ways)
+    monkeypatch.setattr(blocks, "EDGE_PRICE", 0.0)
+    monkeypatch.setattr(blocks, "CLONE_PRICE", 0.0)
+    search, rows, prices = blocks._search, [], []
+
+    def note(*about: object) -> object:
+        price, part_of = search(*about)  # type: ignore[arg-type]
+        prices.append(price)
+        return price, part_of
+
+    def only(number: int) -> object:
+        return lambda *about: search(*about[:-1], number)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(blocks, "_search", note)
+    kept = measure(graph, in_blocks(graph, num_parts)).halo_rows
+    for number in range(blocks.TRIES):
+        monkeypatch.setattr(blocks, "_search", only(number))
+        rows.append(measure(graph, in_blocks(graph, num_parts)).halo_rows)
+    assert sorted(prices) == sorted(rows)
+    assert kept == min(rows) < max(rows)
+
+
+def test_even_parts_count_when_a_search_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = dense()
+    found = measure(graph, in_blocks(graph, 9))
+    monkeypatch.setattr(blocks, "EDGE_PRICE", 1000.0)
+    assert measure(graph, in_blocks(graph, 9)).edge_balance < found.edge_balance
+
+
+@pytest.mark.parametrize("most", [40, 160])
+def test_rows_are_counted_from_some_vertices_of_large_graphs(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, label = dense(), np.arange(160, dtype=np.int32) % 4
+    monkeypatch.setattr(blocks, "MOST_COUNTED", most)
+    sample = blocks._sample_of(arcs_of(graph), label, 4)
+    assert sample.label.size == most
+    part_of = np.array([[0, 1, 2, 0], [1, 1, 2, 2], [2, 2, 0, 1], [0, 2, 1, 1]], np.int32)
+    held = np.zeros((2, 160, 3), bool)
+    edge_part = part_of[label[graph.src], label[graph.dst]]
+    held[0, graph.src, edge_part] = held[1, graph.dst, edge_part] = True
+    roles = held.sum(axis=0)[:: 160 // most]
+    assert blocks._count_rows(sample, part_of, 3) == (roles.sum(1) - roles.max(1)).sum()
+
+
 @pytest.mark.parametrize("num_parts", [4, 9, 16])
 def test_rows_are_never_more_than_without_blocks(
     num_parts: int, monkeypatch: pytest.MonkeyPatch
