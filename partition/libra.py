@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,19 +45,30 @@ def assign(
     cap = edge_cap(graph.num_edges, num_parts, edge_balance)
     order = random_numbers(seed).permutation(graph.num_edges)
     limits = np.array([num_parts, cap])
-    edge_part = _stream(graph.src, graph.dst, order, degrees(graph), limits)
+    edge_part = stream_edges(graph.src, graph.dst, order, degrees(graph), limits)
     return Assignment(num_parts, edge_part, choose_roots(graph, edge_part, num_parts))
 
 
 @compiled
-def _stream(
-    src: NDArray[np.int64],
-    dst: NDArray[np.int64],
+def stream_edges(
+    src: NDArray[np.integer[Any]],
+    dst: NDArray[np.integer[Any]],
     order: NDArray[np.int64],
     degree: NDArray[np.int64],
     limits: NDArray[np.int64],
 ) -> NDArray[np.int32]:
-    """Assign the edges in order; `limits` holds the number of parts and the cap of a part."""
+    """Assign edges, which may be held in less memory than a graph takes.
+
+    Args:
+        src: (num_edges,) int32 or int64.
+        dst: (num_edges,) of the same type.
+        order: (num_edges,) int64. Edges, as they come.
+        degree: (num_vertices,) int64. Edges at each vertex, in and out.
+        limits: (2,) int64. The number of parts, and the cap of a part.
+
+    Returns:
+        (num_edges,) int32. Part of each edge.
+    """
     num_parts, cap = limits
     lives_on = no_clones(degree.size, num_parts)
     everywhere = np.full(lives_on.shape[1], ~np.uint64(0))

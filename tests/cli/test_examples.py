@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -66,3 +67,16 @@ def test_a_graph_from_memory_is_learnt(repository, tmp_path):
     script = repository / "examples/from_memory.py"
     done = run(sys.executable, script, tmp_path / "out", cwd=tmp_path)
     assert float(re.search(r"right on (\d\.\d+) of all vertices", done.stdout)[1]) > 0.8
+
+
+def test_rows_of_libra_are_those_of_its_parts(repository, tmp_path):
+    folder, parts = tmp_path / "papers", tmp_path / "parts"
+    words = ["datasets", "make", "papers", "--scale", "1/65536", "--out", folder]
+    run(sys.executable, "-m", "distgnn", *words, cwd=tmp_path)
+    script = repository / "examples/bench/libra_rows.py"
+    done = run(sys.executable, script, folder, "--parts", "70", cwd=tmp_path)
+    words = ["partition", folder, "--parts", "70", "--method", "libra", "--out", parts, "--json"]
+    cut = run(sys.executable, "-m", "distgnn", *words, cwd=tmp_path)
+    counted, cut = json.loads(done.stdout), json.loads(cut.stdout)
+    assert counted["halo_rows"] == cut["halo_rows"]
+    assert counted["edge_balance"] == pytest.approx(cut["edge_balance"])
