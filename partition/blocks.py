@@ -35,14 +35,15 @@ TIER_POWER = 0.6
 # Moves tried in a search, less on small graphs, and searches of which the best is kept.
 MOVES = 3_000_000
 MOVES_PER_LINK = 20
-TRIES = 6
-# Largest part over the mean; both below what refinement keeps to, which needs room: where it had to
-# take edges out of overfull parts, from 1.06, roots ended at 1.25 instead of 1.02.
+TRIES = 18
+# Largest part's edges over the mean, below what refinement keeps to, which needs room: where it had
+# to take edges out of overfull parts, from 1.06, roots ended at 1.25 instead of 1.02.
 LOAD_BALANCE = 1.04
-CLONE_BALANCE = 1.45
+# Largest part's clones over the mean, which refinement brings below its limit of 1.5; from 1.7 it
+# could not. Clones beyond count so many times more; what ends further beyond is chosen last.
+CLONE_BALANCE, CLONE_WEIGHT, CLONE_EXCESS = 1.55, 3.0, 0.03
 # Of a search's rows, what each mean of edges that its fullest part has above its share costs in
-# refinement, and each mean of clones above that limit: fitted to 20 searches with 4 parts there;
-# with 16, 0.3 for clones chose one of four from which refinement could not get below its limit.
+# refinement, and each mean of clones above that limit: fitted to 20 searches with 4 parts there.
 EDGE_PRICE, CLONE_PRICE = 3.0, 0.6
 # Vertices, at most, that rows are counted from.
 MOST_COUNTED = 1 << 20
@@ -233,8 +234,11 @@ def _note_clusters(
 
 def _search(
     blocks: _Blocks, sample: _Sample, num_parts: int, seed: int, number: int
-) -> tuple[float, NDArray[np.int32]]:
-    """Search once; the price of what was found, and the part of the block of two clusters."""
+) -> tuple[tuple[float, float], NDArray[np.int32]]:
+    """Search once; the price of what was found, and the part of the block of two clusters.
+
+    A price is that of clones that refinement could not mend, then that of rows.
+    """
     num_blocks, num_clusters = blocks.edges.size, blocks.size.size
     order = np.argsort(-blocks.edges, kind="stable")
     state = _State(
@@ -257,8 +261,10 @@ def _search(
     edges, clones = (
         float(held.max()) * num_parts / float(held.sum()) for held in (state.load, state.clones)
     )
-    excess = EDGE_PRICE * (edges - 1) + CLONE_PRICE * max(clones - CLONE_BALANCE, 0.0)
-    return _count_rows(sample, part_of, num_parts) * (1 + excess), part_of
+    excess = max(clones - CLONE_BALANCE, 0.0)
+    cost = 1 + EDGE_PRICE * (edges - 1) + CLONE_PRICE * excess
+    price = max(excess - CLONE_EXCESS, 0.0), _count_rows(sample, part_of, num_parts) * cost
+    return price, part_of
 
 
 @compiled
@@ -342,7 +348,7 @@ def _present(size: float, ends: int, softness: float) -> float:
 def _try(blocks: _Blocks, state: _State, way: tuple[int, int], bounds: tuple[float, float]) -> None:
     """Move a block to a part unless that is overfull then, or adds more clones than allowed.
 
-    Clones of a part beyond their limit count twice.
+    Clones of a part beyond their limit count more.
     """
     (block, goal), (most_load, most_added) = way, bounds
     home, edges = state.part[block], blocks.edges[block]
@@ -361,8 +367,9 @@ def _try(blocks: _Blocks, state: _State, way: tuple[int, int], bounds: tuple[flo
             came += _present(size, there + ends, 1.0) - _present(size, there, 1.0)
     limit = CLONE_BALANCE * state.all_clones[0] / state.clones.size
     at_home, at_goal = state.clones[home] - limit, state.clones[goal] - limit
-    added += max(at_home + left, 0.0) - max(at_home, 0.0)
-    added += max(at_goal + came, 0.0) - max(at_goal, 0.0)
+    beyond = max(at_home + left, 0.0) - max(at_home, 0.0)
+    beyond += max(at_goal + came, 0.0) - max(at_goal, 0.0)
+    added += CLONE_WEIGHT * beyond
     if added > most_added:
         return
     state.part[block] = goal

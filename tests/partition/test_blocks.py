@@ -71,11 +71,12 @@ def test_of_several_searches_the_one_with_the_fewest_rows_is_kept(
     graph = dense(both_ways=both_ways)
     monkeypatch.setattr(blocks, "EDGE_PRICE", 0.0)
     monkeypatch.setattr(blocks, "CLONE_PRICE", 0.0)
+    monkeypatch.setattr(blocks, "CLONE_EXCESS", np.inf)
     search, rows, prices = blocks._search, [], []
 
     def note(*about: object) -> object:
         price, part_of = search(*about)  # type: ignore[arg-type]
-        prices.append(price)
+        prices.append(price[1])
         return price, part_of
 
     def only(number: int) -> object:
@@ -92,6 +93,7 @@ def test_of_several_searches_the_one_with_the_fewest_rows_is_kept(
 
 def test_even_parts_count_when_a_search_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = dense()
+    monkeypatch.setattr(blocks, "CLONE_EXCESS", np.inf)
     found = measure(graph, in_blocks(graph, 9))
     monkeypatch.setattr(blocks, "EDGE_PRICE", 1000.0)
     assert measure(graph, in_blocks(graph, 9)).edge_balance < found.edge_balance
