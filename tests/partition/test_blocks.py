@@ -92,11 +92,30 @@ def test_of_several_searches_the_one_with_the_fewest_rows_is_kept(
 
 
 def test_even_parts_count_when_a_search_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = dense()
+    graph, found = dense(), []
     monkeypatch.setattr(blocks, "CLONE_EXCESS", np.inf)
-    found = measure(graph, in_blocks(graph, 9))
-    monkeypatch.setattr(blocks, "EDGE_PRICE", 1000.0)
-    assert measure(graph, in_blocks(graph, 9)).edge_balance < found.edge_balance
+    for price in (1000.0, -0.5):
+        monkeypatch.setattr(blocks, "EDGE_PRICE", price)
+        found.append(measure(graph, in_blocks(graph, 9)).edge_balance)
+    assert found[0] < found[1]
+
+
+def test_clones_beyond_repair_are_chosen_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, search = dense(), blocks._search
+    monkeypatch.setattr(blocks, "CLONE_BALANCE", 0.0)
+    monkeypatch.setattr(blocks, "CLONE_EXCESS", 0.0)
+    monkeypatch.setattr(blocks, "CLONE_PRICE", 0.0)
+    monkeypatch.setattr(blocks, "EDGE_PRICE", 0.0)
+    prices = []
+
+    def note(*about: object) -> object:
+        price, part_of = search(*about)  # type: ignore[arg-type]
+        prices.append(price)
+        return price, part_of
+
+    monkeypatch.setattr(blocks, "_search", note)
+    kept = measure(graph, in_blocks(graph, 9)).halo_rows
+    assert kept == min(prices)[1] > min(rows for _, rows in prices)
 
 
 @pytest.mark.parametrize("most", [40, 160])
