@@ -14,7 +14,8 @@ from torch.nn import functional
 from distgnn.bench import peers
 from distgnn.bench.memory import peak_bytes
 from distgnn.bench.shapes import make
-from distgnn.datasets import Graph, InputError
+from distgnn.bench.vertex_data import with_data
+from distgnn.datasets import InputError
 from distgnn.devices import PROCESSOR
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from distgnn.arrays import DtypeName
     from distgnn.bench.shapes import Shape
+    from distgnn.datasets import Graph
     from distgnn.nn.kinds import ModelName
     from distgnn.nn.models import GNN
     from distgnn.partition.store import Part
@@ -35,28 +37,6 @@ OURS = "distgnn"
 PEERS = ("dgl", "pyg")
 # Ours with other settings, raced on demand: what rows are stored as.
 VARIANTS: dict[str, DtypeName] = {"distgnn-bf16": "bf16"}
-
-
-@dataclass(frozen=True)
-class _Data:
-    """What a twin's original has on its vertices.
-
-    Attributes:
-        num_features: Columns.
-        num_classes: Classes.
-        train_fraction: Share of training vertices.
-    """
-
-    num_features: int
-    num_classes: int
-    train_fraction: float
-
-
-_DATA = {
-    "reddit": _Data(602, 41, 0.66),
-    "products": _Data(100, 47, 0.08),
-    "arxiv": _Data(128, 40, 0.54),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,29 +106,7 @@ def twin_graph(plan: EpochPlan, shape: Shape | None = None) -> Graph:
     """
     if shape is None:
         shape = make(plan.shape, scale=plan.scale, order=plan.order, seed=plan.seed)
-    return _with_data(shape, _DATA[plan.shape], plan.seed)
-
-
-def _with_data(shape: Shape, data: _Data, seed: int) -> Graph:
-    rng = np.random.default_rng(seed + 1)
-    num_vertices = shape.num_vertices
-    labels = rng.integers(0, data.num_classes, num_vertices)
-    centres = rng.normal(size=(data.num_classes, data.num_features)).astype(np.float32)
-    features = centres[labels]
-    features += rng.normal(size=features.shape).astype(np.float32)
-    draw = rng.random(num_vertices)
-    half = (1 + data.train_fraction) / 2
-    return Graph(
-        name=f"{shape.name}-{shape.order}",
-        num_vertices=num_vertices,
-        src=shape.indices.astype(np.int64),
-        dst=np.repeat(np.arange(num_vertices), np.diff(shape.indptr)),
-        features=features,
-        labels=labels,
-        train_mask=(draw < data.train_fraction)[None],
-        val_mask=((draw >= data.train_fraction) & (draw < half))[None],
-        test_mask=(draw >= half)[None],
-    )
+    return with_data(shape, plan.shape, plan.seed)
 
 
 def _our_config(plan: EpochPlan, dtype: DtypeName = "fp32") -> TrainConfig:
