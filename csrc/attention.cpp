@@ -20,7 +20,6 @@ struct AttendArgs {
   Schedule schedule;
   AttentionScores<T> scores;
   AttentionEdges<T> edges;
-  HeadSumArgs<T> sum;
   AttentionState<T> state;
   bool accumulate;
 };
@@ -207,8 +206,9 @@ DISTGNN_PER_ISA void drop_edges(const AttendArgs<T>& a, const Heads& heads, cons
   }
 }
 
-template <int kHeads, typename T>
-void attend_task(const AttendArgs<T>& a, int64_t begin, int64_t end, const Heads& heads) {
+template <int kHeads, typename X, typename T>
+void attend_task(const AttendArgs<T>& a, const HeadSumArgs<X, T>& sum, int64_t begin, int64_t end,
+                 const Heads& heads) {
   const bool is_cut = a.schedule.num_segments != a.graph.num_rows;
   if (is_cut) start_rows<kHeads>(a, heads, begin, end);
   T weight[kBufferValues];
@@ -221,36 +221,37 @@ void attend_task(const AttendArgs<T>& a, int64_t begin, int64_t end, const Heads
                   weigh_edges<kHeads>(a, heads, stretch, is_cut || is_piece, weight);
                   if (a.edges.key != nullptr) drop_edges<kHeads>(a, heads, stretch, weight);
                   const HeadWeights<T> weights{weight, stretch.first_edge, heads.count, false};
-                  sum_heads(a.sum, heads, stretch, weights, a.accumulate);
+                  sum_heads(sum, heads, stretch, weights, a.accumulate);
                 });
 }
 
 }  // namespace
 
-template <typename T>
+template <typename X, typename T>
 void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>& scores,
-            const AttentionEdges<T>& edges, const T* x, int64_t width, bool accumulate,
+            const AttentionEdges<T>& edges, const X* x, int64_t width, bool accumulate,
             const AttentionState<T>& state) {
   const Schedule schedule(graph, plan);
-  const HeadSumArgs<T> sum{schedule, x, scores.num_heads * width, state.out};
-  const AttendArgs<T> a{graph, schedule, scores, edges, sum, state, accumulate};
+  const HeadSumArgs<X, T> sum{schedule, x, scores.num_heads * width, state.out};
+  const AttendArgs<T> a{graph, schedule, scores, edges, state, accumulate};
   for_head_tasks(schedule, scores.num_heads, width,
                  [&](int64_t begin, int64_t end, const Heads& heads) {
                    switch (heads.count) {
-                     case 1: return attend_task<1>(a, begin, end, heads);
-                     case 2: return attend_task<2>(a, begin, end, heads);
-                     case 4: return attend_task<4>(a, begin, end, heads);
-                     case 8: return attend_task<8>(a, begin, end, heads);
-                     default: return attend_task<0>(a, begin, end, heads);
+                     case 1: return attend_task<1>(a, sum, begin, end, heads);
+                     case 2: return attend_task<2>(a, sum, begin, end, heads);
+                     case 4: return attend_task<4>(a, sum, begin, end, heads);
+                     case 8: return attend_task<8>(a, sum, begin, end, heads);
+                     default: return attend_task<0>(a, sum, begin, end, heads);
                    }
                  });
 }
 
-#define DISTGNN_ATTENTION(T)                                                                       \
+#define DISTGNN_ATTENTION(X, T)                                                                    \
   template void attend(const CsrView&, const PlanView&, const AttentionScores<T>&,                 \
-                       const AttentionEdges<T>&, const T*, int64_t, bool, const AttentionState<T>&);
-DISTGNN_ATTENTION(float)
-DISTGNN_ATTENTION(double)
+                       const AttentionEdges<T>&, const X*, int64_t, bool, const AttentionState<T>&);
+DISTGNN_ATTENTION(float, float)
+DISTGNN_ATTENTION(double, double)
+DISTGNN_ATTENTION(Bf16, float)
 #undef DISTGNN_ATTENTION
 
 }  // namespace distgnn

@@ -5,7 +5,8 @@
 //   raw = s[u, h] + t[v, h],  e = raw > 0 ? raw : slope * raw,
 //   alpha = exp(e) / sum over the edges into v of exp(e),  out[v, h] = sum of alpha * x[u, h].
 // To raw an edge may add a score of its own, and its alpha may be dropped: set to 0, or scaled up.
-// Rows of x and out have num_heads * width columns, head by head. T is float or double.
+// Rows of x and out have num_heads * width columns, head by head. T is float or double; beside float
+// rows may be stored as bfloat16, which are computed with as float.
 //
 // The softmax is kept as a state that can be merged across the parts of a cut vertex: the maximum
 // of e, the denominator, which is the sum of exp(e - maximum), and the sum of exp(e - maximum) * x.
@@ -24,6 +25,7 @@
 #include "csr.h"
 #include "mask.h"
 #include "schedule.h"
+#include "stored.h"
 
 namespace distgnn {
 
@@ -53,10 +55,10 @@ struct AttentionState {
 
 // The state of every row after its edges. With accumulate, the state already there takes part;
 // else rows without edges have a state of zeros. The maximum is found before anything is added, so
-// that a state is rescaled at most once.
-template <typename T>
+// that a state is rescaled at most once. X is T or Bf16.
+template <typename X, typename T>
 void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>& scores,
-            const AttentionEdges<T>& edges, const T* x, std::int64_t width, bool accumulate,
+            const AttentionEdges<T>& edges, const X* x, std::int64_t width, bool accumulate,
             const AttentionState<T>& state);
 
 // Merges received states: row k, laid out [num_heads * width sums | maxima | denominators], into
@@ -75,17 +77,17 @@ void finish_attention(std::int64_t num_rows, std::int64_t num_heads, std::int64_
 // What the backward reads of the rows that edges go to.
 template <typename T>
 struct AttentionTargets {
-  const T* score;    // (num_rows, num_heads)
-  const T* log_sum;  // (num_rows, num_heads) as finish_attention leaves it
-  const T* delta;    // (num_rows, num_heads) dot product of grad and out
-  const T* grad;     // (num_rows, num_heads * width) of the finished out
+  const T* score;        // (num_rows, num_heads)
+  const T* log_sum;      // (num_rows, num_heads) as finish_attention leaves it
+  const T* delta;        // (num_rows, num_heads) dot product of grad and out
+  Stored<const T> grad;  // (num_rows, num_heads * width) of the finished out
 };
 
 // What it writes.
 template <typename T>
 struct AttentionGradients {
-  T* x;       // (num_sources, num_heads * width)
-  T* source;  // (num_sources, num_heads) of the source scores
+  Stored<T> x;  // (num_sources, num_heads * width)
+  T* source;    // (num_sources, num_heads) of the source scores
   // (num_edges, num_heads) of raw, at the edge's position in the forward graph; may be the scores of
   // the edges, whose gradient it is.
   T* edge;
@@ -97,12 +99,13 @@ struct AttentionGradients {
 //   grad_raw = alpha * (grad[v] . x[u] - delta[v]) * (raw > 0 ? 1 : slope),
 //   grad_source[u] (+)= sum of grad_raw.
 // Where alpha was dropped or scaled, so are alpha in grad_x and the product in grad_raw. With
-// accumulate, the sums start from what is there.
+// accumulate, the sums start from what is there. Sums that are stored as bfloat16 are rounded once.
 template <typename T>
 void attend_backward(const CsrView& transpose, const PlanView& plan, const std::int64_t* edge,
                      const T* source_score, T slope, const AttentionEdges<T>& edges,
-                     const AttentionTargets<T>& targets, const T* x, std::int64_t num_heads,
-                     std::int64_t width, bool accumulate, const AttentionGradients<T>& gradients);
+                     const AttentionTargets<T>& targets, const Stored<const T>& x,
+                     std::int64_t num_heads, std::int64_t width, bool accumulate,
+                     const AttentionGradients<T>& gradients);
 
 // out[v, h] (+)= sum over the edges k of row v of value[k, h], k ascending; value is
 // (num_edges, num_heads), indptr (num_rows + 1,).

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -31,7 +32,7 @@ struct BackwardArgs {
   T slope;
   AttentionEdges<T> edges;
   AttentionTargets<T> targets;
-  const T* x;
+  Stored<const T> x;
   int64_t width;  // of a row of x: all heads
   bool accumulate;
   AttentionGradients<T> gradients;
@@ -55,10 +56,19 @@ struct Buffer {
 namespace distgnn {
 namespace {
 
-template <int kVectors, int kColumns, int kHeadsOf, typename T>
-void backward_pass(const BackwardArgs<T>& a, const Heads& heads, const Stretch& stretch,
-                   const HeadPass& pass, Buffer<T>* buffer) {
-  DISTGNN_BEST(backward_pass<kVectors, kColumns, kHeadsOf>(a, heads, stretch, pass, buffer));
+template <int kVectors, int kColumns, int kHeadsOf, typename X, typename T>
+void backward_pass(const BackwardArgs<T>& a, const X* grad, const Heads& heads,
+                   const Stretch& stretch, const HeadPass& pass, Buffer<T>* buffer, T* carried) {
+  DISTGNN_BEST(backward_pass<kVectors, kColumns, kHeadsOf>(a, grad, heads, stretch, pass, buffer,
+                                                           carried));
+}
+
+// Where a thread keeps a row until its last edges, if it is rounded then.
+template <typename T>
+T* carried_row(int64_t width) {
+  thread_local std::vector<T> row;
+  if (static_cast<int64_t>(row.size()) < width) row.resize(width);
+  return row.data();
 }
 
 // The exponents and the gates of a segment.
@@ -191,18 +201,32 @@ DISTGNN_PER_ISA void finish_edges(const BackwardArgs<T>& a, const Heads& heads,
   }
 }
 
+// All columns of a stretch.
+template <typename X, typename T>
+void backward_columns(const BackwardArgs<T>& a, const X* grad, const Heads& heads,
+                      const Stretch& stretch, bool is_piece, Buffer<T>* buffer) {
+  const bool is_carried = is_piece && a.gradients.x.is_narrow();
+  T* carried = is_carried ? carried_row<T>(a.width) : nullptr;
+  for_joined_passes<T>(heads, [&](auto size, const HeadPass& pass) {
+    backward_pass<size.kNumVectors, size.kNumLanes, size.kNumHeads>(a, grad, heads, stretch, pass,
+                                                                    buffer, carried);
+  });
+}
+
 template <int kHeads, typename T>
 void backward_task(const BackwardArgs<T>& a, int64_t begin, int64_t end, const Heads& heads) {
   Buffer<T> buffer;
+  const Stored<const T>& grad = a.targets.grad;
   for_stretches(a.schedule, begin, end, kBufferValues / heads.count,
-                [&](const Stretch& stretch, bool) {
+                [&](const Stretch& stretch, bool is_piece) {
                   weigh_edges<kHeads>(a, heads, stretch, &buffer);
                   const bool drops = a.edges.key != nullptr;
                   if (drops) drop_edges<kHeads>(a, heads, stretch, &buffer);
-                  for_joined_passes<T>(heads, [&](auto size, const HeadPass& pass) {
-                    backward_pass<size.kNumVectors, size.kNumLanes, size.kNumHeads>(
-                        a, heads, stretch, pass, &buffer);
-                  });
+                  if (!grad.is_narrow()) {
+                    backward_columns(a, grad.wide, heads, stretch, is_piece, &buffer);
+                  } else if constexpr (sizeof(T) == sizeof(float)) {
+                    backward_columns(a, grad.narrow, heads, stretch, is_piece, &buffer);
+                  }
                   if (drops) {
                     finish_edges<kHeads, true>(a, heads, stretch, buffer);
                   } else {
@@ -216,10 +240,15 @@ void backward_task(const BackwardArgs<T>& a, int64_t begin, int64_t end, const H
 template <typename T>
 void attend_backward(const CsrView& transpose, const PlanView& plan, const int64_t* edge,
                      const T* source_score, T slope, const AttentionEdges<T>& edges,
-                     const AttentionTargets<T>& targets, const T* x, int64_t num_heads,
-                     int64_t width, bool accumulate, const AttentionGradients<T>& gradients) {
-  const BackwardArgs<T> a{Schedule(transpose, plan), edge, source_score,      slope,      edges,
-                          targets,                   x,    num_heads * width, accumulate, gradients};
+                     const AttentionTargets<T>& targets, const Stored<const T>& x,
+                     int64_t num_heads, int64_t width, bool accumulate,
+                     const AttentionGradients<T>& gradients) {
+  // Rows in segments would be rounded between them.
+  const bool is_cut = plan.row != nullptr && plan.task[plan.num_tasks] != transpose.num_rows;
+  const Schedule schedule(transpose, is_cut && gradients.x.is_narrow() ? PlanView{} : plan);
+  const int64_t columns = num_heads * width;
+  const BackwardArgs<T> a{schedule, edge, source_score, slope,      edges,
+                          targets,  x,    columns,      accumulate, gradients};
   for_head_tasks(a.schedule, num_heads, width,
                  [&](int64_t begin, int64_t end, const Heads& heads) {
                    switch (heads.count) {
@@ -234,8 +263,9 @@ void attend_backward(const CsrView& transpose, const PlanView& plan, const int64
 
 #define DISTGNN_ATTENTION(T)                                                                     \
   template void attend_backward(const CsrView&, const PlanView&, const int64_t*, const T*, T,    \
-                                const AttentionEdges<T>&, const AttentionTargets<T>&, const T*,  \
-                                int64_t, int64_t, bool, const AttentionGradients<T>&);
+                                const AttentionEdges<T>&, const AttentionTargets<T>&,            \
+                                const Stored<const T>&, int64_t, int64_t, bool,                  \
+                                const AttentionGradients<T>&);
 DISTGNN_ATTENTION(float)
 DISTGNN_ATTENTION(double)
 #undef DISTGNN_ATTENTION

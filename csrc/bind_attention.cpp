@@ -17,8 +17,9 @@ template <typename A, typename B>
 std::int64_t head_width(const A& x, const B& scores) {
   const std::size_t num_heads = scores.shape(1);
   if (num_heads == 0) throw nb::value_error("the scores have no heads, expected at least 1");
-  check_equal("the width of x is no multiple of the heads: remainder", x.shape(1) % num_heads, 0);
-  return static_cast<std::int64_t>(x.shape(1) / num_heads);
+  const std::size_t width = extent(x, 1);
+  check_equal("the width of x is no multiple of the heads: remainder", width % num_heads, 0);
+  return static_cast<std::int64_t>(width / num_heads);
 }
 
 template <typename T>
@@ -50,12 +51,12 @@ AttentionEdges<T> edges_of(const SomeScores<T>& score, const SomeKeys& key, std:
   return edges;
 }
 
-template <typename T>
+template <typename X, typename T>
 void bind_attend(nb::module_& m) {
   m.def(
       "attend",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices,
-         Matrix<const T> source_score, Matrix<const T> target_score, Matrix<const T> x,
+         Matrix<const T> source_score, Matrix<const T> target_score, Rows<X> x,
          SomeScores<T> edge_score, SomeKeys edge_key, Matrix<T> out, Matrix<T> maximum,
          Matrix<T> denominator, double slope, std::uint64_t seed, double probability,
          bool accumulate, const Plan* plan) {
@@ -75,7 +76,7 @@ void bind_attend(nb::module_& m) {
             edge_score, edge_key, indices.shape(0), source_score.shape(1), seed, probability);
         const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;
-        attend(graph, view, scores, edges, x.data(), width, accumulate, state);
+        attend(graph, view, scores, edges, rows_of<X>(x), width, accumulate, state);
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "source_score"_a.noconvert(),
       "target_score"_a.noconvert(), "x"_a.noconvert(), nb::kw_only(),
@@ -120,34 +121,35 @@ void bind_backward(nb::module_& m) {
       "attend_backward",
       [](Vector<const int64_t> t_indptr, Vector<const int32_t> t_indices,
          Vector<const int64_t> t_edge, Matrix<const T> source_score,
-         Matrix<const T> target_score, Matrix<const T> log_sum, Matrix<const T> x,
-         Matrix<const T> grad, Matrix<const T> delta, Matrix<T> grad_x, Matrix<T> grad_source,
+         Matrix<const T> target_score, Matrix<const T> log_sum, SomeRows<T> x, SomeRows<T> grad,
+         Matrix<const T> delta, SomeOutRows<T> grad_x, Matrix<T> grad_source,
          Matrix<T> edge_grad, SomeScores<T> edge_score, SomeKeys edge_key, double slope,
          std::uint64_t seed, double probability, bool accumulate, const Plan* plan) {
         const CsrView transpose = csr_view(t_indptr, t_indices);
         const int64_t width = head_width(x, source_score);
-        check_has_rows("the edges read from no rows", t_indices.shape(0), grad.shape(0));
+        check_has_rows("the edges read from no rows", t_indices.shape(0), extent(grad, 0));
         check_equal("t_edge has the wrong length", t_edge.shape(0), t_indices.shape(0));
-        check_equal("x has the wrong number of rows", x.shape(0), t_indptr.shape(0) - 1);
+        check_equal("x has the wrong number of rows", extent(x, 0), t_indptr.shape(0) - 1);
         check_equal("source_score has the wrong number of rows", source_score.shape(0),
-                    x.shape(0));
-        check_extents("target_score", target_score, grad.shape(0), source_score.shape(1));
+                    extent(x, 0));
+        check_extents("target_score", target_score, extent(grad, 0), source_score.shape(1));
         check_same_shape("log_sum", log_sum, target_score);
         check_same_shape("delta", delta, target_score);
-        check_equal("grad has the wrong width", grad.shape(1), x.shape(1));
+        check_equal("grad has the wrong width", extent(grad, 1), extent(x, 1));
         check_same_shape("grad_x", grad_x, x);
         check_same_shape("grad_source", grad_source, source_score);
         check_extents("edge_grad", edge_grad, t_indices.shape(0), source_score.shape(1));
         const AttentionTargets<T> targets{target_score.data(), log_sum.data(), delta.data(),
-                                          grad.data()};
-        const AttentionGradients<T> gradients{grad_x.data(), grad_source.data(),
-                                              edge_grad.data()};
+                                          stored_rows<const T>("grad", grad)};
+        const AttentionGradients<T> gradients{stored_rows<T>("grad_x", grad_x),
+                                              grad_source.data(), edge_grad.data()};
+        const Stored<const T> stored = stored_rows<const T>("x", x);
         const AttentionEdges<T> edges = edges_of<T>(
             edge_score, edge_key, t_indices.shape(0), source_score.shape(1), seed, probability);
         const PlanView view = plan_view(plan, transpose);
         const nb::gil_scoped_release unlocked;
         attend_backward(transpose, view, t_edge.data(), source_score.data(),
-                        static_cast<T>(slope), edges, targets, x.data(),
+                        static_cast<T>(slope), edges, targets, stored,
                         static_cast<int64_t>(source_score.shape(1)), width, accumulate, gradients);
       },
       "t_indptr"_a.noconvert(), "t_indices"_a.noconvert(), "t_edge"_a.noconvert(),
@@ -182,8 +184,9 @@ void bind_edge_sum(nb::module_& m) {
 }  // namespace
 
 void bind_attention(nb::module_& m) {
-  bind_attend<float>(m);
-  bind_attend<double>(m);
+  bind_attend<float, float>(m);
+  bind_attend<double, double>(m);
+  bind_attend<Bf16, float>(m);
   bind_merge<float>(m);
   bind_merge<double>(m);
   bind_backward<float>(m);

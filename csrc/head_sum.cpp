@@ -28,16 +28,16 @@ using std::int64_t;
 namespace distgnn {
 namespace {
 
-template <int kVectors, int kColumns, int kHeadsOf, typename T>
-void sum_head_pass(const HeadSumArgs<T>& a, const Stretch& stretch, const HeadWeights<T>& weights,
-                   bool accumulate, const HeadPass& pass) {
+template <int kVectors, int kColumns, int kHeadsOf, typename X, typename T>
+void sum_head_pass(const HeadSumArgs<X, T>& a, const Stretch& stretch,
+                   const HeadWeights<T>& weights, bool accumulate, const HeadPass& pass) {
   DISTGNN_BEST(sum_head_pass<kVectors, kColumns, kHeadsOf>(a, stretch, weights, accumulate, pass));
 }
 
 }  // namespace
 
-template <typename T>
-void sum_heads(const HeadSumArgs<T>& a, const Heads& heads, const Stretch& stretch,
+template <typename X, typename T>
+void sum_heads(const HeadSumArgs<X, T>& a, const Heads& heads, const Stretch& stretch,
                const HeadWeights<T>& weights, bool accumulate) {
   for_joined_passes<T>(heads, [&](auto size, const HeadPass& pass) {
     sum_head_pass<size.kNumVectors, size.kNumLanes, size.kNumHeads>(a, stretch, weights,
@@ -45,9 +45,11 @@ void sum_heads(const HeadSumArgs<T>& a, const Heads& heads, const Stretch& stret
   });
 }
 
-template void sum_heads(const HeadSumArgs<float>&, const Heads&, const Stretch&,
+template void sum_heads(const HeadSumArgs<float, float>&, const Heads&, const Stretch&,
                         const HeadWeights<float>&, bool);
-template void sum_heads(const HeadSumArgs<double>&, const Heads&, const Stretch&,
+template void sum_heads(const HeadSumArgs<double, double>&, const Heads&, const Stretch&,
                         const HeadWeights<double>&, bool);
+template void sum_heads(const HeadSumArgs<Bf16, float>&, const Heads&, const Stretch&,
+                        const HeadWeights<float>&, bool);
 
 }  // namespace distgnn

@@ -20,18 +20,19 @@ struct HeadWeights {
   bool is_by_edge;
 };
 
-template <typename T>
+// X: as the source rows are stored, T: as they are added and the sums are stored.
+template <typename X, typename T>
 struct HeadSumArgs {
   Schedule schedule;
-  const T* x;
+  const X* x;
   std::int64_t width;  // of a row of x and out: all heads
   T* out;
 };
 
 // out[row] (+)= sum of weight * x[source] over the columns of the heads, in the order of the edges.
 // Sums start from zero where a row starts, unless accumulate.
-template <typename T>
-void sum_heads(const HeadSumArgs<T>& a, const Heads& heads, const Stretch& stretch,
+template <typename X, typename T>
+void sum_heads(const HeadSumArgs<X, T>& a, const Heads& heads, const Stretch& stretch,
                const HeadWeights<T>& weights, bool accumulate);
 
 }  // namespace distgnn

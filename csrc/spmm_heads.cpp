@@ -7,7 +7,7 @@ namespace distgnn {
 template <typename T>
 void spmm_heads(const CsrView& graph, const PlanView& plan, const T* weight, std::int64_t num_heads,
                 const T* x, std::int64_t width, bool accumulate, T* out) {
-  const HeadSumArgs<T> a{Schedule(graph, plan), x, num_heads * width, out};
+  const HeadSumArgs<T, T> a{Schedule(graph, plan), x, num_heads * width, out};
   for_head_tasks(a.schedule, num_heads, width,
                  [&](std::int64_t begin, std::int64_t end, const Heads& heads) {
                    const Stretch all{begin, end, 0, a.schedule.num_edges};

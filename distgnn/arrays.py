@@ -77,6 +77,25 @@ def float_type(name: str, tensor: Tensor, allowed: tuple[torch.dtype, ...] = FLO
     return tensor.dtype
 
 
+def stored_rows(name: str, rows: Tensor, dtype: torch.dtype) -> Any:
+    """View rows as `array` does that are stored as a type, or as one that is computed with as it.
+
+    Args:
+        name: Of the argument, for messages.
+        rows: (num_rows, width).
+        dtype: That is computed with.
+
+    Returns:
+        See `array`.
+
+    Raises:
+        TypeError: If the dtype is another one.
+        ValueError: As `array`.
+    """
+    stored = float_type(name, rows, STORED)
+    return array(name, rows, stored if computed(stored) == dtype else dtype, 2)
+
+
 def computed(dtype: torch.dtype) -> torch.dtype:
     """Return the type that values are computed with which are stored as another.
 

@@ -5,7 +5,9 @@ raw = s[u, h] + t[v, h], e = leaky_relu(raw), alpha = softmax of e over the edge
 out[v, h] = sum of alpha * x[u, h]. To raw an edge may add a score of its own, and its alpha may be
 dropped: set to 0, or scaled up. The softmax is kept as (sum of exp(e - maximum) * x, maximum,
 denominator = sum of exp(e - maximum)) until `finish_attention`; a denominator of 0 means that
-nothing was seen. Rows of x have `num_heads` heads of equal width, one after the other.
+nothing was seen. Rows of x have `num_heads` heads of equal width, one after the other. Beside all
+else in float32 they, and gradients of rows, may be stored as bfloat16, which is computed with as
+float32.
 
 As in `distgnn.kernels`, results have the same bits for any number of threads, on any instruction
 set and with any plan, nothing is allocated, and autograd sees nothing.
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from distgnn.arrays import array, float_type
+from distgnn.arrays import STORED, array, computed, float_type, stored_rows
 from distgnn.devices import kernels_on
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def attend(
         indices: (num_edges,) int32. Rows of x.
         source_score: (num_sources, num_heads) float32 or float64, as all values.
         target_score: (num_rows, num_heads).
-        x: (num_sources, num_heads * width).
+        x: (num_sources, num_heads * width). May be bfloat16.
         out: (num_rows, num_heads * width). Sums of exp(e - maximum) * x, not divided; written.
         maximum: (num_rows, num_heads). Of e, 0 where nothing was seen; written.
         denominator: (num_rows, num_heads). Sums of exp(e - maximum); written.
@@ -94,13 +96,14 @@ def attend(
         TypeError: If a dtype is not the documented one.
         ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
-    dtype = float_type("x", x)
+    stored = float_type("x", x, STORED)
+    dtype = computed(stored)
     kernels_on("x", x).functions.attend(
         array("indptr", indptr, torch.int64, 1),
         array("indices", indices, torch.int32, 1),
         array("source_score", source_score, dtype, 2),
         array("target_score", target_score, dtype, 2),
-        array("x", x, dtype, 2),
+        array("x", x, stored, 2),
         out=array("out", out, dtype, 2),
         maximum=array("maximum", maximum, dtype, 2),
         denominator=array("denominator", denominator, dtype, 2),
@@ -192,10 +195,10 @@ def attend_backward(
         source_score: (num_sources, num_heads) float32 or float64, as all values.
         target_score: (num_rows, num_heads).
         log_sum: (num_rows, num_heads). The maxima, finished.
-        x: (num_sources, num_heads * width).
-        grad: (num_rows, num_heads * width). Of the finished out.
+        x: (num_sources, num_heads * width). May be bfloat16.
+        grad: (num_rows, num_heads * width). Of the finished out. May be bfloat16.
         delta: (num_rows, num_heads). Sum over the columns of a head of grad * out.
-        grad_x: (num_sources, num_heads * width). Written.
+        grad_x: (num_sources, num_heads * width). Written. May be bfloat16: rounded once.
         grad_source: (num_sources, num_heads). Of the source scores; written.
         edge_grad: (num_edges, num_heads). Gradients of raw, in the order of the forward graph;
             written. May be `edge_score`, of which they are the gradients too.
@@ -209,7 +212,7 @@ def attend_backward(
         TypeError: If a dtype is not the documented one.
         ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
-    dtype = float_type("x", x)
+    dtype = float_type("source_score", source_score)
     kernels_on("x", x).functions.attend_backward(
         array("t_indptr", t_indptr, torch.int64, 1),
         array("t_indices", t_indices, torch.int32, 1),
@@ -217,10 +220,10 @@ def attend_backward(
         array("source_score", source_score, dtype, 2),
         array("target_score", target_score, dtype, 2),
         log_sum=array("log_sum", log_sum, dtype, 2),
-        x=array("x", x, dtype, 2),
-        grad=array("grad", grad, dtype, 2),
+        x=stored_rows("x", x, dtype),
+        grad=stored_rows("grad", grad, dtype),
         delta=array("delta", delta, dtype, 2),
-        grad_x=array("grad_x", grad_x, dtype, 2),
+        grad_x=stored_rows("grad_x", grad_x, dtype),
         grad_source=array("grad_source", grad_source, dtype, 2),
         edge_grad=array("edge_grad", edge_grad, dtype, 2),
         slope=slope,

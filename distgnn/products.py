@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from distgnn import _kernels
-from distgnn.arrays import STORED, array, computed, float_type
+from distgnn.arrays import STORED, array, computed, float_type, stored_rows
 from distgnn.devices import kernels_on
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def multiply(
     panels = [(f.x, f.picked, _packed(f, dtype, is_paired=is_paired)) for f in factors]
     named = {
         **_numbered("panels", panels, dtype),
-        "out": _rows("out", out, dtype),
+        "out": stored_rows("out", out, dtype),
         "out_rows": _picked(out_rows),
         "accumulate": accumulate,
         "row_factor": _vector("row_factor", finish.row_factor, dtype),
@@ -173,7 +173,7 @@ def multiply_transposed(
     passed = None if activation is None else array("activation", activation, grad.dtype, 2)
     named = {
         **_numbered("out", outputs, dtype),
-        "grad": _rows("grad", grad, dtype),
+        "grad": stored_rows("grad", grad, dtype),
         "activation": passed,
         "scale": scale,
         "bias": _vector("bias_gradient", bias_gradient, dtype),
@@ -191,16 +191,10 @@ def _numbered(
     for number in range(MAX_FACTORS):
         x, picked, other = operands[number] if number < len(operands) else (None, None, None)
         end = "2" if number else ""
-        named["x" + end] = None if x is None else _rows("x", x, dtype)
+        named["x" + end] = None if x is None else stored_rows("x", x, dtype)
         named["rows" + end] = _picked(picked)
         named[third + end] = other
     return named
-
-
-def _rows(name: str, rows: Tensor, dtype: torch.dtype) -> Any:
-    """View rows that are computed with as a type."""
-    stored = float_type(name, rows, STORED)
-    return array(name, rows, stored if computed(stored) == dtype else dtype, 2)
 
 
 def _computed_of(rows: Tensor) -> torch.dtype:

@@ -120,9 +120,10 @@ def _attend(
     lane = tl.arange(0, EDGES)
     row = tl.load(row_ptr + tl.program_id(0))
     target_score = tl.load(target_score_ptr + row * NUM_HEADS + head, mask=is_head, other=0)
-    sums = tl.zeros((EDGES, HEADS, COLUMNS), x_ptr.dtype.element_ty)
-    maximum = tl.full((EDGES, HEADS), _LOWEST, x_ptr.dtype.element_ty)
-    denominator = tl.zeros((EDGES, HEADS), x_ptr.dtype.element_ty)
+    # Of rows in bfloat16 the scores are float32, and the sums.
+    sums = tl.zeros((EDGES, HEADS, COLUMNS), out_ptr.dtype.element_ty)
+    maximum = tl.full((EDGES, HEADS), _LOWEST, out_ptr.dtype.element_ty)
+    denominator = tl.zeros((EDGES, HEADS), out_ptr.dtype.element_ty)
     for first in range(begin, end, EDGES):
         edge = first + lane
         is_edge = edge < end
@@ -136,7 +137,7 @@ def _attend(
         score = tl.where(raw > 0, raw, raw * SLOPE)
         at = (source * WIDTH)[:, None, None] + place[None, :, :]
         is_read = is_edge[:, None, None] & is_inside[None, :, :]
-        x = tl.load(x_ptr + at, mask=is_read, other=0)
+        x = tl.load(x_ptr + at, mask=is_read, other=0).to(out_ptr.dtype.element_ty)
         if HAS_KEY:
             factor = mask_of_edges(
                 score,

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from distgnn.gpu.attention import heads_of_program
 from distgnn.gpu.attention_edges import mask_of_edges, of_edges
-from distgnn.gpu.launch import expect, head_lanes, head_width, segment_of_program
+from distgnn.gpu.launch import expect, head_lanes, head_width, segment_of_program, stored
 from distgnn.gpu.schedule import schedule_of
 from distgnn.gpu.sums import join_sums
 
@@ -63,9 +63,9 @@ def _attend_backward(
     lane = tl.arange(0, EDGES)
     row = tl.load(row_ptr + tl.program_id(0)) * NUM_HEADS
     score = tl.load(source_score_ptr + row + head, mask=is_head, other=0)
-    x = tl.load(x_ptr + row * WIDTH + place, mask=is_inside, other=0)
-    grad_x = tl.zeros((EDGES, HEADS, COLUMNS), x_ptr.dtype.element_ty)
-    grad_source = tl.zeros((EDGES, HEADS), x_ptr.dtype.element_ty)
+    x = tl.load(x_ptr + row * WIDTH + place, mask=is_inside, other=0).to(score.dtype)
+    grad_x = tl.zeros((EDGES, HEADS, COLUMNS), score.dtype)
+    grad_source = tl.zeros((EDGES, HEADS), score.dtype)
     for first in range(begin, end, EDGES):
         number = first + lane
         is_edge = number < end
@@ -82,7 +82,7 @@ def _attend_backward(
         alpha = tl.where(is_there, tl.exp(tl.where(is_there, leaky - log_sum, 0)), 0)
         is_read = is_edge[:, None, None] & is_inside[None, :, :]
         grad_at = grad_ptr + (target * WIDTH)[:, None, None] + place[None, :, :]
-        grad = tl.load(grad_at, mask=is_read, other=0)
+        grad = tl.load(grad_at, mask=is_read, other=0).to(score.dtype)
         delta = tl.load(delta_ptr + at, mask=is_there, other=0)
         product = tl.sum(grad * x[None, :, :], 2)
         kept = alpha
@@ -110,9 +110,9 @@ def _attend_backward(
     place += out_row * NUM_HEADS * WIDTH
     total, of_source = tl.sum(grad_x, 0), tl.sum(grad_source, 0)
     if ACCUMULATE:
-        total += tl.load(grad_x_ptr + place, mask=is_inside, other=0)
+        total += tl.load(grad_x_ptr + place, mask=is_inside, other=0).to(score.dtype)
         of_source += tl.load(grad_source_ptr + at, mask=is_head, other=0)
-    tl.store(grad_x_ptr + place, total, mask=is_inside)
+    tl.store(grad_x_ptr + place, stored(total, grad_x_ptr.dtype.element_ty), mask=is_inside)
     tl.store(grad_source_ptr + at, of_source, mask=is_head)
 
 
@@ -186,7 +186,8 @@ def attend_backward(
     walk(schedule.rows, (grad_x, grad_source), accumulate=accumulate)
     if schedule.pieces is not None:
         count = schedule.num_pieces
-        pieces = x.new_empty((count, num_heads * width)), x.new_empty((count, num_heads))
+        empty = source_score.new_empty
+        pieces = empty((count, num_heads * width)), empty((count, num_heads))
         walk(schedule.pieces, pieces, accumulate=False)
         for sums, out in zip(pieces, (grad_x, grad_source), strict=True):
             join_sums(schedule, sums, out, accumulate=accumulate)

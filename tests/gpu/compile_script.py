@@ -75,15 +75,21 @@ def compile_extremes(dtype, width):
     gpu.merge_received_max(out, source, INDICES, *received, source_id=IDS)
 
 
-def compile_edges_and_attention(dtype, num_heads, width):
+def compile_edges(dtype, num_heads, width):
     columns = num_heads * width
     x, y = zeros(SOURCES, columns, dtype=dtype), zeros(ROWS, columns, dtype=dtype)
-    of_edges, of_sources, of_rows, more = (
-        zeros(n, num_heads, dtype=dtype) for n in (EDGES, SOURCES, ROWS, ROWS)
-    )
+    of_edges = zeros(EDGES, num_heads, dtype=dtype)
     gpu.spmm_heads(INDPTR, INDICES, of_edges, x, y, accumulate=False)
     gpu.sddmm_dot(INDPTR, INDICES, x, y, of_edges)
     gpu.sddmm_add(INDPTR, INDICES, x, y, zeros(EDGES, columns, dtype=dtype))
+
+
+def compile_attention(dtype, num_heads, width, stored):
+    columns = num_heads * width
+    x, y = zeros(SOURCES, columns, dtype=stored), zeros(ROWS, columns, dtype=dtype)
+    of_edges, of_sources, of_rows, more = (
+        zeros(n, num_heads, dtype=dtype) for n in (EDGES, SOURCES, ROWS, ROWS)
+    )
     state = {"out": y, "maximum": of_rows, "denominator": more}
     attend = (INDPTR, INDICES, of_sources, of_rows, x)
     place = Seed(3)
@@ -93,8 +99,9 @@ def compile_edges_and_attention(dtype, num_heads, width):
     for options in own:
         gpu.attend(*attend, **state, slope=0.2, accumulate=bool(options), **options)
     gpu.merge_attention(zeros(EDGES, columns + 2 * num_heads, dtype=dtype), INDICES, **state)
-    given = {"log_sum": of_sources, "x": y, "grad": x, "delta": of_sources}
-    made = {"grad_x": y.clone(), "grad_source": more, "edge_grad": of_edges}
+    rows = zeros(ROWS, columns, dtype=stored)
+    given = {"log_sum": of_sources, "x": rows, "grad": x, "delta": of_sources}
+    made = {"grad_x": rows.clone(), "grad_source": more, "edge_grad": of_edges}
     ends = (INDPTR, INDICES, IDS, of_rows, of_sources)
     for options in own:
         gpu.attend_backward(*ends, **given, **made, slope=0.2, accumulate=bool(options), **options)
@@ -114,4 +121,6 @@ for dtype, heads, width in (
     (double, 1, 7),
 ):
     compile_extremes(dtype, heads * width)
-    compile_edges_and_attention(dtype, heads, width)
+    compile_edges(dtype, heads, width)
+    compile_attention(dtype, heads, width, dtype)
+compile_attention(wide, 4, 16, narrow)

@@ -183,3 +183,43 @@ def test_gradients_are_those_of_autograd(num_heads, width, name, accumulate, has
         )
     for part, wanted in zip(got, expected, strict=True):
         torch.testing.assert_close(part.cpu(), wanted)
+
+
+def gradients_of(device, graph, tensors, rows, *, stored):
+    """What backward writes of rows and gradients of them that are stored as given."""
+    transposed = reference.transpose(graph, NUM_SOURCES)
+    s, t, log_sum, delta = tensors
+    x, grad = rows
+    grad_x = torch.ones(x.shape, dtype=stored, device=x.device)
+    grad_source, edge_grad = torch.ones_like(s), s.new_empty(graph.indices.size, s.shape[1])
+    named = {"grad_x": grad_x, "grad_source": grad_source, "edge_grad": edge_grad}
+    named |= {"log_sum": log_sum, "x": x, "grad": grad, "delta": delta}
+    ends = put(device, *transposed)
+    attention.attend_backward(*ends, s, t, **named, slope=SLOPE, accumulate=True)
+    return grad_x, grad_source, edge_grad
+
+
+@pytest.mark.parametrize(("num_heads", "width", "name"), [(3, 3, "hub"), (4, 16, "random")])
+def test_rows_of_bfloat16_are_computed_with_as_float32(num_heads, width, name, device):
+    graph = GRAPHS[name]
+    s, t, x = values(graph, num_heads, width, np.float32)
+    grad = np.random.default_rng(5).standard_normal((t.shape[0], x.shape[1])).astype(np.float32)
+    narrow = [part.bfloat16() for part in put(device, x, grad)]
+    wide = [part.float() for part in narrow]
+    given = put(device, graph.indptr, graph.indices, s, t)
+    states = []
+    for rows in (narrow[0], wide[0]):
+        state = [rows.new_empty((len(t), n), dtype=torch.float32) for n in (x.shape[1], num_heads)]
+        state.append(torch.empty_like(state[1]))
+        named = dict(zip(("out", "maximum", "denominator"), state, strict=True))
+        attention.attend(*given, rows, **named, slope=SLOPE, accumulate=False)
+        attention.finish_attention(*state)
+        states.append(state)
+    for part, wanted in zip(*states, strict=True):
+        torch.testing.assert_close(part, wanted)
+    scores = given[2], given[3], states[0][1], torch.ones_like(given[3])
+    found = gradients_of(device, graph, scores, narrow, stored=torch.bfloat16)
+    expected = gradients_of(device, graph, scores, wide, stored=torch.float32)
+    torch.testing.assert_close(found[0], expected[0].bfloat16())
+    for part, wanted in zip(found[1:], expected[1:], strict=True):
+        torch.testing.assert_close(part, wanted)

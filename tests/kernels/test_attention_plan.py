@@ -55,7 +55,10 @@ def planned(request):
     return *both, *plans
 
 
-def outputs(planned, num_heads, width, dtype, *, is_planned, accumulate, has_own):
+def outputs(
+    planned, num_heads, width, dtype, *, is_planned, accumulate, has_own=False, stored=None
+):
+    """All that attention writes; rows are stored as such types: x, grad and grad_x."""
     graph, transposed, plan, t_plan = planned
     num_rows = graph.indptr.size - 1
     generator = torch.Generator().manual_seed(4)
@@ -63,6 +66,9 @@ def outputs(planned, num_heads, width, dtype, *, is_planned, accumulate, has_own
     x, grad, out, grad_x = torch.randn(
         4, num_rows, num_heads * width, generator=generator, dtype=dtype
     )
+    if stored is not None:
+        rows = x.bfloat16(), grad.bfloat16(), grad_x.bfloat16()
+        x, grad, grad_x = (row.to(kind) for row, kind in zip(rows, stored, strict=True))
     maximum, denominator = score[2].clone(), score[3].abs()
     own = {}
     if has_own:
@@ -124,3 +130,32 @@ def test_plans_and_threads_change_no_bit_of_attention(planned, dtype, accumulate
         for other in found[1:]:
             assert all(map(torch.equal, found[0], other)), (num_heads, width)
             assert all(part.isfinite().all() for part in other)
+
+
+WIDE, NARROW = torch.float32, torch.bfloat16
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        (NARROW, NARROW, NARROW),
+        (NARROW, WIDE, WIDE),
+        (WIDE, NARROW, NARROW),
+        (NARROW, NARROW, WIDE),
+    ],
+)
+def test_rows_of_bfloat16_give_the_bits_of_the_same_rows_in_float32(planned, stored, accumulate):
+    before = torch.get_num_threads()
+    for num_heads, width in [*SHAPES, (1, 16), (8, 8), (3, 20)]:
+        shape = (num_heads, width, torch.float32)
+        options = {"accumulate": accumulate, "is_planned": False}
+        expected = outputs(planned, *shape, **options, stored=(WIDE, WIDE, WIDE))
+        expected[3] = expected[3].to(stored[2])
+        for num_threads, is_planned in ((1, False), (1, True), (3, True)):
+            torch.set_num_threads(num_threads)
+            options["is_planned"] = is_planned
+            found = outputs(planned, *shape, **options, stored=stored)
+            torch.set_num_threads(before)
+            for part, wanted in zip(found, expected, strict=True):
+                assert torch.equal(part, wanted), (num_heads, width)
