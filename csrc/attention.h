@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "csr.h"
+#include "finish.h"
 #include "mask.h"
 #include "schedule.h"
 #include "stored.h"
@@ -69,10 +70,18 @@ void merge_attention(const T* received, const std::int32_t* rows, std::int64_t n
                      std::int64_t num_heads, std::int64_t width, const AttentionState<T>& state);
 
 // Divides the sums by the denominators and makes maxima the logarithms of the sums of exp(e); both
-// are 0 where nothing was seen. Denominators are left as they are.
+// are 0 where nothing was seen. The quotients go through the finish to the result, which may be the
+// sums. Denominators are left as they are.
 template <typename T>
 void finish_attention(std::int64_t num_rows, std::int64_t num_heads, std::int64_t width,
-                      const AttentionState<T>& state);
+                      const AttentionState<T>& state, const Finish<T>& finish,
+                      const Stored<T>& result);
+
+// out[v, h] = sum over the columns of head h of grad[v] * (scale * result[v] - bias); bias may be
+// null. X is T or Bf16.
+template <typename T, typename X>
+void attention_delta(std::int64_t num_rows, std::int64_t num_heads, std::int64_t width,
+                     const X* grad, const X* result, const T* bias, T scale, T* out);
 
 // What the backward reads of the rows that edges go to.
 template <typename T>

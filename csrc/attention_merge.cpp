@@ -54,46 +54,6 @@ DISTGNN_PER_ISA void merge_owned_rows(const MergeArgs<T>& a, int32_t owner, int3
   }
 }
 
-// out /= denominator, and 0 where nothing was seen. kWidth is the width, or 0 if there is no code
-// for it: a loop whose length is not known costs more than the divisions of a narrow head.
-template <int kWidth, typename T>
-DISTGNN_INLINE void divide_heads(int64_t first, int64_t last, int64_t width,
-                                 const AttentionState<T>& state) {
-  const int64_t count = kWidth > 0 ? kWidth : width;
-  for (int64_t at = first; at < last; ++at) {
-    const T denominator = state.denominator[at];
-    T* out = state.out + at * count;
-    if (denominator == 0) {
-      std::fill_n(out, count, T(0));
-      continue;
-    }
-#pragma omp simd
-    for (int64_t j = 0; j < count; ++j) out[j] /= denominator;
-  }
-}
-
-template <typename T>
-DISTGNN_PER_ISA void finish_rows(int64_t begin, int64_t end, int64_t num_heads, int64_t width,
-                                 const AttentionState<T>& state) {
-  const int64_t first = begin * num_heads, last = end * num_heads;
-  // Of a denominator of 0 the logarithm is a number, which is not kept. Two loops: in one, GCC
-  // makes a branch around the logarithm, and no vectors.
-#pragma omp simd
-  for (int64_t at = first; at < last; ++at) {
-    state.maximum[at] += logarithm(state.denominator[at]);
-  }
-#pragma omp simd
-  for (int64_t at = first; at < last; ++at) {
-    state.maximum[at] = state.denominator[at] == 0 ? T(0) : state.maximum[at];
-  }
-  switch (width) {
-    case 4: return divide_heads<4>(first, last, width, state);
-    case 8: return divide_heads<8>(first, last, width, state);
-    case 16: return divide_heads<16>(first, last, width, state);
-    default: return divide_heads<0>(first, last, width, state);
-  }
-}
-
 // Columns of edge_sum whose sums stay in registers.
 constexpr int64_t kSummedColumns = 8;
 
@@ -144,14 +104,6 @@ void merge_attention(const T* received, const int32_t* rows, int64_t num_receive
 }
 
 template <typename T>
-void finish_attention(int64_t num_rows, int64_t num_heads, int64_t width,
-                      const AttentionState<T>& state) {
-  for_row_blocks(num_rows, [&](int64_t begin, int64_t end) {
-    finish_rows(begin, end, num_heads, width, state);
-  });
-}
-
-template <typename T>
 void edge_sum(const int64_t* indptr, int64_t num_rows, const T* value, int64_t num_heads,
               bool accumulate, T* out) {
   for_row_blocks(num_rows, [&](int64_t begin, int64_t end) {
@@ -162,7 +114,6 @@ void edge_sum(const int64_t* indptr, int64_t num_rows, const T* value, int64_t n
 #define DISTGNN_ATTENTION(T)                                                                  \
   template void merge_attention(const T*, const int32_t*, int64_t, int64_t, int64_t,          \
                                 const AttentionState<T>&);                                    \
-  template void finish_attention(int64_t, int64_t, int64_t, const AttentionState<T>&);        \
   template void edge_sum(const int64_t*, int64_t, const T*, int64_t, bool, T*);
 DISTGNN_ATTENTION(float)
 DISTGNN_ATTENTION(double)

@@ -103,16 +103,52 @@ void bind_merge(nb::module_& m) {
       },
       "received"_a.noconvert(), "rows"_a.noconvert(), nb::kw_only(), "out"_a.noconvert(),
       "maximum"_a.noconvert(), "denominator"_a.noconvert());
+}
+
+template <typename T>
+void bind_finish(nb::module_& m) {
   m.def(
       "finish_attention",
-      [](Matrix<T> out, Matrix<T> maximum, Matrix<T> denominator) {
+      [](Matrix<T> out, Matrix<T> maximum, Matrix<T> denominator, SomeOutRows<T> result,
+         std::optional<Vector<const T>> bias, bool has_relu, SomeKeys row_key, std::uint64_t seed,
+         double probability) {
         const int64_t width = head_width(out, maximum);
         const AttentionState<T> state = state_of(out, maximum, denominator);
+        check_same_shape("result", result, out);
+        if (bias) check_equal("bias has the wrong length", bias->shape(0), out.shape(1));
+        if (row_key) check_equal("row_key has the wrong length", row_key->shape(0), out.shape(0));
+        check_probability(probability);
+        const Finish<T> finish{nullptr, bias ? bias->data() : nullptr, has_relu,
+                               row_key ? row_key->data() : nullptr,
+                               make_mask_rule<T>(seed, probability)};
+        const Stored<T> stored = stored_rows<T>("result", result);
         const nb::gil_scoped_release unlocked;
         finish_attention(static_cast<int64_t>(out.shape(0)),
-                         static_cast<int64_t>(maximum.shape(1)), width, state);
+                         static_cast<int64_t>(maximum.shape(1)), width, state, finish, stored);
       },
-      "out"_a.noconvert(), "maximum"_a.noconvert(), "denominator"_a.noconvert());
+      "out"_a.noconvert(), "maximum"_a.noconvert(), "denominator"_a.noconvert(), nb::kw_only(),
+      "result"_a.noconvert(), "bias"_a.noconvert().none(), "has_relu"_a,
+      "row_key"_a.noconvert().none(), "seed"_a, "probability"_a);
+}
+
+template <typename X, typename T>
+void bind_delta(nb::module_& m) {
+  m.def(
+      "attention_delta",
+      [](Rows<X> grad, Rows<X> result, Matrix<T> out, std::optional<Vector<const T>> bias,
+         double scale) {
+        const int64_t width = head_width(grad, out);
+        check_same_shape("result", result, grad);
+        check_equal("out has the wrong number of rows", out.shape(0), grad.shape(0));
+        if (bias) check_equal("bias has the wrong length", bias->shape(0), grad.shape(1));
+        const nb::gil_scoped_release unlocked;
+        attention_delta(static_cast<int64_t>(out.shape(0)), static_cast<int64_t>(out.shape(1)),
+                        width, rows_of<X>(grad), rows_of<X>(result),
+                        bias ? bias->data() : static_cast<const T*>(nullptr),
+                        static_cast<T>(scale), out.data());
+      },
+      "grad"_a.noconvert(), "result"_a.noconvert(), "out"_a.noconvert(), nb::kw_only(),
+      "bias"_a.noconvert().none(), "scale"_a);
 }
 
 template <typename T>
@@ -189,6 +225,11 @@ void bind_attention(nb::module_& m) {
   bind_attend<Bf16, float>(m);
   bind_merge<float>(m);
   bind_merge<double>(m);
+  bind_finish<float>(m);
+  bind_finish<double>(m);
+  bind_delta<float, float>(m);
+  bind_delta<double, double>(m);
+  bind_delta<Bf16, float>(m);
   bind_backward<float>(m);
   bind_backward<double>(m);
   bind_edge_sum<float>(m);

@@ -26,11 +26,15 @@ import torch
 
 from distgnn.arrays import STORED, array, computed, float_type, stored_rows
 from distgnn.devices import kernels_on
+from distgnn.products import Finish
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.kernels import Plan
+
+
+NO_FINISH = Finish()
 
 
 class EdgeMask(NamedTuple):
@@ -141,25 +145,71 @@ def merge_attention(
     )
 
 
-def finish_attention(out: Tensor, maximum: Tensor, denominator: Tensor) -> None:
-    """Divide sums by denominators, and make maxima what backward needs.
+def finish_attention(
+    out: Tensor,
+    maximum: Tensor,
+    denominator: Tensor,
+    *,
+    result: Tensor | None = None,
+    finish: Finish = NO_FINISH,
+) -> None:
+    """Divide sums by denominators, do what follows, and make maxima what backward needs.
 
-    Where nothing was seen, both become 0.
+    Where nothing was seen, quotients and maxima become 0.
 
     Args:
-        out: (num_rows, num_heads * width) float32 or float64. Divided in place.
+        out: (num_rows, num_heads * width) float32 or float64. Sums.
         maximum: (num_rows, num_heads). Becomes the logarithm of the sum of exp(e).
         denominator: (num_rows, num_heads).
+        result: (num_rows, num_heads * width). The finished quotients; may be bfloat16, and `out`,
+            which it is if None. Written.
+        finish: What is done to the quotients; without a factor of rows.
 
     Raises:
         TypeError: If a dtype is not the documented one.
         ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("out", out)
+    has_dropout = finish.row_key is not None and finish.probability > 0
+    row_key = finish.row_key if has_dropout else None
     kernels_on("out", out).functions.finish_attention(
         array("out", out, dtype, 2),
         array("maximum", maximum, dtype, 2),
         array("denominator", denominator, dtype, 2),
+        result=stored_rows("result", out if result is None else result, dtype),
+        bias=None if finish.bias is None else array("bias", finish.bias.detach(), dtype, 1),
+        has_relu=finish.has_relu,
+        row_key=None if row_key is None else array("row_key", row_key, torch.int64, 1),
+        seed=finish.seed,
+        probability=finish.probability,
+    )
+
+
+def attention_delta(
+    grad: Tensor, result: Tensor, out: Tensor, *, bias: Tensor | None = None, scale: float = 1.0
+) -> None:
+    """Multiply gradients with what they are of, and sum each head's columns.
+
+    Args:
+        grad: (num_rows, num_heads * width) float32, float64 or bfloat16.
+        result: (num_rows, num_heads * width), of the type of grad.
+        out: (num_rows, num_heads), float32 for bfloat16. Sums of grad * (scale * result - bias);
+            written.
+        bias: (num_heads * width,); None for zeros.
+        scale: Of the result.
+
+    Raises:
+        TypeError: If a dtype is not the documented one.
+        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
+    """
+    stored = float_type("grad", grad, STORED)
+    dtype = computed(stored)
+    kernels_on("grad", grad).functions.attention_delta(
+        array("grad", grad, stored, 2),
+        array("result", result, stored, 2),
+        array("out", out, dtype, 2),
+        bias=None if bias is None else array("bias", bias.detach(), dtype, 1),
+        scale=scale,
     )
 
 

@@ -160,12 +160,17 @@ def pick_rows(rows: Tensor, picked: Tensor) -> Tensor:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, buffers: Buffers | None
+        ctx: Any,
+        rows: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        buffers: Buffers | None,
+        dtype: torch.dtype | None,
     ) -> Tensor:
         rows = rows.contiguous()
         ctx.save_for_backward(rows, weight)
         ctx.empty = buffers.empty if buffers else partial(_empty, weight.device)
-        out: Tensor = ctx.empty(rows.shape[0], weight.shape[0], weight.dtype)
+        out: Tensor = ctx.empty(rows.shape[0], weight.shape[0], dtype or weight.dtype)
         multiply([Factor(rows, weight.t())], out, finish=Finish(bias=bias))
         return out
 
@@ -181,7 +186,7 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             rows_grad = ctx.empty(rows.shape[0], rows.shape[1], rows.dtype)
             multiply([Factor(grad, weight)], rows_grad)
-        return rows_grad, weight_grad, bias_grad if ctx.needs_input_grad[2] else None, None
+        return rows_grad, weight_grad, bias_grad if ctx.needs_input_grad[2] else None, None, None
 
 
 def _empty(device: torch.device, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -189,7 +194,11 @@ def _empty(device: torch.device, num_rows: int, width: int, dtype: torch.dtype) 
 
 
 def linear(
-    rows: Tensor, weight: Tensor, bias: Tensor | None, buffers: Buffers | None = None
+    rows: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    buffers: Buffers | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Return rows W^T + b, with the same bits for any number of threads.
 
@@ -198,11 +207,12 @@ def linear(
         weight: (out_width, in_width), contiguous.
         bias: (out_width,), or None.
         buffers: Where the result and the gradient of the rows lie; None for memory of their own.
+        dtype: Of the result: that of the weight if None, or bfloat16 for float32.
 
     Returns:
-        (num_rows, out_width), of the type of the weight.
+        (num_rows, out_width).
     """
-    result: Tensor = _Linear.apply(rows, weight, bias, buffers)  # type: ignore[no-untyped-call]
+    result: Tensor = _Linear.apply(rows, weight, bias, buffers, dtype)  # type: ignore[no-untyped-call]
     return result
 
 

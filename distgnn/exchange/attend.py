@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from distgnn import attention, kernels
 from distgnn.exchange.aggregate import send_to_leaves
 from distgnn.exchange.scores import Edges, Ends, LeafSums, Sources, State, Targets
-from distgnn.products import multiply, multiply_transposed
+from distgnn.products import multiply_transposed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,20 +24,24 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """What is done to the means of an attention where they lie.
+    """What is done to the means of an attention before they are left.
 
     Attributes:
         finish: With a bias and relu.
         has_one_reader: Whether one layer alone reads the result, and nothing adds to that layer's
             gradient of it: then the gradient may be overwritten.
+        dtype: That the result is stored as; None for the one that is computed with.
     """
 
     finish: Finish
     has_one_reader: bool
+    dtype: torch.dtype | None = None
 
-    def apply(self, means: Tensor) -> None:
-        """Make the result of the means, in their place."""
-        multiply([], means, accumulate=True, finish=self.finish)
+    def result(self, means: Tensor, buffers: Buffers) -> Tensor:
+        """Return where the result goes: in the place of the means, or of its own type."""
+        if self.dtype is None:
+            return means
+        return buffers.empty(means.shape[0], means.shape[1], self.dtype)
 
     def back(
         self, grad: Tensor, result: Tensor, heads: int, buffers: Buffers
@@ -53,16 +58,9 @@ class Ending(NamedTuple):
         assert bias is not None, "an ending adds a bias"
         bias_grad, kept = torch.empty_like(bias), 1 - self.finish.probability
         multiply_transposed([], grad, activation=result, scale=1 / kept, bias_gradient=bias_grad)
-        by_head = torch.block_diag(*bias.detach().view(heads, -1))  # type: ignore[no-untyped-call]
-        delta = _products(grad, result, heads).mul_(kept).sub_(grad @ by_head.t())
+        delta = bias.new_empty((len(grad), heads))
+        attention.attention_delta(grad, result, delta, bias=bias, scale=kept)
         return grad, delta, bias_grad
-
-
-def _products(grad: Tensor, result: Tensor, heads: int) -> Tensor:
-    """Return (num_rows, heads): two rows multiplied and summed over the columns of a head."""
-    shape = len(grad), heads, grad.shape[1] // heads
-    # Not a product and its sum: that writes a product as large as the result.
-    return torch.einsum("vhj,vhj->vh", grad.view(shape), result.view(shape))
 
 
 class AttendAcrossCut(torch.autograd.Function):
@@ -107,11 +105,14 @@ class AttendAcrossCut(torch.autograd.Function):
         roots = Sources(x.contiguous(), source_score.contiguous())
         target_score = target_score.contiguous()
         total, leaves, leaf_sums = attention_pass.forward(roots, target_score)
+        result, finish = total.out, attention.NO_FINISH
         if ending is not None:
-            ending.apply(total.out)
+            result, finish = ending.result(result, exchange.buffers), ending.finish
+        with exchange.clock.timed("aggregate"):
+            attention.finish_attention(*total, result=result, finish=finish)
         ctx.attention_pass, ctx.ending = attention_pass, ending
-        ctx.save_for_backward(*roots, *leaves, target_score, total.out, total.maximum, *leaf_sums)
-        return total.out
+        ctx.save_for_backward(*roots, *leaves, target_score, result, total.maximum, *leaf_sums)
+        return result
 
     @staticmethod
     @once_differentiable
@@ -123,15 +124,25 @@ class AttendAcrossCut(torch.autograd.Function):
         grad = grads[0].contiguous()
         heads, bias_grad = log_sum.shape[1], None
         if ctx.ending is None:
-            delta = _products(grad, out, heads)
+            delta = torch.empty_like(log_sum)
+            attention.attention_delta(grad, out, delta)
         else:
             buffers = ctx.attention_pass.exchange.buffers
             grad, delta, bias_grad = ctx.ending.back(grad, out, heads, buffers)
+        if not ctx.attention_pass.scoring.reads_narrow:
+            grad = grad.to(log_sum.dtype)
         targets = Targets.of(target_score, grad, delta, log_sum)
         leaf_sums = LeafSums(*saved[7:9])
         root_grad = ctx.attention_pass.backward(roots, leaves, targets, leaf_sums)
         own_grads = ctx.attention_pass.scoring.take_gradients()
         return *root_grad, targets.score_grad, *own_grads, bias_grad, None, None, None, None
+
+
+class _Tables(NamedTuple):
+    """A message with the columns of several tables side by side."""
+
+    arrival: Arrival
+    widths: list[int]
 
 
 class _Pass(NamedTuple):
@@ -142,11 +153,10 @@ class _Pass(NamedTuple):
     scoring: Scoring
 
     def forward(self, roots: Sources, target_score: Tensor) -> tuple[State, Sources, LeafSums]:
-        """Return the finished state of the roots, the rows of leaves, and their sums.
+        """Return the state of the roots after all edges, the rows of leaves, and their sums.
 
         The scores of leaves as targets are few and needed first. Then the order is that of a sum:
-        partials leave before the roots' own edges are walked. A finished state has the logarithms
-        of the whole sums in place of maxima.
+        partials leave before the roots' own edges are walked.
         """
         direction, exchange = self.blocks.forward, self.exchange
         exchange.start_pass(is_backward=False)
@@ -162,7 +172,7 @@ class _Pass(NamedTuple):
         if not needs_leaves:
             returning = self._return(direction.reduce, channel, *partial)
         self._take("root_from_root", total, roots, target_score, accumulate=False)
-        leaves = Sources(*self._received(arriving, *(part.shape[1] for part in roots)))
+        leaves = Sources(*self._received(arriving))
         if needs_leaves:
             self._take("leaf_from_leaf", partial, leaves, leaf_score, accumulate=True)
             returning = self._return(direction.reduce, channel, *partial)
@@ -170,8 +180,6 @@ class _Pass(NamedTuple):
         received = returning.wait()
         with exchange.clock.timed("pack"):
             attention.merge_attention(received, direction.reduce.root_rows, **total._asdict())
-        with exchange.clock.timed("aggregate"):
-            attention.finish_attention(*total)
         leaf_log_sum = partial.maximum + partial.denominator.log()
         return total, leaves, LeafSums(leaf_score, leaf_log_sum)
 
@@ -181,21 +189,19 @@ class _Pass(NamedTuple):
         """Return the gradients of the roots' rows and scores; the targets collect theirs."""
         forward, exchange = self.blocks.forward, self.exchange
         exchange.start_pass(is_backward=True)
-        widths, heads = [part.shape[1] for part in roots], self.scoring.heads
+        widths = [part.shape[1] for part in roots]
         arriving = self._send(forward.reduce, targets.grad, targets.delta, targets.log_sum)
         channels = exchange.new_channel(), exchange.new_channel()
-        root_grad, leaf_grad = (
-            Sources(
-                *(exchange.buffers.empty(len(part), part.shape[1], part.dtype) for part in ends)
-            )
-            for ends in (roots, leaves)
-        )
+        # What is added to is as wide as what is computed with.
+        is_sum = forward.leaf_from_root.num_edges > 0 or forward.send.route.num_out > 0
+        root_grad = roots.like(exchange.buffers, is_wide=is_sum)
+        leaf_grad = leaves.like(exchange.buffers, is_wide=True)
         self._back("root_from_leaf", leaves, targets, leaf_grad, accumulate=False)
         needs_leaves = forward.leaf_from_leaf.num_edges > 0
         if not needs_leaves:
             returning = self._return(forward.send, channels[0], *leaf_grad)
         self._back("root_from_root", roots, targets, root_grad, accumulate=False)
-        grad, delta, log_sum = self._received(arriving, widths[0], heads, heads)
+        grad, delta, log_sum = self._received(arriving)
         log_sum = torch.maximum(log_sum, leaf_sums.log_sum)
         leaf_targets = Targets.of(leaf_sums.score, grad, delta, log_sum)
         if needs_leaves:
@@ -203,7 +209,7 @@ class _Pass(NamedTuple):
             returning = self._return(forward.send, channels[0], *leaf_grad)
         self._back("leaf_from_root", roots, leaf_targets, root_grad, accumulate=True)
         returning_scores = self._return(forward.reduce, channels[1], leaf_targets.score_grad)
-        for part, received in zip(root_grad, self._received(returning, *widths), strict=True):
+        for part, received in zip(root_grad, self._split(returning, widths), strict=True):
             self._add(forward.send, received, part)
         self._add(forward.reduce, returning_scores.wait(), targets.score_grad)
         return root_grad
@@ -232,20 +238,25 @@ class _Pass(NamedTuple):
         num_edges = edges.forward.num_edges
         if accumulate and num_edges == 0:
             return
-        dtype = sources.x.dtype
+        dtype = sources.score.dtype
         edge_grad = self.exchange.buffers.empty(num_edges, self.scoring.heads, dtype)
         ends = Ends(sources, targets, source_grad)
         with self.exchange.clock.timed("aggregate"):
             self.scoring.back(edges, ends, edge_grad, accumulate=accumulate)
 
-    def _send(self, half: Half, *tables: Tensor) -> Arrival:
-        """Send rows of several tables to the leaves in one message."""
-        with self.exchange.clock.timed("pack"):
-            picked = [table.new_empty((half.route.num_out, table.shape[1])) for table in tables]
-            for table, rows in zip(tables, picked, strict=True):
-                kernels.gather_rows(table, half.root_rows, rows)
-            packed = torch.cat(picked, dim=1)
-        return self.exchange.begin(half.route, packed, self.exchange.new_channel())
+    def _send(self, half: Half, *tables: Tensor) -> list[_Tables]:
+        """Send rows of several tables to the leaves, in one message for each type."""
+        sent = []
+        for _, group in groupby(tables, key=lambda table: table.dtype):
+            with self.exchange.clock.timed("pack"):
+                picked = []
+                for table in group:
+                    picked.append(table.new_empty((half.route.num_out, table.shape[1])))
+                    kernels.gather_rows(table, half.root_rows, picked[-1])
+                packed = torch.cat(picked, dim=1)
+            arrival = self.exchange.begin(half.route, packed, self.exchange.new_channel())
+            sent.append(_Tables(arrival, [part.shape[1] for part in picked]))
+        return sent
 
     def _return(self, half: Half, channel: int, *tables: Tensor) -> Arrival:
         """Send the leaves' rows of several tables to their roots in one message."""
@@ -253,12 +264,17 @@ class _Pass(NamedTuple):
             packed = torch.cat(tables, dim=1)
         return self.exchange.begin(half.route.reversed(), packed, channel)
 
-    def _received(self, arrival: Arrival, *widths: int) -> list[Tensor]:
-        """Wait for a message and take it apart."""
+    def _received(self, messages: list[_Tables]) -> list[Tensor]:
+        """Wait for what was sent together, and take it apart."""
+        return [part for sent in messages for part in self._split(sent.arrival, sent.widths)]
+
+    def _split(self, arrival: Arrival, widths: list[int]) -> list[Tensor]:
         rows = arrival.wait()
         with self.exchange.clock.timed("pack"):
-            return [part.contiguous() for part in torch.split(rows, list(widths), dim=1)]
+            return [part.contiguous() for part in torch.split(rows, widths, dim=1)]
 
     def _add(self, half: Half, received: Tensor, total: Tensor) -> None:
+        if len(received) == 0:
+            return
         with self.exchange.clock.timed("pack"):
             kernels.scatter_add_rows(received, half.root_rows, total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 
@@ -47,11 +47,19 @@ class Edges(NamedTuple):
 class Sources(NamedTuple):
     """What edges start from: (num_sources, heads * width) rows, and what the scores take of them.
 
-    Scores are (num_sources, heads), or (num_sources, 0) if they take the rows alone.
+    Scores are (num_sources, heads), or (num_sources, 0) if they take the rows alone. Rows may be
+    bfloat16, of scores in float32.
     """
 
     x: Tensor
     score: Tensor
+
+    def like(self, buffers: Buffers, *, is_wide: bool) -> Sources:
+        """Return others whose values are not set; rows of bfloat16 are float32 if they are wide."""
+        row_dtype = self.score.dtype if is_wide else self.x.dtype
+        rows = buffers.empty(self.x.shape[0], self.x.shape[1], row_dtype)
+        num_rows, heads = self.score.shape
+        return Sources(rows, buffers.empty(num_rows, heads, self.score.dtype))
 
 
 class State(NamedTuple):
@@ -64,7 +72,7 @@ class State(NamedTuple):
     @classmethod
     def empty(cls, num_rows: int, like: Sources, heads: int, buffers: Buffers) -> State:
         """Return one whose values are not set."""
-        widths, dtype = (like.x.shape[1], heads, heads), like.x.dtype
+        widths, dtype = (like.x.shape[1], heads, heads), like.score.dtype
         return cls(*(buffers.empty(num_rows, columns, dtype) for columns in widths))
 
 
@@ -118,6 +126,9 @@ class Scoring(ABC):
         heads: How many scores an edge has.
     """
 
+    reads_narrow: ClassVar[bool] = False
+    """Whether gradients of rows may be bfloat16."""
+
     def __init__(self, heads: int) -> None:
         self.heads = heads
 
@@ -166,6 +177,8 @@ class Leaky(Scoring):
         dropout: Of the weights, after the softmax; None for none.
         edge_map: What the features of edges add; None if they add nothing.
     """
+
+    reads_narrow: ClassVar[bool] = True
 
     def __init__(
         self,

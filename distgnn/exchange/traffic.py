@@ -125,7 +125,14 @@ def maximum_traffic(width: int) -> LayerTraffic:
     return LayerTraffic(width, (read, write, ids), (write.reversed(), read.reversed()))
 
 
-def attention_traffic(heads: int, width: int, *, is_additive: bool = False) -> LayerTraffic:
+def attention_traffic(
+    heads: int,
+    width: int,
+    *,
+    is_additive: bool = False,
+    row_bytes: int = ITEM_BYTES,
+    gradient_bytes: int = ITEM_BYTES,
+) -> LayerTraffic:
     """Describe an attention; see `AttendAcrossCut`.
 
     Forward moves scores of targets, rows with the scores of sources, and partials with the maximum
@@ -137,12 +144,15 @@ def attention_traffic(heads: int, width: int, *, is_additive: bool = False) -> L
         width: Of each head.
         is_additive: Whether scores are made of the rows themselves: those of targets travel in
             place of their scores, and sources have none.
+        row_bytes: Of a value of the rows.
+        gradient_bytes: Of a value of the gradients of the result.
     """
     columns = heads * width
     source_scores, target_scores = (0, columns) if is_additive else (heads, heads)
-    forward = (
-        Leg("write", False, target_scores * ITEM_BYTES),
-        Leg("read", False, (columns + source_scores) * ITEM_BYTES),
-        Leg("write", True, (columns + 2 * heads) * ITEM_BYTES),
-    )
-    return LayerTraffic(columns, forward, tuple(leg.reversed() for leg in forward))
+    scores = Leg("write", False, target_scores * ITEM_BYTES)
+    sums = Leg("write", True, (columns + 2 * heads) * ITEM_BYTES)
+    rows = Leg("read", False, (columns + source_scores) * ITEM_BYTES)
+    sent = rows._replace(row_bytes=columns * row_bytes + source_scores * ITEM_BYTES)
+    gradients = Leg("write", False, columns * gradient_bytes + 2 * heads * ITEM_BYTES)
+    backward = scores.reversed(), rows.reversed(), gradients
+    return LayerTraffic(columns, (scores, sent, sums), backward)

@@ -6,14 +6,15 @@ this package imports Triton; `distgnn.devices` does so when a CUDA tensor needs 
 
 `schedule` says which program walks which edges, `launch` how large its tile is. `sums`, `extremes`,
 `edges`, `attention` and `attention_backward` walk edges, `attention_edges` reads what edges have of
-their own; `rows` moves rows, `dense` multiplies, `norms` normalises, `losses` compares with
-classes.
+their own, `attention_finish` has what comes after their sums; `rows` moves rows, `dense`
+multiplies, `norms` normalises, `losses` compares with classes.
 """
 
 from distgnn.gpu.attention import attend as attend
-from distgnn.gpu.attention import finish_attention as finish_attention
 from distgnn.gpu.attention import merge_attention as merge_attention
 from distgnn.gpu.attention_backward import attend_backward as attend_backward
+from distgnn.gpu.attention_finish import attention_delta as attention_delta
+from distgnn.gpu.attention_finish import finish_attention as finish_attention
 from distgnn.gpu.edges import sddmm_add as sddmm_add
 from distgnn.gpu.edges import sddmm_dot as sddmm_dot
 from distgnn.gpu.extremes import extreme_scratch as extreme_scratch

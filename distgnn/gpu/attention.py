@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 
@@ -334,16 +333,3 @@ def merge_attention(
     order, segments = arrivals_of(rows)
     other = _State(*received.split([columns, num_heads, num_heads], dim=1))
     _State(out, maximum, denominator).merge(other, segments, order, accumulate=True)
-
-
-def finish_attention(out: Tensor, maximum: Tensor, denominator: Tensor) -> None:
-    """Divide sums by denominators; see `distgnn.attention.finish_attention`."""
-    num_rows, num_heads = maximum.shape
-    width = head_width("out", out, num_heads)
-    expect("out", out, num_rows, num_heads * width)
-    expect("denominator", denominator, num_rows, num_heads)
-    has_seen = denominator != 0
-    divisor = torch.where(has_seen, denominator, 1)
-    sums = out.view(num_rows, num_heads, width)
-    sums.div_(divisor[:, :, None]).masked_fill_(~has_seen[:, :, None], 0)
-    maximum.add_(divisor.log()).masked_fill_(~has_seen, 0)

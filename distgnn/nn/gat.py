@@ -10,9 +10,10 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from distgnn.exchange.attend import Ending
-from distgnn.exchange.traffic import attention_traffic
+from distgnn.exchange.traffic import ITEM_BYTES, attention_traffic
 from distgnn.nn.convolution import ActivatedConvolution
-from distgnn.nn.linear import Linear
+from distgnn.nn.linear import Linear, is_multiplied_here
+from distgnn.products import Factor, GradientFactor, multiply, multiply_transposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,9 +69,11 @@ class AttentionConvolution(ActivatedConvolution):
             graph: What the layer runs on.
             activation: What follows the layer.
         """
-        if activation is None or activation.dtype is not None or not self.concat:
+        if activation is None or not self.concat:
             return None
-        return lambda: Ending(activation.finish(graph, self.bias), activation.has_one_reader)
+        return lambda: Ending(
+            activation.finish(graph, self.bias), activation.has_one_reader, activation.dtype
+        )
 
     def ended(
         self,
@@ -170,15 +173,25 @@ class GATConv(AttentionConvolution):
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks: mapped rows, whatever the input."""
-        del given
-        return attention_traffic(*self.source.shape)
+        is_here = not given.is_sparse and is_multiplied_here(self.source, self.source)
+        row_bytes = min(given.item_bytes, given.out_bytes) if is_here else ITEM_BYTES
+        gradient_bytes = given.out_bytes if self.concat else ITEM_BYTES
+        return attention_traffic(
+            *self.source.shape, row_bytes=row_bytes, gradient_bytes=gradient_bytes
+        )
 
     def forward(
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
-        """Apply the convolution; mapped rows travel, with their scores."""
+        """Apply the convolution; mapped rows travel, with their scores.
+
+        They are stored as the narrower of what the layer reads and makes.
+        """
+        stored = (activation and activation.dtype) or self.source.dtype
+        if isinstance(rows, torch.Tensor):
+            stored = min(stored, rows.dtype, key=lambda dtype: dtype.itemsize)
         mapped, source_score, target_score = _with_scores(
-            self.linear.multiply(rows, graph.exchange.buffers), self.source, self.target
+            self.linear.multiply(rows, graph.exchange.buffers, stored), self.source, self.target
         )
         ending = self.ending(graph, activation)
         result = graph.attend(
@@ -214,7 +227,11 @@ class _WithScores(torch.autograd.Function):
         vectors = torch.cat([_spread(source), _spread(target)])
         ctx.save_for_backward(rows, vectors)
         ctx.shape = source.shape
-        scores = nn.functional.linear(rows, vectors)
+        if rows.dtype == vectors.dtype:
+            scores = nn.functional.linear(rows, vectors)
+        else:
+            scores = vectors.new_empty((len(rows), len(vectors)))
+            multiply([Factor(rows, vectors.t())], scores)
         heads = len(source)
         return rows, scores[:, :heads].contiguous(), scores[:, heads:].contiguous()
 
@@ -225,8 +242,14 @@ class _WithScores(torch.autograd.Function):
         # Nobody else holds the gradient that attention made.
         grad, *score_grads = grads
         of_scores = torch.cat(score_grads, dim=1)
-        grad.addmm_(of_scores, vectors)
-        of_vectors = (of_scores.t() @ rows).view(2, len(vectors) // 2, *ctx.shape)
+        if rows.dtype == vectors.dtype:
+            grad.addmm_(of_scores, vectors)
+            products = of_scores.t() @ rows
+        else:
+            multiply([Factor(of_scores, vectors)], grad, accumulate=True)
+            products = torch.empty_like(vectors)
+            multiply_transposed([GradientFactor(rows, products)], of_scores)
+        of_vectors = products.view(2, len(vectors) // 2, *ctx.shape)
         source_grad, target_grad = of_vectors.diagonal(dim1=1, dim2=2).transpose(1, 2)
         return grad, source_grad, target_grad
 

@@ -37,6 +37,7 @@ class Kind(ABC):
         has_loops: Whether all that layers sum or attend to has an edge from each vertex to itself.
         has_hidden_sums: Whether hidden layers read neighbours, too, so that a linear layer may read
             them instead of the last one.
+        narrow_effect: What rows between layers do that are stored in half the bytes.
     """
 
     options: ClassVar[frozenset[str]] = frozenset()
@@ -46,6 +47,7 @@ class Kind(ABC):
     is_attention: ClassVar[bool] = False
     has_loops: ClassVar[bool] = False
     has_hidden_sums: ClassVar[bool] = True
+    narrow_effect: ClassVar[str] = "take half the memory and half the traffic"
 
     def on(self, size: GraphSize, config: ModelConfig) -> Kind:
         """Return what builds the layers for a graph: this, unless they depend on it.
@@ -149,6 +151,10 @@ class _Gat(_ReadsEdges):
     layer: ClassVar[type[GATConv | GATv2Conv]] = GATConv
     is_attention = True
     has_loops = True
+    narrow_effect = (
+        "and those that attention averages take half the memory, and travel so with the gradients "
+        "of averages; parts of averages travel as fp32"
+    )
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
@@ -175,6 +181,7 @@ class _Gat(_ReadsEdges):
 
 class _Gatv2(_Gat):
     layer = GATv2Conv
+    narrow_effect = "take half the memory; attention maps, sends and averages fp32"
 
 
 class _Gin(_ReadsEdges):

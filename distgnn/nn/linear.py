@@ -105,13 +105,16 @@ class Linear(nn.Module):
         traffic = sum_traffic(self.in_width, item_bytes, gradient_bytes)
         return traffic if given.has_gradient else traffic.without_gradient()
 
-    def multiply(self, rows: Rows, buffers: Buffers | None = None) -> Tensor:
+    def multiply(
+        self, rows: Rows, buffers: Buffers | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor:
         """Map rows without adding the bias.
 
         Args:
             rows: (num_rows, in_width).
             buffers: As in `distgnn.ops.linear`; rows that are no tensor, and torch, take memory of
                 their own.
+            dtype: As in `distgnn.ops.linear`, where `is_multiplied_here`; else the weight's.
 
         Returns:
             (num_rows, out_width).
@@ -119,7 +122,7 @@ class Linear(nn.Module):
         if not isinstance(rows, torch.Tensor):
             return rows.matmul(self.weight.t())
         if is_multiplied_here(rows, self.weight):
-            return linear(rows, self.weight, None, buffers)
+            return linear(rows, self.weight, None, buffers, dtype)
         return rows.to(self.weight.dtype) @ self.weight.t()
 
     def forward(self, rows: Rows) -> Tensor:

@@ -313,12 +313,7 @@ def _stored(config: TrainConfig) -> list[str]:
             "memory"
         )
     if config.model.activations_dtype != "fp32":
-        effect = (
-            "are stored in half the bytes, but attention maps, sends and averages fp32 and keeps "
-            "its means: fp32 takes less memory"
-            if config.model.kind.is_attention
-            else "take half the memory and half the traffic"
-        )
+        effect = config.model.kind.narrow_effect
         lines.append(f"activations: {config.model.activations_dtype}, rows between layers {effect}")
     return lines
 

@@ -99,6 +99,9 @@ def compile_attention(dtype, num_heads, width, stored):
     for options in own:
         gpu.attend(*attend, **state, slope=0.2, accumulate=bool(options), **options)
     gpu.merge_attention(zeros(EDGES, columns + 2 * num_heads, dtype=dtype), INDICES, **state)
+    for bias in (None, zeros(columns, dtype=dtype)):
+        result = zeros(ROWS, columns, dtype=stored)
+        gpu.attention_delta(result, result, of_rows, bias=bias, scale=0.5)
     rows = zeros(ROWS, columns, dtype=stored)
     given = {"log_sum": of_sources, "x": rows, "grad": x, "delta": of_sources}
     made = {"grad_x": rows.clone(), "grad_source": more, "edge_grad": of_edges}

@@ -7,6 +7,7 @@ import torch
 from on_device import INTERPRETED, hub_graph, put
 
 from distgnn import attention
+from distgnn.products import Finish
 
 NUM_SOURCES, SLOPE = 15, 0.2
 GRAPHS = {
@@ -223,3 +224,38 @@ def test_rows_of_bfloat16_are_computed_with_as_float32(num_heads, width, name, d
     torch.testing.assert_close(found[0], expected[0].bfloat16())
     for part, wanted in zip(found[1:], expected[1:], strict=True):
         torch.testing.assert_close(part, wanted)
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_quotients_are_finished_and_stored(stored, device):
+    rng = np.random.default_rng(6)
+    sums, denominator = rng.standard_normal((7, 6)), np.abs(rng.standard_normal((7, 2)))
+    denominator[2] = 0
+    out, below, bias = (part.float() for part in put(device, sums, denominator, np.ones(6)))
+    finish = Finish(bias=bias, has_relu=True)
+    result = torch.empty_like(out, dtype=stored)
+    divisor = below.repeat_interleave(3, dim=1)
+    means = torch.where(divisor == 0, 0, out / divisor)
+    attention.finish_attention(out, torch.zeros_like(below), below, result=result, finish=finish)
+    torch.testing.assert_close(result, torch.relu(means + bias).to(stored))
+
+
+@pytest.mark.parametrize("stored", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("num_heads", "width"), SHAPES)
+def test_gradients_are_multiplied_with_what_they_are_of(num_heads, width, stored, device):
+    rng = np.random.default_rng(7)
+    columns = num_heads * width
+    grad, result, bias = put(
+        device,
+        rng.standard_normal((9, columns)),
+        rng.standard_normal((9, columns)),
+        np.ones(columns),
+    )
+    dtype = torch.float64 if stored == torch.float64 else torch.float32
+    grad, result, bias = grad.to(stored), result.to(stored), bias.to(dtype)
+    for given, scale in ((None, 1.0), (bias, 0.6)):
+        out = torch.empty((9, num_heads), dtype=dtype, device=grad.device)
+        attention.attention_delta(grad, result, out, bias=given, scale=scale)
+        means = result.to(dtype) * scale - (0 if given is None else given)
+        expected = (grad.to(dtype) * means).view(9, num_heads, width).sum(2)
+        torch.testing.assert_close(out, expected)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from distgnn import attention
+from distgnn.products import Finish
 
 GRAPH = {"indptr": torch.tensor([0, 4, 4]), "indices": torch.zeros(4, dtype=torch.int32)}
 EdgeMask = attention.EdgeMask
@@ -61,6 +62,48 @@ def test_merging_states_that_do_not_fit_is_refused(received, rows, num_rows, mes
 def test_finishing_a_state_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="maximum has the wrong number of rows, got 3, expected 2"):
         attention.finish_attention(**(state() | {"maximum": torch.zeros(3, 2)}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"result": torch.zeros(3, 6)}, "result has the wrong number of rows, got 3, expected 2"),
+        ({"result": torch.zeros(2, 5)}, "result has the wrong width, got 5, expected 6"),
+        ({"finish": Finish(bias=torch.zeros(5))}, "bias has the wrong length, got 5, expected 6"),
+        (
+            {"finish": Finish(row_key=torch.arange(3), probability=0.5)},
+            "row_key has the wrong length, got 3, expected 2",
+        ),
+        (
+            {"finish": Finish(row_key=torch.arange(2), probability=1.0)},
+            r"probability must be in \[0, 1\), got 1",
+        ),
+    ],
+)
+def test_what_follows_attention_and_does_not_fit_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        attention.finish_attention(**(state() | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"result": torch.zeros(3, 6)}, "result has the wrong number of rows, got 3, expected 2"),
+        ({"out": torch.zeros(3, 2)}, "out has the wrong number of rows, got 3, expected 2"),
+        ({"out": torch.zeros(2, 4)}, "no multiple of the heads: remainder, got 2, expected 0"),
+        ({"bias": torch.zeros(4)}, "bias has the wrong length, got 4, expected 6"),
+    ],
+)
+def test_products_with_results_that_do_not_fit_are_refused(changes, message):
+    given = {"grad": torch.zeros(2, 6), "result": torch.zeros(2, 6), "out": torch.zeros(2, 2)}
+    with pytest.raises(ValueError, match=message):
+        attention.attention_delta(**(given | changes))
+
+
+def test_results_of_float64_are_not_stored_as_bfloat16():
+    wide = {name: part.double() for name, part in state().items()}
+    with pytest.raises(TypeError, match=r"result must be torch\.float64, got torch\.bfloat16"):
+        attention.finish_attention(**wide, result=torch.zeros(2, 6, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize(

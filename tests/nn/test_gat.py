@@ -198,6 +198,7 @@ def test_an_activation_that_a_layer_takes_is_the_one_that_would_follow(
     layer, probability, dtype, kind
 ):
     _, local, rows, _ = whole(kind)
+    torch.manual_seed(1)
     conv = layer(6, 5, heads=3)
     torch.nn.init.normal_(conv.bias)
     activation = Activation(probability, dtype=dtype)
@@ -215,7 +216,11 @@ def test_an_activation_that_a_layer_takes_is_the_one_that_would_follow(
             [result.detach(), *(parameter.grad.clone() for parameter in conv.parameters())]
         )
     for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        if dtype is None:
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        else:
+            # Mapped rows and gradients are rounded as well: a sign before the relu may change.
+            assert (one - other).norm() < 0.03 * other.norm()
 
 
 @pytest.mark.parametrize("layer", [GATConv, GATv2Conv])
