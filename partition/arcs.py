@@ -6,6 +6,8 @@ on their order. Bytes for a while: 20 per edge; kept: 4 per edge and 12 per arc.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +16,11 @@ from numpy.typing import NDArray
 from distgnn.datasets.graph import Graph
 from distgnn.partition.jit import compiled
 from distgnn.partition.rebalance import Adjacency
+from distgnn.partition.threads import available_threads, in_order
 
 _MOST_INT32 = 2**31 - 1
+# From so many edges on several threads pay.
+_MANY_EDGES = 1 << 20
 
 
 class Arcs(NamedTuple):
@@ -74,17 +79,19 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
     """
     numbers = np.int32 if graph.num_edges <= _MOST_INT32 else np.int64
     order = np.zeros(0, np.int64) if edge_part is None else _order(edge_part)
-    number = np.empty(graph.num_edges, numbers)
-    by_head = _by_head(graph.src, graph.dst, order, graph.num_vertices, number)
-    start = np.zeros(graph.num_vertices + 1, np.int64)
-    head, edge = _by_source(*by_head, start)
-    del by_head
+    by_head, start = _starts(graph.dst, graph.num_vertices), _starts(graph.src, graph.num_vertices)
+    source, number = (np.empty(graph.num_edges, kind) for kind in (np.int32, numbers))
+    _on_threads(_sort_by_head, by_head, graph.src, graph.dst, order, (by_head, source, number))
+    head, edge = np.empty_like(source), np.empty_like(number)
+    _on_threads(_sort_by_source, start, by_head, source, number, (start, head, edge))
+    del by_head, source, number
     of_edge = np.empty(graph.num_edges, numbers)
     part = np.zeros(0, np.int32) if edge_part is None else edge_part
     weight = _merge(start, head, edge, part, of_edge)
+    del edge
     head = head[: weight.size].copy()
     mate = np.empty(head.size, numbers)
-    if not _pair(start, head, mate):
+    if not all(_on_threads(_pair, start, start, head, mate)):
         mate = mate[:0].copy()
     return Arcs(start, head, weight, mate, of_edge)
 
@@ -159,56 +166,91 @@ def edges_of_parts(
     return edges
 
 
+def _on_threads(work: Callable[..., object], start: NDArray[np.int64], *given: object) -> list[Any]:
+    """Call work(first, last, ...) for ranges of vertices with about as many edges each.
+
+    Every range looks at all edges and writes what is of its own vertices, so that no result depends
+    on how many there are. What takes the time is to write all over memory.
+
+    Args:
+        work: What to do.
+        start: (num_vertices + 1,) int64. Where the edges of each vertex begin.
+        given: Its other arguments.
+
+    Returns:
+        What each call returned.
+    """
+    threads = available_threads() if start[-1] >= _MANY_EDGES else 1
+    bounds = np.searchsorted(start, start[-1] * np.arange(threads + 1) // threads)
+    bounds[0], bounds[-1] = 0, start.size - 1
+    ranges = pairwise(bounds.tolist())
+    with in_order(lambda each: work(*each, *given), ranges, threads) as returned:
+        return list(returned)
+
+
+@compiled
+def _starts(ends: NDArray[np.int64], num_vertices: int) -> NDArray[np.int64]:
+    """(num_vertices + 1,) Where the edges of each vertex begin, grouped by one of their ends."""
+    start = np.zeros(num_vertices + 1, np.int64)
+    for vertex in ends:
+        start[vertex + 1] += 1
+    running: NDArray[np.int64] = np.cumsum(start)
+    return running
+
+
 def _order(key: NDArray[np.int32]) -> NDArray[np.int64]:
     narrow = key.astype(np.uint16) if key.max(initial=0) < 1 << 16 else key
     return np.argsort(narrow, kind="stable")
 
 
 @compiled
-def _by_head(
+def _sort_by_head(
+    first: int,
+    last: int,
     src: NDArray[np.int64],
     dst: NDArray[np.int64],
     order: NDArray[np.int64],
-    num_vertices: int,
-    number: NDArray[np.int32],
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Sort edges by destination, stably in an order; an empty one is that of the edges."""
-    start = np.zeros(num_vertices + 1, np.int64)
-    for edge in range(dst.size):
-        start[dst[edge] + 1] += 1
-    start = np.cumsum(start)
-    position = start.copy()
-    source = np.empty(dst.size, np.int32)
+    found: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
+) -> None:
+    """Sort edges to a range by destination, stably in an order; an empty one is that of the edges.
+
+    `found` has where those of each destination begin, their sources and their numbers.
+    """
+    start, source, number = found
+    position = start[first:last].copy()
     for i in range(dst.size):
         edge = order[i] if order.size > 0 else i
-        place = position[dst[edge]]
-        position[dst[edge]] = place + 1
-        source[place] = src[edge]
-        number[place] = edge
-    return start, source, number
+        vertex = dst[edge] - first
+        if 0 <= vertex < last - first:
+            place = position[vertex]
+            position[vertex] = place + 1
+            source[place] = src[edge]
+            number[place] = edge
 
 
 @compiled
-def _by_source(
+def _sort_by_source(
+    first: int,
+    last: int,
     by_head: NDArray[np.int64],
     source: NDArray[np.int32],
     number: NDArray[np.int32],
-    start: NDArray[np.int64],
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Sort edges that are sorted by destination by source; fill `start`."""
-    for u in source:
-        start[u + 1] += 1
-    for vertex in range(start.size - 1):
-        start[vertex + 1] += start[vertex]
-    position = start.copy()
-    head, edge = np.empty_like(source), np.empty_like(number)
+    found: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
+) -> None:
+    """Sort edges from a range, which are sorted by destination, by source.
+
+    `found` has where those of each source begin, their destinations and their numbers.
+    """
+    start, head, edge = found
+    position = start[first:last].copy()
     for vertex in range(start.size - 1):
         for k in range(by_head[vertex], by_head[vertex + 1]):
-            place = position[source[k]]
-            position[source[k]] = place + 1
-            head[place] = vertex
-            edge[place] = number[k]
-    return head, edge
+            row = source[k] - first
+            if 0 <= row < last - first:
+                place = position[row]
+                position[row] = place + 1
+                head[place] = vertex
+                edge[place] = number[k]
 
 
 @compiled
@@ -240,16 +282,28 @@ def _merge(
 
 
 @compiled
-def _pair(start: NDArray[np.int64], head: NDArray[np.int32], mate: NDArray[np.int32]) -> bool:
-    """Find the arc back of each arc: a row meets its arcs in the order of their sources."""
-    position = start.copy()
+def _pair(
+    first: int,
+    last: int,
+    start: NDArray[np.int64],
+    head: NDArray[np.int32],
+    mate: NDArray[np.int32],
+) -> bool:
+    """Find the arc back of each arc to a range: a row meets its arcs in the order of their sources.
+
+    Returns:
+        Whether all have one.
+    """
+    position = start[first:last].copy()
     for vertex in range(start.size - 1):
         for k in range(start[vertex], start[vertex + 1]):
-            back = position[head[k]]
-            if back == start[head[k] + 1] or head[back] != vertex:
-                return False
-            position[head[k]] = back + 1
-            mate[k] = back
+            row = head[k] - first
+            if 0 <= row < last - first:
+                back = position[row]
+                if back == start[head[k] + 1] or head[back] != vertex:
+                    return False
+                position[row] = back + 1
+                mate[k] = back
     return True
 
 

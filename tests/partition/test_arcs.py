@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from distgnn.datasets import Graph
+from distgnn.partition import arcs as arcs_module
 from distgnn.partition.arcs import adjacency_of, arcs_of, split_arcs_of
 
 
@@ -32,6 +33,23 @@ def test_arcs_are_the_distinct_edges_in_order(seed: int, is_symmetric: bool) -> 
     if arcs.is_symmetric:
         assert np.array_equal(arcs.head[arcs.mate], arcs.sources())
         assert np.array_equal(arcs.mate[arcs.mate], np.arange(arcs.head.size))
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("is_symmetric", [False, True])
+def test_arcs_are_the_same_on_any_number_of_threads(
+    seed: int, is_symmetric: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = multigraph(seed, is_symmetric=is_symmetric)
+    edge_part = np.arange(graph.num_edges, dtype=np.int32) % 3
+    monkeypatch.setattr(arcs_module, "_MANY_EDGES", 0)
+    found = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(arcs_module, "available_threads", lambda threads=threads: threads)
+        found.append((*arcs_of(graph), *arcs_of(graph, edge_part)))
+    for other in found[1:]:
+        for one, same in zip(found[0], other, strict=True):
+            assert np.array_equal(one, same)
 
 
 @pytest.mark.parametrize("seed", range(20))
