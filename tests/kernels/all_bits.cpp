@@ -270,8 +270,9 @@ int main() {
   }
   for (const int64_t num_heads : {1, 3, 4, 8}) {
     for (const int64_t width : {1, 4, 7, 8, 16, 33, 100, 602}) {
-      run_heads<float>(num_heads, width, print_values, next_random);
-      run_heads<double>(num_heads, width, print_values, next_random);
+      run_heads<float, float>(num_heads, width, print_values, stored_rows, next_random);
+      run_heads<double, double>(num_heads, width, print_values, stored_rows, next_random);
+      run_heads<float, distgnn::Bf16>(num_heads, width, print_values, stored_rows, next_random);
     }
   }
 }
