@@ -219,8 +219,9 @@ def test_an_activation_that_a_layer_takes_is_the_one_that_would_follow(
         if dtype is None:
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
         else:
-            # Mapped rows and gradients are rounded as well: a sign before the relu may change.
-            assert (one - other).norm() < 0.03 * other.norm()
+            # Mapped rows and gradients are rounded as well: a sign before the relu may change, and
+            # the gradient of a target's score is a small difference of large sums.
+            assert (one - other).norm() < 0.1 * other.norm()
 
 
 @pytest.mark.parametrize("layer", [GATConv, GATv2Conv])
