@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distgnn.partition.blocks import fewest_rows_without_structure, place_in_blocks
+from distgnn.partition.blocks import place_in_blocks
 from distgnn.partition.candidates import cheapest, excess_edges, halo_rows, refined_from
 
 if TYPE_CHECKING:
@@ -24,6 +25,22 @@ MOST_BLOCK_ROWS = 1.1
 # move so small a share of its rows ended below it whenever both were refined, and refinement takes
 # longer than all else: Reddit's twin in 16 parts (0.61, 0.68), not attr-blogcatalog (0.85).
 MANY_COVER_ROWS, FEW_BLOCK_ROWS = 1.4, 0.7
+
+
+def fewest_rows_without_structure(num_vertices: int, num_parts: int) -> float:
+    """Say how many rows a graph moves that is equally dense everywhere, if it is cut well.
+
+    A part with 1 / num_parts of its edges has to have 1 / sqrt(num_parts) of its vertices. A cover
+    that moves more than that makes little of the structure there is.
+
+    Args:
+        num_vertices: Of the graph, those with edges.
+        num_parts: At least 1.
+
+    Returns:
+        Rows read and written.
+    """
+    return 2.0 * num_vertices * (math.sqrt(num_parts) - 1.0)
 
 
 class BlockSearch:
@@ -66,8 +83,8 @@ class BlockSearch:
         rows = halo_rows(self._arcs, covered)
         if rows <= MANY_COVER_ROWS * self._fair:
             return None
-        blocks = self._place(covered.root_part, covered.num_parts)
-        if halo_rows(self._arcs, blocks) > FEW_BLOCK_ROWS * rows:
+        blocks = self._place(covered.root_part, covered.num_parts, FEW_BLOCK_ROWS * rows)
+        if blocks is None or halo_rows(self._arcs, blocks) > FEW_BLOCK_ROWS * rows:
             return None
         refined = refined_from(self._arcs, blocks, self._balance, 0)
         if excess_edges(self._arcs, refined, self._balance.edges) > 0:
@@ -83,7 +100,10 @@ class BlockSearch:
         rows = halo_rows(self._arcs, placed)
         if rows <= self._fair:
             return placed
-        blocks = self._place(roots, placed.num_parts)
+        blocks = self._place(roots, placed.num_parts, MOST_BLOCK_ROWS * rows)
+        if blocks is None:
+            self._watch.note("blocks tried in vain")
+            return placed
         if halo_rows(self._arcs, blocks) > MOST_BLOCK_ROWS * rows:
             self._watch.note(f"blocks tried in vain: {self._told(rows, blocks)}")
             return placed
@@ -93,10 +113,17 @@ class BlockSearch:
         self._watch.note(f"{found}: {self._told(rows, blocks, refined)}")
         return best
 
-    def _place(self, roots: NDArray[np.int32], num_parts: int) -> Assignment:
+    def _place(
+        self, roots: NDArray[np.int32], num_parts: int, most_rows: float
+    ) -> Assignment | None:
         if self._blocks is None:
             self._blocks = place_in_blocks(
-                self._arcs, self._adjacency, roots, num_parts, seed=self._seed
+                self._arcs,
+                self._adjacency,
+                roots,
+                num_parts,
+                seed=self._seed,
+                most_rows=most_rows,
             )
         return self._blocks
 

@@ -44,6 +44,7 @@ def in_blocks(graph: Graph, num_parts: int, *, seed: int = 0) -> Assignment:
     arcs = arcs_of(graph)
     roots = (np.arange(graph.num_vertices) * num_parts // graph.num_vertices).astype(np.int32)
     placed = blocks.place_in_blocks(arcs, adjacency_of(arcs), roots, num_parts, seed=seed)
+    assert placed is not None, "any number of rows is worth it"
     return Assignment(num_parts, placed.edge_part[arcs.of_edge], placed.root_part)
 
 
@@ -75,9 +76,9 @@ def test_of_several_searches_the_one_with_the_fewest_rows_is_kept(
     search, rows, prices = blocks._search, [], []
 
     def note(*about: object) -> object:
-        price, part_of = search(*about)  # type: ignore[arg-type]
-        prices.append(price[1])
-        return price, part_of
+        found = search(*about)  # type: ignore[arg-type]
+        prices.append(found.price[1])
+        return found
 
     def only(number: int) -> object:
         return lambda *about: search(*about[:-1], number)  # type: ignore[arg-type]
@@ -109,13 +110,34 @@ def test_clones_beyond_repair_are_chosen_last(monkeypatch: pytest.MonkeyPatch) -
     prices = []
 
     def note(*about: object) -> object:
-        price, part_of = search(*about)  # type: ignore[arg-type]
-        prices.append(price)
-        return price, part_of
+        found = search(*about)  # type: ignore[arg-type]
+        prices.append(found.price)
+        return found
 
     monkeypatch.setattr(blocks, "_search", note)
     kept = measure(graph, in_blocks(graph, 9)).halo_rows
     assert kept == min(prices)[1] > min(rows for _, rows in prices)
+
+
+def test_few_searches_tell_that_blocks_move_too_many_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, search, numbers = dense(), blocks._search, []
+    arcs, roots = arcs_of(graph), np.zeros(graph.num_vertices, np.int32)
+    rows = measure(graph, in_blocks(graph, 9)).halo_rows
+
+    def note(*about: object) -> object:
+        numbers.append(about[-1])
+        return search(*about)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(blocks, "_search", note)
+    for most_rows, num_searches in ((rows, blocks.TRIES), (rows // 2, blocks.FIRST_TRIES)):
+        numbers.clear()
+        placed = blocks.place_in_blocks(
+            arcs, adjacency_of(arcs), roots, 9, seed=0, most_rows=most_rows
+        )
+        assert sorted(numbers) == list(range(num_searches))
+        assert (placed is None) == (num_searches < blocks.TRIES)
 
 
 @pytest.mark.parametrize("most", [40, 160])
@@ -207,4 +229,4 @@ def test_the_seed_decides_and_the_number_of_threads_does_not(
 
 def test_a_part_of_an_equally_dense_graph_needs_the_root_of_its_share() -> None:
     # 4 parts with a quarter of the edges each have half of the vertices each: 2 clones a vertex.
-    assert blocks.fewest_rows_without_structure(100, 4) == 200.0
+    assert block_search.fewest_rows_without_structure(100, 4) == 200.0
