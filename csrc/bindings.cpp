@@ -4,6 +4,8 @@
 #include "bindings.h"
 
 NB_MODULE(_kernels, m) {
+  // A script whose variables hold a graph when it ends holds a plan then, which is no leak.
+  nanobind::set_leak_warnings(false);
   m.doc() = "Shared-memory kernels over CSR graphs and rows; use them through distgnn.kernels.";
   distgnn::bind_isa(m);
   distgnn::bind_plan(m);

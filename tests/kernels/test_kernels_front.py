@@ -190,3 +190,25 @@ def test_an_import_without_compiled_kernels_says_how_to_get_them(repository, tmp
         result.stderr
     )
     assert "install it with `pip install --no-build-isolation -e .`" in result.stderr
+
+
+SCRIPT = """
+import numpy as np, torch
+from distgnn.comm.single import SingleGroup
+from distgnn.graph import LocalGraph
+from distgnn.interop.arrays import from_numpy
+from distgnn.nn.gat import GATConv
+from distgnn.partition.store import whole_part
+ends = np.random.default_rng(0).integers(0, 40_000, (2, 200_000))
+graph = from_numpy(ends, features=np.zeros((40_000, 1), np.float32))
+local = LocalGraph.exact(whole_part(graph), SingleGroup())
+rows = torch.ones(40_000, 8)
+conv = GATConv(8, 64, heads=4)
+result = (lambda rows: conv(local, rows))(rows)
+"""
+
+
+def test_a_script_whose_variables_hold_a_graph_ends_in_silence():
+    command = [sys.executable, "-c", SCRIPT]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert ended.stderr == ended.stdout == ""
