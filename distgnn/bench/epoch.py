@@ -47,10 +47,10 @@ class EpochPlan:
         shape: A twin.
         order: Of its vertices.
         scale: Of the twin.
-        model: sage (mean), gcn or gat.
+        model: sage (mean), gcn, gat or gatv2.
         layers: Convolutions.
-        hidden: Columns between them; of gat, columns of each head.
-        heads: Of gat.
+        hidden: Columns between them; of gat and gatv2, columns of each head.
+        heads: Of gat and gatv2.
         dropout: Between layers; losses are compared without it only.
         threads: Of every contestant.
         peers: Of `PEERS` and `VARIANTS`.

@@ -175,7 +175,7 @@ _EPOCH_HEADER = (
 
 
 def _width(plan: dict[str, Any]) -> str:
-    heads = f"{plan['heads']} heads of " if plan["model"] == "gat" else ""
+    heads = f"{plan['heads']} heads of " if plan["model"] in ("gat", "gatv2") else ""
     return f"{heads}{plan['hidden']}"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HELP = "time kernels and epochs beside every peer that is installed; compare partitioners"
 
-_MODELS = ("sage", "gcn", "gat")
+_MODELS = ("sage", "gcn", "gat", "gatv2")
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 
@@ -83,12 +83,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_epoch_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("epoch")
-    group.add_argument("--model", default="sage", help="sage, gcn or gat (default: %(default)s)")
+    group.add_argument(
+        "--model", default="sage", help="sage, gcn, gat or gatv2 (default: %(default)s)"
+    )
     group.add_argument("--layers", type=whole(1), default=3, help="default: %(default)s")
     group.add_argument(
-        "--hidden", type=whole(1), default=256, help="of gat, of each head (default: %(default)s)"
+        "--hidden",
+        type=whole(1),
+        default=256,
+        help="of gat and gatv2, of each head (default: %(default)s)",
     )
-    group.add_argument("--heads", type=whole(1), default=4, help="of gat (default: %(default)s)")
+    group.add_argument(
+        "--heads", type=whole(1), default=4, help="of gat and gatv2 (default: %(default)s)"
+    )
     group.add_argument(
         "--dropout", type=number, default=0.0, help="0 compares losses, too (default: %(default)s)"
     )
@@ -255,7 +262,7 @@ def _epoch_lines(result: EpochResult) -> list[str]:
 
 
 def _model_text(plan: EpochPlan) -> str:
-    heads = f"{plan.heads} heads of " if plan.model == "gat" else ""
+    heads = f"{plan.heads} heads of " if plan.model in ("gat", "gatv2") else ""
     return f"{plan.model}, {plan.layers} layers of {heads}{plan.hidden}"
 
 

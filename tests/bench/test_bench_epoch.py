@@ -36,7 +36,7 @@ TINY = {
 
 @pytest.mark.filterwarnings("ignore:.torch.jit", "ignore:Sparse")
 @pytest.mark.parametrize("name", PEERS)
-@pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gatv2"])
 def test_a_peer_has_our_losses(model, name):
     if name not in peers.installed():
         pytest.skip(f"needs {name}")

@@ -71,7 +71,9 @@ def test_an_epoch_of_a_model_that_peers_have_not_is_refused():
     parser = argparse.ArgumentParser()
     bench_verb.add_arguments(parser)
     arguments = parser.parse_args(["epoch", "--model", "gin"])
-    with pytest.raises(InputError, match="--model must be one of sage, gcn, gat, which peers have"):
+    with pytest.raises(
+        InputError, match="--model must be one of sage, gcn, gat, gatv2, which peers have"
+    ):
         bench_verb.run(arguments)
 
 

@@ -21,13 +21,13 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
     """See `distgnn.bench.epoch.PeerModule`."""
     os.environ.setdefault("DGLBACKEND", "pytorch")
     import dgl
-    from dgl.nn import GATConv, GraphConv, SAGEConv
+    from dgl.nn import GATConv, GATv2Conv, GraphConv, SAGEConv
 
     ends = (torch.from_numpy(graph.src).int(), torch.from_numpy(graph.dst).int())
     theirs: Any = dgl.graph(ends, num_nodes=graph.num_vertices)
     convs = [*model.hidden, model.last]
     layers = nn.ModuleList()
-    if model.config.model in ("gcn", "gat"):
+    if model.config.model in ("gcn", "gat", "gatv2"):
         theirs = dgl.add_self_loop(theirs)
     if model.config.model == "gat":
         for conv in convs:
@@ -36,6 +36,15 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
             _copy(layer.fc.weight, conv.linear.weight)
             _copy(layer.attn_l, conv.source[None])
             _copy(layer.attn_r, conv.target[None])
+            layers.append(_Heads(layer, conv.bias, concat=conv.concat))
+    elif model.config.model == "gatv2":
+        for conv in convs:
+            heads, width = conv.vectors.shape
+            layer = GATv2Conv(conv.source.in_width, width, heads)
+            for name, linear in (("fc_src", conv.source), ("fc_dst", conv.target)):
+                _copy(getattr(layer, name).weight, linear.weight)
+                _copy(getattr(layer, name).bias, linear.bias)
+            _copy(layer.attn, conv.vectors[None])
             layers.append(_Heads(layer, conv.bias, concat=conv.concat))
     elif model.config.model == "gcn":
         for conv in convs:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """See `distgnn.bench.epoch.PeerModule`."""
-    from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+    from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, SAGEConv
     from torch_geometric.utils import add_self_loops
 
     edges: Any = torch.stack([torch.from_numpy(graph.src), torch.from_numpy(graph.dst)])
-    if model.config.model == "gat":
+    if model.config.model in ("gat", "gatv2"):
         # Here, as the layer would add them in every call.
         edges, _ = add_self_loops(edges, num_nodes=graph.num_vertices)
     device = next(model.parameters()).device
@@ -52,6 +52,15 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
             _copy(layer.lin.weight, conv.linear.weight)
             _copy(layer.att_src, conv.source[None])
             _copy(layer.att_dst, conv.target[None])
+            _copy(layer.bias, conv.bias)
+        elif model.config.model == "gatv2":
+            heads, width = conv.vectors.shape
+            options = {"heads": heads, "concat": conv.concat, "add_self_loops": False}
+            layer = GATv2Conv(conv.source.in_width, width, **options)
+            for theirs, linear in ((layer.lin_l, conv.source), (layer.lin_r, conv.target)):
+                _copy(theirs.weight, linear.weight)
+                _copy(theirs.bias, linear.bias)
+            _copy(layer.att, conv.vectors[None])
             _copy(layer.bias, conv.bias)
         else:
             layer = SAGEConv(conv.neighbour.in_width, conv.neighbour.out_width)
