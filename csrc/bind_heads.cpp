@@ -1,3 +1,7 @@
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+
 #include "bindings.h"
 #include "sddmm.h"
 #include "spmm_heads.h"
@@ -17,13 +21,24 @@ int64_t head_width(const A& x, std::size_t num_heads) {
   return static_cast<int64_t>(x.shape(1) / num_heads);
 }
 
-// What all three have: rows x of the sources, and values of the edges.
+// What all have: rows x of the sources, and values of the edges.
 template <typename A, typename B>
 void check_edges(const Vector<const int32_t>& indices, const A& x, const char* name,
                  const B& edge_value) {
   check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
   check_equal((std::string(name) + " has the wrong number of rows").c_str(), edge_value.shape(0),
               indices.shape(0));
+}
+
+// Rows x and y of both ends of the edges, with heads side by side.
+template <typename T, typename A>
+int64_t check_ends(const Vector<const int64_t>& indptr, const Vector<const int32_t>& indices,
+                   const Matrix<const T>& x, const Matrix<const T>& y, const char* name,
+                   const A& edge_value) {
+  const int64_t width = head_width(x, edge_value.shape(1));
+  check_edges(indices, x, name, edge_value);
+  check_extents("y", y, indptr.shape(0) - 1, x.shape(1));
+  return width;
 }
 
 template <typename T>
@@ -52,9 +67,7 @@ void bind_sddmm(nb::module_& m) {
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> x,
          Matrix<const T> y, Matrix<T> out, const Plan* plan) {
         const CsrView graph = csr_view(indptr, indices);
-        const int64_t width = head_width(x, out.shape(1));
-        check_edges(indices, x, "out", out);
-        check_extents("y", y, indptr.shape(0) - 1, x.shape(1));
+        const int64_t width = check_ends<T>(indptr, indices, x, y, "out", out);
         const PlanView view = plan_view(plan, graph);
         const nb::gil_scoped_release unlocked;
         sddmm_dot(graph, view, x.data(), y.data(), static_cast<int64_t>(out.shape(1)), width,
@@ -79,6 +92,46 @@ void bind_sddmm(nb::module_& m) {
       "out"_a.noconvert(), nb::kw_only(), "plan"_a.none() = nb::none());
 }
 
+template <typename T>
+void bind_sddmm_leaky(nb::module_& m) {
+  m.def(
+      "sddmm_leaky",
+      [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> x,
+         Matrix<const T> y, Vector<const T> factor, Matrix<T> out, double slope,
+         const Plan* plan) {
+        const CsrView graph = csr_view(indptr, indices);
+        const int64_t width = check_ends<T>(indptr, indices, x, y, "out", out);
+        check_equal("factor has the wrong size", factor.shape(0), x.shape(1));
+        const PlanView view = plan_view(plan, graph);
+        const nb::gil_scoped_release unlocked;
+        sddmm_leaky(graph, view, x.data(), y.data(), factor.data(), static_cast<T>(slope),
+                    static_cast<int64_t>(out.shape(1)), width, out.data());
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "x"_a.noconvert(), "y"_a.noconvert(),
+      "factor"_a.noconvert(), "out"_a.noconvert(), nb::kw_only(), "slope"_a,
+      "plan"_a.none() = nb::none());
+  m.def(
+      "sddmm_leaky_backward",
+      [](Vector<const int64_t> indptr, Vector<const int32_t> indices,
+         std::optional<Vector<const int64_t>> edge, Matrix<const T> value, Matrix<const T> x,
+         Matrix<const T> y, Matrix<T> out, double slope, const Plan* plan) {
+        const CsrView graph = csr_view(indptr, indices);
+        const int64_t width = check_ends<T>(indptr, indices, x, y, "value", value);
+        check_extents("out", out, indptr.shape(0) - 1, x.shape(1));
+        if (edge) {
+          check_equal("edge has the wrong size", edge->shape(0), indices.shape(0));
+        }
+        const PlanView view = plan_view(plan, graph);
+        const nb::gil_scoped_release unlocked;
+        sddmm_leaky_backward(graph, view, edge ? edge->data() : nullptr, value.data(), x.data(),
+                             y.data(), static_cast<T>(slope),
+                             static_cast<int64_t>(value.shape(1)), width, out.data());
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "edge"_a.noconvert().none(),
+      "value"_a.noconvert(), "x"_a.noconvert(), "y"_a.noconvert(), "out"_a.noconvert(),
+      nb::kw_only(), "slope"_a, "plan"_a.none() = nb::none());
+}
+
 }  // namespace
 
 void bind_heads(nb::module_& m) {
@@ -86,6 +139,8 @@ void bind_heads(nb::module_& m) {
   bind_spmm_heads<double>(m);
   bind_sddmm<float>(m);
   bind_sddmm<double>(m);
+  bind_sddmm_leaky<float>(m);
+  bind_sddmm_leaky<double>(m);
 }
 
 }  // namespace distgnn

@@ -1,6 +1,17 @@
 #include "sddmm.h"
 
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "head_dot.h"
+#include "number.h"
+#include "passes.h"
 #include "stretches.h"
 
 namespace distgnn {
@@ -9,7 +20,7 @@ namespace {
 using std::int32_t;
 using std::int64_t;
 
-// Dot products whose partial sums a task keeps on its stack.
+// Values of edges that a task keeps on its stack.
 constexpr int64_t kBufferValues = 1024;
 
 template <typename T>
@@ -17,36 +28,43 @@ struct SddmmArgs {
   Schedule schedule;
   const T* x;
   const T* y;
+  const T* factor;  // of a leaky sum
+  T slope;
   int64_t width;  // of a row of x and y: all heads
   T* out;
 };
 
-// The partial sums of every edge, over the columns of the pass.
-template <int kVectors, int kLanesOf, typename T>
-DISTGNN_PER_ISA void dot_pass(const SddmmArgs<T>& a, const Heads& heads, const Stretch& stretch,
-                              const HeadPass& pass, T* dots) {
-  constexpr int kPerLine = 64 / sizeof(T);
-  constexpr int kColumns = kVectors * kLanesOf;
-  const int32_t* indices = a.schedule.indices;
-  const int64_t wanted = prefetch_distance(a.width * static_cast<int64_t>(sizeof(T)));
-  const int64_t last_column =
-      column_beyond(a.x + pass.start[0], a.width,
-                    pass.start[kVectors - 1] + kLanesOf - pass.start[0]);
-  for (int64_t i = stretch.begin; i < stretch.end; ++i) {
-    const Segment s = stretch.clip(a.schedule.segment(i));
-    const int64_t distance = a.schedule.distance(s.end, wanted);
-    const int64_t ahead = std::min(i + kSegmentsAhead, stretch.end - 1);
-    const T* coming_y = a.y + a.schedule.segment(ahead).row * a.width + pass.start[0];
-    for (int j = 0; j < kColumns; j += kPerLine) __builtin_prefetch(coming_y + j);
-    T local[kColumns];
-    load_row<kVectors, kLanesOf>(pass, a.y + s.row * a.width, local);
-    for (int64_t k = s.begin; k < s.end; ++k, dots += heads.count * kPartials) {
-      const T* coming = a.x + indices[k + distance] * a.width + pass.start[0];
-      for (int j = 0; j < kColumns; j += kPerLine) __builtin_prefetch(coming + j);
-      if (last_column != 0) __builtin_prefetch(coming + last_column);
-      add_dots<kVectors, kLanesOf>(pass, local, a.x + indices[k] * a.width, dots);
-    }
-  }
+template <typename T>
+struct GateArgs {
+  Schedule schedule;
+  const int64_t* edge;
+  const T* value;
+  const T* x;
+  const T* y;
+  T slope;
+  int64_t width;
+  T* out;
+};
+
+}  // namespace
+}  // namespace distgnn
+
+#define DISTGNN_BODY "sddmm_pass.inc"
+#include "per_isa.h"
+
+namespace distgnn {
+namespace {
+
+template <bool kIsLeaky, int kVectors, int kColumns, int kHeadsOf, typename T>
+void dot_pass(const SddmmArgs<T>& a, const Heads& heads, const Stretch& stretch,
+              const HeadPass& pass, T* dots) {
+  DISTGNN_BEST(dot_pass<kIsLeaky, kVectors, kColumns, kHeadsOf>(a, heads, stretch, pass, dots));
+}
+
+template <int kVectors, int kColumns, int kHeadsOf, typename T>
+void gate_pass(const GateArgs<T>& a, const Heads& heads, const Stretch& stretch,
+               const HeadPass& pass, const T* value) {
+  DISTGNN_BEST(gate_pass<kVectors, kColumns, kHeadsOf>(a, heads, stretch, pass, value));
 }
 
 template <typename T>
@@ -59,6 +77,24 @@ DISTGNN_PER_ISA void finish_dots(const SddmmArgs<T>& a, const Heads& heads,
       for (int64_t h = 0; h < heads.count; ++h, dots += kPartials) out[h] = finished_dot(dots);
     }
   }
+}
+
+template <bool kIsLeaky, typename T>
+void dots_of_edges(const SddmmArgs<T>& a, int64_t num_heads, int64_t width) {
+  for_head_tasks(a.schedule, num_heads, width,
+                 [&](int64_t begin, int64_t end, const Heads& heads) {
+                   T dots[kBufferValues * kPartials];
+                   if (width == 0) std::fill_n(dots, kBufferValues * kPartials, T(0));
+                   for_stretches(
+                       a.schedule, begin, end, kBufferValues / heads.count,
+                       [&](const Stretch& stretch, bool) {
+                         for_joined_passes<T>(heads, [&](auto size, const HeadPass& pass) {
+                           dot_pass<kIsLeaky, size.kNumVectors, size.kNumLanes, size.kNumHeads>(
+                               a, heads, stretch, pass, dots);
+                         });
+                         finish_dots(a, heads, stretch, dots);
+                       });
+                 });
 }
 
 template <typename T>
@@ -80,23 +116,58 @@ DISTGNN_PER_ISA void add_scores(const SddmmArgs<T>& a, const Heads& heads, int64
   }
 }
 
+// Copies the values of a stretch's edges, whose positions are anywhere, side by side.
+template <typename T>
+void copy_values(const GateArgs<T>& a, const Heads& heads, const Stretch& stretch, T* value) {
+  for (const bool is_copied : {false, true}) {
+    for (int64_t i = stretch.begin; i < stretch.end; ++i) {
+      const Segment s = stretch.clip(a.schedule.segment(i));
+      for (int64_t k = s.edge; k < s.edge + s.end - s.begin; ++k) {
+        const int64_t edge = a.edge != nullptr ? a.edge[k] : k;
+        const T* from = a.value + edge * heads.all + heads.begin;
+        if (!is_copied) {
+          __builtin_prefetch(from);
+        } else {
+          value = std::copy_n(from, heads.count, value);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 template <typename T>
 void sddmm_dot(const CsrView& graph, const PlanView& plan, const T* x, const T* y,
                int64_t num_heads, int64_t width, T* out) {
-  const SddmmArgs<T> a{Schedule(graph, plan), x, y, num_heads * width, out};
+  const Schedule schedule(graph, plan);
+  dots_of_edges<false>(SddmmArgs<T>{schedule, x, y, nullptr, 0, num_heads * width, out}, num_heads,
+                       width);
+}
+
+template <typename T>
+void sddmm_leaky(const CsrView& graph, const PlanView& plan, const T* x, const T* y,
+                 const T* factor, T slope, int64_t num_heads, int64_t width, T* out) {
+  const Schedule schedule(graph, plan);
+  dots_of_edges<true>(SddmmArgs<T>{schedule, x, y, factor, slope, num_heads * width, out},
+                      num_heads, width);
+}
+
+template <typename T>
+void sddmm_leaky_backward(const CsrView& graph, const PlanView& plan, const int64_t* edge,
+                          const T* value, const T* x, const T* y, T slope, int64_t num_heads,
+                          int64_t width, T* out) {
+  const GateArgs<T> a{Schedule(graph, plan), edge, value, x, y, slope, num_heads * width, out};
   for_head_tasks(a.schedule, num_heads, width,
                  [&](int64_t begin, int64_t end, const Heads& heads) {
-                   T dots[kBufferValues * kPartials];
-                   if (width == 0) std::fill_n(dots, kBufferValues * kPartials, T(0));
+                   T copied[kBufferValues];
                    for_stretches(a.schedule, begin, end, kBufferValues / heads.count,
                                  [&](const Stretch& stretch, bool) {
-                                   for_head_passes<T>(heads, [&](auto size, const HeadPass& pass) {
-                                     dot_pass<size.kNumVectors, size.kNumLanes>(
-                                         a, heads, stretch, pass, dots);
+                                   copy_values(a, heads, stretch, copied);
+                                   for_joined_passes<T>(heads, [&](auto size, const HeadPass& pass) {
+                                     gate_pass<size.kNumVectors, size.kNumLanes, size.kNumHeads>(
+                                         a, heads, stretch, pass, copied);
                                    });
-                                   finish_dots(a, heads, stretch, dots);
                                  });
                  });
 }
@@ -104,7 +175,7 @@ void sddmm_dot(const CsrView& graph, const PlanView& plan, const T* x, const T* 
 template <typename T>
 void sddmm_add(const CsrView& graph, const PlanView& plan, const T* x, const T* y,
                int64_t num_heads, T* out) {
-  const SddmmArgs<T> a{Schedule(graph, plan), x, y, num_heads, out};
+  const SddmmArgs<T> a{Schedule(graph, plan), x, y, nullptr, 0, num_heads, out};
   for_head_tasks(a.schedule, num_heads, 1, [&](int64_t begin, int64_t end, const Heads& heads) {
     add_scores(a, heads, begin, end);
   });
@@ -113,6 +184,10 @@ void sddmm_add(const CsrView& graph, const PlanView& plan, const T* x, const T* 
 #define DISTGNN_SDDMM(T)                                                                      \
   template void sddmm_dot(const CsrView&, const PlanView&, const T*, const T*, int64_t,       \
                           int64_t, T*);                                                       \
+  template void sddmm_leaky(const CsrView&, const PlanView&, const T*, const T*, const T*, T, \
+                            int64_t, int64_t, T*);                                            \
+  template void sddmm_leaky_backward(const CsrView&, const PlanView&, const int64_t*,         \
+                                     const T*, const T*, const T*, T, int64_t, int64_t, T*);  \
   template void sddmm_add(const CsrView&, const PlanView&, const T*, const T*, int64_t, T*);
 DISTGNN_SDDMM(float)
 DISTGNN_SDDMM(double)

@@ -15,7 +15,7 @@ from distgnn.devices import PROCESSOR
 from distgnn.exchange.attend import AttendAcrossCut
 from distgnn.exchange.edge_dropout import EdgeDropout, EdgeKeys
 from distgnn.exchange.edge_map import EdgeMap
-from distgnn.exchange.edge_scores import Additive
+from distgnn.exchange.edge_scores import Additive, AdditiveOfFeatures
 from distgnn.exchange.exchange import Synchronous
 from distgnn.exchange.loops import with_loops
 from distgnn.exchange.scores import Leaky
@@ -124,7 +124,12 @@ class AttendingGraph(ABC):
         Returns:
             (num_rows, heads * width), differentiable.
         """
-        scoring = Additive(vectors, slope, self._edge_dropout(dropout), self._map_of(edge_map))
+        drops, features = self._edge_dropout(dropout), self._map_of(edge_map)
+        scoring: Scoring
+        if features is None:
+            scoring = Additive(vectors, slope, drops, self.exchange.buffers)
+        else:
+            scoring = AdditiveOfFeatures(vectors, slope, drops, features)
         no_scores, weights = rows.new_empty((len(rows), 0)), (vectors, edge_map)
         return self._attend(rows, no_scores, target_rows, weights, scoring, ending)
 

@@ -1,4 +1,8 @@
-"""Scores of rows at both ends, which are kept for every edge of a block while it is walked."""
+"""Scores of rows at both ends, which are kept for every edge of a block while it is walked.
+
+References:
+    Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +13,111 @@ from torch.nn.functional import leaky_relu
 
 from distgnn import attention, heads
 from distgnn.exchange.chunks import chunks_of
-from distgnn.exchange.scores import Scoring
+from distgnn.exchange.scores import Ends, Scoring, Softmax, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
 
+    from distgnn.buffers import Buffers
     from distgnn.exchange.blocks import Csr
     from distgnn.exchange.chunks import Chunk
     from distgnn.exchange.edge_dropout import EdgeDropout
     from distgnn.exchange.edge_map import EdgeMap
-    from distgnn.exchange.scores import Edges, Ends, Sources, State
+    from distgnn.exchange.scores import Edges, State
 
 # Values of the rows of both ends that are there at once: a few MiB, which stay in the cache.
 _CHUNK_VALUES = 1 << 20
 
 
 class Additive(Scoring):
-    """vector . leaky_relu(row of the source + row of the target + map of features), per head.
+    """vector . leaky_relu(row of the source + row of the target), per head, by kernels.
 
-    The rows of both ends are added chunk by chunk, so that they are never there for all edges.
+    They score the edges of a block, which then have scores of their own and no others.
 
     Args:
         vectors: (heads, width). One a head.
         slope: Of the leaky ReLU below 0.
         dropout: Of the weights, after the softmax; None for none.
-        edge_map: What the features of edges add; None if they add nothing.
+        buffers: Give what is kept while a block is walked.
+    """
+
+    def __init__(
+        self, vectors: Tensor, slope: float, dropout: EdgeDropout | None, buffers: Buffers
+    ) -> None:
+        super().__init__(len(vectors))
+        self._slope = slope
+        # The scores have gone through the leaky ReLU already.
+        self._softmax = Softmax(1.0, dropout)
+        self._buffers = buffers
+        self._factor = vectors.detach().flatten()
+        self._gradient = torch.zeros_like(self._factor)
+
+    def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the gradient of the vectors, from the edges taken so far."""
+        found, self._gradient = self._gradient, torch.zeros_like(self._factor)
+        return found.view(self.heads, -1), None
+
+    def take(
+        self, edges: Edges, sources: Sources, target: Tensor, state: State, *, accumulate: bool
+    ) -> None:
+        """See `Scoring`."""
+        own = self._empty(edges.forward.num_edges, self.heads)
+        self._score(edges.forward, sources.x, target, own)
+        sources = sources._replace(score=self._zeros(sources.x))
+        self._softmax.take(edges, sources, self._zeros(target), state, own, accumulate=accumulate)
+
+    def back(self, edges: Edges, ends: Ends, edge_grad: Tensor, *, accumulate: bool) -> None:
+        """See `Scoring`."""
+        (x, _), targets, (x_grad, _) = ends
+        y = targets.score
+        self._score(edges.forward, x, y, edge_grad)
+        unscored = Ends(
+            Sources(x, self._zeros(x)),
+            targets._replace(score=self._zeros(y)),
+            Sources(x_grad, self._empty(len(x), self.heads)),
+        )
+        self._softmax.back(edges, unscored, edge_grad, has_own=True, accumulate=accumulate)
+        self._add_gradient(edges.forward, None, edge_grad, (x, y), targets.score_grad)
+        self._add_gradient(edges.transposed, edges.position, edge_grad, (y, x), x_grad)
+
+    def _score(self, block: Csr, x: Tensor, y: Tensor, scores: Tensor) -> None:
+        ends = block.indptr, block.indices, x, y, self._factor
+        heads.sddmm_leaky(*ends, scores, slope=self._slope, plan=block.plan)
+
+    def _add_gradient(
+        self,
+        block: Csr,
+        position: Tensor | None,
+        edge_grad: Tensor,
+        rows: tuple[Tensor, Tensor],
+        grad: Tensor,
+    ) -> None:
+        """Add the gradient of the second rows, those of the block, and of the vectors with it."""
+        sums = self._empty(*rows[1].shape)
+        given = block.indptr, block.indices, position, edge_grad, *rows, sums
+        heads.sddmm_leaky_backward(*given, slope=self._slope, plan=block.plan)
+        grad.addcmul_(sums, self._factor)
+        self._gradient += sums.mul_(rows[1]).sum(0)
+
+    def _empty(self, num_rows: int, width: int) -> Tensor:
+        return self._buffers.empty(num_rows, width, self._factor.dtype)
+
+    def _zeros(self, rows: Tensor) -> Tensor:
+        return self._empty(len(rows), self.heads).zero_()
+
+
+class AdditiveOfFeatures(Scoring):
+    """As `Additive`, of the rows of both ends and a map of the edge's features.
+
+    All three are added chunk by chunk, so that they are never there for all edges.
+
+    Args:
+        vectors: (heads, width). One a head.
+        slope: Of the leaky ReLU below 0.
+        dropout: Of the weights, after the softmax; None for none.
+        edge_map: What the features of edges add.
     """
 
     def __init__(
@@ -43,7 +125,7 @@ class Additive(Scoring):
         vectors: Tensor,
         slope: float,
         dropout: EdgeDropout | None,
-        edge_map: EdgeMap | None = None,
+        edge_map: EdgeMap,
     ) -> None:
         super().__init__(len(vectors))
         self._slope = slope
@@ -55,7 +137,7 @@ class Additive(Scoring):
     def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
         """Return the gradients of the vectors and of the map, from the edges taken so far."""
         found, self._gradient = self._gradient, torch.zeros_like(self._vectors)
-        return found, None if self._edge_map is None else self._edge_map.take_gradient()
+        return found, self._edge_map.take_gradient()
 
     def take(
         self, edges: Edges, sources: Sources, target: Tensor, state: State, *, accumulate: bool
@@ -108,8 +190,7 @@ class Additive(Scoring):
         block = edges.forward
         for chunk in chunks_of(block, max(_CHUNK_VALUES // max(sources.x.shape[1], 1), 1)):
             total = target.index_select(0, chunk.row) + sources.x.index_select(0, chunk.column)
-            if self._edge_map is not None:
-                self._edge_map.add(block, chunk.edges, total)
+            self._edge_map.add(block, chunk.edges, total)
             yield chunk, total.view(-1, *self._vectors.shape)
 
     def _scores(self, edges: Edges, sources: Sources, target: Tensor) -> Tensor:
@@ -127,8 +208,7 @@ class Additive(Scoring):
             self._gradient += torch.einsum("eh,ehw->hw", grad[some], passed)
             gate = torch.where(total > 0, 1, self._slope).to(grad.dtype)
             back = gate.mul_(self._vectors).mul_(grad[some, :, None]).flatten(1)
-            if self._edge_map is not None:
-                self._edge_map.add_gradient(edges.forward, some, back)
+            self._edge_map.add_gradient(edges.forward, some, back)
             chunk.add_to_rows(back, targets.score_grad)
             chunk.add_to_columns(back, source_grad.x)
 

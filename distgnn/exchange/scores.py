@@ -165,8 +165,80 @@ class Scoring(ABC):
         return None, None
 
 
+class Softmax(NamedTuple):
+    """What is done with scores, by kernels that walk edges once.
+
+    Weights are computed again in backward.
+
+    Attributes:
+        slope: Of the leaky ReLU of the scores below 0.
+        dropout: Of the weights, after the softmax; None for none.
+    """
+
+    slope: float
+    dropout: EdgeDropout | None
+
+    def take(
+        self,
+        edges: Edges,
+        sources: Sources,
+        target: Tensor,
+        state: State,
+        own: Tensor | None,
+        *,
+        accumulate: bool,
+    ) -> None:
+        """As `Scoring.take`, with (num_edges, heads) scores of the edges' own, or None."""
+        block = edges.forward
+        attention.attend(
+            block.indptr,
+            block.indices,
+            sources.score,
+            target,
+            sources.x,
+            **state._asdict(),
+            slope=self.slope,
+            accumulate=accumulate,
+            edge_score=own,
+            mask=self._mask(edges),
+            plan=block.plan,
+        )
+
+    def back(
+        self, edges: Edges, ends: Ends, edge_grad: Tensor, *, has_own: bool, accumulate: bool
+    ) -> None:
+        """As `Scoring.back`, for the sources alone.
+
+        The gradients of the edges take the place of scores of their own, if they have any.
+        """
+        sources, targets, source_grad = ends
+        transposed = edges.transposed
+        attention.attend_backward(
+            transposed.indptr,
+            transposed.indices,
+            edges.position,
+            sources.score,
+            targets.score,
+            log_sum=targets.log_sum,
+            x=sources.x,
+            grad=targets.grad,
+            delta=targets.delta,
+            grad_x=source_grad.x,
+            grad_source=source_grad.score,
+            edge_grad=edge_grad,
+            slope=self.slope,
+            accumulate=accumulate,
+            edge_score=edge_grad if has_own else None,
+            mask=self._mask(edges),
+            plan=transposed.plan,
+        )
+
+    def _mask(self, edges: Edges) -> attention.EdgeMask | None:
+        return None if self.dropout is None else self.dropout.mask(edges.name)
+
+
 class Leaky(Scoring):
-    """leaky_relu(source score + target score + map of features), by kernels that walk edges once.
+    """leaky_relu(source score + target score + map of features).
 
     An edge keeps its part of the score, if it has one, while its block is walked; in backward the
     gradient takes its place.
@@ -188,61 +260,26 @@ class Leaky(Scoring):
         edge_map: EdgeMap | None = None,
     ) -> None:
         super().__init__(heads)
-        self._slope = slope
-        self._dropout = dropout
+        self._softmax = Softmax(slope, dropout)
         self._edge_map = edge_map
 
     def take(
         self, edges: Edges, sources: Sources, target: Tensor, state: State, *, accumulate: bool
     ) -> None:
         """See `Scoring`."""
-        block = edges.forward
-        attention.attend(
-            block.indptr,
-            block.indices,
-            sources.score,
-            target,
-            sources.x,
-            **state._asdict(),
-            slope=self._slope,
-            accumulate=accumulate,
-            edge_score=None if self._edge_map is None else self._edge_map.mapped(block),
-            mask=self._mask(edges),
-            plan=block.plan,
-        )
+        own = None if self._edge_map is None else self._edge_map.mapped(edges.forward)
+        self._softmax.take(edges, sources, target, state, own, accumulate=accumulate)
 
     def back(self, edges: Edges, ends: Ends, edge_grad: Tensor, *, accumulate: bool) -> None:
         """See `Scoring`."""
-        sources, targets, source_grad = ends
-        forward, transposed = edges.forward, edges.transposed
+        forward, has_own = edges.forward, self._edge_map is not None
         if self._edge_map is not None:
             self._edge_map.write(forward, edge_grad)
-        attention.attend_backward(
-            transposed.indptr,
-            transposed.indices,
-            edges.position,
-            sources.score,
-            targets.score,
-            log_sum=targets.log_sum,
-            x=sources.x,
-            grad=targets.grad,
-            delta=targets.delta,
-            grad_x=source_grad.x,
-            grad_source=source_grad.score,
-            edge_grad=edge_grad,
-            slope=self._slope,
-            accumulate=accumulate,
-            edge_score=None if self._edge_map is None else edge_grad,
-            mask=self._mask(edges),
-            plan=transposed.plan,
-        )
-        attention.edge_sum(forward.indptr, edge_grad, targets.score_grad, accumulate=True)
+        self._softmax.back(edges, ends, edge_grad, has_own=has_own, accumulate=accumulate)
+        attention.edge_sum(forward.indptr, edge_grad, ends.targets.score_grad, accumulate=True)
         if self._edge_map is not None:
             self._edge_map.add_gradient(forward, slice(None), edge_grad)
 
     def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
         """See `Scoring`."""
         return None, None if self._edge_map is None else self._edge_map.take_gradient()
-
-    def _mask(self, edges: Edges) -> attention.EdgeMask | None:
-        return None if self._dropout is None else self._dropout.mask(edges.name)

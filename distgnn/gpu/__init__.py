@@ -17,6 +17,8 @@ from distgnn.gpu.attention_finish import attention_delta as attention_delta
 from distgnn.gpu.attention_finish import finish_attention as finish_attention
 from distgnn.gpu.edges import sddmm_add as sddmm_add
 from distgnn.gpu.edges import sddmm_dot as sddmm_dot
+from distgnn.gpu.edges import sddmm_leaky as sddmm_leaky
+from distgnn.gpu.edges import sddmm_leaky_backward as sddmm_leaky_backward
 from distgnn.gpu.extremes import extreme_scratch as extreme_scratch
 from distgnn.gpu.extremes import merge_max as merge_max
 from distgnn.gpu.extremes import merge_received_max as merge_received_max

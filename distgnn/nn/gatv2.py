@@ -78,11 +78,14 @@ class GATv2Conv(AttentionConvolution):
 
     @property
     def num_edge_values(self) -> int:
-        """Weights, and gradients of scores as they are made of those of the weights.
+        """Scores, or their gradients in their place.
 
-        What is added up before the ReLU is there for a chunk of edges at a time. Where weights are
-        dropped, both are there twice.
+        With features, also weights, and gradients of scores as they are made of those of the
+        weights; where weights are dropped, both twice. What is added up before the ReLU is there
+        for a chunk of edges at a time.
         """
+        if self.edge_linear is None:
+            return 1
         return 4 if self.dropout == 0 else 6
 
     def traffic(self, given: Given) -> LayerTraffic:

@@ -81,6 +81,10 @@ def compile_edges(dtype, num_heads, width):
     of_edges = zeros(EDGES, num_heads, dtype=dtype)
     gpu.spmm_heads(INDPTR, INDICES, of_edges, x, y, accumulate=False)
     gpu.sddmm_dot(INDPTR, INDICES, x, y, of_edges)
+    ends = INDPTR, INDICES
+    gpu.sddmm_leaky(*ends, x, y, zeros(columns, dtype=dtype), of_edges, slope=0.2)
+    for edge in (None, IDS):
+        gpu.sddmm_leaky_backward(*ends, edge, of_edges, x, y, y.clone(), slope=0.2)
     gpu.sddmm_add(INDPTR, INDICES, x, y, zeros(EDGES, columns, dtype=dtype))
 
 

@@ -98,6 +98,12 @@ void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print, c
   const std::vector<T> wide = random(columns), other = random(columns);
   distgnn::sddmm_dot(graph, plan, wide.data(), other.data(), num_heads, width, edge_grad.data());
   print("sddmm_dot", width, edge_grad);
+  distgnn::sddmm_leaky(graph, plan, wide.data(), other.data(), bias.data(), T(0.2), num_heads, width,
+                       edge_grad.data());
+  print("sddmm_leaky", width, edge_grad);
+  distgnn::sddmm_leaky_backward(graph, plan, edge.data(), edge_grad.data(), wide.data(),
+                                other.data(), T(0.2), num_heads, width, out.data());
+  print("sddmm_leaky_backward", width, out);
   distgnn::spmm_heads(graph, plan, edge_grad.data(), num_heads, wide.data(), width, false,
                       out.data());
   print("spmm_heads", width, out);

@@ -17,7 +17,7 @@ LEVELS = {
 }
 
 
-NUM_RESULTS = 1961
+NUM_RESULTS = 2153
 CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 
 

@@ -56,6 +56,56 @@ def test_a_dot_product_per_head_is_that_of_dense_rows(case, dtype):
             torch.testing.assert_close(out.double(), expected, rtol=0, atol=4 * tolerance)
 
 
+def leaky_case(case, num_heads, width, dtype):
+    """A graph, its rows at both ends, a factor and gradients of scores; and all sums of ends."""
+    num_rows, num_sources, num_edges = CASES[case]
+    graph = reference.random_csr(num_rows, num_sources, num_edges, seed=1)
+    x, y, factor, grad = (
+        random(*shape, dtype=dtype, seed=seed)
+        for seed, shape in enumerate(
+            [
+                (num_sources, num_heads * width),
+                (num_rows, num_heads * width),
+                (num_heads * width,),
+                (num_edges, num_heads),
+            ]
+        )
+    )
+    source, row = ends_of(graph)
+    return graph, x, y, factor, grad, x.double()[source] + y.double()[row]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", CASES)
+def test_leaky_scores_and_their_gradients_are_those_of_dense_rows(case, dtype):
+    num_edges = CASES[case][-1]
+    for num_heads in NUM_HEADS if num_edges < 1000 else [3, 4]:
+        for width in WIDTHS if num_heads < 8 else [1, 7, 8, 33]:
+            graph, x, y, factor, grad, total = leaky_case(case, num_heads, width, dtype)
+            given = *graph_of(graph), x, y
+            scores = torch.full((num_edges, num_heads), torch.nan, dtype=dtype)
+            heads.sddmm_leaky(*given, factor, scores, slope=0.2)
+            terms = torch.nn.functional.leaky_relu(total, 0.2) * factor
+            expected = terms.view(num_edges, num_heads, width).sum(2)
+            tolerance = {"rtol": 0, "atol": (1e-5 if dtype == torch.float32 else 1e-13) * width}
+            torch.testing.assert_close(scores.double(), expected, **tolerance)
+
+            wide = grad.double().repeat_interleave(width, 1) * torch.where(total > 0, 1, 0.2)
+            of_rows = torch.full_like(y, torch.nan)
+            heads.sddmm_leaky_backward(*graph_of(graph), None, grad, x, y, of_rows, slope=0.2)
+            source, row = ends_of(graph)
+            expected = torch.zeros(y.shape, dtype=torch.float64).index_add_(0, row, wide)
+            torch.testing.assert_close(of_rows.double(), expected, rtol=1e-4, atol=1e-4)
+
+            by_source = source.argsort(stable=True)
+            indptr = torch.searchsorted(source[by_source], torch.arange(len(x) + 1))
+            of_sources = torch.full_like(x, torch.nan)
+            transposed = indptr, row[by_source].int(), by_source
+            heads.sddmm_leaky_backward(*transposed, grad, y, x, of_sources, slope=0.2)
+            expected = torch.zeros(x.shape, dtype=torch.float64).index_add_(0, source, wide)
+            torch.testing.assert_close(of_sources.double(), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("case", CASES)
 def test_a_sum_of_both_ends_is_exact(case, dtype):
@@ -112,7 +162,12 @@ def test_plans_and_threads_change_no_bit_of_a_hub(num_heads, width):
         heads.spmm_heads(*graph_of(graph), weight, x, total, accumulate=False, plan=chosen)
         ends = x[:, :num_heads].contiguous(), y[:, :num_heads].contiguous()
         heads.sddmm_add(*graph_of(graph), *ends, added, plan=chosen)
-        found.append((weight, total, added))
+        leaky, sums = torch.empty_like(weight), torch.empty_like(x)
+        given = *graph_of(graph), x, y
+        heads.sddmm_leaky(*given, x[0], leaky, slope=0.2, plan=chosen)
+        ends = *given[:2], None, leaky, x, y
+        heads.sddmm_leaky_backward(*ends, sums, slope=0.2, plan=chosen)
+        found.append((weight, total, added, leaky, sums))
         torch.set_num_threads(before)
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
@@ -121,11 +176,19 @@ def test_plans_and_threads_change_no_bit_of_a_hub(num_heads, width):
 def test_heads_without_columns_have_dot_products_of_zero():
     graph = reference.random_csr(4, 4, 8, seed=5)
     out = torch.full((8, 2), torch.nan)
-    heads.sddmm_dot(*graph_of(graph), torch.empty(4, 0), torch.empty(4, 0), out)
+    ends = *graph_of(graph), torch.empty(4, 0), torch.empty(4, 0)
+    heads.sddmm_dot(*ends, out)
+    assert not out.any()
+    out.fill_(torch.nan)
+    heads.sddmm_leaky(*ends, torch.empty(0), out, slope=0.2)
     assert not out.any()
 
 
-@pytest.mark.parametrize("function", [heads.sddmm_dot, heads.sddmm_add])
+def leaky(indptr, indices, x, y, out):
+    heads.sddmm_leaky(indptr, indices, x, y, torch.ones(2), out, slope=0.2)
+
+
+@pytest.mark.parametrize("function", [heads.sddmm_dot, heads.sddmm_add, leaky])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -145,6 +208,36 @@ def test_values_of_edges_from_arrays_that_do_not_fit_are_refused(function, chang
     }
     with pytest.raises(ValueError, match=message):
         function(**(given | changes))
+
+
+def test_a_factor_of_another_width_is_refused():
+    graph, x = (torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32)), torch.zeros(1, 4)
+    with pytest.raises(ValueError, match="factor has the wrong size, got 3, expected 4"):
+        heads.sddmm_leaky(*graph, x, x, torch.zeros(3), torch.zeros(1, 2), slope=0.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.zeros(0, 4)}, "the edges read from no rows"),
+        ({"y": torch.zeros(3, 4)}, "y has the wrong number of rows, got 3, expected 2"),
+        ({"value": torch.zeros(3, 2)}, "value has the wrong number of rows, got 3, expected 4"),
+        ({"edge": torch.zeros(3, dtype=torch.int64)}, "edge has the wrong size, got 3, expected 4"),
+        ({"out": torch.zeros(2, 3)}, "out has the wrong width, got 3, expected 4"),
+    ],
+)
+def test_gradients_of_leaky_scores_from_arrays_that_do_not_fit_are_refused(changes, message):
+    given = {
+        "indptr": torch.tensor([0, 4, 4]),
+        "indices": torch.zeros(4, dtype=torch.int32),
+        "edge": None,
+        "value": torch.zeros(4, 2),
+        "x": torch.zeros(3, 4),
+        "y": torch.zeros(2, 4),
+        "out": torch.zeros(2, 4),
+    }
+    with pytest.raises(ValueError, match=message):
+        heads.sddmm_leaky_backward(**(given | changes), slope=0.2)
 
 
 def test_heads_that_do_not_divide_the_columns_are_refused():
