@@ -99,7 +99,7 @@ class GATv2Conv(AttentionConvolution):
         """Apply the convolution; mapped rows of sources and of targets travel."""
         ending = self.ending(graph, activation)
         result = graph.attend_additive(
-            self.source(rows),
+            self.source(rows, graph.exchange.buffers),
             target_rows=map_own(graph, rows, self.target),
             vectors=self.vectors,
             slope=SLOPE,

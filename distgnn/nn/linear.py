@@ -125,13 +125,13 @@ class Linear(nn.Module):
             return linear(rows, self.weight, None, buffers, dtype)
         return rows.to(self.weight.dtype) @ self.weight.t()
 
-    def forward(self, rows: Rows) -> Tensor:
-        """Map (num_rows, in_width) rows to (num_rows, out_width)."""
+    def forward(self, rows: Rows, buffers: Buffers | None = None) -> Tensor:
+        """Map (num_rows, in_width) rows to (num_rows, out_width); buffers as in `multiply`."""
         if not isinstance(rows, torch.Tensor):
             product = self.multiply(rows)
             return product if self.bias is None else product + self.bias
         if is_multiplied_here(rows, self.weight):
-            return linear(rows, self.weight, self.bias)
+            return linear(rows, self.weight, self.bias, buffers)
         return nn.functional.linear(rows.to(self.weight.dtype), self.weight, self.bias)
 
 
@@ -194,9 +194,10 @@ def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:
         (num_rows, out_width). Rows that are no tensor are mapped before they are picked, as picking
         costs more; but static ones are picked once.
     """
+    options = {"buffers": graph.exchange.buffers} if isinstance(linear, Linear) else {}
     if isinstance(rows, torch.Tensor) or graph.is_static(rows):
-        return dense(linear(graph.own(rows)))
-    return graph.own(dense(linear(rows)))
+        return dense(linear(graph.own(rows), **options))
+    return graph.own(dense(linear(rows, **options)))
 
 
 def propagable(graph: LocalGraph, rows: Rows) -> Tensor | StreamedRows:
