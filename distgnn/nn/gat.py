@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -42,6 +42,9 @@ class AttentionConvolution(ActivatedConvolution):
         dropout: Probability of dropping a weight of an edge, in training.
     """
 
+    num_mapped: ClassVar[int] = 1
+    """Tables of mapped rows that it keeps for backward."""
+
     def __init__(self, heads: int, out_width: int, *, concat: bool, dropout: float) -> None:
         super().__init__()
         self.heads = heads
@@ -53,6 +56,11 @@ class AttentionConvolution(ActivatedConvolution):
     @abstractmethod
     def num_edge_values(self) -> int:
         """Values of each head that an edge has at once, at most; backward has most of them."""
+
+    @property
+    def columns(self) -> int:
+        """Of the rows that it averages: those of all heads."""
+        return self.bias.numel() * (1 if self.concat else self.heads)
 
     @property
     def edge_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import nn
@@ -48,6 +48,8 @@ class GATv2Conv(AttentionConvolution):
         Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7;
         features of edges as in PyG's GATv2Conv(edge_dim=...).
     """
+
+    num_mapped: ClassVar[int] = 2
 
     def __init__(
         self,

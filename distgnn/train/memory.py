@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 # Gradients and scratch of the size of hidden rows where a layer is made of separate operations.
 _SEPARATE_GRADIENTS = 4
+# Where targets are mapped apart: the gradient of theirs, sums that become it, that of what they are
+# mapped from, and its sum with that of the sources.
+_TARGET_GRADIENTS = 4
 # Gradients, moments and the best epoch's weights.
 _WEIGHT_COPIES = 4
 # Indices and weights of both directions, and what sorts the edges of a block.
@@ -311,6 +314,11 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
         kept += sum(layer_rows) * width * ITEM_BYTES
     if config.jumping != "none":
         kept += sum(layer_rows) * width * hidden
+    if isinstance(model.last, AttentionConvolution):
+        # It averages rows of all heads, before these are averaged.
+        widest = max(widest, max(layer_rows, default=0) * model.last.columns)
+        in_all = widest if model.recomputes else sum(layer_rows) * width
+        kept += (model.last.num_mapped - 1) * (in_all + _TARGET_GRADIENTS * widest) * ITEM_BYTES
     # What a layer computes again is there beside its gradients.
     gradients = 1 if _is_one_operation(model) else _SEPARATE_GRADIENTS + model.recomputes
     return kept + gradients * widest * inner

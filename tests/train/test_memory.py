@@ -18,8 +18,9 @@ from distgnn.bench import epoch
 from distgnn.train.memory import predict_peak_bytes, resident_bytes
 from distgnn.train.metrics import peak_rss_bytes
 options = json.loads(sys.argv[1])
-plan = epoch.EpochPlan(shape="arxiv", order="random", scale=0.3, model=options["model"], layers=3,
-                       hidden=256, dropout=0.5, threads=1, peers=[], rounds=1, seed=0,
+plan = epoch.EpochPlan(shape="arxiv", order="random", scale=options["scale"],
+                       model=options["model"], layers=3,
+                       hidden=options["hidden"], dropout=0.5, threads=1, peers=[], rounds=1, seed=0,
                        heads=4)
 trainer = epoch.our_trainer(epoch.twin_graph(plan), plan)
 trainer.model.set_recompute(options["recompute"])
@@ -31,13 +32,21 @@ print(peak_rss_bytes())
 """
 
 
+SIZES = {
+    "sage": {"scale": 0.3, "hidden": 256},
+    "gcn": {"scale": 0.3, "hidden": 256},
+    "gat": {"scale": 0.06, "hidden": 64},
+    "gatv2": {"scale": 0.06, "hidden": 64},
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", SIZES)
 def test_the_predicted_peak_is_close_to_the_measured_one(model, recompute):
     if model == "gcn" and not is_fast():
         pytest.skip("a layer is several operations where torch multiplies, which take more")
-    options = json.dumps({"model": model, "recompute": recompute})
+    options = json.dumps({"model": model, "recompute": recompute} | SIZES[model])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, options], check=True, capture_output=True, text=True
     )
