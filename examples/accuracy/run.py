@@ -16,6 +16,7 @@ import json
 import math
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +158,9 @@ def main() -> int:
     parser.add_argument("--launcher", default="mpirun -n {ranks}", metavar="COMMAND")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
+    launcher = shlex.split(arguments.launcher)[0]
+    if arguments.ranks and shutil.which(launcher) is None:
+        parser.error(f"--launcher: there is no '{launcher}' on the PATH; name one that there is")
     data = None if arguments.data is None else Path(arguments.data)
     failed, rows = [], []
     for name in arguments.recipes or recipes.names():
