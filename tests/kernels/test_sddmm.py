@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import planned_graphs
 import pytest
 import reference
 import torch
@@ -271,3 +272,23 @@ def test_a_weighted_sum_over_arrays_that_do_not_fit_is_refused(changes, message)
     }
     with pytest.raises(ValueError, match=message):
         heads.spmm_heads(**(given | changes), accumulate=False)
+
+
+@pytest.mark.parametrize(("num_heads", "width"), [(4, 4), (4, 7), (2, 33), (19, 2)])
+@pytest.mark.parametrize("case", ["clustered", "cut", "hub"])
+def test_no_plan_changes_a_bit_of_values_of_edges(case, num_heads, width):
+    graph = planned_graphs.GRAPHS[case]()
+    num_rows, num_edges = graph.indptr.size - 1, graph.indices.size
+    x, y = (random(num_rows, num_heads * width, seed=seed) for seed in (0, 1))
+    position = torch.randperm(num_edges, generator=torch.Generator().manual_seed(2))
+    found = []
+    for plan in (None, planned_graphs.plan_of(graph)):
+        ends = *graph_of(graph), x, y
+        dots, scores = torch.empty(2, num_edges, num_heads)
+        heads.sddmm_dot(*ends, dots, plan=plan)
+        heads.sddmm_leaky(*ends, x[3], scores, slope=0.2, plan=plan)
+        sums = torch.full_like(x, torch.nan)
+        given = *ends[:2], position, scores, x, y
+        heads.sddmm_leaky_backward(*given, sums, slope=0.2, plan=plan)
+        found.append((dots, scores, sums))
+    assert all(map(torch.equal, *found))
