@@ -15,7 +15,7 @@ from distgnn.partition import assign
 from distgnn.partition.quality import measure
 from distgnn.partition.store import read_manifest, read_part, write
 from distgnn.train.forecast import forecast
-from distgnn.train.memory import memory_of_ranks
+from distgnn.train.memory import memory_of_ranks, score_bytes
 from distgnn.train.tasks import resolve
 from distgnn.train.trainer import Trainer
 
@@ -107,9 +107,11 @@ def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
     write(tmp_path / "p", graph, assignment, method="m", options={}, seed=0, quality=quality)
     manifest = read_manifest(tmp_path / "p")
 
+    def foretell(**options):
+        return forecast(tmp_path / "p", manifest, make_config(receptive_field=False, **options))
+
     def memory(**options):
-        found = forecast(tmp_path / "p", manifest, make_config(receptive_field=False, **options))
-        return np.array(memory_of_ranks(manifest, found))
+        return np.array(memory_of_ranks(manifest, foretell(**options)))
 
     edges = np.array([part.num_edges for part in manifest.parts])
     gat = {"model": "gat", "heads": 2, "last_heads": 5}
@@ -119,9 +121,16 @@ def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
     ignored = {**gat, "edge_features": "ignore"}
     added = memory(**ignored, attention_dropout=0.5) - memory(**ignored)
     assert added.tolist() == (edges * 8).tolist()
-    for model, dropout, num_scores in (("gat", 0.0, 1), ("gatv2", 0.0, 4), ("gatv2", 0.5, 6)):
-        options = {"model": model, "attention_dropout": dropout, "edge_features": "ignore"}
-        one, two = (memory(**options, heads=2, last_heads=heads) for heads in (2, 5))
-        # Rows of leaves are wider, too.
-        added = two - one - edges * 4 * num_scores * 3
-        assert np.all((added >= 0) & (added <= 2 * 4 * 3 * 3 * graph.num_vertices))
+    for model, dropout, use, num_scores in (
+        ("gat", 0.5, "ignore", 1),
+        ("gatv2", 0.5, "ignore", 1),
+        ("gatv2", 0.0, "use", 4),
+        ("gatv2", 0.5, "use", 6),
+    ):
+        options = {"model": model, "attention_dropout": dropout, "edge_features": use}
+        one, two = (foretell(**options, heads=2, last_heads=heads) for heads in (2, 5))
+        scores = [score_bytes(found.model, 7) for found in (one, two)]
+        assert scores[1] - scores[0] == 7 * 4 * num_scores * 3
+        # Rows of the last layer are wider, too.
+        added = np.subtract(*(memory_of_ranks(manifest, found) for found in (two, one)))
+        assert np.all(added > edges * 4 * num_scores * 3)
