@@ -155,7 +155,8 @@ class Roll:
         for peer in self._peers.values():
             peer.seen_s = time.monotonic()
         is_over = threading.Event()
-        threading.Thread(target=self._attend, args=(is_over,), daemon=True).start()
+        attendant = threading.Thread(target=self._attend, args=(is_over,), daemon=True)
+        attendant.start()
         try:
             yield
         except RuntimeError as error:
@@ -164,6 +165,8 @@ class Roll:
             raise
         finally:
             is_over.set()
+            # An interpreter that ends while a thread is in a call of the store aborts.
+            attendant.join(2 * self._tick_s)
 
     def _await_verdict(self) -> str:
         """What was found; nothing once all ranks have given signs of life from now on."""

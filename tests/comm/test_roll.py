@@ -175,6 +175,33 @@ def test_ranks_that_live_are_not_waited_for_and_not_blamed(job):
     assert time.monotonic() - begin_s < 30
 
 
+def test_nothing_calls_the_store_once_the_ranks_are_connected(job):
+    class Slow:
+        """A client whose writes take long; the interpreter aborts if it ends meanwhile."""
+
+        def __init__(self):
+            self.client, self.num_written = connect_store("127.0.0.1", job.port, 5), 0
+
+        def set(self, key, value):
+            time.sleep(0.3)
+            self.client.set(key, value)
+            self.num_written += 1
+
+        def __getattr__(self, name):
+            return getattr(self.client, name)
+
+    slow = Slow()
+
+    def on_rank(rank):
+        roll = job.roll(rank, 2)
+        roll.call(5)
+        with roll.watching(lambda: slow if rank else connect_store("127.0.0.1", job.port, 5)):
+            pass
+        return slow.num_written
+
+    assert together(2, on_rank)[1] == 1  # that it has connected
+
+
 def test_a_rank_whose_connections_hang_ends_when_another_is_lost(job, monkeypatch, capfd):
     ended = threading.Event()
     monkeypatch.setattr("distgnn.comm.roll.end_process", lambda status: ended.set())
