@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import time
@@ -101,6 +102,7 @@ class WatchedGroup(Group):
             except RuntimeError as error:
                 raise self._diagnose(error) from error
         self._watchdog.stop()
+        atexit.unregister(self._watchdog.stop)
         if not self._watchdog.is_over:
             leave_store(self._store, self.rank, self.size)
         self._leave()
@@ -142,6 +144,8 @@ class WatchedGroup(Group):
         watchdog.start()
         self.barrier()
         watchdog.run()
+        # An interpreter that ends while a thread is in a call of the store aborts.
+        atexit.register(watchdog.stop)
         self._watchdog = watchdog
 
     def _wait_until(self, is_done: Callable[[], bool], what: str) -> None:
