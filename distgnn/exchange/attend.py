@@ -111,7 +111,11 @@ class AttendAcrossCut(torch.autograd.Function):
         with exchange.clock.timed("aggregate"):
             attention.finish_attention(*total, result=result, finish=finish)
         ctx.attention_pass, ctx.ending = attention_pass, ending
-        ctx.save_for_backward(*roots, *leaves, target_score, result, total.maximum, *leaf_sums)
+        # What is saved lives until backward has ended: a result that has an ending is held instead,
+        # detached, because it holds what holds this.
+        ctx.held = [] if ending is None else [result.detach()]
+        kept = [result] if ending is None else []
+        ctx.save_for_backward(*roots, *leaves, target_score, total.maximum, *leaf_sums, *kept)
         return result
 
     @staticmethod
@@ -120,19 +124,21 @@ class AttendAcrossCut(torch.autograd.Function):
         """Run the transposed blocks; gradients of rows and of both scores travel back."""
         saved = ctx.saved_tensors
         roots, leaves = Sources(*saved[0:2]), Sources(*saved[2:4])
-        target_score, out, log_sum = saved[4:7]
+        target_score, log_sum = saved[4:6]
+        leaf_sums = LeafSums(*saved[6:8])
         grad = grads[0].contiguous()
         heads, bias_grad = log_sum.shape[1], None
         if ctx.ending is None:
             delta = torch.empty_like(log_sum)
-            attention.attention_delta(grad, out, delta)
+            attention.attention_delta(grad, saved[8], delta)
+        elif not ctx.held:
+            raise RuntimeError("the backward pass of attention with an activation runs once only")
         else:
             buffers = ctx.attention_pass.exchange.buffers
-            grad, delta, bias_grad = ctx.ending.back(grad, out, heads, buffers)
+            grad, delta, bias_grad = ctx.ending.back(grad, ctx.held.pop(), heads, buffers)
         if not ctx.attention_pass.scoring.reads_narrow:
             grad = grad.to(log_sum.dtype)
         targets = Targets.of(target_score, grad, delta, log_sum)
-        leaf_sums = LeafSums(*saved[7:9])
         root_grad = ctx.attention_pass.backward(roots, leaves, targets, leaf_sums)
         own_grads = ctx.attention_pass.scoring.take_gradients()
         return *root_grad, targets.score_grad, *own_grads, bias_grad, None, None, None, None

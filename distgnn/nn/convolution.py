@@ -69,6 +69,20 @@ class ActivatedConvolution(Convolution):
     """One whose `forward` takes the relu and dropout behind it, to do them on the way."""
 
     takes_activation: ClassVar[bool] = True
+    recomputes = False
+    """Whether backward computes again what it needs besides input and output, instead of it being
+    kept."""
+
+    @abstractmethod
+    def runs_again(self, given: Given) -> bool | None:
+        """Whether a layer that recomputes aggregates once more in backward.
+
+        Args:
+            given: The layer's input.
+
+        Returns:
+            None where it is made of separate operations.
+        """
 
     @abstractmethod
     def forward(

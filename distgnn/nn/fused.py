@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 class FusedConvolution(ActivatedConvolution):
     """A linear map of a weighted sum over neighbours; where it may, one `update.Layer`."""
 
-    recomputes = False
-    """Whether backward aggregates again what it needs, instead of it being kept."""
-
     @property
     @abstractmethod
     def sum_map(self) -> Linear:
@@ -80,14 +77,7 @@ class FusedConvolution(ActivatedConvolution):
         return is_multiplied_here(rows, self.sum_map.weight)
 
     def runs_again(self, given: Given) -> bool | None:
-        """Whether a layer that keeps no sums aggregates once more in backward.
-
-        Args:
-            given: The layer's input.
-
-        Returns:
-            None where the layer is made of separate operations.
-        """
+        """See `ActivatedConvolution.runs_again`; sums that are passed back are none."""
         if not self._will_be_one_operation(given):
             return None
         return not (given.is_static or self._passes_gradient_back(given))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -13,10 +15,12 @@ from distgnn.exchange.attend import Ending
 from distgnn.exchange.traffic import ITEM_BYTES, attention_traffic
 from distgnn.nn.convolution import ActivatedConvolution
 from distgnn.nn.linear import Linear, is_multiplied_here
+from distgnn.nn.recompute import detached, made_again
 from distgnn.products import Factor, GradientFactor, multiply, multiply_transposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -43,7 +47,7 @@ class AttentionConvolution(ActivatedConvolution):
     """
 
     num_mapped: ClassVar[int] = 1
-    """Tables of mapped rows that it keeps for backward."""
+    """Tables of mapped rows that it keeps for backward, unless it recomputes."""
 
     def __init__(self, heads: int, out_width: int, *, concat: bool, dropout: float) -> None:
         super().__init__()
@@ -67,6 +71,24 @@ class AttentionConvolution(ActivatedConvolution):
         """What an edge takes while the layer is walked, besides what its ends have."""
         scores = self.num_edge_values * self.heads * self.bias.element_size()
         return scores + _KEY_BYTES * (self.dropout > 0)
+
+    def is_one_operation(self, rows: Rows) -> bool:
+        """Whether the layer sees to what is kept of it: always."""
+        del rows
+        return True
+
+    def runs_again(self, given: Given) -> bool | None:
+        """See `ActivatedConvolution.runs_again`: rows are mapped again, which moves none."""
+        del given
+        return False
+
+    def keeping(self, *mapped: tuple[Tensor, Callable[[], Tensor]]) -> AbstractContextManager[None]:
+        """Return a block whose operations keep mapped rows for backward, unless it recomputes.
+
+        Args:
+            mapped: Rows, and what maps them again.
+        """
+        return made_again(*mapped) if self.recomputes else nullcontext()
 
     def ending(
         self, graph: LocalGraph, activation: Activation | None
@@ -198,19 +220,22 @@ class GATConv(AttentionConvolution):
         stored = (activation and activation.dtype) or self.source.dtype
         if isinstance(rows, torch.Tensor):
             stored = min(stored, rows.dtype, key=lambda dtype: dtype.itemsize)
-        mapped, source_score, target_score = _with_scores(
-            self.linear.multiply(rows, graph.exchange.buffers, stored), self.source, self.target
-        )
-        ending = self.ending(graph, activation)
-        result = graph.attend(
-            mapped,
-            source_score=source_score,
-            target_score=graph.own(target_score),
-            slope=SLOPE,
-            edge_map=self._edge_map(),
-            dropout=self.dropout if self.training else 0.0,
-            ending=ending,
-        )
+
+        def mapped_rows(rows: Rows) -> Tensor:
+            return self.linear.multiply(rows, graph.exchange.buffers, stored)
+
+        mapped, ending = mapped_rows(rows), self.ending(graph, activation)
+        with self.keeping((mapped, partial(mapped_rows, detached(rows)))):
+            mapped, source_score, target_score = _with_scores(mapped, self.source, self.target)
+            result = graph.attend(
+                mapped,
+                source_score=source_score,
+                target_score=graph.own(target_score),
+                slope=SLOPE,
+                edge_map=self._edge_map(),
+                dropout=self.dropout if self.training else 0.0,
+                ending=ending,
+            )
         return self.ended(graph, result, activation, ending)
 
     def _edge_map(self) -> Tensor | None:

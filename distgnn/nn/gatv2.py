@@ -10,6 +10,7 @@ from torch import nn
 from distgnn.exchange.traffic import attention_traffic
 from distgnn.nn.gat import SLOPE, AttentionConvolution
 from distgnn.nn.linear import Linear, map_own
+from distgnn.nn.recompute import detached
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,14 +100,20 @@ class GATv2Conv(AttentionConvolution):
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
         """Apply the convolution; mapped rows of sources and of targets travel."""
-        ending = self.ending(graph, activation)
-        result = graph.attend_additive(
-            self.source(rows, graph.exchange.buffers),
-            target_rows=map_own(graph, rows, self.target),
-            vectors=self.vectors,
-            slope=SLOPE,
-            edge_map=None if self.edge_linear is None else self.edge_linear.weight.t(),
-            dropout=self.dropout if self.training else 0.0,
-            ending=ending,
-        )
+        ending, given = self.ending(graph, activation), detached(rows)
+        mapped = self.source(rows, graph.exchange.buffers)
+        target_rows = map_own(graph, rows, self.target)
+        with self.keeping(
+            (mapped, lambda: self.source(given, graph.exchange.buffers)),
+            (target_rows, lambda: map_own(graph, given, self.target)),
+        ):
+            result = graph.attend_additive(
+                mapped,
+                target_rows=target_rows,
+                vectors=self.vectors,
+                slope=SLOPE,
+                edge_map=None if self.edge_linear is None else self.edge_linear.weight.t(),
+                dropout=self.dropout if self.training else 0.0,
+                ending=ending,
+            )
         return self.ended(graph, result, activation, ending)

@@ -11,7 +11,7 @@ from torch import nn
 
 from distgnn.arrays import DTYPES, DtypeName
 from distgnn.exchange.traffic import ITEM_BYTES
-from distgnn.nn.convolution import Convolution
+from distgnn.nn.convolution import ActivatedConvolution, Convolution
 from distgnn.nn.decoders import DECODERS, DecoderName
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.gcn import Degrees
@@ -251,7 +251,7 @@ class GNN(nn.Module):
         """
         self.recomputes = recomputes
         for module in self.modules():
-            if isinstance(module, FusedConvolution):
+            if isinstance(module, ActivatedConvolution):
                 # In a layer of separate operations the whole layer is computed again.
                 module.recomputes = recomputes and (self.is_chain or module is self.last)
 
@@ -291,7 +291,7 @@ class GNN(nn.Module):
         """Whether backward aggregates once more what forward aggregated."""
         if not self.recomputes:
             return False
-        if isinstance(conv, FusedConvolution) and (self.is_chain or is_last):
+        if isinstance(conv, ActivatedConvolution) and (self.is_chain or is_last):
             runs_again = conv.runs_again(given)
             if runs_again is not None:
                 return runs_again

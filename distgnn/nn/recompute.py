@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -48,3 +51,53 @@ def again_in_backward(
 
     result: Tensor = checkpoint(run, rows, use_reentrant=False, preserve_rng_state=False)
     return result
+
+
+@contextmanager
+def made_again(*promised: tuple[Tensor, Callable[[], Tensor]]) -> Iterator[None]:
+    """Keep rows for nobody in this block: backward makes them again where it first reads them.
+
+    Args:
+        promised: Rows that operations of this block save, and what makes them again, with the same
+            bits. What was made is let go when the last of these operations has read it.
+    """
+    promises = [_Promise(rows, make) for rows, make in promised]
+
+    def keep(saved: Tensor) -> Tensor | _Promise:
+        for promise in promises:
+            if promise.is_of(saved):
+                promise.num_readers += 1
+                return promise
+        return saved
+
+    def read(kept: Tensor | _Promise) -> Tensor:
+        return kept.read() if isinstance(kept, _Promise) else kept
+
+    with saved_tensors_hooks(keep, read):
+        yield
+
+
+def detached(rows: Rows) -> Rows:
+    """Return rows without what they were made by, to make others of them in backward."""
+    return rows.detach() if isinstance(rows, torch.Tensor) else rows
+
+
+class _Promise:
+    """To make rows again for so many readers."""
+
+    def __init__(self, rows: Tensor, make: Callable[[], Tensor]) -> None:
+        self._address, self._shape, self._dtype = rows.data_ptr(), rows.shape, rows.dtype
+        self._make = make
+        self._made: Tensor | None = None
+        self.num_readers = 0
+
+    def is_of(self, saved: Tensor) -> bool:
+        is_there = saved.data_ptr() == self._address
+        return is_there and saved.shape == self._shape and saved.dtype == self._dtype
+
+    def read(self) -> Tensor:
+        self.num_readers -= 1
+        with torch.no_grad():
+            rows = self._make() if self._made is None else self._made
+        self._made = rows if self.num_readers > 0 else None
+        return rows

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Gradients and scratch of the size of hidden rows where a layer is made of separate operations.
 _SEPARATE_GRADIENTS = 4
+# Where attention sees to what is kept of it: of its result and its mapped rows, and these again.
+_ATTENTION_GRADIENTS = 3
 # Where targets are mapped apart: the gradient of theirs, sums that become it, that of what they are
 # mapped from, and its sum with that of the sources.
 _TARGET_GRADIENTS = 4
@@ -85,7 +87,8 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     values = working_bytes(
         model, layer_rows, graphs.exact.num_rows, kept_input_bytes=kept_input_bytes
     )
-    if model.recomputes and not _is_one_operation(model) and _COMPILER not in sys.modules:
+    is_simple = _is_one_operation(model) or _is_attention(model)
+    if model.recomputes and not is_simple and _COMPILER not in sys.modules:
         static_bytes += _COMPILER_BYTES
     num_edges = graphs.exact.blocks.forward.num_edges
     typed = typed_bytes(model, graphs.training.num_rows, num_edges)
@@ -279,6 +282,12 @@ def _is_one_operation(model: GNN) -> bool:
     )
 
 
+def _is_attention(model: GNN) -> bool:
+    """Whether hidden layers are attention with their activations, which need no others for that."""
+    hidden = model.hidden
+    return model.is_chain and all(isinstance(conv, AttentionConvolution) for conv in hidden)
+
+
 def _hidden_bytes(model: GNN) -> int:
     """Of a value between layers."""
     return DTYPES[model.config.activations_dtype].itemsize
@@ -308,7 +317,8 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
         widest = max(widest, num_rows * width)
         # A first layer keeps its input, which is there anyway, or the aggregate of it. A layer that
         # is one operation and as wide as its input keeps no aggregate.
-        if number > 0 and not (model.recomputes or _is_one_operation(model)):
+        keeps_inner = _is_attention(model) or (number > 0 and not _is_one_operation(model))
+        if keeps_inner and not model.recomputes:
             kept += num_rows * width * inner
     if config.activation != "relu":
         kept += sum(layer_rows) * width * ITEM_BYTES
@@ -319,6 +329,14 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
         widest = max(widest, max(layer_rows, default=0) * model.last.columns)
         in_all = widest if model.recomputes else sum(layer_rows) * width
         kept += (model.last.num_mapped - 1) * (in_all + _TARGET_GRADIENTS * widest) * ITEM_BYTES
+    return kept + _num_gradients(model) * widest * inner
+
+
+def _num_gradients(model: GNN) -> int:
+    """Of the size of hidden rows, at once."""
+    if _is_one_operation(model):
+        return 1
+    if _is_attention(model):
+        return _ATTENTION_GRADIENTS
     # What a layer computes again is there beside its gradients.
-    gradients = 1 if _is_one_operation(model) else _SEPARATE_GRADIENTS + model.recomputes
-    return kept + gradients * widest * inner
+    return _SEPARATE_GRADIENTS + model.recomputes

@@ -238,3 +238,12 @@ def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(layer):
 def test_the_last_layer_has_its_own_heads(model, last_heads, found):
     gnn = ModelConfig(model=model, heads=3, last_heads=last_heads, layers=3).build(6, 5)
     assert [conv.heads for conv in (*gnn.hidden, gnn.last)] == [3, 3, found]
+
+
+@pytest.mark.parametrize("layer", [GATConv, GATv2Conv])
+def test_a_layer_with_an_activation_refuses_a_second_backward_pass(layer):
+    _, local, rows, _ = whole("random")
+    total = layer(6, 5, heads=3)(local, rows, Activation(0.0)).sum()
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="attention with an activation runs once only"):
+        total.backward()

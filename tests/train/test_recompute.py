@@ -20,6 +20,7 @@ MODELS = {
     "sage-max": {"aggregator": "max"},
     "sage-layer-jumping": {"norm": "layer", "jumping": "cat"},
     "sage-pool": {"aggregator": "pool"},
+    "gat": {"model": "gat", "input_dropout": 0.3},
     "gatv2": {"model": "gatv2", "attention_dropout": 0.5},
     "gin": {"model": "gin", "learn_eps": True},
     "sgc": {"model": "sgc"},
@@ -59,7 +60,7 @@ def test_backward_computes_the_same_bits_again(model, num_parts):
         assert line in other[2]
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gatv2"])
 def test_less_is_kept_between_forward_and_backward(model):
     graph = make_graph("random")
     sizes = []
