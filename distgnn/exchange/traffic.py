@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -151,8 +152,21 @@ def attention_traffic(
     source_scores, target_scores = (0, columns) if is_additive else (heads, heads)
     scores = Leg("write", False, target_scores * ITEM_BYTES)
     sums = Leg("write", True, (columns + 2 * heads) * ITEM_BYTES)
-    rows = Leg("read", False, (columns + source_scores) * ITEM_BYTES)
-    sent = rows._replace(row_bytes=columns * row_bytes + source_scores * ITEM_BYTES)
-    gradients = Leg("write", False, columns * gradient_bytes + 2 * heads * ITEM_BYTES)
-    backward = scores.reversed(), rows.reversed(), gradients
-    return LayerTraffic(columns, (scores, sent, sums), backward)
+    sent = _together("read", (columns, row_bytes), (source_scores, ITEM_BYTES))
+    returned = Leg("read", True, (columns + source_scores) * ITEM_BYTES)
+    gradients = _together("write", (columns, gradient_bytes), (2 * heads, ITEM_BYTES))
+    forward, backward = (scores, *sent, sums), (scores.reversed(), returned, *gradients)
+    return LayerTraffic(columns, forward, backward)
+
+
+def _together(role: Role, *tables: tuple[int, int]) -> list[Leg]:
+    """Describe tables that are sent to the leaves, in one message for each type.
+
+    Args:
+        role: Of the leaves.
+        tables: Columns, and bytes of a value; those of a type stand side by side.
+    """
+    return [
+        Leg(role, False, item_bytes * sum(columns for columns, _ in group))
+        for item_bytes, group in groupby(tables, key=lambda table: table[1])
+    ]

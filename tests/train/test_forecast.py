@@ -146,6 +146,28 @@ def test_rows_that_are_stored_in_fewer_bytes_travel_so(
     check(directories(kind, "libra", 3), config)
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("model", ["sage", "sage-max", "gat", "gatv2", "gat-residual"])
+def test_messages_are_counted_as_they_are_sent(model, dtype, directories, monkeypatch):
+    directory, sent = directories("random", "libra", 3), []
+    config = make_config(**MODELS[model], static_input=False, activations_dtype=dtype)
+    manifest = read_manifest(directory)
+
+    def on_rank(group):
+        transfer = group.transfer
+
+        def count(incoming, outgoing, tag):
+            sent.extend(rows for rows, _ in outgoing if len(rows))
+            return transfer(incoming, outgoing, tag)
+
+        trainer = Trainer(config, ends_of(manifest), read_part(directory, group.rank), group)
+        monkeypatch.setattr(group, "transfer", count)
+        trainer.train_epoch()
+
+    run_ranks(3, on_rank)
+    assert len(sent) == forecast(directory, manifest, config).messages_between.sum()
+
+
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "gcn-batch"])
 @pytest.mark.parametrize("kind", ["random", "sparse-features"])
 def test_layers_that_are_computed_again_send_again(kind, model, directories):
