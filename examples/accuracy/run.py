@@ -158,7 +158,7 @@ def main() -> int:
     parser.add_argument("--launcher", default="mpirun -n {ranks}", metavar="COMMAND")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    launcher = shlex.split(arguments.launcher)[0]
+    launcher, *_ = shlex.split(arguments.launcher) or [""]
     if arguments.ranks and shutil.which(launcher) is None:
         parser.error(f"--launcher: there is no '{launcher}' on the PATH; name one that there is")
     data = None if arguments.data is None else Path(arguments.data)

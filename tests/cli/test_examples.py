@@ -82,14 +82,16 @@ def test_rows_of_libra_are_those_of_its_parts(repository, tmp_path):
     assert counted["edge_balance"] == pytest.approx(cut["edge_balance"])
 
 
+@pytest.mark.parametrize("launcher", ["norun -n {ranks}", ""])
 def test_a_table_on_ranks_without_a_launcher_is_refused_before_anything_is_trained(
-    repository, tmp_path
+    launcher, repository, tmp_path
 ):
     script = repository / "examples/accuracy/run.py"
-    words = ["cora-gcn", "--ranks", "2", "--launcher", "norun -n {ranks}", "--out", "runs"]
+    words = ["cora-gcn", "--ranks", "2", "--launcher", launcher, "--out", "runs"]
     done = subprocess.run(
         [sys.executable, script, *words], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "--launcher: there is no 'norun' on the PATH; name one that there is" in done.stderr
+    name = launcher.split(" ")[0]
+    assert f"--launcher: there is no '{name}' on the PATH; name one that there is" in done.stderr
     assert not (tmp_path / "runs").exists()
