@@ -37,7 +37,6 @@ class Kind(ABC):
         has_loops: Whether all that layers sum or attend to has an edge from each vertex to itself.
         has_hidden_sums: Whether hidden layers read neighbours, too, so that a linear layer may read
             them instead of the last one.
-        narrow_effect: What rows between layers do that are stored in half the bytes.
     """
 
     options: ClassVar[frozenset[str]] = frozenset()
@@ -47,7 +46,6 @@ class Kind(ABC):
     is_attention: ClassVar[bool] = False
     has_loops: ClassVar[bool] = False
     has_hidden_sums: ClassVar[bool] = True
-    narrow_effect: ClassVar[str] = "take half the memory and half the traffic"
 
     def on(self, size: GraphSize, config: ModelConfig) -> Kind:
         """Return what builds the layers for a graph: this, unless they depend on it.
@@ -100,6 +98,11 @@ class Kind(ABC):
         del config
         return ""
 
+    def narrow_effect(self, config: ModelConfig) -> str:
+        """Say what rows between layers do that are stored in half the bytes."""
+        del config
+        return "take half the memory and half the traffic"
+
     def sends_no_sums(self, config: ModelConfig) -> str:
         """Return the flag that chooses partials other than sums; empty where they are sums."""
         del config
@@ -151,10 +154,6 @@ class _Gat(_ReadsEdges):
     layer: ClassVar[type[GATConv | GATv2Conv]] = GATConv
     is_attention = True
     has_loops = True
-    narrow_effect = (
-        "and those that attention averages take half the memory, and travel so with the gradients "
-        "of averages; parts of averages travel as fp32"
-    )
 
     def build(
         self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
@@ -175,13 +174,27 @@ class _Gat(_ReadsEdges):
         del config
         return "attention weighs it anew in every epoch"
 
+    def narrow_effect(self, config: ModelConfig) -> str:
+        if not config.is_chain:
+            return (
+                "and those that attention makes of them take half the memory, and travel so; "
+                "gradients and parts of averages travel as fp32"
+            )
+        return (
+            "and those that attention averages take half the memory, and travel so with the "
+            "gradients of averages; parts of averages travel as fp32"
+        )
+
     def sends_no_sums(self, config: ModelConfig) -> str:
         return f"--model {config.model}"
 
 
 class _Gatv2(_Gat):
     layer = GATv2Conv
-    narrow_effect = "take half the memory; attention maps, sends and averages fp32"
+
+    def narrow_effect(self, config: ModelConfig) -> str:
+        del config
+        return "take half the memory; attention maps, sends and averages fp32"
 
 
 class _Gin(_ReadsEdges):

@@ -128,6 +128,12 @@ class ModelConfig:
         return self.kind.width(self)
 
     @property
+    def is_chain(self) -> bool:
+        """Whether each layer is read by the next alone, so that it can be one operation."""
+        config_of_parts = (self.norm, self.residual, self.jumping, self.activation)
+        return config_of_parts == ("none", False, "none", "relu")
+
+    @property
     def num_hidden(self) -> int:
         """Hidden layers: all where a linear layer reads them, else all but the last."""
         return self.layers - (self.jumping == "none")
@@ -183,9 +189,7 @@ class GNN(nn.Module):
             else nn.Identity()
             for pair in pairs
         )
-        # Each layer is read by the next one alone, so that a layer can be one operation.
-        config_of_parts = (config.norm, config.residual, config.jumping, config.activation)
-        self.is_chain = config_of_parts == ("none", False, "none", "relu")
+        self.is_chain = config.is_chain
         # Jumping knowledge gives layers gradients that are parts of one.
         self._owns_gradients = config.jumping in ("none", "last")
         self.recomputes = False

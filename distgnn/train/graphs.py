@@ -313,7 +313,7 @@ def _stored(config: TrainConfig) -> list[str]:
             "memory"
         )
     if config.model.activations_dtype != "fp32":
-        effect = config.model.kind.narrow_effect
+        effect = config.model.kind.narrow_effect(config.model)
         lines.append(f"activations: {config.model.activations_dtype}, rows between layers {effect}")
     return lines
 

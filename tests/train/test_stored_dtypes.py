@@ -157,8 +157,13 @@ def test_a_line_says_what_is_stored_in_fewer_bytes():
         "features: bf16, they and what is made of them once take half the memory",
         "activations: bf16, rows between layers take half the memory and half the traffic",
     ]
-    for model, effect in (("gat", "parts of averages travel as fp32"), ("gatv2", "averages fp32")):
-        attending = trainer_of(graph, part, model=model, activations_dtype="bf16").graphs.savings
+    for options, effect in (
+        ({"model": "gat"}, "with the gradients of averages; parts of averages travel as fp32"),
+        ({"model": "gat", "norm": "layer"}, "; gradients and parts of averages travel as fp32"),
+        ({"model": "gat", "residual": True}, "; gradients and parts of averages travel as fp32"),
+        ({"model": "gatv2"}, "averages fp32"),
+    ):
+        attending = trainer_of(graph, part, **options, activations_dtype="bf16").graphs.savings
         (line,) = (line for line in attending if line.startswith("activations: bf16, rows between"))
         assert line.endswith(effect)
 
