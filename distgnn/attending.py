@@ -81,8 +81,8 @@ class AttendingGraph(ABC):
         itself gets one, with the mean of the features of its in-edges.
 
         Args:
-            rows: (num_sources, heads * width), float32 or float64; heads side by side.
-            source_score: (num_sources, heads).
+            rows: (num_sources, heads * width), float32, float64 or bfloat16; heads side by side.
+            source_score: (num_sources, heads), float32 for bfloat16.
             target_score: (num_rows, heads).
             slope: Of the leaky ReLU below 0.
             edge_map: (num_edge_features, heads); None where features do not count.
@@ -113,7 +113,7 @@ class AttendingGraph(ABC):
         """As `attend`, with vectors[h] . leaky_relu(rows[u, h] + target_rows[v, h]) for scores.
 
         Args:
-            rows: (num_sources, heads * width).
+            rows: (num_sources, heads * width), float32 or float64.
             target_rows: (num_rows, heads * width).
             vectors: (heads, width).
             slope: Of the leaky ReLU below 0.

@@ -10,7 +10,8 @@ else in float32 they, and gradients of rows, may be stored as bfloat16, which is
 float32.
 
 As in `distgnn.kernels`, results have the same bits for any number of threads, on any instruction
-set and with any plan, nothing is allocated, and autograd sees nothing.
+set and with any plan, and autograd sees nothing. Nothing is allocated, but for a row that a thread
+keeps where gradients of rows are rounded to bfloat16.
 
 References:
     Velickovic et al., "Graph Attention Networks", ICLR 2018; Milakov and Gimelshein, "Online
