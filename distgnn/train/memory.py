@@ -324,11 +324,14 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
         kept += sum(layer_rows) * width * ITEM_BYTES
     if config.jumping != "none":
         kept += sum(layer_rows) * width * hidden
-    if isinstance(model.last, AttentionConvolution):
-        # It averages rows of all heads, before these are averaged.
-        widest = max(widest, max(layer_rows, default=0) * model.last.columns)
+    layers = (*model.hidden, model.last)
+    attending = [layer for layer in layers if isinstance(layer, AttentionConvolution)]
+    if attending:
+        # The last averages rows of all heads, before these are averaged.
+        last = attending[-1]
+        widest = max(widest, max(layer_rows, default=0) * last.columns)
         in_all = widest if model.recomputes else sum(layer_rows) * width
-        kept += (model.last.num_mapped - 1) * (in_all + _TARGET_GRADIENTS * widest) * ITEM_BYTES
+        kept += (last.num_mapped - 1) * (in_all + _TARGET_GRADIENTS * widest) * ITEM_BYTES
     return kept + _num_gradients(model) * widest * inner
 
 

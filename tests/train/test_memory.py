@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
+from distgnn.nn.models import ModelConfig
 from distgnn.products import is_fast
-from distgnn.train.memory import resident_bytes
+from distgnn.train.memory import resident_bytes, working_bytes
 
 SCRIPT = """
 import json, sys
@@ -53,6 +55,15 @@ def test_the_predicted_peak_is_close_to_the_measured_one(model, recompute):
     before, predicted, measured = map(int, done.stdout.split())
     assert measured > 1.5 * before
     assert predicted == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize("jumping", ["none", "last", "cat", "max"])
+def test_what_gatv2_keeps_of_targets_is_foretold_whatever_reads_its_layers(jumping):
+    config = ModelConfig(model="gat", layers=3, hidden=8, heads=2, jumping=jumping)
+    gat, gatv2 = (replace(config, model=name).build(5, 3) for name in ("gat", "gatv2"))
+    layer_rows = [100] * config.num_hidden
+    foretold = [working_bytes(model, layer_rows, 100, kept_input_bytes=0) for model in (gat, gatv2)]
+    assert foretold[1] - foretold[0] >= config.num_hidden * 100 * config.hidden_width * 4
 
 
 def test_something_is_resident():
