@@ -14,7 +14,8 @@
 //
 // Threads: a row has one owner, which takes its edges in CSR order; the heads of a row too long for
 // one thread are divided among several. No result depends on the number of threads, on the
-// instruction set or on the plan. Nothing is allocated. Preconditions as in csr.h.
+// instruction set or on the plan. Nothing is allocated, but for a row that a thread keeps where a
+// gradient is rounded to bfloat16. Preconditions as in csr.h.
 //
 // Velickovic et al., "Graph Attention Networks", ICLR 2018; Milakov and Gimelshein, "Online
 // normalizer calculation for softmax", 2018.

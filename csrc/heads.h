@@ -66,19 +66,6 @@ inline void fill_pass(const Heads& heads, std::int64_t lanes, std::int64_t first
   }
 }
 
-// Writes the columns of a vector that belong to it.
-template <int kLanesOf, typename T>
-DISTGNN_INLINE void store_vector(const T* values, std::int64_t skip, T* out) {
-  if (skip == 0) {
-#pragma omp simd
-    for (int j = 0; j < kLanesOf; ++j) out[j] = values[j];
-    return;
-  }
-  for (int j = 1; j < kLanesOf; ++j) {
-    if (j >= skip) out[j] = values[j];
-  }
-}
-
 // Numbers of vectors there is code for.
 inline constexpr int kWidePasses[] = {16, 14, 12, 8, 7, 6, 4, 3, 2, 1};
 inline constexpr int kNarrowPasses[] = {16, 8, 4, 2, 1};

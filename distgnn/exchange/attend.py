@@ -259,7 +259,7 @@ class _Pass(NamedTuple):
                 for table in group:
                     picked.append(table.new_empty((half.route.num_out, table.shape[1])))
                     kernels.gather_rows(table, half.root_rows, picked[-1])
-                packed = torch.cat(picked, dim=1)
+                packed = torch.cat(picked, dim=1) if len(picked) > 1 else picked[0]
             arrival = self.exchange.begin(half.route, packed, self.exchange.new_channel())
             sent.append(_Tables(arrival, [part.shape[1] for part in picked]))
         return sent
