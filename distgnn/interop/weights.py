@@ -15,6 +15,7 @@ layer that adds none. Neither library has to be there.
 | these with `edge_width` | the same, `edge_dim=...` | none: `EdgeGATConv` adds edges to messages |
 | `GINConv` | `GINConv(Sequential(Linear, ReLU, Linear))` | likewise |
 | `GINEConv` | `GINEConv(Sequential(Linear, ReLU, Linear), edge_dim=...)` | none |
+| `RelationalConv` of one own map | `RGCNConv`; `norm="none"` is `aggr="add"` | `RelGraphConv` |
 
 DGL's `GATv2Conv` has no bias of the output: ours goes to the biases of both maps, which changes no
 score and gives the same result unless attention drops weights.
@@ -32,6 +33,7 @@ from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
+from distgnn.nn.relational import RelationalConv
 from distgnn.nn.sage import SAGEConv
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from distgnn.nn.convolution import Convolution
 
 Library = Literal["dgl", "pyg"]
-Form = Literal["same", "transposed", "batched", "per head"]
+Form = Literal["same", "transposed", "batched", "only", "per head"]
 
 
 class _Entry(NamedTuple):
@@ -142,6 +144,8 @@ def _in_form(values: Tensor, form: Form, heads: int) -> Tensor:
         return values.t().contiguous()
     if form == "per head":
         return values.repeat(heads)
+    if form == "only":
+        return values[0].clone()
     return values[None].clone() if form == "batched" else values.clone()
 
 
@@ -171,6 +175,8 @@ def _entries(layer: Convolution, library: Library) -> list[_Entry]:
         return _gat_entries(layer, library)
     if isinstance(layer, GATv2Conv):
         return _gatv2_entries(layer, library)
+    if isinstance(layer, RelationalConv):
+        return _relational_entries(layer, library)
     raise InputError(f"{_NAMES[library]} has no layer for the weights of {type(layer).__name__}")
 
 
@@ -249,6 +255,25 @@ def _gatv2_entries(layer: GATv2Conv, library: Library) -> list[_Entry]:
     if layer.edge_linear is not None:
         entries.append(_Entry("edge_linear.weight", "lin_edge.weight"))
     return entries if is_dgl else [*entries, _Entry("bias", "bias")]
+
+
+def _relational_entries(layer: RelationalConv, library: Library) -> list[_Entry]:
+    theirs = {"dgl": "RelGraphConv", "pyg": "RGCNConv"}[library]
+    if len(layer.own) > 1:
+        raise InputError(
+            f"{theirs} of {_NAMES[library]} maps all vertices alike, but this layer has "
+            f"{len(layer.own)} own maps, one for each type; use one own map"
+        )
+    if library == "pyg" and layer.norm == "all":
+        raise InputError(
+            'RGCNConv of PyG cannot divide by all in-edges; use norm "relation" or "none"'
+        )
+    names = ("weight", "root", "bias", "comp")
+    if library == "dgl":
+        names = ("linear_r.W", "loop_weight", "h_bias", "linear_r.coeff")
+    entries = [_Entry("bases", names[0])]
+    entries += [_Entry("own", names[1], "only"), _Entry("bias", names[2], "only")]
+    return entries if layer.coefficients is None else [*entries, _Entry("coefficients", names[3])]
 
 
 _NAMES: dict[Library, str] = {"dgl": "DGL", "pyg": "PyG"}

@@ -14,6 +14,8 @@ from torch import nn
 from distgnn.bench import peers
 from distgnn.comm.single import SingleGroup
 from distgnn.datasets import Graph, InputError
+from distgnn.exchange.blocks import plan_blocks
+from distgnn.exchange.exchange import Synchronous
 from distgnn.graph import LocalGraph
 from distgnn.interop import weights
 from distgnn.nn.convolution import Dense
@@ -22,9 +24,10 @@ from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
+from distgnn.nn.relational import RelationalConv
 from distgnn.nn.sage import SAGEConv
 
-IN, OUT, HEADS, OF_EDGES = 6, 5, 3, 4
+IN, OUT, HEADS, OF_EDGES, RELATIONS, BASES = 6, 5, 3, 4, 3, 2
 OURS = {
     "sage-mean": lambda library: SAGEConv(IN, OUT),
     "sage-gcn": lambda library: SAGEConv(IN, OUT, aggregator="gcn"),
@@ -44,6 +47,10 @@ OURS = {
     "gin-edges": lambda library: GINEConv(IN, OUT, edge_width=OF_EDGES, eps=0.5, learns_eps=True),
     "gin": lambda library: GINConv(IN, OUT, inner_width=7, eps=0.5),
     "gin-learned": lambda library: GINConv(IN, OUT, eps=0.5, learns_eps=True),
+    "rgcn": lambda library: RelationalConv(IN, OUT, num_relations=RELATIONS),
+    "rgcn-bases": lambda library: RelationalConv(
+        IN, OUT, num_relations=RELATIONS, num_bases=BASES, norm="none"
+    ),
 }
 
 
@@ -55,6 +62,10 @@ MISSING = {
 
 def edge_features(num_edges):
     return torch.randn(num_edges, OF_EDGES, generator=torch.Generator().manual_seed(4))
+
+
+def edge_types(num_edges):
+    return torch.arange(num_edges) % RELATIONS
 
 
 def mlp(inner):
@@ -80,6 +91,8 @@ def pygs(name):
         "gin-edges": lambda: pyg.GINEConv(mlp(OUT), train_eps=True, edge_dim=OF_EDGES),
         "gin": lambda: pyg.GINConv(mlp(7), eps=0.5),
         "gin-learned": lambda: pyg.GINConv(mlp(OUT), train_eps=True),
+        "rgcn": lambda: pyg.RGCNConv(IN, OUT, RELATIONS),
+        "rgcn-bases": lambda: pyg.RGCNConv(IN, OUT, RELATIONS, num_bases=BASES, aggr="add"),
     }
     layer = (layers.get(name) or layers[name.split("-")[0]])()
     if name == "appnp":
@@ -89,6 +102,8 @@ def pygs(name):
         return layer, lambda rows, edges: layer(
             rows, torch.stack(edges), edge_features(len(edges[0]))
         )
+    if name.startswith("rgcn"):
+        return layer, lambda rows, edges: layer(rows, torch.stack(edges), edge_types(len(edges[0])))
     return layer, lambda rows, edges: layer(rows, torch.stack(edges))
 
 
@@ -108,12 +123,18 @@ def dgls(name):
         "gatv2": lambda: layers_of.GATv2Conv(IN, OUT, HEADS),
         "gin": lambda: layers_of.GINConv(mlp(7), init_eps=0.5),
         "gin-learned": lambda: layers_of.GINConv(mlp(OUT), learn_eps=True),
+        "rgcn": lambda: layers_of.RelGraphConv(IN, OUT, RELATIONS),
+        "rgcn-bases": lambda: layers_of.RelGraphConv(IN, OUT, RELATIONS, "basis", BASES),
     }
     layer = (layers.get(name) or layers[name.split("-")[0]])()
     propagate = layers_of.APPNPConv(4, 0.2) if name == "appnp" else None
 
     def apply(rows, edges):
         graph = dgl.graph(edges, num_nodes=len(rows))
+        if name.startswith("rgcn"):
+            types = edge_types(len(edges[0]))
+            mean = inverse_counts(edges[1], types) if name == "rgcn" else None
+            return layer(graph, rows, types, mean)
         result = layer(rows) if propagate else layer(graph, rows)
         result = propagate(graph, result) if propagate else result
         if not name.startswith("gat"):
@@ -123,6 +144,12 @@ def dgls(name):
     return layer, apply
 
 
+def inverse_counts(targets, types):
+    """(num_edges, 1): 1 / the in-edges of the same type at the same vertex."""
+    key = targets * RELATIONS + types
+    return (1 / torch.bincount(key)[key])[:, None]
+
+
 def looped_graph():
     """A directed multigraph in which every vertex has an edge to itself, some of them two."""
     graph = make_graph("loops")
@@ -130,7 +157,21 @@ def looped_graph():
     assert len(np.unique(src * graph.num_vertices + dst)) < len(src)
     features = edge_features(len(src)).numpy()
     count = graph.num_vertices
-    return Graph(name="looped", num_vertices=count, src=src, dst=dst, edge_features=features)
+    return Graph(
+        name="looped",
+        num_vertices=count,
+        src=src,
+        dst=dst,
+        edge_features=features,
+        edge_type=edge_types(len(src)).numpy(),
+    )
+
+
+def local_graph(graph, *, has_types):
+    part, group = cut(graph, 1)[0], SingleGroup()
+    if not has_types:
+        return LocalGraph.exact(part, group)
+    return LocalGraph(part, plan_blocks(part, group, has_types=True), Synchronous(group))
 
 
 def check_same(ours, theirs, apply, edges, local, names):
@@ -153,7 +194,8 @@ def check_same(ours, theirs, apply, edges, local, names):
         if name in names and names[name] in parameters:
             grad = parameters[names[name]].grad
             if grad.shape != parameter.shape:
-                grad = grad.t() if grad.shape == parameter.shape[::-1] else grad[0]
+                is_transposed = grad.shape == parameter.shape[::-1]
+                grad = grad.t() if is_transposed else grad.view_as(parameter)
             torch.testing.assert_close(parameter.grad, grad, rtol=1e-4, atol=1e-4)
             compared += 1
     assert compared > 0
@@ -176,7 +218,7 @@ def test_outputs_and_gradients_are_those_of_the_layer_of_the_same_name(name, lib
     }[library]
     graph = looped_graph()
     edges = torch.from_numpy(graph.src), torch.from_numpy(graph.dst)
-    local = LocalGraph.exact(cut(graph, 1)[0], SingleGroup())
+    local = local_graph(graph, has_types=name.startswith("rgcn"))
     ours = OURS[name](library)
     for parameter in ours.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -218,6 +260,10 @@ def test_what_the_other_library_lacks_is_said():
         weights.to_dgl(OURS["gatv2-edges"]("dgl"))
     with pytest.raises(InputError, match="GINEConv of DGL does not map features of edges, so"):
         weights.to_dgl(OURS["gin-edges"]("dgl"))
+    with pytest.raises(InputError, match="RGCNConv of PyG maps all vertices alike, but this layer"):
+        weights.to_pyg(RelationalConv(2, 2, num_relations=1, num_own_maps=3))
+    with pytest.raises(InputError, match="RGCNConv of PyG cannot divide by all in-edges; use norm"):
+        weights.to_pyg(RelationalConv(2, 2, num_relations=1, norm="all"))
     with pytest.raises(InputError, match="PyG has no layer for the weights of Dense"):
         weights.to_pyg(Dense(2, 2))
 
