@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.npz import graph_of_arrays
@@ -59,16 +60,20 @@ def vertex_arrays(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return features, labels and masks from what another library has on its vertices.
 
     Args:
-        values: By the names that DGL and PyG use for them; torch tensors.
+        values: By the names that DGL and PyG use for them; torch tensors, features perhaps sparse
+            ones, or a SparseTensor of torch_sparse.
 
     Returns:
         By our names, as `from_numpy` takes them.
     """
     found: dict[str, Any] = {}
-    for ours, theirs in (("features", _FEATURES), ("labels", _LABELS)):
+    for ours, theirs, convert in (
+        ("features", _FEATURES, _to_rows),
+        ("labels", _LABELS, to_array),
+    ):
         key = next((key for key in theirs if values.get(key) is not None), None)
         if key is not None:
-            found[ours] = to_array(values[key])
+            found[ours] = convert(values[key])
     labels = found.get("labels")
     if labels is not None and labels.ndim == 2 and labels.shape[1] == 1:
         found["labels"] = labels[:, 0]
@@ -81,7 +86,20 @@ def vertex_arrays(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def to_array(tensor: Any) -> Any:
     """Return a torch tensor of any device as a numpy array, which shares its memory if it can."""
-    return tensor.detach().cpu().numpy()
+    own = tensor.detach().cpu()
+    # numpy has no such type.
+    return (own.float() if str(own.dtype) == "torch.bfloat16" else own).numpy()
+
+
+def _to_rows(features: Any) -> Any:
+    """Return features as `to_array` does, or as a scipy matrix where they are sparse."""
+    if hasattr(features, "to_scipy"):
+        return features.to_scipy(layout="csr")
+    if str(features.layout) == "torch.strided":
+        return to_array(features)
+    entries = features.detach().cpu().to_sparse_coo().coalesce()
+    places = tuple(entries.indices().numpy())
+    return scipy.sparse.csr_matrix((to_array(entries.values()), places), shape=entries.shape)
 
 
 def as_table(values: NDArray[Any]) -> NDArray[Any]:
@@ -96,7 +114,6 @@ def to_tensors(graph: Graph) -> dict[str, Any]:
     Sparse features become dense; a single split is (num_vertices,), several are (num_vertices,
     num_splits), as other libraries have them.
     """
-    import scipy.sparse
     import torch
 
     found: dict[str, Any] = {}

@@ -122,6 +122,51 @@ def test_sparse_features_become_dense(partner: str) -> None:
     assert np.array_equal(found, dense)
 
 
+@needs_pyg
+@pytest.mark.filterwarnings("ignore:Sparse CS")
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_sparse_tensors_stay_sparse(layout: str) -> None:
+    import torch
+
+    there = interop.to_pyg(graph_of())
+    dense = torch.tensor([[0.0, 2], [0, 0], [1, 0], [0, 0], [3, 4]])
+    there.x = getattr(dense, layout)()
+    found = interop.from_pyg(there).features
+    assert isinstance(found, scipy.sparse.csr_matrix)
+    assert found.nnz == 4
+    assert np.array_equal(found.toarray(), dense)
+
+
+@needs_pyg
+def test_a_matrix_that_becomes_one_of_scipy_does_so() -> None:
+    class SparseTensor:
+        """As that of torch_sparse."""
+
+        def to_scipy(self, layout: str) -> scipy.sparse.spmatrix:
+            return scipy.sparse.eye(5, 2, format=layout)
+
+    there = interop.to_pyg(graph_of())
+    there.x = SparseTensor()
+    found = interop.from_pyg(there).features
+    assert isinstance(found, scipy.sparse.csr_matrix)
+    assert found.nnz == 2
+
+
+@pytest.mark.parametrize("partner", PARTNERS)
+def test_rows_of_bfloat16_are_widened(partner: str) -> None:
+    import torch
+
+    there = getattr(interop, f"to_{partner}")(graph_of())
+    narrow = torch.tensor([[0.5], [1], [2], [-3], [4]], dtype=torch.bfloat16)
+    if partner == "dgl":
+        there.ndata["feat"] = narrow
+    else:
+        there.x = narrow
+    found = getattr(interop, f"from_{partner}")(there).features
+    assert found is not None
+    assert found.tolist() == [[0.5], [1], [2], [-3], [4]]
+
+
 def heterograph() -> Any:
     """Two authors, two papers."""
     import dgl
