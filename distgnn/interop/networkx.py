@@ -31,7 +31,7 @@ def from_networkx(graph: Any, *, name: str = "memory", **arrays: Any) -> Graph:
         InputError: If a node is neither an integer nor a string, or arrays contradict each other.
     """
     nodes = list(graph)
-    kinds = {type(node) for node in nodes}
+    kinds = {_kind_of(node) for node in nodes}
     if kinds - {int} and kinds - {str}:
         shown = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise InputError(
@@ -54,6 +54,12 @@ def from_networkx(graph: Any, *, name: str = "memory", **arrays: Any) -> Graph:
         **arrays,
     }
     return from_numpy(edge_index, name=name, **given)
+
+
+def _kind_of(node: Any) -> type:
+    if isinstance(node, np.integer):
+        return int
+    return str if isinstance(node, str) else type(node)
 
 
 def to_networkx(graph: Graph) -> Any:

@@ -312,6 +312,20 @@ def test_an_undirected_graph_of_networkx_gets_both_directions() -> None:
         interop.from_networkx(networkx.Graph([(1, "a")]))
 
 
+def test_nodes_that_are_values_of_numpy_are_integers_and_strings() -> None:
+    import networkx
+
+    ends = np.array([[5, 7], [7, 9]])
+    graph = interop.from_networkx(networkx.DiGraph([(first, second) for first, second in ends]))
+    assert graph.vertex_id is not None
+    assert graph.vertex_id.tolist() == [5, 7, 9]
+    named = interop.from_networkx(networkx.DiGraph([tuple(np.array(["a", "b"]))]))
+    assert named.vertex_id is not None
+    assert named.vertex_id.tolist() == ["a", "b"]
+    with pytest.raises(InputError, match="all integers or all strings, got bool, int"):
+        interop.from_networkx(networkx.Graph([(True, 7)]))
+
+
 def test_arrays_are_checked() -> None:
     assert interop.from_numpy([[0, 1], [1, 0]]).num_vertices == 2
     with pytest.raises(InputError, match="a graph has no 'feature'; it takes num_vertices, feat"):
