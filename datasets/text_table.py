@@ -8,6 +8,7 @@ at once. Memory peaks at about ten bytes per byte of text.
 from __future__ import annotations
 
 import gzip
+import logging
 import re
 import zlib
 from dataclasses import dataclass, replace
@@ -18,15 +19,18 @@ import numpy as np
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.text_fields import fields_of
-from distgnn.datasets.whole_lines import whole_lines
+from distgnn.datasets.whole_lines import line_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
+_LOGGER = logging.getLogger(__name__)
+
 _QUOTE, _MINUS, _ZERO = (ord(c) for c in '"-0')
 _DELIMITERS = (",", "\t", ";", " ")
+_ROW = re.compile(rb"(?m)^(?!#)[^\n]*\S[^\n]*$")
 # 18 digits always fit int64; longer ids are kept as strings.
 _MAX_DIGITS = 18
 _MAX_FIELD_BYTES = 4096
@@ -181,6 +185,7 @@ def read_text(path: Path, is_header: Callable[[list[str], list[str] | None], boo
     rows = _first_rows(text, 2)
     if not rows:
         raise InputError(f"{path} has no rows; give at least one line that is not a comment")
+    _tell_of_comment(text, path, 1, is_begun=False)
     return _with_header(_parse(text, path, _sniff(path, rows[0]), 1), is_header)
 
 
@@ -205,9 +210,10 @@ def text_slices(
         InputError: If the file is missing, not text, or its rows differ in their number of columns.
     """
     first: TextTable | None = None
-    delimiter, line = "", 1
+    delimiter, line, is_told = "", 1, False
     for raw in line_slices(path, slice_bytes):
         text = _sound(raw, path)
+        is_told = is_told or _tell_of_comment(text, path, line, is_begun=first is not None)
         rows = _first_rows(text, 1)
         if rows:
             delimiter = delimiter or _sniff(path, rows[0])
@@ -223,18 +229,6 @@ def text_slices(
         line += text.count(b"\n")
     if first is None:
         raise InputError(f"{path} has no rows; give at least one line that is not a comment")
-
-
-def line_slices(path: Path, slice_bytes: int) -> Iterator[bytes]:
-    """Read a file as `whole_lines` does, for users.
-
-    Raises:
-        InputError: If the file is missing or damaged.
-    """
-    try:
-        yield from whole_lines(path, slice_bytes)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read ({error}); check the path and the file") from error
 
 
 def _parse(text: bytes, path: Path, delimiter: str, first_line: int) -> TextTable:
@@ -281,10 +275,30 @@ def _sound(text: bytes, path: Path) -> bytes:
     return text if text.endswith(b"\n") else text + b"\n"
 
 
+def _tell_of_comment(text: bytes, path: Path, line: int, *, is_begun: bool) -> bool:
+    """Log the first line below a row that begins with #, as ids may, and return if there is one.
+
+    The first line of the text has that number; there are rows above it if the table is begun.
+    """
+    row = None if is_begun else _ROW.search(text)
+    if not is_begun and row is None:
+        return False
+    is_first = row is None and text.startswith(b"#")
+    place = 0 if is_first else text.find(b"\n#", 0 if row is None else row.end())
+    if place >= 0:
+        _LOGGER.warning(
+            "%s: line %d begins with #, so it is left out as a comment, like all that do; put the "
+            "first field of a row between double quotes if it begins with #",
+            path,
+            line + text.count(b"\n", 0, place + 1),
+        )
+    return place >= 0
+
+
 def _first_rows(text: bytes, count: int) -> list[str]:
     """Return the first lines that are neither empty nor comments."""
     rows: list[str] = []
-    for match in re.finditer(rb"(?m)^(?!#)[^\n]*\S[^\n]*$", text):
+    for match in _ROW.finditer(text):
         rows.append(match.group().decode(errors="replace"))
         if len(rows) == count:
             break

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from typing import TYPE_CHECKING
+
+from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,3 +32,15 @@ def whole_lines(path: Path, slice_bytes: int) -> Iterator[bytes]:
                 rest += block
     if rest:
         yield rest
+
+
+def line_slices(path: Path, slice_bytes: int) -> Iterator[bytes]:
+    """Read a file as `whole_lines` does, for users.
+
+    Raises:
+        InputError: If the file is missing or damaged.
+    """
+    try:
+        yield from whole_lines(path, slice_bytes)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be read ({error}); check the path and the file") from error

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.text_table import line_slices, read_text
+from distgnn.datasets.text_table import read_text
+from distgnn.datasets.whole_lines import line_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distgnn.datasets import InputError
-from distgnn.datasets.text_table import TextTable, read_text
+from distgnn.datasets.text_table import TextTable, read_text, text_slices
 
 
 def read(
@@ -66,6 +66,26 @@ def test_text_beyond_ascii_is_read(tmp_path: Path) -> None:
         ["Z\u00fcrich", "a"],
         ["\u5317", "b"],
     ]
+
+
+@pytest.mark.parametrize("slice_bytes", [None, 3, 7, 1 << 20])
+def test_a_row_that_is_taken_for_a_comment_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, slice_bytes: int | None
+) -> None:
+    def num_rows(text: str) -> int:
+        table = read(tmp_path, text, header=True)
+        if slice_bytes is None:
+            return table.num_rows
+        caplog.clear()
+        slices = text_slices(table.path, lambda *_: True, slice_bytes=slice_bytes)
+        return sum(one.num_rows for one in slices)
+
+    assert num_rows("# free\n#\nsrc,dst\n3,4\n") == 1
+    assert not caplog.records
+    assert num_rows("#\nsrc,dst\n1,2\n#ai,ml\n#x,y\n3,4\n") == 2
+    (record,) = caplog.records
+    assert "t.csv: line 4 begins with #, so it is left out as a comment" in record.message
+    assert "between double quotes" in record.message
 
 
 def test_header_names_the_columns_and_is_no_row(tmp_path: Path) -> None:
