@@ -34,7 +34,7 @@ def read_vertex_table(path: str | Path) -> VertexTable:
     The columns are `id`; `label`, which holds integers (empty or -1 = unlabelled) or class names
     (empty = unlabelled), or several columns `label_NAME` of 0 and 1; `split`, which holds train,
     val, test or nothing; and any number of numeric columns, which become the features in their
-    order. Columns of other texts are not used.
+    order. Columns of other texts are not used. The names may be in capitals.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
@@ -44,33 +44,41 @@ def read_vertex_table(path: str | Path) -> VertexTable:
     """
     table = open_table(Path(path), lambda first, second: True)
     names = table.names or ()
-    if "id" not in names:
+    columns = {name: _column_named(names, name) for name in ("id", "label", "split")}
+    if columns["id"] is None:
         raise InputError(
             f"vertex table {path} has no column 'id' among {', '.join(names)}; its first line must "
             "name the columns"
         )
     if table.num_rows == 0:
         raise InputError(f"vertex table {path} has no rows; give one row for each vertex")
-    (ids,) = read_ids(table, [names.index("id")])
-    label_columns = [i for i, name in enumerate(names) if name.startswith(_LABEL_PREFIX)]
+    (ids,) = read_ids(table, [columns["id"]])
+    label_columns = [i for i, name in enumerate(names) if name.lower().startswith(_LABEL_PREFIX)]
     fields: dict[str, Any] = {}
-    if "label" in names and label_columns:
+    if columns["label"] is not None and label_columns:
         raise InputError(
             f"vertex table {path} has both 'label' and {names[label_columns[0]]!r}; keep one "
             "column of classes or several columns of 0 and 1"
         )
-    if "label" in names:
-        fields.update(_classes(table, names.index("label")))
+    if columns["label"] is not None:
+        fields.update(_classes(table, columns["label"]))
     if label_columns:
         fields.update(_multilabel(table, label_columns))
-    if "split" in names:
-        fields.update(_split(table, names.index("split")))
-    taken = {names.index(name) for name in ("id", "label", "split") if name in names}
-    others = [i for i in range(len(names)) if i not in taken.union(label_columns)]
+    if columns["split"] is not None:
+        fields.update(_split(table, columns["split"]))
+    taken = {*columns.values(), *label_columns}
+    others = [i for i in range(len(names)) if i not in taken]
     features, unused = numeric_columns(table, others)
     if features is not None:
         fields["features"] = features
     return VertexTable(ids, fields, tuple(unused))
+
+
+def _column_named(names: tuple[str, ...], wanted: str) -> int | None:
+    """Return the column of a name, or else of one in other letters, such as Id of Gephi."""
+    if wanted in names:
+        return names.index(wanted)
+    return next((i for i, name in enumerate(names) if name.lower() == wanted), None)
 
 
 def _classes(table: Table, column: int) -> dict[str, Any]:
@@ -111,7 +119,7 @@ def _multilabel(table: Table, columns: list[int]) -> dict[str, Any]:
     names = table.names or ()
     return {
         "labels": labels,
-        "class_names": tuple(names[column].removeprefix(_LABEL_PREFIX) for column in columns),
+        "class_names": tuple(names[column][len(_LABEL_PREFIX) :] for column in columns),
     }
 
 

@@ -55,6 +55,18 @@ def test_several_label_columns_are_several_labels(tmp_path: Path) -> None:
     assert graph.num_features == 1
 
 
+def test_columns_are_known_in_capitals_too(tmp_path: Path) -> None:
+    table = read(tmp_path, "ID,Label,Split,X\na,0,train,5\nb,1,test,6\n")
+    assert table.ids.tolist() == ["a", "b"]
+    assert table.fields["labels"].tolist() == [0, 1]
+    assert table.fields["train_mask"].tolist() == [True, False]
+    assert table.fields["features"].tolist() == [[5], [6]]
+    assert read(tmp_path, "id,Label_A,LABEL_b\n1,0,1\n").fields["class_names"] == ("A", "b")
+    exact = read(tmp_path, "ID,id\n7,a\n8,b\n")
+    assert exact.ids.tolist() == ["a", "b"]
+    assert exact.fields["features"].tolist() == [[7], [8]]
+
+
 def test_split_column_becomes_masks(tmp_path: Path) -> None:
     fields = read(tmp_path, "id,split\n1,train\n2,\n3,test\n4,val\n").fields
     assert fields["train_mask"].tolist() == [True, False, False, False]
