@@ -76,8 +76,12 @@ class ParquetTable:
             ) from error
         return np.asarray(text.to_numpy(), dtype=np.str_)
 
-    def floats(self, column: int) -> NDArray[np.float64] | None:
+    def floats(self, column: int, *, has_gaps: bool = False) -> NDArray[np.float64] | None:
         """Return a column as (num_rows,) float64, or None if it has no numbers.
+
+        Args:
+            column: Its number.
+            has_gaps: Whether values may be null, which then are NaN.
 
         Raises:
             InputError: If a value is null.
@@ -85,13 +89,13 @@ class ParquetTable:
         values = self.columns[column]
         if not str(values.type).startswith(("int", "uint", "float", "double", "halffloat", "bool")):
             return None
-        if values.null_count:
+        if values.null_count and not has_gaps:
             row = int(np.argmax(self.is_empty(column)))
             raise InputError(
                 f"{self.place(row)} has no value in the numeric column "
                 f"{self.column_name(column)}; fill it or remove the column"
             )
-        return np.asarray(values.to_numpy(), dtype=np.float64)
+        return np.asarray(values.cast("float64").to_numpy(), dtype=np.float64)
 
 
 def read_parquet(path: Path) -> ParquetTable:

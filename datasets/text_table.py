@@ -120,19 +120,28 @@ class TextTable:
             decoded = np.char.replace(decoded, '""', '"')
         return decoded
 
-    def floats(self, column: int) -> NDArray[np.float64] | None:
+    def floats(self, column: int, *, has_gaps: bool = False) -> NDArray[np.float64] | None:
         """Return a column as (num_rows,) float64, or None if its first value is not a number.
+
+        Args:
+            column: Its number.
+            has_gaps: Whether values may be missing, which then are NaN; of a column without any,
+                all are.
 
         Raises:
             InputError: If the first value is a number and another one is not or is missing.
         """
         fields = self._gather(column)
         is_empty = self.is_empty(column)
-        if self.num_rows and not _is_number(fields[[int(np.argmin(is_empty))]]):
+        rows: Any = np.flatnonzero(~is_empty) if has_gaps else slice(None)
+        given = fields[rows]
+        if given.size and not _is_number(fields[[int(np.argmin(is_empty))]]):
             return None
-        if _is_number(fields):
-            return fields.astype(np.float64)
-        row = _first_failure(fields, _is_number)
+        if _is_number(given):
+            values = np.full(self.num_rows, np.nan)
+            values[rows] = given.astype(np.float64)
+            return values
+        row = int(np.arange(self.num_rows)[rows][_first_failure(given, _is_number)])
         if is_empty[row]:
             raise InputError(
                 f"{self.place(row)} has no value in the numeric column "
@@ -140,7 +149,7 @@ class TextTable:
             )
         raise InputError(
             f"{self.place(row)} has {fields[row].decode(errors='replace')!r} in the numeric column "
-            f"{self.column_name(column)}; write a number there"
+            f"{self.column_name(column)}; write a number there{' or nothing' * has_gaps}"
         )
 
     def column_name(self, column: int) -> str:

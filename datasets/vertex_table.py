@@ -32,9 +32,9 @@ def read_vertex_table(path: str | Path) -> VertexTable:
     """Read a vertex table: a file with a header and one row for each vertex.
 
     The columns are `id`; `label`, which holds integers (empty or -1 = unlabelled) or class names
-    (empty = unlabelled), or several columns `label_NAME` of 0 and 1; `split`, which holds train,
-    val, test or nothing; and any number of numeric columns, which become the features in their
-    order. Columns of other texts are not used. The names may be in capitals.
+    (empty = unlabelled), or several columns `label_NAME` of 0 and 1 (empty = not known); `split`,
+    which holds train, val, test or nothing; and any number of numeric columns, which become the
+    features in their order. Columns of other texts are not used. The names may be in capitals.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
@@ -109,7 +109,7 @@ def _classes(table: Table, column: int) -> dict[str, Any]:
 def _multilabel(table: Table, columns: list[int]) -> dict[str, Any]:
     labels = np.empty((table.num_rows, len(columns)), dtype=np.float64)
     for position, column in enumerate(columns):
-        values = table.floats(column)
+        values = table.floats(column, has_gaps=True)
         if values is None:
             raise InputError(
                 f"column {table.column_name(column)} of {table.path} must hold 0 and 1; name a "

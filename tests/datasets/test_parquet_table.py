@@ -61,6 +61,12 @@ def test_integer_labels_with_nulls_are_unlabelled(tmp_path: Path) -> None:
     assert read_vertex_table(path).fields["labels"].tolist() == [2, -1, 0]
 
 
+def test_flags_that_are_null_are_not_known(tmp_path: Path) -> None:
+    columns = {"label_a": pa.array([1, None, 0], pa.int8()), "label_b": [None, True, False]}
+    labels = read_vertex_table(write(tmp_path, "v", {"id": [1, 2, 3], **columns})).fields["labels"]
+    assert np.array_equal(labels, [[1, np.nan], [np.nan, 1], [0, 0]], equal_nan=True)
+
+
 def test_dictionary_encoded_text_is_read(tmp_path: Path) -> None:
     column = pa.array(["u", "w", ""]).dictionary_encode()
     fields = read_vertex_table(write(tmp_path, "v", {"id": [1, 2, 3], "label": column})).fields

@@ -55,6 +55,15 @@ def test_several_label_columns_are_several_labels(tmp_path: Path) -> None:
     assert graph.num_features == 1
 
 
+def test_flags_that_are_not_written_are_not_known(tmp_path: Path) -> None:
+    table = read(tmp_path, "id,label_a,label_b,label_c\n1,1,,\n2,,0,\n3,nan,1,\n")
+    nothing = np.zeros(0, dtype=np.int64)
+    graph = Graph(name="g", num_vertices=3, src=nothing, dst=nothing, **table.fields)
+    assert graph.is_multilabel
+    assert graph.labels is not None
+    assert graph.labels.tolist() == [[1, 255, 255], [255, 0, 255], [255, 1, 255]]
+
+
 def test_columns_are_known_in_capitals_too(tmp_path: Path) -> None:
     table = read(tmp_path, "ID,Label,Split,X\na,0,train,5\nb,1,test,6\n")
     assert table.ids.tolist() == ["a", "b"]
@@ -84,7 +93,10 @@ def test_split_column_becomes_masks(tmp_path: Path) -> None:
         ("id,label\n1,0\n2,0.5\n", "line 3 of .* has label '0.5', but labels are integers or"),
         ("id,label\n1,0\n2,inf\n", "line 3 of .* has label 'inf', but labels are integers or"),
         ("id,label\n1,0\n2,1e20\n", "line 3 of .* has label '1e20', but labels are integers or"),
-        ("id,label_a\n1,\n2,1\n", "line 2 of .* has no value in the numeric column 'label_a'; fi"),
+        (
+            "id,label_a\n1,\n2,1\n3,NA\n",
+            "line 4 of .* has 'NA' in the numeric column 'label_a'; write a number there or not",
+        ),
         ("id,x\n1,\n2,1\n", "line 2 of .*v.csv has no value in the numeric column 'x'; fill it"),
         ("id,x\n1,1\n2,\n", "line 3 of .*v.csv has no value in the numeric column 'x'; fill it"),
         ("id,x\n1,1\n2,nan\n", "line 3 of .*v.csv has nan in the numeric column 'x', whose feat"),
