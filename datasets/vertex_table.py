@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.tables import Ids, Table, open_table, read_ids
 
+_LOGGER = logging.getLogger(__name__)
+
 _SPLITS = ("train", "val", "test")
 _LABEL_PREFIX = "label_"
+# What programs write for a value that is not there.
+_NOTHING = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,24 +91,38 @@ def _classes(table: Table, column: int) -> dict[str, Any]:
     if values is not None:
         return {"labels": values}
     names = table.strings(column)
-    is_labelled = ~table.is_empty(column)
+    is_given = ~np.isin(names, ("", *_NOTHING))
     labels = np.full(table.num_rows, -1, dtype=np.int64)
     try:
-        # An integer column with gaps is often exported as 0.0, 1.0 and nothing or nan.
-        numbers = names[is_labelled].astype(np.float64)
+        # An integer column with gaps is often exported as 0.0, 1.0 and nothing, nan or NA.
+        numbers = names[is_given].astype(np.float64)
     except ValueError:
-        classes, labels[is_labelled] = np.unique(names[is_labelled], return_inverse=True)
-        return {"labels": labels, "class_names": tuple(classes.tolist())}
+        return _named_classes(table, names)
     numbers = np.where(np.isnan(numbers), -1.0, numbers)
     is_bad = (np.trunc(numbers) != numbers) | (np.abs(numbers) >= 2.0**63)
     if is_bad.any():
-        row = int(np.flatnonzero(is_labelled)[np.argmax(is_bad)])
+        row = int(np.flatnonzero(is_given)[np.argmax(is_bad)])
         raise InputError(
             f"{table.place(row)} has label {str(names[row])!r}, but labels are integers or class "
             "names; number the classes from 0"
         )
-    labels[is_labelled] = numbers.astype(np.int64)
+    labels[is_given] = numbers.astype(np.int64)
     return {"labels": labels}
+
+
+def _named_classes(table: Table, names: NDArray[np.str_]) -> dict[str, Any]:
+    is_labelled = names != ""
+    labels = np.full(table.num_rows, -1, dtype=np.int64)
+    classes, labels[is_labelled] = np.unique(names[is_labelled], return_inverse=True)
+    for number, name in enumerate(classes.tolist()):
+        if name in _NOTHING:  # North America, or what R writes for nothing
+            _LOGGER.warning(
+                "%s: %d vertices have the class %r; leave the field empty where there is no label",
+                table.path,
+                np.count_nonzero(labels == number),
+                name,
+            )
+    return {"labels": labels, "class_names": tuple(classes.tolist())}
 
 
 def _multilabel(table: Table, columns: list[int]) -> dict[str, Any]:

@@ -64,6 +64,25 @@ def test_flags_that_are_not_written_are_not_known(tmp_path: Path) -> None:
     assert graph.labels.tolist() == [[1, 255, 255], [255, 0, 255], [255, 1, 255]]
 
 
+def test_a_word_for_nothing_among_numbers_is_no_class(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = read(tmp_path, "id,label\n1,0\n2,NA\n3,10\n4,null\n5,9\n").fields
+    assert fields["labels"].tolist() == [0, -1, 10, -1, 9]
+    assert "class_names" not in fields
+    assert not caplog.records
+
+
+def test_a_word_for_nothing_among_names_is_a_class_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read(tmp_path, "id,label\n1,EU\n2,AS\n3,\n").fields["class_names"] == ("AS", "EU")
+    assert not caplog.records
+    fields = read(tmp_path, "id,label\n1,EU\n2,NA\n3,\n4,NA\n").fields
+    assert fields["class_names"] == ("EU", "NA")
+    assert "2 vertices have the class 'NA'; leave the field empty where there is no" in caplog.text
+
+
 def test_columns_are_known_in_capitals_too(tmp_path: Path) -> None:
     table = read(tmp_path, "ID,Label,Split,X\na,0,train,5\nb,1,test,6\n")
     assert table.ids.tolist() == ["a", "b"]
