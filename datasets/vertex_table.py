@@ -39,7 +39,8 @@ def read_vertex_table(path: str | Path) -> VertexTable:
     The columns are `id`; `label`, which holds integers (empty or -1 = unlabelled) or class names
     (empty = unlabelled), or several columns `label_NAME` of 0 and 1 (empty = not known); `split`,
     which holds train, val, test or nothing; and any number of numeric columns, which become the
-    features in their order. Columns of other texts are not used. The names may be in capitals.
+    features in their order. Labels of which one has a fraction are values to be learnt (empty =
+    not known). Columns of other texts are not used. The names may be in capitals.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
@@ -66,9 +67,9 @@ def read_vertex_table(path: str | Path) -> VertexTable:
             "column of classes or several columns of 0 and 1"
         )
     if columns["label"] is not None:
-        fields.update(_classes(table, columns["label"]))
+        fields.update(_labels(table, columns["label"]))
     if label_columns:
-        fields.update(_multilabel(table, label_columns))
+        fields.update(_several_labels(table, label_columns))
     if columns["split"] is not None:
         fields.update(_split(table, columns["split"]))
     taken = {*columns.values(), *label_columns}
@@ -86,10 +87,10 @@ def _column_named(names: tuple[str, ...], wanted: str) -> int | None:
     return next((i for i, name in enumerate(names) if name.lower() == wanted), None)
 
 
-def _classes(table: Table, column: int) -> dict[str, Any]:
-    values = table.integers(column)
-    if values is not None:
-        return {"labels": values}
+def _labels(table: Table, column: int) -> dict[str, Any]:
+    integers = table.integers(column)
+    if integers is not None:
+        return {"labels": integers}
     names = table.strings(column)
     is_given = ~np.isin(names, ("", *_NOTHING))
     labels = np.full(table.num_rows, -1, dtype=np.int64)
@@ -98,13 +99,17 @@ def _classes(table: Table, column: int) -> dict[str, Any]:
         numbers = names[is_given].astype(np.float64)
     except ValueError:
         return _named_classes(table, names)
+    if _has_fractions(numbers):
+        values = np.full(table.num_rows, np.nan)
+        values[is_given] = numbers
+        return {"labels": _values(values)}
     numbers = np.where(np.isnan(numbers), -1.0, numbers)
-    is_bad = (np.trunc(numbers) != numbers) | (np.abs(numbers) >= 2.0**63)
+    is_bad = np.abs(numbers) >= 2.0**63
     if is_bad.any():
         row = int(np.flatnonzero(is_given)[np.argmax(is_bad)])
         raise InputError(
-            f"{table.place(row)} has label {str(names[row])!r}, but labels are integers or class "
-            "names; number the classes from 0"
+            f"{table.place(row)} has label {str(names[row])!r}, but labels are integers, class "
+            "names or values to be learnt; number the classes from 0"
         )
     labels[is_given] = numbers.astype(np.int64)
     return {"labels": labels}
@@ -125,7 +130,7 @@ def _named_classes(table: Table, names: NDArray[np.str_]) -> dict[str, Any]:
     return {"labels": labels, "class_names": tuple(classes.tolist())}
 
 
-def _multilabel(table: Table, columns: list[int]) -> dict[str, Any]:
+def _several_labels(table: Table, columns: list[int]) -> dict[str, Any]:
     labels = np.empty((table.num_rows, len(columns)), dtype=np.float64)
     for position, column in enumerate(columns):
         values = table.floats(column, has_gaps=True)
@@ -137,9 +142,19 @@ def _multilabel(table: Table, columns: list[int]) -> dict[str, Any]:
         labels[:, position] = values
     names = table.names or ()
     return {
-        "labels": labels,
+        "labels": _values(labels) if _has_fractions(labels) else labels,
         "class_names": tuple(names[column][len(_LABEL_PREFIX) :] for column in columns),
     }
+
+
+def _has_fractions(numbers: NDArray[np.float64]) -> bool:
+    """Whether numbers are values to be learnt, rather than classes or flags."""
+    return bool((np.isfinite(numbers) & (np.trunc(numbers) != numbers)).any())
+
+
+def _values(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # a Graph refuses what is not finite
+        return numbers.astype(np.float32)
 
 
 def _split(table: Table, column: int) -> dict[str, NDArray[np.bool_]]:

@@ -163,7 +163,7 @@ BAD_TABLES = {
     "id\nx\nx\ny\n": "vertex id x occurs more than once",
     "id,split\nx,train\ny,maybe\n": "has split 'maybe'; write train, val, test or nothing",
     "id,size\nx,nan\ny,1\n": "features have 1 values that are NaN or infinite",
-    "id,label\nx,0.5\ny,1\n": "has label '0.5', but labels are integers or class names",
+    "id,label\nx,inf\ny,1\n": "has label 'inf', but labels are integers, class names or values",
     "": "has no rows",
 }
 

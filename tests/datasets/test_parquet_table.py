@@ -67,6 +67,13 @@ def test_flags_that_are_null_are_not_known(tmp_path: Path) -> None:
     assert np.array_equal(labels, [[1, np.nan], [np.nan, 1], [0, 0]], equal_nan=True)
 
 
+def test_labels_with_fractions_are_values(tmp_path: Path) -> None:
+    path = write(tmp_path, "v", {"id": [1, 2, 3], "label": [0.1, None, 2.0]})
+    labels = read_vertex_table(path).fields["labels"]
+    assert labels.dtype == np.float32
+    assert np.array_equal(labels, np.float32([0.1, np.nan, 2]), equal_nan=True)
+
+
 def test_dictionary_encoded_text_is_read(tmp_path: Path) -> None:
     column = pa.array(["u", "w", ""]).dictionary_encode()
     fields = read_vertex_table(write(tmp_path, "v", {"id": [1, 2, 3], "label": column})).fields

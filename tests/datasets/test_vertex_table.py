@@ -64,6 +64,23 @@ def test_flags_that_are_not_written_are_not_known(tmp_path: Path) -> None:
     assert graph.labels.tolist() == [[1, 255, 255], [255, 0, 255], [255, 1, 255]]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("id,label\n1,0.5\n2,\n3,-1\n4,NA\n", [[0.5], [np.nan], [-1], [np.nan]]),
+        ("id,label_a,label_b\n1,0.5,1\n2,,0\n", [[0.5, 1], [np.nan, 0]]),
+    ],
+)
+def test_numbers_with_fractions_are_values_to_be_learnt(
+    tmp_path: Path, text: str, expected: list[list[float]]
+) -> None:
+    fields = read(tmp_path, text).fields
+    size, nothing = len(expected), np.zeros(0, dtype=np.int64)
+    graph = Graph(name="g", num_vertices=size, src=nothing, dst=nothing, **fields)
+    assert graph.is_regression
+    assert np.array_equal(np.asarray(graph.labels), expected, equal_nan=True)
+
+
 def test_a_word_for_nothing_among_numbers_is_no_class(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,9 +126,8 @@ def test_split_column_becomes_masks(tmp_path: Path) -> None:
         ("id,x\n", "has no rows; give one row for each vertex"),
         ("id,label,label_a\n1,0,0\n", "has both 'label' and 'label_a'; keep one"),
         ("id,label_a\n1,red\n", "column 'label_a' of .* must hold 0 and 1; name a column of"),
-        ("id,label\n1,0\n2,0.5\n", "line 3 of .* has label '0.5', but labels are integers or"),
-        ("id,label\n1,0\n2,inf\n", "line 3 of .* has label 'inf', but labels are integers or"),
-        ("id,label\n1,0\n2,1e20\n", "line 3 of .* has label '1e20', but labels are integers or"),
+        ("id,label\n1,0\n2,inf\n", "line 3 of .* has label 'inf', but labels are integers, cl"),
+        ("id,label\n1,0\n2,1e20\n", "line 3 of .* has label '1e20', but labels are integers, c"),
         (
             "id,label_a\n1,\n2,1\n3,NA\n",
             "line 4 of .* has 'NA' in the numeric column 'label_a'; write a number there or not",
