@@ -135,6 +135,13 @@ class LocalGraph(RelatingGraph):
             return self.row_id * 0
         return torch.from_numpy(types[: self.num_rows]).to(self.device)
 
+    def rows_of_type(self, kind: int) -> Tensor:
+        """Return (num,) int32: this graph's rows of vertices of a type, found once."""
+        found = self._relation_memo.rows_of_type
+        if kind not in found:
+            found[kind] = (self.vertex_type == kind).nonzero()[:, 0].int()
+        return found[kind]
+
     @property
     def in_weight(self) -> Tensor:
         """(num_rows, 1) float32. Sum of the weights of in-edges; the in-degree without weights.
@@ -229,7 +236,8 @@ class LocalGraph(RelatingGraph):
         """Return function(graph), computed at the first call; for what the graph alone decides.
 
         Args:
-            function: Has no state; the same object in every epoch.
+            function: Gives a value for each row, of which a view of some rows takes its share; has
+                no state, and is the same object in every epoch.
             dtype: Of the result.
         """
         constants = self._memo.constants

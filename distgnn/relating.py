@@ -22,6 +22,7 @@ class RelationMemo:
 
     sources: RelationSources | None = None
     learnt_blocks: dict[bool, LearntBlocks] = field(default_factory=dict)
+    rows_of_type: dict[int, Tensor] = field(default_factory=dict)
 
 
 class RelatingGraph(AttendingGraph):

@@ -177,6 +177,8 @@ MODELS = {
 TYPED_MODELS = {
     "rgcn": {"model": "rgcn"},
     "rgcn-dropout": {"model": "rgcn", "bases": 2, "dropout": 0.4},
+    "rsage": {"model": "rsage"},
+    "rsage-dropout": {"model": "rsage", "bases": 2, "layers": 3, "dropout": 0.4},
     "rsage-batch-residual": {"model": "rsage", "norm": "batch", "residual": True, "layers": 3},
     "rsage-jumping": {"model": "rsage", "jumping": "cat", "relation_norm": "all"},
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
@@ -17,8 +16,6 @@ from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import dense
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
     from distgnn.graph import LocalGraph
@@ -130,16 +127,10 @@ class RelationalConv(Convolution):
             return torch.addmm(self.bias[0], rows, self.own[0])
         mapped = rows.new_zeros(len(rows), self.out_width)
         for kind, (own, bias) in enumerate(zip(self.own, self.bias, strict=True)):
-            chosen = graph.once(_rows_of(kind), torch.int32)
+            chosen = graph.rows_of_type(kind)
             picked = ops.pick_rows(rows, chosen)
             mapped = mapped.index_copy(0, chosen.long(), torch.addmm(bias, picked, own))
         return mapped
-
-
-@cache
-def _rows_of(kind: int) -> Callable[[LocalGraph], Tensor]:
-    """Return what finds the rows of vertices of a type, always the same for the same one."""
-    return lambda graph: (graph.vertex_type == kind).nonzero()[:, 0]
 
 
 class GraphSize(NamedTuple):

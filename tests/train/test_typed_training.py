@@ -48,13 +48,14 @@ def test_what_has_no_effect_without_features_is_refused(options, match):
 
 
 @pytest.mark.parametrize("kind", TYPED_KINDS)
+@pytest.mark.parametrize("model", ["rgcn-dropout", "rsage-dropout"])
 @pytest.mark.parametrize("num_parts", [1, 3])
-def test_savings_change_nothing_beyond_rounding(kind, num_parts):
+def test_savings_change_nothing_beyond_rounding(kind, model, num_parts):
     graph = make_graph(kind, num_vertices=80)
     parts = cut(graph, num_parts)
-    off = first_step(parts, graph, "rgcn-dropout", num_epochs=3, receptive_field=False)
-    check_equal(first_step(parts, graph, "rgcn-dropout", num_epochs=3), off)
-    check_equal(first_step(parts, graph, "rgcn-dropout", num_epochs=3, recompute=True), off)
+    off = first_step(parts, graph, model, num_epochs=3, receptive_field=False)
+    check_equal(first_step(parts, graph, model, num_epochs=3), off)
+    check_equal(first_step(parts, graph, model, num_epochs=3, recompute=True), off)
 
 
 def test_few_edges_and_parts_alone():
