@@ -107,6 +107,11 @@ class Manifest:
         return any(path.endswith(_LINKS) for path in self.files)
 
     @property
+    def has_edge_weights(self) -> bool:
+        """Whether edges have weights."""
+        return any(path.endswith("/edge_weight.npy") for path in self.files)
+
+    @property
     def feature_density(self) -> float:
         """Share of the entries of the features that are stored; 1 if they are dense."""
         if not self.has_sparse_features:

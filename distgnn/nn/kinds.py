@@ -108,6 +108,10 @@ class Kind(ABC):
         del config
         return ""
 
+    def why_weightless(self, config: ModelConfig) -> str:
+        """Say why layers read no weights of edges; empty where they do."""
+        return "a maximum takes rows as they are" if self.sends_no_sums(config) else ""
+
 
 class _Sage(Kind):
     options = frozenset({"aggregator"})
@@ -187,6 +191,10 @@ class _Gat(_ReadsEdges):
 
     def sends_no_sums(self, config: ModelConfig) -> str:
         return f"--model {config.model}"
+
+    def why_weightless(self, config: ModelConfig) -> str:
+        del config
+        return "attention weighs edges itself"
 
 
 class _Gatv2(_Gat):

@@ -34,6 +34,7 @@ class SAGEConv(FusedConvolution):
     mean, max: h'_v = W_root h_v + W_neighbour reduce over in-neighbours u of h_u + b.
     pool: as max, of relu(W_pool h_u + b_pool), which is as wide as the input.
     gcn: h'_v = W_neighbour (h_v + sum over in-neighbours u of h_u) / (in-degree + 1) + b.
+    Sums and means take rows times the weights of edges; maxima do not read these.
 
     Args:
         in_width: Columns of the input.

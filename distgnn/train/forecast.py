@@ -277,6 +277,7 @@ def forecast(
             config,
             is_sparse=is_sparse,
             num_edge_features=manifest.num_edge_features,
+            has_edge_weights=manifest.has_edge_weights,
             edge_fractions=fractions,
         ),
         config.feature_bytes,

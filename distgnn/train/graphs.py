@@ -146,7 +146,11 @@ def build_graphs(
     is_input_static = not why_not_static(config, is_sparse=is_sparse)
     degree = training.in_degree
     describe = partial(
-        describe_savings, config, is_sparse=is_sparse, num_edge_features=edge_columns
+        describe_savings,
+        config,
+        is_sparse=is_sparse,
+        num_edge_features=edge_columns,
+        has_edge_weights=part.edge_weight is not None,
     )
     if why_not_restricted(config):
         savings = describe(edge_fractions=())
@@ -264,6 +268,7 @@ def describe_savings(
     *,
     is_sparse: bool,
     num_edge_features: int,
+    has_edge_weights: bool,
     edge_fractions: Sequence[float],
 ) -> tuple[str, ...]:
     """Say what each exact saving does in a run, or why it is off, and what else is not plain.
@@ -272,6 +277,7 @@ def describe_savings(
         config: The run.
         is_sparse: Whether features are.
         num_edge_features: Columns of the features of edges; 0 without.
+        has_edge_weights: Whether edges have weights.
         edge_fractions: Share of the graph's edges that each layer runs over, where layers run on
             the rows that the loss reads.
 
@@ -289,6 +295,10 @@ def describe_savings(
         is_read = config.model.reads_edge_features
         reads = "each layer reads them as they are" if is_read else "not read"
         lines.append(f"edge features: {num_edge_features} columns, {reads}")
+    if has_edge_weights:
+        why_not = config.model.kind.why_weightless(config.model)
+        reads = f"not read, as {why_not}" if why_not else "rows are multiplied by them"
+        lines.append(f"edge weights: {reads}")
     if config.labels_as_input:
         lines.append(
             f"labels: {100 * config.labels_as_input:g} % of the training vertices give theirs as "

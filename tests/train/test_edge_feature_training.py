@@ -9,11 +9,13 @@ import pytest
 from graphs import CUTS, EDGE_KIND, cut, make_graph
 from training import EDGE_MODELS, check_equal, ends_of, first_step, make_config
 
+from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.partition import assign
 from distgnn.partition.quality import measure
 from distgnn.partition.store import read_manifest, read_part, write
+from distgnn.partition.whole import whole_part
 from distgnn.train.forecast import forecast
 from distgnn.train.memory import memory_of_ranks, score_bytes
 from distgnn.train.tasks import resolve
@@ -98,6 +100,30 @@ def test_what_is_foretold_is_what_is_sent_and_said(model, tmp_path):
     assert savings == found.savings
     reads = "not read" if model == "sage" else "each layer reads them as they are"
     assert f"edge features: 3 columns, {reads}" in savings
+
+
+@pytest.mark.parametrize(
+    ("options", "effect"),
+    [
+        ({}, "rows are multiplied by them"),
+        ({"model": "gcn"}, "rows are multiplied by them"),
+        ({"model": "gat"}, "not read, as attention weighs edges itself"),
+        ({"model": "gatv2"}, "not read, as attention weighs edges itself"),
+        ({"aggregator": "pool"}, "not read, as a maximum takes rows as they are"),
+    ],
+)
+def test_whether_weights_are_read_is_said(options, effect, tmp_path):
+    graph, config = make_graph("weighted"), make_config(**options)
+    assignment = assign("random", graph, 2)
+    quality = measure(graph, assignment)
+    write(tmp_path / "p", graph, assignment, method="m", options={}, seed=0, quality=quality)
+    manifest = read_manifest(tmp_path / "p")
+    savings = forecast(tmp_path / "p", manifest, config).savings
+    assert f"edge weights: {effect}" in savings
+    trainer = Trainer(config, ends_of(graph), whole_part(graph), SingleGroup())
+    assert f"edge weights: {effect}" in trainer.graphs.savings
+    bare = Trainer(config, ends_of(graph), whole_part(make_graph()), SingleGroup())
+    assert not any("edge weights" in line for line in bare.graphs.savings)
 
 
 def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
