@@ -37,11 +37,10 @@ def read_edge_list(
     """Read a graph from an edge list.
 
     The columns are source, destination and, if there is a third, weight; below a header, all other
-    columns of numbers are features of edges. A header is recognised by
-    the names src and dst (or source and target, from and to, u and v), which may then stand
-    anywhere, or as words above two columns of integers. Ids are integers or texts and become 0, 1,
-    2, ...: in the order of the vertex table, or else sorted. `Graph.vertex_id` has the original
-    ids.
+    columns of numbers but `id` are features of edges. A header is recognised by the names src and
+    dst (or source and target, from and to, u and v), which may then stand anywhere, or as words
+    above two columns of integers. Ids are integers or texts and become 0, 1, 2, ...: in the order
+    of the vertex table, or else sorted. `Graph.vertex_id` has the original ids.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
@@ -56,7 +55,7 @@ def read_edge_list(
     table = open_table(path, is_header)
     src_column, dst_column, weight_column, others = columns_of(table)
     weight: Any = None if weight_column is None else weights_of(table, weight_column)
-    edge_features, unused = numeric_columns(table, others)
+    edge_features, unused = _edge_features(table, others)
     ends = read_ids(table, [src_column, dst_column])
     fields: dict[str, Any] = {}
     if vertices is None:
@@ -172,6 +171,16 @@ def weights_of(table: Table, column: int) -> NDArray[np.float64]:
             "or name the columns in a header"
         )
     return weight
+
+
+def _edge_features(
+    table: Table, columns: list[int]
+) -> tuple[NDArray[np.float32] | None, list[str]]:
+    """As `numeric_columns`, but the numbers of edges that Gephi writes say nothing of them."""
+    names = table.names or ()
+    ids = [column for column in columns if names[column].lower() == "id"]
+    features, unused = numeric_columns(table, [one for one in columns if one not in ids])
+    return features, [*(names[column] for column in ids), *unused]
 
 
 def _number(src_id: Ids, dst_id: Ids) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64]]:

@@ -81,6 +81,15 @@ def test_other_named_columns_are_features_of_edges_or_listed_and_logged(
     assert "columns that are not used: note" in caplog.text
 
 
+def test_ids_of_edges_are_no_features(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "Source,Target,Type,Id,Label,Weight\n5,9,Directed,0,,1\n9,7,Directed,1,,2.5\n"
+    graph = read_edge_list(write(tmp_path, "gephi.csv", text))
+    assert graph.edge_features is None
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [1, 2.5]
+    assert "columns that are not used: Id, Type, Label" in caplog.text
+
+
 def test_vertex_table_gives_order_isolated_vertices_and_fields(tmp_path: Path) -> None:
     edges = write(tmp_path, "e.csv", "src,dst\nc,a\na,d\n")
     table = write(tmp_path, "v.csv", "id,label,x\nd,0,1\nb,1,2\nc,0,3\na,1,4\n")
