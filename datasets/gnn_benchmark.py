@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 _LABELS = ("labels", "label", "node_label")
 _FEATURES = ("attr_matrix", "node_attr")
 _MATRICES = ("adj_matrix", *_FEATURES, *_LABELS)
+_NAMES = "class_names"
 _CSR = ("data", "indices", "indptr", "shape")
-# Names of vertices and words, which are pickled lists, are left unread.
+# Names of vertices and words, which are pickled lists, too, are left unread.
 _WANTED = frozenset(
-    {*_MATRICES, "class_names", *(f"{kind}_{part}" for kind in ("adj", "attr") for part in _CSR)}
+    {*_MATRICES, _NAMES, *(f"{kind}_{part}" for kind in ("adj", "attr") for part in _CSR)}
 )
 
 
@@ -55,7 +56,7 @@ def read_gnn_benchmark(path: str | Path) -> Graph:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            arrays = arrays_in(file, pickled=_MATRICES, only=_WANTED)
+            arrays = arrays_in(file, pickled=(*_MATRICES, _NAMES), only=_WANTED)
         adjacency = csr_of(arrays, "adj")
         if adjacency is None or adjacency.shape[0] != adjacency.shape[1]:
             raise InputError(
@@ -74,7 +75,7 @@ def read_gnn_benchmark(path: str | Path) -> Graph:
             dst=dst,
             features=features,
             labels=_column(_first(arrays, _LABELS)),
-            class_names=_names(arrays.get("class_names")),
+            class_names=_names(arrays.get(_NAMES)),
             source=str(path),
             checksum=sha256([path]),
         )
@@ -142,5 +143,7 @@ def _column(labels: Any) -> Any:
 
 
 def _names(names: Any) -> tuple[str, ...] | None:
-    is_text = isinstance(names, np.ndarray) and names.ndim == 1 and names.dtype.kind == "U"
-    return tuple(names.tolist()) if is_text and names.size else None
+    """Return the names of classes, a plain or a pickled array; None where they are none."""
+    values = names.tolist() if isinstance(names, np.ndarray) else names
+    is_text = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    return tuple(values) if is_text and values else None

@@ -53,6 +53,23 @@ def test_both_directions_without_loops_and_weights(tmp_path: Path) -> None:
     assert graph.class_names == ("red", "blue")
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (np.array(["red", "blue"], dtype=object), ("red", "blue")),
+        (np.array({0: "red", 1: "blue"}, dtype=object), None),
+        (np.array([], dtype=object), None),
+    ],
+)
+def test_pickled_names_of_classes_are_read_or_left(
+    tmp_path: Path, names: Any, expected: tuple[str, ...] | None
+) -> None:
+    np.savez(tmp_path / "g.npz", **{**arrays_of(), "class_names": names})
+    graph = read_gnn_benchmark(tmp_path / "g.npz")
+    check(graph)
+    assert graph.class_names == expected
+
+
 @pytest.mark.parametrize("feature_key", ["attr_matrix", "node_attr"])
 @pytest.mark.parametrize("label_key", ["label", "node_label", "labels"])
 def test_recompressed_copies_are_read(tmp_path: Path, feature_key: str, label_key: str) -> None:
