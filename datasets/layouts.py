@@ -137,7 +137,7 @@ def locate(source: str, root: str | Path | None = None) -> str:
     """Return the path of a graph that is named; any other source as it is.
 
     A file or folder of that name wins. Else a name stands for a folder or an .npz file of that name
-    below the root, or for its published files there, in a folder of its name, or in `raw` of that.
+    below the root, or for its published files there, in a folder of its name, or in `raw` of any.
 
     Args:
         source: A name, a path, or anything else that `load` takes.
@@ -174,8 +174,8 @@ def describe_named(name: str, root: str | Path | None = None) -> dict[str, Any]:
 
 def _below(folder: Path, name: str) -> Path | None:
     """Where a named graph lies below the root, if its files are there."""
-    own = [folder / name, folder / name / "raw"]
-    places = [*own, folder / name.upper() / "raw", folder / name.capitalize() / "raw", folder]
+    # PyG's folders are called as its users call a graph: PubMed, Computers, AIFB.
+    places = [folder / name, folder / name / "raw", folder, *sorted(folder.glob("*/raw"))]
     found = [place / file for place in places for file in NAMED.get(name, ())]
     found = [file for file in (*found, folder / f"{name}.npz") if file.is_file()]
     if not found:

@@ -28,10 +28,21 @@ def test_a_name_is_found_below_the_root(tmp_path: Path, name: str, place: str) -
 
 
 def test_pygs_folders_are_found(tmp_path: Path) -> None:
-    for name, folder in (("pubmed", "Pubmed"), ("reddit", "Reddit"), ("am", "AM")):
+    for name, folder in (
+        ("pubmed", "PubMed"),
+        ("reddit", "Reddit"),
+        ("am", "AM"),
+        ("amazon-computers", "Computers"),
+        ("coauthor-cs", "CS"),
+        ("roman-empire", "roman_empire"),
+    ):
         (tmp_path / folder / "raw").mkdir(parents=True)
         (tmp_path / folder / "raw" / NAMED[name][0]).touch()
         assert locate(name, tmp_path).startswith(str(tmp_path / folder / "raw"))
+    # Its own folder comes first.
+    (tmp_path / "pubmed").mkdir()
+    (tmp_path / "pubmed" / NAMED["pubmed"][0]).touch()
+    assert locate("pubmed", tmp_path) == str(tmp_path / "pubmed" / NAMED["pubmed"][0])
 
 
 def test_any_file_or_folder_of_a_name_is_found(
