@@ -277,7 +277,10 @@ def _read_bytes(path: Path) -> bytes:
 def _sound(text: bytes, path: Path) -> bytes:
     """Return text whose lines all end in a newline."""
     if b"\0" in text:
-        raise InputError(f"{path} is not a text file (it has NUL bytes); export it as CSV")
+        raise InputError(
+            f"{path} is not a text file (it has NUL bytes, as UTF-16 and packed files have); "
+            "export it as CSV in UTF-8"
+        )
     text = text.removeprefix(b"\xef\xbb\xbf")
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")

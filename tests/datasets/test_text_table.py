@@ -177,7 +177,11 @@ def test_column_without_any_value_has_no_floats(tmp_path: Path) -> None:
         ("# only\n\n", "has no rows"),
         ("1,2\n\n3,4,5\n", "line 3 of .* has 3 columns, but line 1 has 2; give every row the same"),
         ('a,b\n"c,d\n', "line 2 of .* has an odd number of double quotes; close the quoted field"),
-        (b"1,2\n\0", r"is not a text file \(it has NUL bytes\)"),
+        (
+            b"1,2\n\0",
+            r"is not a text file \(it has NUL bytes, as UTF-16 and packed files have\); exp",
+        ),
+        ("1,2\n".encode("utf-16"), "UTF-16 and packed files have.; export it as CSV in UTF-8"),
     ],
 )
 def test_file_that_is_not_a_table_is_an_input_error(
