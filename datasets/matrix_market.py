@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import io
 import logging
 import zlib
 from pathlib import Path
@@ -27,6 +28,8 @@ _DAMAGES = (
     *(zlib.error, gzip.BadGzipFile),
 )
 _LOGGER = logging.getLogger(__name__)
+
+_BUFFER_BYTES = 1 << 20
 
 MATRIX_SUFFIXES = (".mtx", ".mtx.gz")
 """Suffixes of Matrix Market files."""
@@ -121,16 +124,54 @@ def read_proteins(path: str | Path) -> Graph:
     )
 
 
+class _Text(io.RawIOBase):
+    """A file as scipy can bear it.
+
+    From the last number of a line scipy looks for the line end, up to a NUL byte; where it finds
+    none, it reads on behind the end of the text.
+
+    Args:
+        file: That is read.
+    """
+
+    def __init__(self, file: io.BufferedIOBase) -> None:
+        super().__init__()
+        self._file = file
+        self._is_ended = True
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read on; a line end follows what has none.
+
+        Args:
+            buffer: That is filled.
+
+        Returns:
+            How many bytes were read.
+
+        Raises:
+            ValueError: If there are NUL bytes.
+        """
+        block = self._file.read(len(buffer))
+        if b"\0" in block:
+            raise ValueError("it has NUL bytes")
+        if not block and not self._is_ended:
+            block = b"\n"
+        self._is_ended = not block or block.endswith(b"\n")
+        buffer[: len(block)] = block
+        return len(block)
+
+
 def _read(path: Path) -> Any:
     """Return the matrix as COO."""
     if not path.is_file():
         raise InputError(f"there is no file {path}; check the path")
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path) as file:
-                matrix = scipy.io.mmread(file)
-        else:
-            matrix = scipy.io.mmread(str(path))
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            matrix = scipy.io.mmread(io.BufferedReader(_Text(file), _BUFFER_BYTES))
     except _DAMAGES as error:
         reason = str(error).strip().rstrip(".")
         raise InputError(

@@ -53,6 +53,23 @@ def test_wrong_files_are_one_sentence(tmp_path: Path, text: str, message: str) -
         datasets.load(tmp_path / "g.mtx")
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("end", ["", " ", "\n", " \n", "\n\n"])
+def test_the_last_line_may_end_in_any_way(tmp_path: Path, end: str, suffix: str) -> None:
+    text = (HEAD + "real general\n3 3 2\n1 2 1\n2 3 0.5" + end).encode()
+    path = tmp_path / f"g.mtx{suffix}"
+    path.write_bytes(gzip.compress(text) if suffix else text)
+    assert datasets.load(path).num_edges == 2
+
+
+@pytest.mark.parametrize("text", ["1 2 1\n2 3 0.5\0\n", "1 2 1\0\n2 3 0.5\n", "1 2 1\n2 3 0.5\0"])
+def test_bytes_that_no_text_has_are_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "g.mtx").write_text(HEAD + "real general\n3 3 2\n" + text)
+    message = r"g.mtx is damaged or is no Matrix Market file \(it has NUL bytes\)"
+    with pytest.raises(InputError, match=message):
+        datasets.load(tmp_path / "g.mtx")
+
+
 def test_a_cut_archive_or_no_file_is_one_sentence(tmp_path: Path) -> None:
     data = gzip.compress(SYMMETRIC.encode())
     (tmp_path / "g.mtx.gz").write_bytes(data[:-12])
