@@ -38,6 +38,9 @@ def test_each_recipe_is_a_configuration(name):
     flat = {**found, **found["model"]}
     for key, value in recipe.flags.items():
         assert flat[key.replace("-", "_")] == value
+    # What it says of how the graph is loaded it does, too.
+    named = [word for word in recipes._SWITCHES if f"--{word}" in recipe.about]
+    assert all(recipe.source.get(word) for word in named)
     repeated = build_parser().parse_args([*words, *recipe.words(with_runs=True)])
     assert repeated.seeds is not None or repeated.split_index == "all"
 
