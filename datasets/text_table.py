@@ -34,6 +34,7 @@ _ROW = re.compile(rb"(?m)^(?!#)[^\n]*\S[^\n]*$")
 # 18 digits always fit int64; longer ids are kept as strings.
 _MAX_DIGITS = 18
 _MAX_FIELD_BYTES = 4096
+_TRUTHS = (b"True", b"False", b"TRUE", b"FALSE", b"true", b"false")
 # Fields are gathered in blocks of rows, so that their index matrix stays near 64 MiB.
 _GATHER_BYTES = 1 << 23
 
@@ -123,6 +124,8 @@ class TextTable:
     def floats(self, column: int, *, has_gaps: bool = False) -> NDArray[np.float64] | None:
         """Return a column as (num_rows,) float64, or None if its first value is not a number.
 
+        True and False, in any letters, are 1 and 0 where a column has nothing else.
+
         Args:
             column: Its number.
             has_gaps: Whether values may be missing, which then are NaN; of a column without any,
@@ -131,7 +134,7 @@ class TextTable:
         Raises:
             InputError: If the first value is a number and another one is not or is missing.
         """
-        fields = self._gather(column)
+        fields = _digits_of_truths(self._gather(column))
         is_empty = self.is_empty(column)
         rows: Any = np.flatnonzero(~is_empty) if has_gaps else slice(None)
         given = fields[rows]
@@ -327,6 +330,16 @@ def _sniff(path: Path, row: str) -> str:
 def _row_text(table: TextTable, row: int) -> list[str]:
     bounds = zip(table.start[:, row], table.length[:, row], strict=True)
     return [table.buffer[s : s + n].tobytes().decode(errors="replace") for s, n in bounds]
+
+
+def _digits_of_truths(fields: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+    """Return true and false as 1 and 0; other fields, and those beside others, as they are."""
+    # Cheap for columns of numbers, as most are.
+    if not np.isin(fields[:1], (*_TRUTHS, b"")).any():
+        return fields
+    is_true, is_false = (np.isin(fields, words) for words in (_TRUTHS[::2], _TRUTHS[1::2]))
+    has_others = not (is_true | is_false | (fields == b"")).all()
+    return fields if has_others else np.where(is_true, b"1", np.where(is_false, b"0", fields))
 
 
 def _is_number(fields: NDArray[np.bytes_]) -> bool:

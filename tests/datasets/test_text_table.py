@@ -148,6 +148,17 @@ def test_floats_are_read_in_every_notation(tmp_path: Path) -> None:
     assert np.allclose(np.asarray(values), [1, -0.0025, 0.5, np.nan], equal_nan=True)
 
 
+@pytest.mark.parametrize(("yes", "no"), [("True", "False"), ("TRUE", "FALSE"), ("true", "false")])
+def test_truths_are_one_and_zero(tmp_path: Path, yes: str, no: str) -> None:
+    table = read(tmp_path, f"{yes},{no},{no},{yes}\n{no},{yes},,maybe\n")
+    columns = [table.floats(0), table.floats(1), table.floats(2, has_gaps=True)]
+    assert np.array_equal(np.array(columns), [[1, 0], [0, 1], [0, np.nan]], equal_nan=True)
+    # A column with other words, too, is one of text.
+    assert table.floats(3) is None
+    with pytest.raises(InputError, match=r"line 2 of .* has no value in the numeric column 3"):
+        table.floats(2)
+
+
 def test_column_that_begins_with_text_has_no_floats(tmp_path: Path) -> None:
     assert read(tmp_path, "a,1\nb,2\n").floats(0) is None
 
