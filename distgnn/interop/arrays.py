@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.npz import graph_of_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
     from distgnn.datasets.graph import Graph
+
+_LOGGER = logging.getLogger(__name__)
 
 FIELDS = (
     *("num_vertices", "features", "labels", "train_mask", "val_mask", "test_mask", "edge_weight"),
@@ -82,6 +85,20 @@ def vertex_arrays(values: Mapping[str, Any]) -> dict[str, Any]:
             # Several splits are columns there and rows here.
             found[key] = to_array(values[key]).astype(np.bool_).T
     return found
+
+
+def tell_of_features(kinds: Iterable[str]) -> None:
+    """Log that the features of some types are left out.
+
+    Args:
+        kinds: Types of vertices that have features; none where nothing is left out.
+    """
+    if names := ", ".join(sorted(kinds)):
+        _LOGGER.warning(
+            "features of %s are left out, as other types of vertices have none or others; give "
+            "all of them as many columns, such as zeros",
+            names,
+        )
 
 
 def to_array(tensor: Any) -> Any:

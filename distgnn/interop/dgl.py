@@ -11,6 +11,7 @@ from distgnn.interop.arrays import (
     MASKS,
     as_table,
     from_numpy,
+    tell_of_features,
     to_array,
     to_tensors,
     vertex_arrays,
@@ -100,6 +101,8 @@ def _typed(graph: Any) -> dict[str, Any]:
     widths = {part["features"].shape[1:] if "features" in part else None for part in parts.values()}
     if len(widths) == 1 and None not in widths:
         found["features"] = np.concatenate([part["features"] for part in parts.values()])
+    else:
+        tell_of_features(kind for kind, part in parts.items() if "features" in part)
     weights = [_weight(graph.edges[kinds].data) for kinds in graph.canonical_etypes]
     if any(weight is not None for weight in weights):
         found["edge_weight"] = np.concatenate(

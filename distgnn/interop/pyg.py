@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.errors import InputError
-from distgnn.interop.arrays import as_table, from_numpy, to_array, to_tensors, vertex_arrays
+from distgnn.interop.arrays import (
+    as_table,
+    from_numpy,
+    tell_of_features,
+    to_array,
+    to_tensors,
+    vertex_arrays,
+)
 
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
@@ -33,10 +40,13 @@ def from_pyg(data: Any, *, name: str = "memory", **arrays: Any) -> Graph:
     given: dict[str, Any] = {}
     if hasattr(data, "to_homogeneous"):
         given["relation_names"] = [" ".join(kinds) for kinds in data.edge_types]
-        has_features = all("x" in data[kind] for kind in data.node_types)
+        widths = {kind: data[kind].x.shape[1:] for kind in data.node_types if "x" in data[kind]}
+        is_joint = len(widths) == len(data.node_types) and len(set(widths.values())) == 1
         data = data.to_homogeneous()
-        if not has_features and "x" in data:
-            del data.x  # of some types only
+        if not is_joint:
+            tell_of_features(widths)
+            if "x" in data:
+                del data.x  # of some types only, or filled up to the widest
     if getattr(data, "edge_index", None) is None:
         raise InputError(
             f"from_pyg takes Data or HeteroData with edge_index, got {type(data).__name__}; an "

@@ -219,7 +219,7 @@ def test_types_without_labels_get_those_that_say_unknown(given: Any, expected: A
 
 
 @needs_dgl
-def test_a_heterograph_of_dgl_is_typed() -> None:
+def test_a_heterograph_of_dgl_is_typed(caplog: pytest.LogCaptureFixture) -> None:
     import torch
 
     there = heterograph()
@@ -232,12 +232,16 @@ def test_a_heterograph_of_dgl_is_typed() -> None:
     assert graph.vertex_type.tolist() == [0, 0, 1, 1]  # type: ignore[union-attr]
     assert graph.labels.tolist() == [-1, -1, 1, 0]  # type: ignore[union-attr]
     assert graph.features is None
+    assert "features of paper are left out, as other types of vertices have none or" in caplog.text
+    caplog.clear()
     there.nodes["author"].data["feat"] = torch.zeros(2, 3)
     assert interop.from_dgl(there).num_features == 3
+    assert interop.from_dgl(heterograph()).num_features == 0
+    assert not caplog.records
 
 
 @needs_pyg
-def test_heterodata_of_pyg_is_typed() -> None:
+def test_heterodata_of_pyg_is_typed(caplog: pytest.LogCaptureFixture) -> None:
     import torch
     from torch_geometric.data import HeteroData
 
@@ -253,6 +257,15 @@ def test_heterodata_of_pyg_is_typed() -> None:
     assert graph.edge_type.tolist() == [0, 0, 1]  # type: ignore[union-attr]
     assert sorted(np.asarray(graph.labels).tolist()) == [-1, -1, 0, 1]
     assert graph.features is None
+    assert "features of paper are left out, as other types of vertices have none or" in caplog.text
+    data["author"].x = torch.ones(2, 4)
+    caplog.clear()
+    assert interop.from_pyg(data).features is None
+    assert "features of author, paper are left out, as other types" in caplog.text
+    data["author"].x = torch.ones(2, 3)
+    caplog.clear()
+    assert interop.from_pyg(data).num_features == 3
+    assert not caplog.records
 
 
 @needs_pyg
