@@ -18,7 +18,11 @@ layer that adds none. Neither library has to be there.
 | `RelationalConv` of one own map | `RGCNConv`; `norm="none"` is `aggr="add"` | `RelGraphConv` |
 
 DGL's `GATv2Conv` has no bias of the output: ours goes to the biases of both maps, which changes no
-score and gives the same result unless attention drops weights.
+score and gives the same result unless attention drops weights. DGL's `RelGraphConv` adds up, as
+ours with `norm="none"`; where ours divides, it takes one over that number, of each edge, as `norm`.
+With bases it is the one with `regularizer="basis"`. R-SAGE's own maps of several types of vertices
+are several layers in both libraries. DGL's pool multiplies rows by the weights of edges, where it
+is given some; ours does not read them.
 """
 
 from __future__ import annotations
