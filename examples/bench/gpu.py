@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -190,10 +191,11 @@ def plan_of(name: str, scale: float, **changes: object) -> EpochPlan:
 def measure_epoch(plan: EpochPlan, graph: Graph, device: torch.device) -> list[str]:
     """The time of an epoch of each contestant and of our phases, and our longest operations."""
     title = f"epoch of {plan.model} on {plan.shape}"
-    lines = []
-    try:
+    lines, result = [], None
+    # Its error holds what ran out of memory until it has been caught.
+    with suppress(torch.OutOfMemoryError):
         result = measure_epochs(plan, device=device, graph=graph)
-    except torch.OutOfMemoryError:
+    if result is None:
         lines.append(f"{title}: PyG beside ours runs out of memory")
         torch.cuda.empty_cache()
         ours = replace(plan, peers=tuple(peer for peer in plan.peers if peer != "pyg"))

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -53,6 +54,24 @@ def test_an_epoch_is_timed_and_taken_apart(script):
     assert first.startswith("epoch of sage on reddit: distgnn ")
     assert phases.startswith("epoch of sage on reddit: aggregate ")
     assert "Self CPU" in table
+
+
+def test_the_memory_of_what_ran_out_of_it_is_free_for_the_next_try(script, monkeypatch):
+    measure, held, is_held = script.measure_epochs, [], []
+
+    def scarce(plan, **options):
+        if "pyg" in plan.peers:
+            tensors = torch.empty(8)
+            held.append(weakref.ref(tensors))
+            raise torch.OutOfMemoryError
+        is_held.append(held[0]() is not None)
+        return measure(plan, **options)
+
+    monkeypatch.setattr(script, "measure_epochs", scarce)
+    plan = script.plan_of("reddit", 0.0005, peers=("pyg",))
+    first, *_ = script.measure_epoch(plan, twin_graph(plan), torch.device("cpu"))
+    assert first == "epoch of sage on reddit: PyG beside ours runs out of memory"
+    assert is_held == [False]
 
 
 def test_a_twin_is_made_once(script, tmp_path):
