@@ -1,4 +1,8 @@
-"""Products of rows with small matrices: the vendor's library, and torch for what follows them."""
+"""Products of rows with small matrices: the vendor's library, and torch for what follows them.
+
+Rows that are picked, or stored as another type than is computed with, and sums that are not left as
+they are, are there besides for `SLICE_VALUES` values at a time, never for all rows.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,12 @@ import torch
 from distgnn.gpu.rows import Mask, finish_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
+
+SLICE_VALUES = 1 << 24
+"""64 MiB, which take a device longer to multiply than it takes to tell it so."""
 
 
 def multiply(
@@ -30,38 +37,32 @@ def multiply(
     """Sum products of rows; see `distgnn.products.multiply`, and `Finish` for the last six."""
     first = factors[0][1].dtype if factors else out.dtype
     dtype = torch.promote_types(first, torch.float32)
-    is_here = out_rows is None and out.dtype == dtype
-    total: Tensor | None = None
-    if accumulate or not factors:
-        total = _computed(out, out_rows, dtype)
-    for x, matrix, picked in factors:
-        rows = _computed(x, picked, dtype)
-        if total is not None:
-            total.addmm_(rows, matrix)
-        elif is_here and not _overlap(out, factors):
-            total = torch.mm(rows, matrix, out=out)
-        else:
-            total = rows @ matrix
-    assert total is not None, "there are factors, or there is something to start from"
-    mask = None
-    if row_key is not None and probability > 0:
-        mask = Mask(row_key, seed, probability)
-    is_finished = row_factor is None and bias is None and mask is None and not has_relu
-    if is_finished and total is out:
-        return
-    finish_rows(
-        total, out, out_rows=out_rows, factor=row_factor, bias=bias, has_relu=has_relu, mask=mask
-    )
-
-
-def _overlap(out: Tensor, factors: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> bool:
-    """Whether a product may not be written before the rows of all factors were read."""
-    storage = out.untyped_storage().data_ptr()
-    return any(x.untyped_storage().data_ptr() == storage for x, _, _ in factors)
-
-
-def _computed(x: Tensor, picked: Tensor | None, dtype: torch.dtype) -> Tensor:
-    return (x if picked is None else x[picked]).to(dtype)
+    is_here = out_rows is None and out.dtype == dtype and not _overlap(out, factors)
+    is_ready = is_here and _are_ready([(x, picked) for x, _, picked in factors], dtype)
+    widest = max([out.shape[1], *(x.shape[1] for x, _, _ in factors)])
+    is_cut = not is_ready and _may_be_cut(out, out_rows, factors)
+    key = row_key if probability > 0 else None
+    is_finished = row_factor is None and bias is None and key is None and not has_relu
+    for rows in _slices(len(out if out_rows is None else out_rows), widest if is_cut else 0):
+        numbers = None if out_rows is None else out_rows[rows]
+        own = out[rows] if numbers is None else out
+        total = _computed(own, numbers, dtype) if accumulate or not factors else None
+        for x, matrix, picked in factors:
+            part = _part(x, picked, rows, dtype)
+            if total is not None:
+                total.addmm_(part, matrix)
+            elif is_here:
+                total = torch.mm(part, matrix, out=own)
+            else:
+                total = part @ matrix
+        assert total is not None, "there are factors, or there is something to start from"
+        if is_finished and total is own:
+            continue
+        factor = None if row_factor is None else row_factor[rows]
+        mask = None if key is None else Mask(key[rows], seed, probability)
+        finish_rows(
+            total, own, out_rows=numbers, factor=factor, bias=bias, has_relu=has_relu, mask=mask
+        )
 
 
 def multiply_transposed(
@@ -74,9 +75,69 @@ def multiply_transposed(
 ) -> None:
     """Compute the gradients of weights and bias; see `distgnn.products.multiply_transposed`."""
     if activation is not None:
-        grad.mul_(scale).masked_fill_(~(activation > 0), 0)
+        for rows in _slices(len(grad), grad.shape[1]):
+            grad[rows].mul_(scale).masked_fill_(~(activation[rows] > 0), 0)
     for x, gradient, picked in factors:
         dtype = gradient.dtype
-        torch.mm(grad.to(dtype).t(), _computed(x, picked, dtype), out=gradient)
+        is_ready = _are_ready([(x, picked), (grad, None)], dtype)
+        widest = 0 if is_ready else max(grad.shape[1], x.shape[1])
+        is_first = True
+        for rows in _slices(len(grad), widest):
+            part, back = _part(x, picked, rows, dtype), grad[rows].to(dtype).t()
+            if is_first:
+                torch.mm(back, part, out=gradient)
+            else:
+                gradient.addmm_(back, part)
+            is_first = False
     if bias_gradient is not None:
         bias_gradient.copy_(grad.sum(0, dtype=bias_gradient.dtype))
+
+
+def _slices(num_rows: int, width: int) -> Iterator[slice]:
+    """Cut rows into slices; of width 0, and where there are no rows, into one."""
+    step = max(SLICE_VALUES // width, 1) if width else max(num_rows, 1)
+    for start in range(0, max(num_rows, 1), step):
+        yield slice(start, min(start + step, num_rows))
+
+
+def _are_ready(rows: Sequence[tuple[Tensor, Tensor | None]], dtype: torch.dtype) -> bool:
+    """Whether rows are multiplied as they lie, and none of them is copied before."""
+    return all(picked is None and x.dtype == dtype for x, picked in rows)
+
+
+def _overlap(out: Tensor, factors: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> bool:
+    """Whether a product may not be written before the rows of all factors were read."""
+    return any(_share(out, x) for x, _, _ in factors)
+
+
+def _share(out: Tensor, x: Tensor) -> bool:
+    return out.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
+def _may_be_cut(
+    out: Tensor,
+    out_rows: Tensor | None,
+    factors: Sequence[tuple[Tensor, Tensor, Tensor | None]],
+) -> bool:
+    """Whether some rows of the result may be written before others of the factors were read.
+
+    Of a factor in the place of the result only those must have been read that are written.
+    """
+    return all(
+        not _share(out, x)
+        or (
+            picked is None
+            and out_rows is None
+            and (x.data_ptr(), x.dtype, x.shape) == (out.data_ptr(), out.dtype, out.shape)
+        )
+        for x, _, picked in factors
+    )
+
+
+def _computed(x: Tensor, picked: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return (x if picked is None else x[picked]).to(dtype)
+
+
+def _part(x: Tensor, picked: Tensor | None, rows: slice, dtype: torch.dtype) -> Tensor:
+    """Return some of the rows of a factor, as they are multiplied."""
+    return (x[rows] if picked is None else x[picked[rows]]).to(dtype)

@@ -5,11 +5,35 @@ import pytest
 import reference
 import torch
 from on_device import put
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from distgnn import kernels, products
 from distgnn.products import Factor, Finish, GradientFactor
 
 FLOAT, NARROW = torch.float32, torch.bfloat16
+
+
+@pytest.fixture(params=[1 << 24, 11])
+def _slices(request, monkeypatch):
+    """Rows are multiplied together, and two or three at a time where they have four columns."""
+    monkeypatch.setattr("distgnn.gpu.dense.SLICE_VALUES", request.param)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers how many values the largest tensor of values has that operations return."""
+
+    def __init__(self):
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for value in tree_leaves(result):
+            # Triton's interpreter copies memory as bytes.
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                self.numel = max(self.numel, value.numel())
+        return result
 
 
 def rows_of(shape, dtype, seed=0):
@@ -89,6 +113,7 @@ def test_a_probability_of_one_is_refused(device):
         kernels.dropout(x, key, x, seed=0, probability=1)
 
 
+@pytest.mark.usefixtures("_slices")
 @pytest.mark.parametrize("dtype", [FLOAT, NARROW])
 def test_products_are_finished_in_order(dtype, device):
     x, other = rows_of((9, 4), dtype).to(device), rows_of((6, 3), dtype, seed=1).to(device)
@@ -112,6 +137,7 @@ def test_products_are_finished_in_order(dtype, device):
     torch.testing.assert_close(out.cpu(), expected[places.cpu()])
 
 
+@pytest.mark.usefixtures("_slices")
 def test_gradients_pass_where_the_activation_was_positive(device):
     x, grad = rows_of((9, 4), FLOAT).to(device), rows_of((6, 5), FLOAT, seed=1).to(device)
     (picked,) = put(device, np.array([8, 1, 1, 0, 2, 3], np.int32))
@@ -127,6 +153,35 @@ def test_gradients_pass_where_the_activation_was_positive(device):
     torch.testing.assert_close(bias, passed.sum(0))
 
 
+@pytest.mark.usefixtures("_slices")
+def test_gradients_of_no_rows_are_zeros(device):
+    gradient, bias = torch.ones(5, 4, device=device), torch.ones(5, device=device)
+    rows, grad = (torch.empty(0, n, device=device, dtype=NARROW) for n in (4, 5))
+    factors, options = [GradientFactor(rows, gradient)], {"activation": grad, "scale": 2.0}
+    products.multiply_transposed(factors, grad, **options, bias_gradient=bias)
+    assert not gradient.any()
+    assert not bias.any()
+
+
+@pytest.mark.parametrize("is_picked", [False, True])
+def test_rows_are_never_there_again_in_another_type(is_picked, device, monkeypatch):
+    monkeypatch.setattr("distgnn.gpu.dense.SLICE_VALUES", 80)
+    dtype = FLOAT if is_picked else NARROW
+    x, out = rows_of((60, 8), dtype).to(device), torch.empty(60, 4, dtype=dtype, device=device)
+    matrix, gradient = rows_of((8, 4), FLOAT).to(device), torch.empty(4, 8, device=device)
+    picked = torch.arange(60, dtype=torch.int32, device=device) if is_picked else None
+    grad, activation = out.clone().fill_(1), out.clone().fill_(1)
+    bias = torch.zeros(4, device=device)
+    with Largest() as largest:
+        products.multiply([Factor(x, matrix, picked)], out, finish=Finish(bias=bias))
+        factors = [GradientFactor(x, gradient, picked)]
+        products.multiply_transposed(factors, grad, activation=activation)
+    torch.testing.assert_close(out, (x.float() @ matrix.to(dtype).float()).to(dtype))
+    torch.testing.assert_close(gradient, torch.ones(4, 60, device=device) @ x.float())
+    assert largest.numel <= 80
+
+
+@pytest.mark.usefixtures("_slices")
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("num_factors", [1, 2])
 def test_a_product_may_take_the_place_of_its_rows(num_factors, is_shared, device):
