@@ -61,6 +61,9 @@ def _sum_segments(
         term = tl.load(x_ptr + at, mask=is_read, other=0).to(SUM)
         if HAS_WEIGHT and IS_PER_SOURCE:
             term *= tl.load(weight_ptr + source, mask=is_there, other=0)[:, None]
+        elif HAS_WEIGHT and NUM_HEADS == 1:
+            # Read once for all columns.
+            term *= tl.load(weight_ptr + edge, mask=is_there, other=0)[:, None]
         elif HAS_WEIGHT:
             of_head = edge[:, None] * NUM_HEADS + (column // (WIDTH // NUM_HEADS))[None, :]
             term *= tl.load(weight_ptr + of_head, mask=is_read, other=0)
