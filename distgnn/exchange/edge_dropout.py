@@ -43,8 +43,8 @@ class EdgeKeys:
         if name not in self._found:
             block: Csr = getattr(self._blocks.forward, name)
             target, _, source = name.partition("_from_")
-            sources = self._source_id[source][block.indices]
-            self._found[name] = sources * _SOURCE_STEP + self._target_id[target][block.row_of_edge]
+            keys = self._source_id[source][block.indices].mul_(_SOURCE_STEP)
+            self._found[name] = keys.add_(self._target_id[target][block.row_of_edge])
         return self._found[name]
 
 

@@ -89,8 +89,7 @@ def row_of_edge(indptr: Tensor, num_edges: int) -> Tensor:
     """
 
     def make() -> Tensor:
-        rows = torch.arange(len(indptr) - 1, device=indptr.device)
-        return torch.repeat_interleave(rows, indptr.diff(), output_size=num_edges)
+        return torch.repeat_interleave(indptr.diff(), output_size=num_edges)
 
     return _kept(_ROW_OF_EDGE, indptr, make)
 
