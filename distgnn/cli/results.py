@@ -27,7 +27,7 @@ def announce(
         trainer: Of the run.
         part: That it trains on.
         ends: Of its model.
-        predicted: Bytes at the peak of this rank.
+        predicted: Bytes at the peak of this rank; on a device those that it will take besides.
         is_quiet: Whether to say nothing.
     """
     import torch
@@ -55,7 +55,8 @@ def announce(
     if group.size > 1:
         per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
         note(f"rows: {per_epoch} will be sent per epoch by all ranks")
-    note(f"memory: about {human_bytes(predicted)} at the peak of rank 0, predicted")
+    more = "" if group.device == PROCESSOR else " more of the device"
+    note(f"memory: about {human_bytes(predicted)}{more} at the peak of rank 0, predicted")
     if trainer.estimated_epoch_s is not None:
         note(f"time: about {1e3 * trainer.estimated_epoch_s:.1f} ms an epoch, estimated")
 

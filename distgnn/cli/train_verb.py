@@ -339,11 +339,12 @@ def _load(
         device=group.device,
     )
     working = trainer.objective.working_bytes(opened.config.model.hidden)
-    predicted = predict_peak_bytes(trainer.model, trainer.graphs) + working
     # An earlier peak counts for nothing here: what was let go of since is free again.
-    added = predict_added_bytes(trainer.model, trainer.graphs) + working
+    predicted = added = predict_added_bytes(trainer.model, trainer.graphs) + working
     check_memory(group, added, what="training", is_forced=arguments.force, device=group.device)
-    if group.device != PROCESSOR:
+    if group.device == PROCESSOR:
+        predicted = predict_peak_bytes(trainer.model, trainer.graphs) + working
+    else:
         streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
         check_memory(group, streamed, what=what, is_forced=arguments.force)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))

@@ -35,6 +35,7 @@ def test_a_run_with_streamed_features_says_so_and_is_read_again(ring, here, monk
         summaries.append(json.loads(shown.out))
         says = "\nfeatures: in host memory, as --features-on host says; " in shown.err
         assert says == (where == "host")
+        assert " more of the device at the peak of rank 0, predicted\n" in shown.err
     assert summaries[0]["test_metric"] == pytest.approx(summaries[1]["test_metric"])
     scores = []
     for where, device in (("host", "cuda"), ("host", "cpu"), ("device", "cuda")):
