@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 SLOPE = 0.2
 """Of the leaky ReLU of scores, as in the paper."""
-# What tells the masks of dropped weights apart.
-_KEY_BYTES = 8
+# What tells the masks of dropped weights apart, and the row of each edge that it is made of.
+_KEY_BYTES = 12
 
 
 class AttentionConvolution(ActivatedConvolution):
@@ -71,6 +71,11 @@ class AttentionConvolution(ActivatedConvolution):
         """What an edge takes while the layer is walked, besides what its ends have."""
         scores = self.num_edge_values * self.heads * self.bias.element_size()
         return scores + _KEY_BYTES * (self.dropout > 0)
+
+    @property
+    def walk_bytes(self) -> int:
+        """What is kept of an edge on a device besides, to walk edges one by one: nothing."""
+        return 0
 
     def is_one_operation(self, rows: Rows) -> bool:
         """Whether the layer sees to what is kept of it: always."""

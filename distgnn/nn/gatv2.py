@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from distgnn.nn.update import Activation
     from distgnn.ops import Rows
 
+# Of an edge on a device: the row that a kernel finds it by, and what chunks are walked by.
+_ROW_BYTES = 8
+_CHUNK_BYTES = 20
+
 
 class GATv2Conv(AttentionConvolution):
     """Graph attention whose scores are no sum of a part of each end.
@@ -90,6 +94,11 @@ class GATv2Conv(AttentionConvolution):
         if self.edge_linear is None:
             return 1
         return 4 if self.dropout == 0 else 6
+
+    @property
+    def walk_bytes(self) -> int:
+        """Its row; with features, also its place in a chunk by source and by target."""
+        return _ROW_BYTES if self.edge_linear is None else _ROW_BYTES + _CHUNK_BYTES
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks: mapped rows, whatever the input."""

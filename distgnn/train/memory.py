@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from distgnn.arrays import DTYPES
+from distgnn.devices import PROCESSOR
 from distgnn.exchange.traffic import ITEM_BYTES
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.gat import AttentionConvolution
@@ -19,7 +21,7 @@ from distgnn.train.metrics import peak_rss_bytes, resident_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distgnn.nn.models import GNN
+    from distgnn.nn.models import GNN, ModelConfig
     from distgnn.partition.store import Manifest
     from distgnn.train.config import TrainConfig
     from distgnn.train.ends import ModelEnds
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # Gradients and scratch of the size of hidden rows where a layer is made of separate operations.
 _SEPARATE_GRADIENTS = 4
+# Besides on a device, where norms and maxima are several operations, too.
+_DEVICE_GRADIENTS = 2
 # Where attention sees to what is kept of it: of its result and its mapped rows, and these again.
 _ATTENTION_GRADIENTS = 3
 # Where targets are mapped apart: the gradient of theirs, sums that become it, that of what they are
@@ -37,9 +41,11 @@ _TARGET_GRADIENTS = 4
 _WEIGHT_COPIES = 4
 # Indices and weights of both directions, and what sorts the edges of a block.
 _RELATION_EDGE_BYTES = 40
-# An edge and a clone on a device in both directions, with which program walks whose edges.
+# An edge and a clone on a device in both directions, and which program walks whose edges, which is
+# found in the first epoch.
 _EDGE_BYTES = 16
-_CLONE_BYTES = 80
+_CLONE_BYTES = 16
+_PROGRAM_BYTES = 64
 # Columns of all rows while sums of streamed rows are made: read, sums, what kernels work on.
 _COLUMN_COPIES = 3
 # What torch's checkpoints load in the first epoch.
@@ -65,8 +71,7 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
 
     The aggregate of static input, and the hidden rows that live at once: in training all that
     backward will read and what it works on; in evaluation the input, the aggregate and the output
-    of one layer. Plans, buffers of the exchange and the dense input of models with input dropout
-    are left out: some percent.
+    of one layer. Plans and buffers of the exchange are left out: some percent.
 
     Args:
         model: As it will be trained.
@@ -81,18 +86,44 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     if isinstance(features, torch.Tensor):
         row_bytes = features.shape[1] * features.dtype.itemsize
         static_bytes = is_static * graphs.exact.num_rows * row_bytes
-        kept_input_bytes = (not is_static) * graphs.training.num_rows * row_bytes
+        is_kept = not is_static or model.config.input_dropout > 0
+        kept_input_bytes = is_kept * graphs.training.num_rows * row_bytes
+    is_device = graphs.exact.device != PROCESSOR
     layers = range(len(model.hidden))
     layer_rows = [graphs.training.level(number).num_rows for number in layers]
     values = working_bytes(
-        model, layer_rows, graphs.exact.num_rows, kept_input_bytes=kept_input_bytes
+        model,
+        layer_rows,
+        graphs.exact.num_rows,
+        kept_input_bytes=kept_input_bytes,
+        is_device=is_device,
     )
     is_simple = _is_one_operation(model) or _is_attention(model)
     if model.recomputes and not is_simple and _COMPILER not in sys.modules:
         static_bytes += _COMPILER_BYTES
     num_edges = graphs.exact.blocks.forward.num_edges
     typed = typed_bytes(model, graphs.training.num_rows, num_edges)
-    return static_bytes + values + typed + score_bytes(model, num_edges)
+    walked = 0
+    if is_device:
+        part = graphs.exact.part
+        walked = walk_bytes(model, part.num_roots + part.num_leaves, num_edges)
+    return static_bytes + values + typed + score_bytes(model, num_edges) + walked
+
+
+def walk_bytes(model: GNN, num_clones: int, num_edges: int) -> int:
+    """Say what is kept on a device from the first epoch on, so that its programs walk edges.
+
+    Args:
+        model: As it will be trained.
+        num_clones: Of this rank.
+        num_edges: Likewise.
+
+    Returns:
+        Bytes.
+    """
+    layers = (*model.hidden, model.last)
+    edge_bytes = [layer.walk_bytes for layer in layers if isinstance(layer, AttentionConvolution)]
+    return _PROGRAM_BYTES * num_clones + max(edge_bytes, default=0) * num_edges
 
 
 def predict_host_bytes(graphs: RunGraphs) -> int:
@@ -135,10 +166,10 @@ class Sizes(Protocol):
 def device_bytes(config: TrainConfig, ends: ModelEnds, part: Sizes, *, features_on: str) -> int:
     """Estimate what a run with dense features takes on a device at its peak, before it is there.
 
-    Edges of both directions, the hidden rows that live at once as if layers ran on all rows, scores
-    of edges, what typed models take besides. On the device features, the aggregate of static ones
-    and a copy of those that are dropped out; in host memory two buffers, and some columns while the
-    aggregate is made.
+    Edges of both directions and their features, the hidden rows that live at once as if layers ran
+    on all rows, scores of edges, what typed models take besides. On the device features, the
+    aggregate of those that are static in training or evaluation, and a copy of those that are
+    dropped out; in host memory two buffers, and some columns while the aggregate is made.
 
     Args:
         config: The run.
@@ -154,24 +185,28 @@ def device_bytes(config: TrainConfig, ends: ModelEnds, part: Sizes, *, features_
     num_clones = part.num_roots + part.num_leaves
     num_rows = num_clones if config.is_isolated else part.num_roots
     value_bytes = num_rows * config.feature_bytes
-    is_static = not why_not_static(config, is_sparse=False)
+    # Evaluation drops nothing, and reads all labels.
+    evaluated = replace(config, model=replace(config.model, input_dropout=0.0), labels_as_input=0.0)
+    is_static = not why_not_static(evaluated, is_sparse=False)
     is_here = features_on == "device"
     placed = (1 + is_static) * value_bytes * ends.num_features
     if not is_here:
         row_bytes = ends.num_features * config.feature_bytes
         columns = is_static * _COLUMN_COPIES * value_bytes * COLUMNS
         placed = 2 * max(SLICE_BYTES, row_bytes) + columns
-    is_dropped = is_here and config.model.input_dropout > 0
+    is_drawn = config.model.input_dropout > 0 or config.labels_as_input > 0
     working = working_bytes(
         model,
         [num_rows] * len(model.hidden),
         num_rows,
-        kept_input_bytes=is_dropped * value_bytes * ends.num_features,
+        kept_input_bytes=is_here * is_drawn * value_bytes * ends.num_features,
+        is_device=True,
     )
     num_edges = part.num_edges
-    edges = _EDGE_BYTES * num_edges + _CLONE_BYTES * num_clones
-    typed = typed_bytes(model, num_rows, num_edges)
-    return placed + working + edges + typed + score_bytes(model, num_edges)
+    feature_bytes = ends.size.num_edge_features * config.model.reads_edge_features * ITEM_BYTES
+    edges = (_EDGE_BYTES + feature_bytes) * num_edges + _CLONE_BYTES * num_clones
+    edges += walk_bytes(model, num_clones, num_edges) + score_bytes(model, num_edges)
+    return placed + working + edges + typed_bytes(model, num_rows, num_edges)
 
 
 def score_bytes(model: GNN, num_edges: int) -> int:
@@ -257,7 +292,12 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
 
 
 def working_bytes(
-    model: GNN, layer_rows: Sequence[int], num_roots: int, *, kept_input_bytes: int
+    model: GNN,
+    layer_rows: Sequence[int],
+    num_roots: int,
+    *,
+    kept_input_bytes: int,
+    is_device: bool = False,
 ) -> int:
     """Say what the hidden rows take that live at once, in training or evaluation.
 
@@ -266,11 +306,12 @@ def working_bytes(
         layer_rows: (num_hidden,) rows that each hidden layer makes in training.
         num_roots: Rows of a layer in evaluation.
         kept_input_bytes: Of the input that training keeps for backward.
+        is_device: Whether the rows are on a device.
 
     Returns:
         Bytes.
     """
-    training = kept_input_bytes + _kept_bytes(model, layer_rows)
+    training = kept_input_bytes + _kept_bytes(model, layer_rows, is_device=is_device)
     evaluating = num_roots * model.config.hidden_width * _evaluated_bytes(model)
     return max(training, evaluating)
 
@@ -306,7 +347,7 @@ def _evaluated_bytes(model: GNN) -> int:
     return 2 * _hidden_bytes(model) + ITEM_BYTES
 
 
-def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
+def _kept_bytes(model: GNN, layer_rows: Sequence[int], *, is_device: bool) -> int:
     """Hidden values that are kept for backward, and those that it works on in the widest layer."""
     config = model.config
     width = config.hidden_width
@@ -332,14 +373,22 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int]) -> int:
         widest = max(widest, max(layer_rows, default=0) * last.columns)
         in_all = widest if model.recomputes else sum(layer_rows) * width
         kept += (last.num_mapped - 1) * (in_all + _TARGET_GRADIENTS * widest) * ITEM_BYTES
-    return kept + _num_gradients(model) * widest * inner
+    return kept + _num_gradients(model, is_device=is_device) * widest * inner
 
 
-def _num_gradients(model: GNN) -> int:
+def _num_gradients(model: GNN, *, is_device: bool) -> int:
     """Of the size of hidden rows, at once."""
     if _is_one_operation(model):
-        return 1
+        # On a device the one that comes is masked in a copy.
+        return 1 + is_device
     if _is_attention(model):
         return _ATTENTION_GRADIENTS
     # What a layer computes again is there beside its gradients.
-    return _SEPARATE_GRADIENTS + model.recomputes
+    more = _DEVICE_GRADIENTS * (is_device and _is_divided_there(model.config))
+    return _SEPARATE_GRADIENTS + more + model.recomputes
+
+
+def _is_divided_there(config: ModelConfig) -> bool:
+    """Whether what one operation of the processor does is several on a device."""
+    is_maximum = config.model == "sage" and config.aggregator in ("max", "pool")
+    return is_maximum or config.model == "gin" or config.norm != "none" or config.jumping == "max"

@@ -146,7 +146,7 @@ def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
     assert added.tolist() == (edges * 4 * 3).tolist()
     ignored = {**gat, "edge_features": "ignore"}
     added = memory(**ignored, attention_dropout=0.5) - memory(**ignored)
-    assert added.tolist() == (edges * 8).tolist()
+    assert added.tolist() == (edges * 12).tolist()
     for model, dropout, use, num_scores in (
         ("gat", 0.5, "ignore", 1),
         ("gatv2", 0.5, "ignore", 1),
