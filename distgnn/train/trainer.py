@@ -76,8 +76,9 @@ class Trainer:
         self.config = config = resolve(config, ends)
         self.group = group
         self.planner = planner or Planner()
-        inputs = load_task(part, group, config, num_classes=ends.num_classes)
-        self.inputs = place(inputs, config, ends, part, group, device=device)
+        self.inputs = load_task(part, group, config, num_classes=ends.num_classes)
+        # Not by another name: where they were is let go before more is made of them.
+        self.inputs = place(self.inputs, config, ends, part, group, device=device)
         self.graphs = build_graphs(
             config, self.inputs, part, group, planner=self.planner, device=device
         )

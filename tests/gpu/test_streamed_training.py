@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from distgnn import streamed
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.staged import StagedGroup
 from distgnn.streamed import StreamedRows
+from distgnn.train import trainer as trainer_module
 from distgnn.train.replay import Called
 from distgnn.train.trainer import Trainer
 
@@ -124,3 +126,27 @@ def test_steps_with_streamed_features_are_not_replayed(monkeypatch):
             config = make_config(features_on=where)
             Trainer(config, ends_of(graph), cut(graph, 1)[0], group, device=DEVICE)
     assert made == [True, True, False, False]
+
+
+@pytest.mark.parametrize("where", ["device", "host"])
+def test_features_are_not_held_where_they_were_while_more_is_made_of_them(where, monkeypatch):
+    use_second_device(monkeypatch)
+    load, build = trainer_module.load_task, trainer_module.build_graphs
+    read, is_held = [], []
+
+    def loaded(*about, **options):
+        inputs = load(*about, **options)
+        read.append(weakref.ref(inputs.features))
+        return inputs
+
+    def built(*about, **options):
+        is_held.append(read[0]() is not None)
+        return build(*about, **options)
+
+    monkeypatch.setattr(trainer_module, "load_task", loaded)
+    monkeypatch.setattr(trainer_module, "build_graphs", built)
+    graph = make_graph("random", num_vertices=16)
+    with SecondDevice():
+        group, config = StagedGroup(SingleGroup(), DEVICE), make_config(features_on=where)
+        Trainer(config, ends_of(graph), cut(graph, 1)[0], group, device=DEVICE)
+    assert is_held == [False]
