@@ -130,7 +130,33 @@ def find_device(name: str, local_rank: int) -> torch.device:
     triton_kernels()
     device = torch.device(name, local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
+    _start_triton(name)
     return device
+
+
+def _start_triton(name: str) -> None:
+    """Let Triton build what starts its kernels; else the first of them would, minutes later.
+
+    Args:
+        name: Of the kind of device, for messages.
+
+    Raises:
+        InputError: If it cannot.
+    """
+    from triton.runtime import driver
+
+    from distgnn.datasets.errors import InputError
+
+    try:
+        driver.active.get_current_target()
+    # Of a compiler that is missing or fails, of a library that is not found, of no driver.
+    except Exception as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"--device {name}: Triton, which builds the kernels, cannot start on this machine "
+            f"({line}); it needs a C compiler, Python's headers and the driver of the device, as "
+            "from apt install gcc python3-dev; or use --device cpu"
+        ) from error
 
 
 def identity(device: torch.device) -> str:

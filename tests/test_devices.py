@@ -30,12 +30,26 @@ def test_a_device_without_triton_is_another_sentence(monkeypatch):
         devices.find_device("cuda", 0)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_on_which_triton_cannot_start_is_a_third(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    # Here it finds no driver.
+    with pytest.raises(
+        InputError, match=r"--device cuda: Triton, .*, cannot start .* \(.+\); it needs a C compi"
+    ):
+        devices.find_device("cuda", 0)
+
+
 def test_ranks_take_the_devices_of_their_host_in_turn(monkeypatch):
     chosen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(devices, "triton_kernels", lambda: None)
+    monkeypatch.setattr(devices, "_start_triton", lambda name: None)
     found = [devices.find_device("cuda", local_rank) for local_rank in range(3)]
     assert found == chosen == [torch.device("cuda", number) for number in (0, 1, 0)]
 
