@@ -46,8 +46,11 @@ EXIT_RETRY = 75
 EXIT_INTERRUPTED = 130
 
 _FIRST_WORD_S = 1.0
+# As torch, Triton, cuBLAS and NCCL say it.
 _OUT_OF_MEMORY = re.compile(
-    r"can't allocate memory|not enough memory|CUDA( error:)? out of memory", re.IGNORECASE
+    r"can't allocate memory|not enough memory|CUDA( error:|\]:)? out of memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure \d+ 'out of memory'",
+    re.IGNORECASE,
 )
 
 

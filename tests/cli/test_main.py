@@ -157,6 +157,10 @@ def test_the_system_s_refusals_are_sentences(distgnn, monkeypatch):
         MemoryError(),
         MemoryError("Unable to allocate 7.28 TiB"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("NCCL error in: a.cpp\nLast error:\nCuda failure 2 'out of memory'"),
     ],
 )
 def test_too_little_memory_is_a_sentence(error, distgnn, monkeypatch):
