@@ -41,6 +41,7 @@ from distgnn.bench import shapes
 from distgnn.bench.cases import Inputs
 from distgnn.bench.epoch import EpochPlan, measure_epochs, our_trainer, twin_graph
 from distgnn.bench.shapes import Shape
+from distgnn.train.memory import predict_added_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -213,10 +214,12 @@ def profile_of(trainer: Trainer, device: torch.device) -> str:
     """A table of the operations of an epoch that take longest, and the peak of memory."""
     from torch.profiler import ProfilerActivity, profile
 
-    trainer.train_epoch()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
     activities, is_cuda = [ProfilerActivity.CPU], device.type == "cuda"
+    foretold = predict_added_bytes(trainer.model, trainer.graphs)
+    foretold += torch.cuda.memory_allocated(device) if is_cuda else 0
+    trainer.train_epoch()
+    if is_cuda:
+        torch.cuda.reset_peak_memory_stats(device)
     if is_cuda:
         activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities) as profiler:
@@ -224,7 +227,8 @@ def profile_of(trainer: Trainer, device: torch.device) -> str:
     by = "self_cuda_time_total" if is_cuda else "self_cpu_time_total"
     table = profiler.key_averages().table(sort_by=by, row_limit=16, max_name_column_width=48)
     peak = torch.cuda.max_memory_allocated(device) if is_cuda else 0
-    return f"{table}\npeak of the epoch on the device: {peak / 2**30:.2f} GiB"
+    shown = f"{peak / 2**30:.2f} GiB, foretold {foretold / 2**30:.2f} GiB"
+    return f"{table}\npeak of the epoch on the device: {shown}"
 
 
 def run_epochs(options: argparse.Namespace, device: torch.device) -> None:
