@@ -192,15 +192,17 @@ def plan_of(name: str, scale: float, **changes: object) -> EpochPlan:
 def measure_epoch(plan: EpochPlan, graph: Graph, device: torch.device) -> list[str]:
     """The time of an epoch of each contestant and of our phases, and our longest operations."""
     title = f"epoch of {plan.model} on {plan.shape}"
-    lines, result = [], None
-    # Its error holds what ran out of memory until it has been caught.
-    with suppress(torch.OutOfMemoryError):
-        result = measure_epochs(plan, device=device, graph=graph)
-    if result is None:
-        lines.append(f"{title}: PyG beside ours runs out of memory")
-        torch.cuda.empty_cache()
-        ours = replace(plan, peers=tuple(peer for peer in plan.peers if peer != "pyg"))
-        result = measure_epochs(ours, device=device, graph=graph)
+    lines, result, peers = [], None, list(plan.peers)
+    while result is None:
+        # Its error holds what ran out of memory until it has been caught.
+        with suppress(torch.OutOfMemoryError):
+            result = measure_epochs(replace(plan, peers=peers), device=device, graph=graph)
+        if result is None and not peers:
+            return [*lines, f"{title}: ours alone runs out of memory"]
+        if result is None:
+            lines.append(f"{title}: ours beside {', '.join(peers)} runs out of memory")
+            peers.pop()
+            torch.cuda.empty_cache()
     for index, contestant in enumerate(result.names):
         taken = result.median_s(index)
         ratio = taken / result.median_s(0)

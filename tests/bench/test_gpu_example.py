@@ -61,18 +61,30 @@ def test_the_memory_of_what_ran_out_of_it_is_free_for_the_next_try(script, monke
     measure, held, is_held = script.measure_epochs, [], []
 
     def scarce(plan, **options):
-        if "pyg" in plan.peers:
-            tensors = torch.empty(8)
-            held.append(weakref.ref(tensors))
+        is_held.append(any(tensor() is not None for tensor in held))
+        if plan.peers:
+            tensor = torch.empty(8)
+            held.append(weakref.ref(tensor))
             raise torch.OutOfMemoryError
-        is_held.append(held[0]() is not None)
         return measure(plan, **options)
 
     monkeypatch.setattr(script, "measure_epochs", scarce)
-    plan = script.plan_of("reddit", 0.0005, peers=("pyg",))
-    first, *_ = script.measure_epoch(plan, twin_graph(plan), torch.device("cpu"))
-    assert first == "epoch of sage on reddit: PyG beside ours runs out of memory"
-    assert is_held == [False]
+    plan = script.plan_of("reddit", 0.0005, peers=("distgnn-bf16", "pyg"))
+    first, second, *rest = script.measure_epoch(plan, twin_graph(plan), torch.device("cpu"))
+    assert first == "epoch of sage on reddit: ours beside distgnn-bf16, pyg runs out of memory"
+    assert second == "epoch of sage on reddit: ours beside distgnn-bf16 runs out of memory"
+    assert rest[0].startswith("epoch of sage on reddit: distgnn ")
+    assert is_held == [False] * 3
+
+
+def test_ours_may_run_out_of_memory_as_well(script, monkeypatch):
+    def scarce(plan, **options):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(script, "measure_epochs", scarce)
+    plan = script.plan_of("reddit", 0.0005)
+    lines = script.measure_epoch(plan, twin_graph(plan), torch.device("cpu"))
+    assert lines == ["epoch of sage on reddit: ours alone runs out of memory"]
 
 
 def test_a_twin_is_made_once(script, tmp_path):
