@@ -51,6 +51,13 @@ class Arcs(NamedTuple):
         """Return (num_arcs,) int32: the source of each arc."""
         return np.repeat(np.arange(self.num_vertices, dtype=np.int32), np.diff(self.start))
 
+    def is_isolated(self) -> NDArray[np.bool_]:
+        """Return (num_vertices,) bool: whether a vertex has no edge, not even a loop."""
+        is_isolated: NDArray[np.bool_] = np.diff(self.start) == 0
+        if not self.is_symmetric:
+            is_isolated[self.head] = False
+        return is_isolated
+
     def both_ways(self) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the edges behind each arc and its mate, if that is another."""
         is_simple = self.head.size == self.of_edge.size

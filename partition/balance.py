@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
-from distgnn.partition.jit import compiled
+from distgnn.partition.hubs import edges_beside
 from distgnn.partition.rebalance import Adjacency, rebalance
 
 # pymetis passes one vertex weight, so edges and vertices share it. Over five real graphs at 2, 4
@@ -53,40 +53,67 @@ class Balance:
         return replace(self, edges=max(self.edges, ROOT_EDGE_BALANCE)) if self.refine else self
 
 
-@compiled
-def _degree(indptr: NDArray[np.int64], weight: NDArray[np.int32]) -> NDArray[np.int64]:
-    """(num_vertices,) edges of either direction at each vertex, self-loops apart."""
-    degree = np.zeros(indptr.size - 1, np.int64)
-    for vertex in range(degree.size):
-        for k in range(indptr[vertex], indptr[vertex + 1]):
-            degree[vertex] += weight[k]
-    return degree
-
-
-def vertex_sizes(adjacency: Adjacency) -> NDArray[np.float64]:
+def vertex_sizes(adjacency: Adjacency, *, hub: float = math.inf) -> NDArray[np.float64]:
     """Weigh vertices by their edges and by themselves, for methods that balance one sum.
 
     Args:
         adjacency: What `adjacency_of` makes of arcs.
+        hub: Links from which on a vertex is a hub.
 
     Returns:
         (num_vertices,) float64, 1 on average where there are edges.
     """
-    degree = _degree(adjacency.indptr, adjacency.weight)
-    mean = max(float(degree.mean()), 1.0)
-    return np.asarray(EDGE_SHARE * degree / mean + 1.0 - EDGE_SHARE, np.float64)
+    edges = edges_beside(adjacency, hub)
+    mean = max(float(edges.mean()), 0.5)
+    return np.asarray(EDGE_SHARE * edges / mean + 1.0 - EDGE_SHARE, np.float64)
 
 
-def rounded_sizes(adjacency: Adjacency) -> NDArray[np.int64]:
+def rounded_sizes(adjacency: Adjacency, *, hub: float = math.inf) -> NDArray[np.int64]:
     """Round `vertex_sizes` for METIS, in thousandths and at least 1.
 
     Args:
         adjacency: What `adjacency_of` makes of arcs.
+        hub: As for `vertex_sizes`.
 
     Returns:
-        (num_vertices,) int64.
+        (num_vertices,) int64. Isolated vertices weigh next to nothing: `level_isolated` places
+        them.
     """
-    return np.maximum((WEIGHT_SCALE * vertex_sizes(adjacency)).astype(np.int64), 1)
+    sizes = (WEIGHT_SCALE * vertex_sizes(adjacency, hub=hub)).astype(np.int64)
+    return np.where(np.diff(adjacency.indptr) > 0, np.maximum(sizes, 1), 1)
+
+
+def level_isolated(
+    roots: NDArray[np.int32], is_isolated: NDArray[np.bool_], others: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Give isolated vertices to the parts with the least of something else.
+
+    Nothing ties them to a part, so METIS puts them together: a part of these alone has no edges,
+    and all other parts have more than their share.
+
+    Args:
+        roots: (num_vertices,) int32. Part of each vertex's root.
+        is_isolated: (num_vertices,) bool. Which may be moved.
+        others: (num_parts,) int64. What parts hold beside these: other roots, say.
+
+    Returns:
+        (num_vertices,) int32. The parts; each has as much in all as these vertices allow.
+    """
+    count = int(np.count_nonzero(is_isolated))
+    if count == 0:
+        return roots
+    order = np.argsort(others, kind="stable")
+    running = np.cumsum(others[order])
+    # Isolated vertices that lift the first 1, 2, ... parts to the level of the last of them.
+    lifting = np.arange(1, others.size + 1) * others[order] - running
+    lifted = int(np.count_nonzero(lifting <= count))
+    level, rest = divmod(count + int(running[lifted - 1]), lifted)
+    goal = others.copy()
+    goal[order[:lifted]] = level
+    goal[order[:rest]] += 1
+    levelled: NDArray[np.int32] = roots.copy()
+    levelled[is_isolated] = np.repeat(np.arange(others.size, dtype=np.int32), goal - others)
+    return levelled
 
 
 def rebalanced(
@@ -94,21 +121,24 @@ def rebalanced(
     roots: NDArray[np.int32],
     balance: Balance,
     guest_edges: NDArray[np.float64],
+    *,
+    hub: float = math.inf,
 ) -> NDArray[np.int32]:
-    """Keep roots and half of their edges, plus the guests of each part, below the limits.
+    """Keep roots and the edges beside them, plus the guests of each part, below the limits.
 
     Args:
         adjacency: What `adjacency_of` makes of the arcs.
         roots: (num_vertices,) int32. Part of each vertex's root.
         balance: What to aim at.
         guest_edges: (num_parts,) float64. Edges of each part beyond half of those at its roots.
+        hub: Links from which on a vertex is a hub.
 
     Returns:
         (num_vertices,) int32. The parts, as few of them changed as need be.
     """
     num_parts = guest_edges.size
-    half_degree = _degree(adjacency.indptr, adjacency.weight) / 2.0
-    columns, most = [np.ones_like(half_degree), half_degree], [balance.vertices, balance.edges]
+    edges = edges_beside(adjacency, hub)
+    columns, most = [np.ones_like(edges), edges], [balance.vertices, balance.edges]
     fixed = [np.zeros_like(guest_edges), guest_edges]
     if balance.training is not None:
         columns.append(balance.training.astype(np.float64))

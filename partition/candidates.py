@@ -49,6 +49,8 @@ def refined_from(arcs: Arcs, placed: Assignment, balance: Balance, more_rows: in
 def cheapest(arcs: Arcs, found: Sequence[Assignment], edge_balance: float) -> Assignment:
     """Choose by edges above the limit in the fullest part, then by rows.
 
+    Clones of the fullest part above their limit, over the mean, add as much to the rows.
+
     Args:
         arcs: Of the graph.
         found: One or more assignments of them.
@@ -59,7 +61,30 @@ def cheapest(arcs: Arcs, found: Sequence[Assignment], edge_balance: float) -> As
     """
     if len(found) == 1:
         return found[0]
-    return min(found, key=lambda one: (excess_edges(arcs, one, edge_balance), halo_rows(arcs, one)))
+
+    def cost(one: Assignment) -> tuple[int, float]:
+        clones = clones_of_parts(arcs, one)
+        beyond = max(float(clones.max() / clones.mean()) - refinement.CLONE_BALANCE, 0.0)
+        return excess_edges(arcs, one, edge_balance), halo_rows(arcs, one) * (1.0 + beyond)
+
+    return min(found, key=cost)
+
+
+def clones_of_parts(arcs: Arcs, placed: Assignment) -> NDArray[np.int64]:
+    """Count clones.
+
+    Args:
+        arcs: Of the graph.
+        placed: An assignment of the arcs.
+
+    Returns:
+        (num_parts,) int64. Roots and leaves of each part.
+    """
+    is_there = no_clones(arcs.num_vertices, placed.num_parts)
+    clones = np.zeros(placed.num_parts, np.int64)
+    parts = placed.edge_part, placed.root_part
+    _count_clones((arcs.start, arcs.head), parts, is_there, clones)
+    return clones
 
 
 def excess_edges(arcs: Arcs, placed: Assignment, edge_balance: float) -> int:
@@ -125,3 +150,26 @@ def _rows_written(
             put(is_written, vertex, part)
             rows += 1
     return rows
+
+
+@compiled
+def _count_clones(
+    graph: tuple[NDArray[np.int64], NDArray[np.int32]],
+    parts: tuple[NDArray[np.int32], NDArray[np.int32]],
+    is_there: NDArray[np.uint64],
+    clones: NDArray[np.int64],
+) -> None:
+    """`is_there` has a set of parts for each vertex, empty at first."""
+    (start, head), (arc_part, root_part) = graph, parts
+    for vertex in range(root_part.size):
+        _note(is_there, clones, vertex, root_part[vertex])
+        for arc in range(start[vertex], start[vertex + 1]):
+            _note(is_there, clones, vertex, arc_part[arc])
+            _note(is_there, clones, head[arc], arc_part[arc])
+
+
+@compiled
+def _note(is_there: NDArray[np.uint64], clones: NDArray[np.int64], vertex: int, part: int) -> None:
+    if not has(is_there, vertex, part):
+        put(is_there, vertex, part)
+        clones[part] += 1

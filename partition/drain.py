@@ -20,6 +20,8 @@ from distgnn.partition.placement import (
 )
 from distgnn.partition.plan import NOWHERE, Scratch, list_by_part, plan
 
+# Units of one vertex that begin in a part where none of their ends lives, and how often.
+MOST_BEGUN, MOST_ROUNDS = 8, 16
 # Rows that a vertex may add when it leaves a part with too many clones, and one.
 PRICES = (1, 2, 4, 8, 16)
 
@@ -28,7 +30,8 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
     """Move edges out of parts above the limit, then vertices out of parts with too many clones.
 
     First those whose ends both live in a part with room: they add no row. Then a new slot is made
-    where it lets many edges go, and ever fewer edges per slot.
+    where it lets many edges go, and ever fewer edges per slot. Where no end lives in a part with
+    room, a few edges at one vertex begin there; others follow as before.
 
     Args:
         placement: Changed.
@@ -37,13 +40,17 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
         most_rows: No slot is made that would pass these rows in all.
     """
     least = int(placement.slot_count.max(initial=0))
-    has_moved = True
+    has_moved, num_rounds = True, 0
     while placement.load.max() > limits.load:
         if has_moved:
             _drain_for_free(placement, limits)
             move_vertices(placement, scratch, limits, (1, most_rows))
         if least == 0:
-            break
+            num_rounds += 1
+            if num_rounds > MOST_ROUNDS or not _begin_elsewhere(placement, limits, most_rows):
+                break
+            least, has_moved = MOST_BEGUN, True
+            continue
         has_moved = _drain_by_slots(placement, scratch, limits, np.array([least, most_rows]))
         least //= 2
     for price in PRICES:
@@ -139,6 +146,53 @@ def _drain_by_slots(
                     _move_to(placement, limits, node, (home, part))
                     has_moved = True
     return has_moved
+
+
+@compiled
+def _begin_elsewhere(placement: Placement, limits: Limits, most_rows: int) -> bool:
+    """Move a few units of one vertex out of each overfull part, to the part with the most room.
+
+    Returns:
+        Whether one moved.
+    """
+    placement = borrow(placement)
+    nearest = np.full(placement.load.size, placement.used.size + MOST_BEGUN)
+    node_of = np.full(placement.load.size, NOWHERE)
+    for node in range(placement.used.size):
+        begin = placement.first[node]
+        for slot in range(begin, begin + placement.used[node]):
+            part, count = placement.slot_part[slot], placement.slot_count[slot]
+            distance = abs(count - MOST_BEGUN)
+            if placement.load[part] > limits.load and count > 0 and distance < nearest[part]:
+                nearest[part], node_of[part] = distance, node
+    has_moved = False
+    for part in range(placement.load.size):
+        rows = placement.totals[0] + (MOST_BEGUN + 1) * placement.price
+        if node_of[part] != NOWHERE and rows <= most_rows:
+            goal = int(np.argmin(placement.load))
+            has_moved |= _move_units(placement, limits, node_of[part], (part, goal))
+    return has_moved
+
+
+@compiled
+def _move_units(placement: Placement, limits: Limits, node: int, way: tuple[int, int]) -> bool:
+    """Move a few of a node's units from an overfull part to another, while there is room.
+
+    Returns:
+        Whether one moved.
+    """
+    home, part = way
+    most, num_moved = most_crowding(placement, limits), 0
+    for k in range(placement.start[node], placement.start[node + 1]):
+        if (
+            placement.part[k] == home
+            and num_moved < MOST_BEGUN
+            and placement.load[home] > limits.load
+            and placement.load[part] + weight_of(placement, k) <= limits.load
+        ):
+            most = _move_evenly(placement, limits, (node, k, part), most)
+            num_moved += placement.part[k] == part
+    return num_moved > 0
 
 
 @compiled

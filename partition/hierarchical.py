@@ -12,10 +12,9 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition import metis
 from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.balance import Balance, rebalanced, rounded_sizes
+from distgnn.partition.balance import Balance, rebalanced
 from distgnn.partition.levels import halo_rows_per_level, parse_levels
-from distgnn.partition.metis import objectives_of, of_edges, settle
-from distgnn.partition.metis_library import part_graph
+from distgnn.partition.metis import objectives_of, of_edges, part_evenly, settle
 from distgnn.partition.quality import measure
 from distgnn.partition.rebalance import Adjacency
 from distgnn.partition.refine import EDGE_BALANCE, most_edges
@@ -112,13 +111,7 @@ def _split(
     elif num_vertices <= count:
         group = np.arange(num_vertices, dtype=np.int32)
     else:
-        group = part_graph(
-            adjacency,
-            count,
-            vertex_weight=rounded_sizes(adjacency),
-            seed=seed,
-            objective=objective,
-        )
+        group = part_evenly(adjacency, count, seed=seed, objective=objective)
         group = rebalanced(adjacency, group, balance, np.zeros(count))
     if len(counts) == 1:
         return group

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.balance import (
     Balance,
     is_training_balanced,
+    level_isolated,
     rebalanced,
     rounded_sizes,
     training_counts,
@@ -20,12 +22,15 @@ from distgnn.partition.balance import (
 from distgnn.partition.block_search import BlockSearch
 from distgnn.partition.candidates import (
     cheapest,
+    clones_of_parts,
     excess_edges,
     halo_rows,
     refined_from,
     rows_read,
 )
 from distgnn.partition.cover import place_arcs, place_evenly
+from distgnn.partition.grown import better_grown
+from distgnn.partition.hubs import lightened, links_of_hub
 from distgnn.partition.metis_library import check_objective, part_graph
 from distgnn.partition.rebalance import Adjacency
 from distgnn.partition.refine import EDGE_BALANCE
@@ -55,7 +60,9 @@ def assign(
     overfull parts edge by edge; without it, vertices move once more and the cover is taken again.
 
     On graphs where even that moves many rows, edges are also placed in blocks and refined, and what
-    moves fewer rows is kept. Unless balance is "train": blocks know nothing of training vertices.
+    moves fewer rows is kept; so are parts that grow by expansion, where that is quick or there are
+    hubs. Unless balance is "train": both know nothing of training vertices. Isolated vertices go
+    where there are the fewest clones.
 
     Args:
         graph: The graph. Its direction, self-loops and parallel edges are no obstacle.
@@ -116,7 +123,21 @@ def assign(
     best = cheapest(arcs, found, edge_balance)
     if search is not None:
         best = search.better_than(best, begun[[one is best for one in found].index(True)])
-    return of_edges(arcs, best)
+        has_hubs = links_of_hub(adjacency, num_parts) < math.inf
+        best = better_grown(graph, arcs, best, aim, has_hubs=has_hubs, seed=seed, watch=watch)
+    return of_edges(arcs, best if training is not None else _evened(arcs, best, vertex_balance))
+
+
+def _evened(arcs: Arcs, placed: Assignment, vertex_balance: float) -> Assignment:
+    """Even out clones, which refinement may have left less even, by isolated vertices."""
+    is_isolated, num_parts = arcs.is_isolated(), placed.num_parts
+    alone = np.bincount(placed.root_part[is_isolated], minlength=num_parts)
+    others = clones_of_parts(arcs, placed) - alone
+    roots = level_isolated(placed.root_part, is_isolated, others)
+    most = max(int(np.bincount(placed.root_part).max()), vertex_balance * roots.size / num_parts)
+    if np.bincount(roots).max() > most:
+        return placed
+    return Assignment(num_parts, placed.edge_part, roots)
 
 
 def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
@@ -201,11 +222,11 @@ def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
     # where all rows are read.
     rows_of_cut = rows_read(arcs, at_destination)
     spare = max(rows_of_cut - halo_rows(arcs, covered), 0)
-    refined = refined_from(arcs, covered, balance, spare)
-    if excess_edges(arcs, refined, balance.edges) == 0:
-        return refined
-    cut = refined_from(arcs, at_destination, balance, 0)
-    return cheapest(arcs, (refined, cut), balance.edges)
+    found = [refined_from(arcs, covered, balance, spare)]
+    if excess_edges(arcs, found[0], balance.edges) > 0:
+        found.append(refined_from(arcs, found[0], balance, halo_rows(arcs, found[0])))
+        found.append(refined_from(arcs, at_destination, balance, 0))
+    return cheapest(arcs, found, balance.edges)
 
 
 def cover_edges(
@@ -270,14 +291,38 @@ def metis_roots(
     check_objective(objective)
     if num_parts == 1:
         return np.zeros(graph.num_vertices, np.int32)
+    # The volume knows that a hub's row travels once; better beside it than in its place.
+    is_covered = balance.refine and objective == "cut"
+    hub = links_of_hub(adjacency, num_parts) if is_covered else math.inf
+    roots = part_evenly(adjacency, num_parts, seed=seed, objective=objective, hub=hub)
+    return rebalanced(adjacency, roots, balance, np.zeros(num_parts), hub=hub)
+
+
+def part_evenly(
+    adjacency: Adjacency, num_parts: int, *, seed: int, objective: str, hub: float = math.inf
+) -> NDArray[np.int32]:
+    """Call METIS for the vertices with links, and even out the roots with the others.
+
+    Args:
+        adjacency: What `adjacency_of` makes of arcs.
+        num_parts: At least 2.
+        seed: Of METIS.
+        objective: "volume" or "cut".
+        hub: Links from which on a vertex is a hub.
+
+    Returns:
+        (num_vertices,) int32. Part of each vertex; parts may be empty.
+    """
     roots = part_graph(
-        adjacency,
+        lightened(adjacency, hub),
         num_parts,
-        vertex_weight=rounded_sizes(adjacency),
+        vertex_weight=rounded_sizes(adjacency, hub=hub),
         seed=seed,
         objective=objective,
     )
-    return rebalanced(adjacency, roots, balance, np.zeros(num_parts))
+    is_isolated = np.diff(adjacency.indptr) == 0
+    others = np.bincount(roots[~is_isolated], minlength=num_parts)
+    return level_isolated(roots, is_isolated, others)
 
 
 def _guest_edges(

@@ -59,7 +59,7 @@ def test_windows_save_rows_and_keep_the_limit_of_edges(tmp_path: Path) -> None:
     graph = communities(1500)
     folder = write_folder(tmp_path / "graph", graph)
     # Edges between parts of half of the parts or so.
-    memory = least_bytes(open_folder(folder), 8) + graph.num_edges // 4 * BYTES_PER_EDGE
+    memory = least_bytes(open_folder(folder), 8) + graph.num_edges // 6 * BYTES_PER_EDGE
     lines: list[str] = []
     unrefined = run(folder, tmp_path / "first", 8, is_refining=False)
     refined = run(folder, tmp_path / "second", 8, memory_bytes=memory, progress=lines.append)
