@@ -8,7 +8,7 @@ import numpy as np
 
 from distgnn.partition import hep, ne
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.candidates import cheapest, halo_rows, refined_from
+from distgnn.partition.candidates import cheapest, excess_edges, halo_rows, refined_from
 
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
@@ -59,7 +59,8 @@ def better_grown(
         grown = Assignment(placed.num_parts, arcs.parts(by_edge.edge_part), by_edge.root_part)
         rows, grown_rows = halo_rows(arcs, best), halo_rows(arcs, grown)
         told = f"{grown_rows} rows where {rows} are to be beaten"
-        if grown_rows <= MOST_GROWN_ROWS * rows:
+        is_overfull = excess_edges(arcs, best, balance.edges) > 0
+        if is_overfull or grown_rows <= MOST_GROWN_ROWS * rows:
             grown = refined_from(arcs, grown, balance, 0)
             told = f"{told}, {halo_rows(arcs, grown)} when refined"
             if _is_even(grown, balance):

@@ -13,10 +13,12 @@ from distgnn.datasets import Graph
 from distgnn.partition import assign, grown
 from distgnn.partition.arcs import adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.balance import level_isolated, rounded_sizes
-from distgnn.partition.candidates import cheapest, clones_of_parts
+from distgnn.partition.balance import Balance, level_isolated, rounded_sizes
+from distgnn.partition.candidates import cheapest, clones_of_parts, excess_edges, halo_rows
+from distgnn.partition.grown import better_grown
 from distgnn.partition.hubs import edges_beside, lightened, links_of_hub
 from distgnn.partition.quality import measure
+from distgnn.partition.stopwatch import Stopwatch
 
 
 def undirected(num_vertices: int, one: np.ndarray, other: np.ndarray) -> Graph:
@@ -180,6 +182,20 @@ def test_clones_beyond_the_limit_count_as_rows() -> None:
         assert clones.max() / clones.mean() == pytest.approx(quality.clone_balance)
     assert found[0].halo_rows < found[1].halo_rows
     assert cheapest(arcs, (one, two), 4.0) is two
+
+
+def test_growth_is_worth_rows_where_a_part_is_overfull() -> None:
+    # Two stars, one with 0.6 of the edges, each in a part of its own.
+    leaves = np.arange(2, 1002)
+    roots = np.append([0, 1], leaves >= 602).astype(np.int32)
+    graph = undirected(1002, (leaves >= 602).astype(np.int64), leaves)
+    arcs = arcs_of(graph)
+    apart = Assignment(2, roots[arcs.head], roots)
+    watch = Stopwatch(None)
+    balance = Balance(1.05, 1.25, refine=True)
+    best = better_grown(graph, arcs, apart, balance, has_hubs=True, seed=0, watch=watch)
+    assert excess_edges(arcs, best, 1.05) == 0
+    assert 0 == halo_rows(arcs, apart) < halo_rows(arcs, best) <= 4
 
 
 def test_growth_is_tried_where_it_is_quick_or_there_are_hubs(
