@@ -1,6 +1,7 @@
 #include "isa.h"
 
 #include <omp.h>
+#include <unistd.h>
 
 namespace distgnn {
 namespace {
@@ -16,6 +17,14 @@ Isa find_isa() {
 #endif
 #endif
   return Isa::kBaseline;
+}
+
+int find_level_1_bytes() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  const long told = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+  if (told > 0) return static_cast<int>(told);
+#endif
+  return 32768;
 }
 
 }  // namespace
@@ -47,6 +56,11 @@ bool has_pairs() {
 int widest_pass() {
   if (isa() == Isa::kV4) return 16;
   return isa() == Isa::kV3 ? 6 : 3;
+}
+
+int level_1_bytes() {
+  static const int found = find_level_1_bytes();
+  return found;
 }
 
 int num_threads() { return omp_get_max_threads(); }

@@ -47,6 +47,9 @@ int widest_pass();
 // Whether this CPU, and this binary, add products of pairs of bfloat16 to floats (vdpbf16ps).
 bool has_pairs();
 
+// Bytes of data in the first cache of this CPU; 32 KiB where the system does not tell.
+int level_1_bytes();
+
 // Number of threads of the next parallel region of the calling thread.
 int num_threads();
 
