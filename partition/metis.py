@@ -125,11 +125,20 @@ def assign(
         best = search.better_than(best, begun[[one is best for one in found].index(True)])
         has_hubs = links_of_hub(adjacency, num_parts) < math.inf
         best = better_grown(graph, arcs, best, aim, has_hubs=has_hubs, seed=seed, watch=watch)
-    return of_edges(arcs, best if training is not None else _evened(arcs, best, vertex_balance))
+    return of_edges(arcs, best if training is not None else evened(arcs, best, vertex_balance))
 
 
-def _evened(arcs: Arcs, placed: Assignment, vertex_balance: float) -> Assignment:
-    """Even out clones, which refinement may have left less even, by isolated vertices."""
+def evened(arcs: Arcs, placed: Assignment, vertex_balance: float) -> Assignment:
+    """Even out clones, which refinement may have left less even, by isolated vertices.
+
+    Args:
+        arcs: Of the graph.
+        placed: An assignment of them.
+        vertex_balance: Largest part's roots over the mean that is aimed at.
+
+    Returns:
+        Another assignment; `placed` if a part would get too many roots.
+    """
     is_isolated, num_parts = arcs.is_isolated(), placed.num_parts
     alone = np.bincount(placed.root_part[is_isolated], minlength=num_parts)
     others = clones_of_parts(arcs, placed) - alone

@@ -17,6 +17,7 @@ from distgnn.partition.balance import Balance, level_isolated, rounded_sizes
 from distgnn.partition.candidates import cheapest, clones_of_parts, excess_edges, halo_rows
 from distgnn.partition.grown import better_grown
 from distgnn.partition.hubs import edges_beside, lightened, links_of_hub
+from distgnn.partition.metis import evened
 from distgnn.partition.quality import measure
 from distgnn.partition.stopwatch import Stopwatch
 
@@ -134,6 +135,16 @@ def test_isolated_vertices_make_parts_as_even_as_they_can(
     for _ in range(count):
         expected[expected.index(min(expected))] += 1
     assert sorted(np.bincount(levelled, minlength=num_parts)) == sorted(expected)
+
+
+def test_isolated_vertices_stay_where_a_part_would_get_too_many_roots() -> None:
+    # Part 1 has one root with edges and a leaf of each vertex of part 0; three are isolated.
+    src, dst = np.arange(10), np.full(10, 10)
+    arcs = arcs_of(Graph(name="fan", num_vertices=14, src=src, dst=dst))
+    roots = np.repeat([0, 1], [10, 4]).astype(np.int32)
+    placed = Assignment(2, np.ones(10, np.int32), roots)
+    assert evened(arcs, placed, 1.25) is placed
+    assert evened(arcs, placed, 1.8).root_part[11:].tolist() == [0, 0, 1]
 
 
 def test_no_part_is_of_isolated_vertices_alone() -> None:
