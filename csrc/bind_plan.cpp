@@ -59,7 +59,7 @@ void check_below(const char* what, const Vector<const std::int32_t>& values, std
 
 void distgnn::bind_plan(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<Plan>(m, "Plan", "The walk over a graph; see distgnn.plan.")
+  nb::class_<Plan>(m, "Plan", "The walk over a graph; see distgnn.kernels.walk_order.")
       .def_ro("num_rows", &Plan::num_rows)
       .def_ro("num_edges", &Plan::num_edges)
       .def_ro("is_clustered", &Plan::is_clustered)

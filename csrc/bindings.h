@@ -1,7 +1,7 @@
 // What the binding files share: array types and the checks of their shapes.
 //
 // Every array argument is bound with noconvert: a converted copy of an output would swallow the
-// result. The Python side (distgnn/kernels.py) has already checked dtypes and contiguity with
+// result. The Python side (distgnn/kernels/) has already checked dtypes and contiguity with
 // better messages; here is what keeps the kernels inside their arrays.
 #pragma once
 

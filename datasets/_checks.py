@@ -158,7 +158,7 @@ def _values(array: NDArray[np.float32]) -> NDArray[np.float32]:
         vertex, column = (int(i) for i in np.argwhere(np.isinf(array))[0])
         raise InputError(
             f"vertex {vertex} has the value {array[vertex, column]} in label column {column}, but "
-            "values to be learnt are finite, or NaN where they are not known; correct it"
+            "values to be learned are finite, or NaN where they are not known; correct it"
         )
     return np.ascontiguousarray(array)
 
@@ -174,7 +174,7 @@ def _classes(array: NDArray[Any]) -> NDArray[np.int64]:
     if array.dtype.kind not in "iub":
         raise InputError(
             f"labels must hold integers, got {array.dtype}; number the classes from 0 and write "
-            "-1 for an unlabelled vertex, or give float32 for values to be learnt"
+            "-1 for an unlabelled vertex, or give float32 for values to be learned"
         )
     limit = max(array.size, _ALWAYS_ALLOWED_CLASSES)
     if int(array.max()) >= limit:

@@ -36,7 +36,7 @@ def class_features(
     Args:
         labels: (num_vertices,) int64.
         num_features: Number of columns; 0 gives None.
-        generator: Draws centres and noise.
+        generator: MaskSeeds centres and noise.
         signal: Standard deviation of the centres, where that of the noise is 1.
 
     Returns:

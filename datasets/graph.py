@@ -39,7 +39,7 @@ class Graph:
     """(num_vertices, num_features) float32, dense or CSR with sorted indices."""
     labels: NDArray[np.int64] | NDArray[np.uint8] | NDArray[np.float32] | None = None
     """(num_vertices,) int64, -1 = unlabelled; or (num_vertices, num_classes): uint8 of 0 and 1,
-    255 = unknown; or float32 values to be learnt, NaN = unknown."""
+    255 = unknown; or float32 values to be learned, NaN = unknown."""
     train_mask: NDArray[np.bool_] | None = None
     """(num_splits, num_vertices) bool. Vertices that the loss reads; with a test_mask, or none."""
     val_mask: NDArray[np.bool_] | None = None

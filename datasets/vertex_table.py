@@ -39,7 +39,7 @@ def read_vertex_table(path: str | Path) -> VertexTable:
     The columns are `id`; `label`, which holds integers (empty or -1 = unlabelled) or class names
     (empty = unlabelled), or several columns `label_NAME` of 0 and 1 (empty = not known); `split`,
     which holds train, val, test or nothing; and any number of numeric columns, which become the
-    features in their order. Labels of which one has a fraction are values to be learnt (empty =
+    features in their order. Labels of which one has a fraction are values to be learned (empty =
     not known). Columns of other texts are not used. The names may be in capitals.
 
     Args:
@@ -109,7 +109,7 @@ def _labels(table: Table, column: int) -> dict[str, Any]:
         row = int(np.flatnonzero(is_given)[np.argmax(is_bad)])
         raise InputError(
             f"{table.place(row)} has label {str(names[row])!r}, but labels are integers, class "
-            "names or values to be learnt; number the classes from 0"
+            "names or values to be learned; number the classes from 0"
         )
     labels[is_given] = numbers.astype(np.int64)
     return {"labels": labels}
@@ -148,7 +148,7 @@ def _several_labels(table: Table, columns: list[int]) -> dict[str, Any]:
 
 
 def _has_fractions(numbers: NDArray[np.float64]) -> bool:
-    """Whether numbers are values to be learnt, rather than classes or flags."""
+    """Whether numbers are values to be learned, rather than classes or flags."""
     return bool((np.isfinite(numbers) & (np.trunc(numbers) != numbers)).any())
 
 

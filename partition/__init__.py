@@ -64,7 +64,7 @@ def assign(
         InputError: If the method, an option or the number of parts cannot be used.
     """
     from distgnn.datasets.errors import InputError
-    from distgnn.partition import options as options_of_methods
+    from distgnn.partition.methods import options as options_of_methods
 
     if method not in METHODS:
         near = difflib.get_close_matches(method, METHODS, n=1, cutoff=0.0)[0]
@@ -89,7 +89,7 @@ def assign(
     module = options_of_methods.module_of(method)
     assignment: Assignment = module.assign(graph, num_parts, seed=seed, **given, **options)
     if refine and "refine" not in taken:
-        from distgnn.partition.refine import refine_after
+        from distgnn.partition.refine.refinement import refine_after
 
         cap = options.get("edge_balance", imbalance)
         assignment = refine_after(graph, assignment, edge_balance=cap, progress=progress)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
 from distgnn.partition.jit import compiled
-from distgnn.partition.rebalance import Adjacency
+from distgnn.partition.refine.rebalance import Adjacency
 from distgnn.partition.threads import available_threads, in_order
 
 _MOST_INT32 = 2**31 - 1

@@ -9,9 +9,9 @@ import torch
 from graphs import cut, make_graph
 
 from distgnn.comm.threads import run_ranks
-from distgnn.exchange.blocks import plan_blocks
+from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.delayed import Delayed
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
 
 NUM_EPOCHS = 13
 WIDTH = 3

@@ -12,7 +12,7 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import build_parts
 
 if TYPE_CHECKING:
-    from distgnn.partition.store import Part
+    from distgnn.partition.directory.store import Part
 
 KINDS = (
     *("random", "sparse-features", "weighted", "multi-label", "few-edges", "loops"),

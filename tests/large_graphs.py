@@ -10,10 +10,10 @@ from distgnn.datasets import Graph
 from distgnn.datasets.npz import arrays_of
 from distgnn.partition.arcs import undirected
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.balance import Balance
+from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.partition.large.source import open_folder
-from distgnn.partition.metis import metis_roots
-from distgnn.partition.store import read_manifest, read_part
+from distgnn.partition.methods.metis import metis_roots
+from distgnn.partition.refine.balance import Balance
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,6 +11,7 @@ from large_graphs import open_folder
 
 from distgnn.datasets import Graph, load
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.directory.store import write
 from distgnn.partition.large.clock import Clock
 from distgnn.partition.large.counts import count, save_counts
 from distgnn.partition.large.dealing import Dealt
@@ -21,7 +22,6 @@ from distgnn.partition.large.work import Work
 from distgnn.partition.large.writing import Writer, Written, tables_of
 from distgnn.partition.orders import arrange as arrange_in_memory
 from distgnn.partition.quality import measure
-from distgnn.partition.store import write
 
 NUM_PARTS = 3
 

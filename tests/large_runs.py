@@ -10,11 +10,11 @@ from large_graphs import open_folder, roots_by_metis
 
 from distgnn.datasets import Graph
 from distgnn.datasets.planted import planted
+from distgnn.partition.directory.manifest import Manifest
 from distgnn.partition.large.budget import least_bytes
 from distgnn.partition.large.clock import Progress
 from distgnn.partition.large.input import Input
 from distgnn.partition.large.pipeline import Places, Settings, partition
-from distgnn.partition.manifest import Manifest
 
 
 def run(

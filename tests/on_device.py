@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from distgnn import devices
+from distgnn.kernels import devices
 
 INTERPRETED = not torch.cuda.is_available()
 """Whether kernels run in Triton's interpreter."""

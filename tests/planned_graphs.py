@@ -50,4 +50,4 @@ def tensors(graph):
 
 
 def plan_of(graph):
-    return kernels.Plan(*tensors(graph), num_sources=graph.indptr.size - 1)
+    return kernels.WalkOrder(*tensors(graph), num_sources=graph.indptr.size - 1)

@@ -16,7 +16,7 @@ from on_device import INTERPRETED, OneAtATime
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from distgnn import devices
+from distgnn.kernels import devices
 
 DEVICE = torch.device("meta")
 # CUDA takes indices of the processor, too.

@@ -12,11 +12,11 @@ import scipy.sparse as sp
 
 from distgnn.datasets import Graph
 from distgnn.partition import assign
-from distgnn.partition.quality import measure
-from distgnn.partition.store import (
+from distgnn.partition.directory.store import (
     Manifest,
     write,
 )
+from distgnn.partition.quality import measure
 
 
 def example(kind: str = "dense") -> Graph:

@@ -79,7 +79,7 @@ def test_the_plain_install_works_from_another_folder(wheel, tmp_path):
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--quiet", "--no-index"]
     subprocess.run([*command, "--target", str(target), str(wheel)], check=True)
     code = WITHOUT_EDITABLE + (
-        "import distgnn, distgnn.datasets, distgnn.partition.store\n"
+        "import distgnn, distgnn.datasets, distgnn.partition.directory.store\n"
         f"{KERNEL_CALL}"
         "modules = (distgnn, distgnn.datasets, distgnn.partition, distgnn.kernels)\n"
         "sys.stdout.write('\\n'.join(module.__file__ for module in modules))\n"
@@ -101,8 +101,8 @@ def test_the_source_archive_holds_what_a_build_needs_and_no_more(repository, tmp
         "pyproject.toml",
         "csrc/bindings.cpp",
         "datasets/data/cora.npz",
-        "distgnn/kernels.py",
-        "partition/store.py",
+        "distgnn/kernels/__init__.py",
+        "partition/directory/store.py",
     }
     assert not {name.split("/")[0] for name in held} & {".venv", "build", ".git", ".ci"}
 

@@ -11,20 +11,20 @@ import torch
 
 from distgnn.comm.threads import run_ranks
 from distgnn.nn.models import ModelConfig
-from distgnn.train.config import TrainConfig
-from distgnn.train.ends import ModelEnds
-from distgnn.train.progress import Silent
-from distgnn.train.run_dir import CONFIG, RunDirectory
-from distgnn.train.tasks import METRICS
-from distgnn.train.trainer import Trainer, train
+from distgnn.training.config.settings import TrainConfig
+from distgnn.training.data.info import DataInfo
+from distgnn.training.loop.progress import Silent
+from distgnn.training.loop.trainer import Trainer, train
+from distgnn.training.run.directory import CONFIG, RunDirectory
+from distgnn.training.tasks.tasks import METRICS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from distgnn.datasets import Graph
-    from distgnn.partition.store import Part
+    from distgnn.partition.directory.store import Part
 
-ends_of = ModelEnds.of
+ends_of = DataInfo.of
 MODEL_FIELDS = {item.name for item in fields(ModelConfig)}
 
 
@@ -70,7 +70,7 @@ def run(
     stop_at: int | None = None,
 ) -> list[Trained]:
     """Train as the command line does; `stop_at` ends the run after that epoch."""
-    ends = ModelEnds.of(graph)
+    ends = DataInfo.of(graph)
 
     def on_rank(group):
         trainer = Trainer(config, ends, parts[group.rank], group)
@@ -212,7 +212,7 @@ def first_step(
     if settings.get("norm") == "batch":
         # A bias before batch norm has no gradient but rounding, of which Adam makes whole steps.
         settings = {"optimizer": "sgd", **settings}
-    config, ends = make_config(**settings), ModelEnds.of(graph)
+    config, ends = make_config(**settings), DataInfo.of(graph)
 
     def on_rank(group):
         trainer = Trainer(config, ends, parts[group.rank], group)

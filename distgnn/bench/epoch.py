@@ -16,22 +16,22 @@ from distgnn.bench.memory import peak_bytes
 from distgnn.bench.shapes import make
 from distgnn.bench.vertex_data import with_data
 from distgnn.datasets import InputError
-from distgnn.devices import PROCESSOR
+from distgnn.kernels.devices import PROCESSOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
 
-    from distgnn.arrays import DtypeName
     from distgnn.bench.shapes import Shape
     from distgnn.datasets import Graph
+    from distgnn.kernels.tensors import DtypeName
     from distgnn.nn.kinds import ModelName
     from distgnn.nn.models import GNN
-    from distgnn.partition.store import Part
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.ends import ModelEnds
-    from distgnn.train.trainer import Trainer
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.info import DataInfo
+    from distgnn.training.loop.trainer import Trainer
 
 OURS = "distgnn"
 PEERS = ("dgl", "pyg")
@@ -102,7 +102,7 @@ def twin_graph(plan: EpochPlan, shape: Shape | None = None) -> Graph:
         shape: The twin, where it has been made before; None to make it.
 
     Returns:
-        The graph; its labels can be learnt from the features.
+        The graph; its labels can be learned from the features.
     """
     if shape is None:
         shape = make(plan.shape, scale=plan.scale, order=plan.order, seed=plan.seed)
@@ -111,7 +111,7 @@ def twin_graph(plan: EpochPlan, shape: Shape | None = None) -> Graph:
 
 def _our_config(plan: EpochPlan, dtype: DtypeName = "fp32") -> TrainConfig:
     from distgnn.nn.models import ModelConfig
-    from distgnn.train.config import TrainConfig
+    from distgnn.training.config.settings import TrainConfig
 
     model = ModelConfig(
         model=plan.model,
@@ -138,15 +138,15 @@ def our_trainer(
         dtype: What rows are stored as.
         device: That computes.
     """
-    from distgnn.partition.store import whole_part
-    from distgnn.train.ends import ModelEnds
+    from distgnn.partition.directory.store import whole_part
+    from distgnn.training.data.info import DataInfo
 
-    return trainer_of(whole_part(graph), ModelEnds.of(graph), plan, dtype, device)
+    return trainer_of(whole_part(graph), DataInfo.of(graph), plan, dtype, device)
 
 
 def trainer_of(
     part: Part,
-    ends: ModelEnds,
+    ends: DataInfo,
     plan: EpochPlan,
     dtype: DtypeName = "fp32",
     device: torch.device = PROCESSOR,
@@ -161,8 +161,8 @@ def trainer_of(
         device: That computes.
     """
     from distgnn.comm.single import SingleGroup
-    from distgnn.comm.staged import staged
-    from distgnn.train.trainer import Trainer
+    from distgnn.comm.transports.staged import staged
+    from distgnn.training.loop.trainer import Trainer
 
     group = staged(SingleGroup(), device)
     return Trainer(_our_config(plan, dtype), ends, part, group, device=device)
@@ -182,10 +182,10 @@ def peer_alone(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
     Raises:
         InputError: If the peer is not installed.
     """
-    from distgnn.train.ends import ModelEnds
-    from distgnn.train.trainer import build_model
+    from distgnn.training.data.info import DataInfo
+    from distgnn.training.loop.trainer import build_model
 
-    model = build_model(_our_config(plan), ModelEnds.of(graph))
+    model = build_model(_our_config(plan), DataInfo.of(graph))
     return _peer_step(name, graph, plan, model, torch.float32)
 
 
@@ -234,7 +234,7 @@ def _peer_step(
 def largest_difference(losses: Sequence[float], others: Sequence[float]) -> float:
     """Return the largest relative difference of losses from others, epoch by epoch.
 
-    Losses that are equal differ by 0, that of a graph learnt by heart being 0 itself.
+    Losses that are equal differ by 0, that of a graph learned by heart being 0 itself.
     """
     base = np.array(others)
     differences = np.abs(np.array(losses) - base)
@@ -300,13 +300,13 @@ def exact_losses(graph: Graph, plan: EpochPlan) -> list[float] | None:
     Returns:
         (rounds + 1,) losses; None without a peer, or where everybody drops out something else.
     """
-    from distgnn.train.ends import ModelEnds
-    from distgnn.train.trainer import build_model
+    from distgnn.training.data.info import DataInfo
+    from distgnn.training.loop.trainer import build_model
 
     name = next((peer for peer in plan.peers if peer in PEERS), None)
     if name is None or plan.dropout > 0:
         return None
-    model = build_model(_our_config(plan), ModelEnds.of(graph))
+    model = build_model(_our_config(plan), DataInfo.of(graph))
     step = _peer_step(name, graph, plan, model, torch.float64)
     return [step() for _ in range(plan.rounds + 1)]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.datasets import InputError
-from distgnn.train.metrics import peak_rss_bytes
+from distgnn.training.loop.metrics import peak_rss_bytes
 
 if TYPE_CHECKING:
     from distgnn.bench.epoch import EpochPlan
@@ -56,15 +56,15 @@ def measure(plan: EpochPlan, name: str) -> int:
         does not let a peak be forgotten.
     """
     from distgnn.bench.epoch import OURS, VARIANTS, peer_alone, trainer_of, twin_graph
-    from distgnn.partition.store import whole_part
-    from distgnn.train.ends import ModelEnds
+    from distgnn.partition.directory.store import whole_part
+    from distgnn.training.data.info import DataInfo
 
     torch.set_num_threads(plan.threads)
     graph = twin_graph(plan)
     gc.collect()
     _forget_peak()
     if name in (OURS, *VARIANTS):
-        part, ends = whole_part(graph), ModelEnds.of(graph)
+        part, ends = whole_part(graph), DataInfo.of(graph)
         # As `distgnn train` does; what peers train on may refer to the graph's edges.
         del graph
         step = trainer_of(part, ends, plan, VARIANTS.get(name, "fp32")).train_epoch

@@ -10,7 +10,7 @@ import torch
 from distgnn import kernels
 from distgnn.bench.cases import HEADS_OPERATIONS
 from distgnn.bench.ours_heads import HeadJobs
-from distgnn.extreme import spmm_extreme, spmm_extreme_backward
+from distgnn.kernels.maxima import spmm_extreme, spmm_extreme_backward
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class Ours:
         start = time.perf_counter()
         # The graph is symmetric: one plan serves both directions.
         self.plan = (
-            kernels.Plan(inputs.indptr, inputs.indices, num_sources=inputs.num_vertices)
+            kernels.WalkOrder(inputs.indptr, inputs.indices, num_sources=inputs.num_vertices)
             if is_planned
             else None
         )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn import attention, heads
 from distgnn.bench.cases import NUM_HEADS, SLOPE
+from distgnn.kernels import attention, edge_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.bench.cases import Case, Inputs
-    from distgnn.kernels import Plan
+    from distgnn.kernels.walk_order import WalkOrder
 
 
 class HeadJobs:
@@ -26,7 +26,7 @@ class HeadJobs:
         plan: Of the graph, or None.
     """
 
-    def __init__(self, inputs: Inputs, plan: Plan | None) -> None:
+    def __init__(self, inputs: Inputs, plan: WalkOrder | None) -> None:
         self.inputs = inputs
         self.plan = plan
         self.graph = (inputs.indptr, inputs.indices)
@@ -47,7 +47,7 @@ class HeadJobs:
         out = torch.empty(self.inputs.num_edges, NUM_HEADS)
 
         def run() -> Tensor:
-            heads.sddmm_dot(*self.graph, x, y, out, plan=self.plan)
+            edge_values.sddmm_dot(*self.graph, x, y, out, plan=self.plan)
             return out
 
         return run
@@ -59,7 +59,9 @@ class HeadJobs:
         source, out = x if is_forward else grad, torch.empty_like(x)
 
         def run() -> Tensor:
-            heads.spmm_heads(*self.graph, weight, source, out, accumulate=False, plan=self.plan)
+            edge_values.spmm_heads(
+                *self.graph, weight, source, out, accumulate=False, plan=self.plan
+            )
             return out
 
         return run

@@ -36,7 +36,7 @@ _DATA = {
 
 
 def with_data(shape: Shape, name: str, seed: int) -> Graph:
-    """Draw features, labels that can be learnt from them, and masks.
+    """Draw features, labels that can be learned from them, and masks.
 
     Args:
         shape: The twin.

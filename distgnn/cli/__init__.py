@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from distgnn import __version__
-from distgnn.cli.limits import num_killed
 from distgnn.cli.recipes import expanded
 from distgnn.comm.failure import PeerError, fail
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
+from distgnn.machine.limits import num_killed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,10 +12,10 @@ from distgnn.datasets.errors import InputError
 if TYPE_CHECKING:
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
-    from distgnn.partition.store import Part
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.run_dir import RunDirectory
-    from distgnn.train.trainer import Trainer
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.loop.trainer import Trainer
+    from distgnn.training.run.directory import RunDirectory
 
 _OF_THE_CUT = ("source", "checksum", "partition")
 
@@ -32,7 +32,7 @@ def begins_with(source: Source, part: Part, config: TrainConfig, group: Group) -
     Returns:
         JSON values by name, the same on every rank.
     """
-    from distgnn.train.identity import identify_graph
+    from distgnn.training.data.identity import identify_graph
 
     about = source.to_json()
     if not config.model.reads_edge_features:  # as in runs of versions that knew of none
@@ -57,8 +57,8 @@ def check_settings(run_dir: RunDirectory, config: TrainConfig, is_resuming: bool
     Raises:
         InputError: If not.
     """
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.run_dir import CONFIG
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.run.directory import CONFIG
 
     if not run_dir.has_run():
         return
@@ -81,7 +81,7 @@ def check_graph(run_dir: RunDirectory, begin: dict[str, Any]) -> None:
     Raises:
         InputError: If it is another graph.
     """
-    from distgnn.train.run_dir import CONFIG
+    from distgnn.training.run.directory import CONFIG
 
     if not run_dir.has_run():
         return
@@ -132,7 +132,7 @@ def prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> 
     Raises:
         InputError: If it cannot be written.
     """
-    from distgnn.train.run_dir import CONFIG
+    from distgnn.training.run.directory import CONFIG
 
     run_dir.create()
     if run_dir.has_run() and not is_resuming:

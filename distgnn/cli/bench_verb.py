@@ -177,7 +177,7 @@ def _run_partitions(arguments: argparse.Namespace) -> int:
 def _write(arguments: argparse.Namespace, values: dict[str, Any]) -> dict[str, Any]:
     """Add to the results what they were measured on, and write them if asked to."""
     from distgnn.bench import origin
-    from distgnn.cli.machine import look
+    from distgnn.machine.facts import look
 
     values = {"what": arguments.what, **origin.look(), "machine": look(), **values}
     if arguments.out is not None:

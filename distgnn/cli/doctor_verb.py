@@ -44,8 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _examine(arguments: argparse.Namespace, group: Group) -> None:
     from distgnn.cli.job import on_rank_0
-    from distgnn.cli.machine import advice, look
-    from distgnn.cli.trials import disk_speed, link_speed, memory_speed
+    from distgnn.machine.facts import advice, look
+    from distgnn.machine.trials import disk_speed, link_speed, memory_speed
 
     found = look()
     disk: list[float] = []

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import argparse
 
     from distgnn.cli.runs import Share
-    from distgnn.train.inference import TrainedRun
-    from distgnn.train.smoothing import CorrectAndSmooth
+    from distgnn.training.run.inference import TrainedRun
+    from distgnn.training.tasks.smoothing import CorrectAndSmooth
 
 HELP = "score a trained run on its graph"
 
@@ -62,9 +62,9 @@ def _evaluate(
 ) -> dict[str, Any]:
     from dataclasses import replace
 
-    from distgnn.train.learning import evaluate_task, load_task
-    from distgnn.train.placement import place
-    from distgnn.train.tasks import check_split_index
+    from distgnn.training.data.placement import place
+    from distgnn.training.tasks.learning import evaluate_task, load_task
+    from distgnn.training.tasks.tasks import check_split_index
 
     part, group, planner = share
     index = trained.config.split_index if split_index is None else split_index

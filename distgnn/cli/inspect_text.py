@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.cli.output import bar, human_bytes, pairs, table
-from distgnn.partition.levels import halo_rows_per_level, parse_levels
+from distgnn.partition.methods.levels import halo_rows_per_level, parse_levels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from distgnn.partition.store import Manifest
+    from distgnn.partition.directory.store import Manifest
 
 MAX_MATRIX = 16
 """Parts up to which the traffic between any two is printed."""

@@ -14,12 +14,12 @@ from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.train_verb import add_epoch_arguments, config_from
 from distgnn.datasets.errors import InputError
-from distgnn.partition.store import read_manifest, read_part
+from distgnn.partition.directory.store import read_manifest, read_part
 
 if TYPE_CHECKING:
-    from distgnn.partition.store import Manifest
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.forecast import Forecast
+    from distgnn.forecast.traffic import Forecast
+    from distgnn.partition.directory.store import Manifest
+    from distgnn.training.config.settings import TrainConfig
 
 HELP = "show what a partition costs, and foretell what training on it sends"
 EPILOG = (
@@ -115,8 +115,8 @@ def foretell(
     Raises:
         InputError: If the run cannot be, or a part is damaged.
     """
-    from distgnn.train.forecast import forecast, forecast_of_widths
-    from distgnn.train.memory import memory_of_ranks
+    from distgnn.forecast.memory import memory_of_ranks
+    from distgnn.forecast.traffic import forecast, forecast_of_widths
 
     has_inputs = manifest.num_features or (config is not None and config.model.kind.is_typed)
     has_labels = manifest.has_labels and manifest.num_splits
@@ -152,13 +152,13 @@ def foretell(
 
 def _device_bytes(manifest: Manifest, config: TrainConfig | None) -> dict[str, list[int]] | None:
     """Foretell what each rank takes on a CUDA device, by what --features-on may be there."""
-    from distgnn.train.ends import ModelEnds
-    from distgnn.train.memory import device_bytes
-    from distgnn.train.tasks import resolve
+    from distgnn.forecast.memory import device_bytes
+    from distgnn.training.data.info import DataInfo
+    from distgnn.training.tasks.tasks import resolve
 
     if config is None or manifest.has_sparse_features:
         return None
-    ends = ModelEnds.of(manifest)
+    ends = DataInfo.of(manifest)
     config = resolve(config, ends)
     return {
         where: [device_bytes(config, ends, part, features_on=where) for part in manifest.parts]
@@ -168,7 +168,7 @@ def _device_bytes(manifest: Manifest, config: TrainConfig | None) -> dict[str, l
 
 def _layer_values(found: Forecast) -> list[dict[str, Any]]:
     """What each layer of all ranks works on and moves, while each bin has a turn."""
-    from distgnn.train.forecast import bytes_of_legs
+    from distgnn.forecast.traffic import bytes_of_legs
 
     return [
         {
@@ -189,7 +189,7 @@ def _pace(arguments: argparse.Namespace, manifest: Manifest, found: Forecast) ->
     """Foretell the seconds of an epoch on the slowest rank, from a trial on the largest part."""
     from distgnn.comm.binding import apply_threads, choose_threads
     from distgnn.comm.launch import detect
-    from distgnn.train.pace import Link, compute_seconds, probe, wire_seconds
+    from distgnn.forecast.pace import Link, compute_seconds, probe, wire_seconds
 
     if found.model is None:
         raise InputError(

@@ -88,10 +88,10 @@ def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int
         process here.
     """
     from distgnn.cli import end_job
-    from distgnn.cli.limits import num_killed
     from distgnn.comm.binding import apply_threads, choose_threads
     from distgnn.comm.choice import check_device
     from distgnn.comm.launch import detect, open_group
+    from distgnn.machine.limits import num_killed
 
     check_device(arguments.backend, getattr(arguments, "device", "cpu"))
     choice = choose_threads(arguments.threads, detect())
@@ -117,7 +117,7 @@ def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int
 
 
 def _status_of(work: Callable[[Group], None], group: Group) -> int:
-    from distgnn.train.stop import StoppedError
+    from distgnn.training.loop.stop import StoppedError
 
     try:
         work(group)
@@ -141,12 +141,12 @@ def on_device(group: Group, arguments: argparse.Namespace) -> Group:
     Raises:
         InputError: If a rank has no such device, no kernels for it, or not the backend.
     """
-    from distgnn.devices import find_device
+    from distgnn.kernels.devices import find_device
 
     device = collectively(group, lambda: find_device(arguments.device, group.local_rank))
     if device.type == "cpu":
         return group
-    from distgnn.comm import staged
+    from distgnn.comm.transports import staged
 
     return staged.on_device(group, device, arguments.backend)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from distgnn.cli.runs import Share
     from distgnn.comm.group import Group
-    from distgnn.partition.store import Part
-    from distgnn.train.inference import TrainedRun
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.run.inference import TrainedRun
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 HEADER = ("first", "second", "probability")
@@ -55,7 +55,7 @@ def predict_links(trained: TrainedRun, share: Share, pairs: str | None) -> LinkP
     """Score pairs; collective.
 
     Args:
-        trained: A run that learnt links.
+        trained: A run that learned links.
         share: What this rank works on.
         pairs: File of pairs; None for the links that are held out for the test.
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import number, path, switch
-from distgnn.cli.limits import available_memory
 from distgnn.cli.output import note
 from distgnn.datasets.errors import InputError
+from distgnn.machine.limits import available_memory
 from distgnn.partition import METHODS
-from distgnn.partition.given import KINDS
+from distgnn.partition.methods.given import KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,7 +102,7 @@ def given_parts(arguments: argparse.Namespace) -> NDArray[Any] | None:
     Raises:
         InputError: If flags exclude each other, or the user's parts cannot be read.
     """
-    from distgnn.partition import given, options
+    from distgnn.partition.methods import given, options
 
     if arguments.assignment is None:
         if arguments.assignment_of is not None:
@@ -155,8 +155,9 @@ def run_method(
     Raises:
         InputError: If the method cannot be used so, or the parts are of another graph.
     """
-    from distgnn.partition import assign, auto, options
+    from distgnn.partition import assign
     from distgnn.partition.compilation import noting_compilation
+    from distgnn.partition.methods import auto, options
 
     recorded = {"refine": arguments.refine, "imbalance": arguments.imbalance}
     if parts is not None:
@@ -182,8 +183,8 @@ def _completed(
     arguments: argparse.Namespace, graph: Graph, parts: NDArray[Any]
 ) -> tuple[Assignment, dict[str, Any]]:
     """Complete the user's parts, and refine them if asked to."""
-    from distgnn.partition import given
-    from distgnn.partition.refine import refine_after
+    from distgnn.partition.methods import given
+    from distgnn.partition.refine.refinement import refine_after
 
     kind = arguments.assignment_of or given.kind_of(parts, graph)
     assignment = given.assignment_of(parts, kind, graph, arguments.parts)

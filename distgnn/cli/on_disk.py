@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distgnn.cli.flags import path, size
-from distgnn.cli.limits import available_memory
 from distgnn.cli.output import note
 from distgnn.cli.source import is_path, located_source, source_values
 from distgnn.datasets.errors import InputError
-from distgnn.partition.store import MANIFEST_NAME
+from distgnn.machine.limits import available_memory
+from distgnn.partition.directory.store import MANIFEST_NAME
 
 if TYPE_CHECKING:
-    from distgnn.partition.manifest import Manifest
+    from distgnn.partition.directory.manifest import Manifest
 
 AUTO, ON, OFF = "auto", "on", "off"
 _IN_MEMORY_FLAGS = (
@@ -119,7 +119,7 @@ def _work(arguments: argparse.Namespace) -> Path:
 
 def _fits(arguments: argparse.Namespace) -> bool:
     """Say whether the default method would fit into memory; and say so, if not."""
-    from distgnn.partition.auto import NEEDS, USABLE_FRACTION
+    from distgnn.partition.methods.auto import NEEDS, USABLE_FRACTION
 
     source = located_source(arguments)
     if not is_path(source):
@@ -167,13 +167,13 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     Returns:
         The manifest as written.
     """
-    from distgnn.partition.auto import USABLE_FRACTION
     from distgnn.partition.compilation import noting_compilation
     from distgnn.partition.large.input import Input
     from distgnn.partition.large.pipeline import Places, Settings, partition
     from distgnn.partition.large.roots import roots
     from distgnn.partition.large.work import is_begun
-    from distgnn.partition.refine import EDGE_BALANCE
+    from distgnn.partition.methods.auto import USABLE_FRACTION
+    from distgnn.partition.refine.refinement import EDGE_BALANCE
 
     settings = Settings(
         num_parts=arguments.parts,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from distgnn.cli.flags import MAX_SEED, path, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.inspect_verb import manifest_json
-from distgnn.cli.limits import available_memory
 from distgnn.cli.method import add_method_arguments, given_parts, run_method
 from distgnn.cli.on_disk import (
     add_disk_arguments,
@@ -22,12 +21,13 @@ from distgnn.cli.on_disk import (
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines
 from distgnn.cli.source import add_source_arguments, load_graph, source_values
 from distgnn.datasets.errors import InputError
+from distgnn.machine.limits import available_memory
 from distgnn.partition.orders import DEFAULT_ORDER, ORDERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distgnn.partition.manifest import Manifest
+    from distgnn.partition.directory.manifest import Manifest
 
 HELP = "cut a graph into parts, one per rank"
 
@@ -100,7 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Manifest:
     """Load, assign, build and write."""
-    from distgnn.partition import orders, quality, store
+    from distgnn.partition import orders, quality
+    from distgnn.partition.directory import store
     from distgnn.partition.threads import available_threads
 
     start = time.perf_counter()
@@ -157,7 +158,7 @@ def check_out(out: str, *, is_overwriting: bool) -> None:
     Raises:
         InputError: If not.
     """
-    from distgnn.partition import store
+    from distgnn.partition.directory import store
 
     if not is_overwriting and store.is_partition_directory(out):
         raise InputError(

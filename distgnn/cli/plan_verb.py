@@ -12,15 +12,15 @@ from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, human_bytes, pairs, print_json, print_lines
 from distgnn.cli.train_verb import add_epoch_arguments, config_from
 from distgnn.datasets.errors import InputError
-from distgnn.partition.store import read_manifest, read_part
+from distgnn.partition.directory.store import read_manifest, read_part
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distgnn.partition.store import Manifest
-    from distgnn.train.forecast import Forecast
-    from distgnn.train.pace import Pace
-    from distgnn.train.rehearsal import Rehearsal
+    from distgnn.forecast.pace import Pace
+    from distgnn.forecast.rehearsal import Rehearsal
+    from distgnn.forecast.traffic import Forecast
+    from distgnn.partition.directory.store import Manifest
 
 HELP = "predict an epoch on a cluster that is not at hand"
 EPILOG = (
@@ -110,7 +110,7 @@ def _check(arguments: argparse.Namespace, manifest: Manifest) -> None:
     if config_from(arguments).model.kind.is_typed and not manifest.num_features:
         raise InputError(
             f"distgnn plan cannot rehearse --model {arguments.model} on '{directory}', whose "
-            "vertices have no features but learnt rows; train a few epochs on this machine, or "
+            "vertices have no features but learned rows; train a few epochs on this machine, or "
             "plan a graph with features"
         )
     if arguments.ranks not in (None, parts):
@@ -148,8 +148,8 @@ def plan(arguments: argparse.Namespace, manifest: Manifest) -> dict[str, Any]:
     """
     from distgnn.comm.binding import apply_threads, choose_threads
     from distgnn.comm.launch import detect
-    from distgnn.train.forecast import forecast
-    from distgnn.train.memory import memory_of_ranks
+    from distgnn.forecast.memory import memory_of_ranks
+    from distgnn.forecast.traffic import forecast
 
     threads = choose_threads(arguments.threads, detect()).threads
     apply_threads(threads)
@@ -184,9 +184,9 @@ def _rehearse(
     arguments: argparse.Namespace, manifest: Manifest, found: Forecast
 ) -> tuple[Rehearsal, Pace]:
     """Time the kernels that most of an epoch goes to, and epochs of the part that is slowest."""
-    from distgnn.train.ends import ModelEnds
-    from distgnn.train.pace import compute_seconds, probe
-    from distgnn.train.rehearsal import rehearse
+    from distgnn.forecast.pace import compute_seconds, probe
+    from distgnn.forecast.rehearsal import rehearse
+    from distgnn.training.data.info import DataInfo
 
     config, directory = config_from(arguments), arguments.directory
     largest = int(np.argmax([part.num_edges for part in manifest.parts]))
@@ -198,7 +198,7 @@ def _rehearse(
     seconds = compute_seconds(found, found.model, pace, density=manifest.feature_density)
     seconds[[part.num_roots == 0 for part in manifest.parts]] = -1.0
     part = read_part(directory, int(seconds.argmax()), verify=False, manifest=manifest)
-    return rehearse(part, ModelEnds.of(manifest), config), pace
+    return rehearse(part, DataInfo.of(manifest), config), pace
 
 
 class _Scales:
@@ -217,8 +217,8 @@ class _Scales:
         self.sums = self.products
         self.turns = max(1.0, 1.0 / (arguments.cores or 1.0))
         if arguments.memory_bandwidth is not None:
-            from distgnn.cli.trials import memory_speed
             from distgnn.comm.single import SingleGroup
+            from distgnn.machine.trials import memory_speed
 
             self.sums = memory_speed(SingleGroup())[0] / arguments.memory_bandwidth
 
@@ -230,7 +230,7 @@ def _compute(
 
     (num_parts,) seconds each.
     """
-    from distgnn.train.pace import compute_seconds
+    from distgnn.forecast.pace import compute_seconds
 
     pace, model = scales.pace, rehearsal.model
     modelled = float(compute_seconds(rehearsal.found, model, pace, density=rehearsal.density).max())
@@ -262,8 +262,8 @@ class _Wire(NamedTuple):
 
 def _wire(arguments: argparse.Namespace, found: Forecast, num_ranks: int, turns: float) -> _Wire:
     """Model the messages between ranks on machines of their own."""
-    from distgnn.cli.loopback import try_loopback
-    from distgnn.train.pace import Link, reduce_seconds, toll_seconds, wire_seconds
+    from distgnn.forecast.pace import Link, reduce_seconds, toll_seconds, wire_seconds
+    from distgnn.machine.loopback import try_loopback
 
     if num_ranks == 1:
         return _Wire(0.0, np.zeros(1), np.zeros(1), 0.0)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
-    from distgnn.exchange.planner import Planner, PlanSource
-    from distgnn.train.config import TrainConfig
+    from distgnn.edges.planner import Planner, PlanSource
+    from distgnn.training.config.settings import TrainConfig
 
 
 def add_plan_arguments(group: argparse._ArgumentGroup) -> None:
@@ -81,8 +81,8 @@ def build_planner(
     Returns:
         The planner of this rank.
     """
-    from distgnn.exchange.planner import PlanSource
-    from distgnn.train.plan_cache import PlanCache
+    from distgnn.edges.planner import PlanSource
+    from distgnn.training.run.plan_cache import PlanCache
 
     def say(line: str) -> None:
         note(line if group.size == 1 else f"rank {group.rank}: {line}")
@@ -111,8 +111,8 @@ def build_reader(arguments: argparse.Namespace, config: TrainConfig, source: Sou
     Returns:
         The planner of a rank.
     """
-    from distgnn.exchange.planner import NoPlans
-    from distgnn.train.plan_cache import PlanCache
+    from distgnn.edges.planner import NoPlans
+    from distgnn.training.run.plan_cache import PlanCache
 
     folder = plan_folder(arguments.plan_cache, source)
     plans = NoPlans() if folder is None else PlanCache(folder, note, others=NoPlans())
@@ -128,10 +128,10 @@ def _planner(
     is_trying: bool,
     say: Callable[[str], None],
 ) -> Planner:
-    from distgnn.cli.machine import processor
-    from distgnn.exchange.planner import Planner
+    from distgnn.edges.planner import Planner
     from distgnn.kernels import instruction_set, num_threads
-    from distgnn.train.tuning import Tuner, aggregated_widths
+    from distgnn.machine.facts import processor
+    from distgnn.training.loop.walk_trials import Tuner, aggregated_widths
 
     tuner = Tuner(
         aggregated_widths(config, source.ends),

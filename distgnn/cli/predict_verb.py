@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distgnn.cli.runs import Share
-    from distgnn.train.inference import TrainedRun
-    from distgnn.train.smoothing import CorrectAndSmooth
+    from distgnn.training.run.inference import TrainedRun
+    from distgnn.training.tasks.smoothing import CorrectAndSmooth
 
 HELP = "write a trained run's prediction for every vertex or pair, under original ids"
 
@@ -45,7 +45,7 @@ class _Predictions(NamedTuple):
     Attributes:
         vertex_id: (num,) int64 or str. Ids in the user's files.
         probability: (num, num_classes) float32. Of a regression, values.
-        task: What was learnt.
+        task: What was learned.
         class_names: Of the columns; nothing where they are numbered.
     """
 
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairs",
         type=path,
         metavar="FILE",
-        help="of a run that learnt links: .csv or .tsv with a header and both ends of a pair a "
+        help="of a run that learned links: .csv or .tsv with a header and both ends of a pair a "
         "line (default: the links that are held out for the test)",
     )
     add_smoothing_argument(parser)
@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
             return predict_links(trained, share, arguments.pairs)
         if arguments.pairs and not is_of_links:
             raise InputError(
-                f"--pairs is for a run that learnt links, but '{arguments.run_dir}' learnt a "
+                f"--pairs is for a run that learned links, but '{arguments.run_dir}' learned a "
                 f"{trained.config.task} task; leave it out"
             )
         return _predict(trained, share, smoothing(arguments))
@@ -143,7 +143,7 @@ def _predict(trained: TrainedRun, share: Share, after: CorrectAndSmooth | None) 
     own = {
         "global_id": global_id,
         "vertex_id": global_id if part.vertex_id is None else np.array(part.vertex_id),
-        "output": trained.learnt.output(scores.cpu()).numpy(),
+        "output": trained.learned.output(scores.cpu()).numpy(),
     }
     parts = gather_arrays(group, own)
     joined = {name: np.concatenate([one[name] for one in parts]) for name in own}

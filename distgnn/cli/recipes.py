@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import distgnn
 from distgnn.datasets.errors import InputError
-from distgnn.partition.store import MANIFEST_NAME, read_manifest
+from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from distgnn.partition.store import Manifest
+    from distgnn.partition.directory.store import Manifest
 
 _KEYS = ("about", "data", "published", "runs", "source", "flags")
 """What a recipe may hold: only source and flags decide what is trained."""

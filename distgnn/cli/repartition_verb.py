@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from distgnn.cli.flags import MAX_SEED, path, switch, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.inspect_verb import manifest_json
-from distgnn.cli.limits import available_memory
 from distgnn.cli.method import balance
 from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines
 from distgnn.cli.partition_verb import add_order_argument, check_out
 from distgnn.datasets.errors import InputError
+from distgnn.machine.limits import available_memory
 
 if TYPE_CHECKING:
     import argparse
@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Cut again, write, and report."""
     from distgnn.comm.launch import detect
     from distgnn.partition.compilation import noting_compilation
-    from distgnn.partition.repartition import Wish, peak_bytes, repartition
-    from distgnn.partition.store import read_manifest
+    from distgnn.partition.directory.store import read_manifest
+    from distgnn.partition.repartition.repartition import Wish, peak_bytes, repartition
 
     if detect().size > 1:
         raise InputError(

@@ -13,12 +13,12 @@ from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.train_verb import add_epoch_arguments, config_from
 from distgnn.datasets.errors import InputError
-from distgnn.partition.store import MANIFEST_NAME, read_manifest
+from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
 
 if TYPE_CHECKING:
     import argparse
 
-    from distgnn.train.run_dir import RunDirectory
+    from distgnn.training.run.directory import RunDirectory
 
 HELP = "write a page about a partition or a run: one HTML file that needs nothing else"
 EPILOG = "The flags of the model are for partitions, as inspect takes them."
@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the directory, write the page."""
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.run_dir import RunDirectory
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.run.directory import RunDirectory
 
     out = Path(arguments.out)
     if out.suffix not in _SUFFIXES:
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_partition = (Path(arguments.subject) / MANIFEST_NAME).is_file()
     run_dir = RunDirectory(Path(arguments.subject))
     if is_partition:
-        from distgnn.report.partition import partition_page
+        from distgnn.pages.partition import partition_page
 
         manifest = read_manifest(arguments.subject)
         values, _ = foretell(arguments.subject, manifest, config)
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _refuse_series(folder: Path) -> None:
     """Name one of its runs instead."""
     from distgnn.cli.series import FILE
-    from distgnn.train.run_dir import CONFIG
+    from distgnn.training.run.directory import CONFIG
 
     if (folder / FILE).is_file():
         runs = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
@@ -87,8 +87,8 @@ def _refuse_series(folder: Path) -> None:
 
 
 def _page_of_run(run_dir: RunDirectory) -> str:
-    from distgnn.report.run import run_page
-    from distgnn.train.run_dir import CONFIG, SUMMARY
+    from distgnn.pages.run import run_page
+    from distgnn.training.run.directory import CONFIG, SUMMARY
 
     has_ended = (run_dir.path / SUMMARY).exists()
     summary = run_dir.read_json(SUMMARY) if has_ended else None
@@ -103,8 +103,8 @@ def _page_of_run(run_dir: RunDirectory) -> str:
 
 def _foretold(config: dict[str, Any], num_epochs: int) -> float | None:
     """Bytes of an epoch, on average over those of the run, if its partition is still there."""
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.forecast import forecast
+    from distgnn.forecast.traffic import forecast
+    from distgnn.training.config.settings import TrainConfig
 
     directory = Path(config["source"]["source"])
     if not (directory / MANIFEST_NAME).is_file():

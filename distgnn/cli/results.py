@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from distgnn.partition.store import Part
-    from distgnn.train.ends import ModelEnds
-    from distgnn.train.trainer import Trainer
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.data.info import DataInfo
+    from distgnn.training.loop.trainer import Trainer
 
 
 def announce(
-    trainer: Trainer, part: Part, ends: ModelEnds, predicted: int, *, is_quiet: bool
+    trainer: Trainer, part: Part, ends: DataInfo, predicted: int, *, is_quiet: bool
 ) -> None:
     """Say what is about to happen, and estimate how long an epoch will take; collective.
 
@@ -32,11 +32,11 @@ def announce(
     """
     import torch
 
-    from distgnn.devices import PROCESSOR
-    from distgnn.streamed import StreamedRows
-    from distgnn.train.estimate import estimate_epoch
-    from distgnn.train.forecast import planned_bytes
-    from distgnn.train.placement import describe_streamed
+    from distgnn.forecast.estimate import estimate_epoch
+    from distgnn.forecast.traffic import planned_bytes
+    from distgnn.kernels.devices import PROCESSOR
+    from distgnn.ops.host_rows import HostRows
+    from distgnn.training.data.placement import describe_streamed
 
     config, group = trainer.config, trainer.group
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
@@ -50,7 +50,7 @@ def announce(
     note(f"task: {config.task}, measured by {config.metric}")
     for saving in trainer.graphs.savings:
         note(saving)
-    if isinstance(trainer.inputs.features, StreamedRows):
+    if isinstance(trainer.inputs.features, HostRows):
         note(describe_streamed(trainer.inputs.features))
     if group.size > 1:
         per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))

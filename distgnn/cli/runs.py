@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from distgnn.cli.source import Source
     from distgnn.comm.group import Group
-    from distgnn.exchange.planner import Planner
+    from distgnn.edges.planner import Planner
     from distgnn.nn.relational import GraphSize
-    from distgnn.partition.store import Part
-    from distgnn.train.inference import TrainedRun
-    from distgnn.train.smoothing import CorrectAndSmooth
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.run.inference import TrainedRun
+    from distgnn.training.tasks.smoothing import CorrectAndSmooth
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def smoothing(arguments: argparse.Namespace) -> CorrectAndSmooth | None:
     Args:
         arguments: With that of `add_smoothing_argument`.
     """
-    from distgnn.train.smoothing import CorrectAndSmooth
+    from distgnn.training.tasks.smoothing import CorrectAndSmooth
 
     alphas = arguments.correct_and_smooth
     return None if alphas is None else CorrectAndSmooth(*alphas)
@@ -110,8 +110,8 @@ def run_on_parts(
     """
 
     def job(group: Group) -> None:
-        from distgnn.comm.staged import staged
         from distgnn.comm.threads import run_ranks
+        from distgnn.comm.transports.staged import staged
 
         group = on_device(group, arguments)
         trained, source = collectively(group, lambda: _open(arguments.run_dir))
@@ -137,9 +137,9 @@ def run_on_parts(
 
 def _open(run_dir: str) -> tuple[TrainedRun, Source]:
     """Open a run and what it was trained on, and check that they still fit."""
-    from distgnn.train.inference import TrainedRun
-    from distgnn.train.run_dir import RunDirectory
-    from distgnn.train.tasks import resolve_again
+    from distgnn.training.run.directory import RunDirectory
+    from distgnn.training.run.inference import TrainedRun
+    from distgnn.training.tasks.tasks import resolve_again
 
     trained = TrainedRun(RunDirectory(Path(run_dir)))
     check_source_values(trained.source, run_dir)
@@ -179,7 +179,7 @@ def _check_size(run_dir: str, trained: TrainedRun, source: Source) -> None:
     counts = trained.ends.num_vertices, source.ends.num_vertices
     if trained.config.task == "link" and counts[0] != counts[1]:
         raise InputError(
-            f"run '{run_dir}' learnt links of {counts[0]} vertices, but "
+            f"run '{run_dir}' learned links of {counts[0]} vertices, but "
             f"'{trained.source['source']}' has {counts[1]}; restore it or train again"
         )
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from distgnn.comm.group import Group
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.run_dir import RunDirectory
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.run.directory import RunDirectory
 
     TrainOne = Callable[[argparse.Namespace, TrainConfig, Group], dict[str, Any]]
 
@@ -115,7 +115,7 @@ def train_series(
         InputError: If a directory is in the way, or a run fails.
     """
     from distgnn.cli.job import collectively, on_rank_0
-    from distgnn.train.run_dir import RunDirectory
+    from distgnn.training.run.directory import RunDirectory
 
     num_splits = 1
     if arguments.split_index == ALL:
@@ -144,7 +144,7 @@ def train_series(
 
 def _num_splits(arguments: argparse.Namespace, config: TrainConfig) -> int:
     from distgnn.cli.source import open_source, source_values
-    from distgnn.train.tasks import resolve
+    from distgnn.training.tasks.tasks import resolve
 
     source = open_source(source_values(arguments))
     if resolve(config, source.ends).task == "link":
@@ -167,7 +167,7 @@ def _members(arguments: argparse.Namespace, config: TrainConfig, num_splits: int
 
 
 def _check_folders(arguments: argparse.Namespace, folder: Path, members: Sequence[Member]) -> None:
-    from distgnn.train.run_dir import RunDirectory
+    from distgnn.training.run.directory import RunDirectory
 
     if RunDirectory(folder).has_run():
         raise InputError(
@@ -239,8 +239,8 @@ class _Ended:
 
 def _read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:
     from distgnn.cli.beginning import check_settings
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.run_dir import CONFIG, SUMMARY
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.run.directory import CONFIG, SUMMARY
 
     if not (run_dir.path / SUMMARY).is_file():
         return {}
@@ -296,7 +296,7 @@ def as_published(mean: float | None, std: float | None, metric: str) -> str:
 
 
 def _write(folder: Path, found: Mapping[str, Any]) -> None:
-    from distgnn.train.run_dir import RunDirectory
+    from distgnn.training.run.directory import RunDirectory
 
     RunDirectory(folder).write_json(FILE, found)
 

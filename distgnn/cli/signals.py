@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from distgnn.train.stop import name_of
+from distgnn.training.loop.stop import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

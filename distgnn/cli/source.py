@@ -10,17 +10,17 @@ from distgnn.cli.flags import path
 from distgnn.cli.output import note
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.ogb import located
-from distgnn.partition.layout import part_folder
-from distgnn.partition.store import MANIFEST_NAME, read_manifest, read_part, whole_part
+from distgnn.partition.directory.layout import part_folder
+from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest, read_part, whole_part
 
 if TYPE_CHECKING:
     import argparse
 
     from distgnn.comm.group import Group
     from distgnn.datasets.graph import Graph
-    from distgnn.partition.store import Manifest, Part
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.ends import ModelEnds
+    from distgnn.partition.directory.store import Manifest, Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.info import DataInfo
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> None:
@@ -227,13 +227,13 @@ class Source:
         return max(about.num_splits, 1)
 
     @property
-    def ends(self) -> ModelEnds:
+    def ends(self) -> DataInfo:
         """Widths of the model's ends."""
-        from distgnn.train.ends import ModelEnds
+        from distgnn.training.data.info import DataInfo
 
         about = self.graph if self.manifest is None else self.manifest
         assert about is not None, "a source is a directory or a graph"
-        return ModelEnds.of(about)
+        return DataInfo.of(about)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run remembers, so that it goes on with the same graph only."""
@@ -253,7 +253,7 @@ class Source:
 
     def feature_bytes(self, rank: int, config: TrainConfig) -> int:
         """Return what a part's features will take, with labels; 0 of a graph that is there."""
-        from distgnn.train.inputs import dense_input_bytes
+        from distgnn.training.data.inputs import dense_input_bytes
 
         if self.manifest is None:
             return 0

@@ -13,7 +13,7 @@ from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     from distgnn.comm.group import Group
-    from distgnn.train.trace import Untraced
+    from distgnn.training.loop.trace import NoTrace
 
 _RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 
@@ -87,8 +87,8 @@ def check_trace_file(arguments: argparse.Namespace) -> None:
     Raises:
         InputError: If it cannot.
     """
-    from distgnn.train.run_dir import RunDirectory
-    from distgnn.train.trace import why_unwritable
+    from distgnn.training.loop.trace import why_unwritable
+    from distgnn.training.run.directory import RunDirectory
 
     if arguments.trace is None:
         return
@@ -111,7 +111,7 @@ def check_trace_file(arguments: argparse.Namespace) -> None:
         raise error
 
 
-def open_trace(arguments: argparse.Namespace, group: Group) -> Untraced:
+def open_trace(arguments: argparse.Namespace, group: Group) -> NoTrace:
     """Begin what the arguments ask for; collective.
 
     Args:
@@ -121,8 +121,8 @@ def open_trace(arguments: argparse.Namespace, group: Group) -> Untraced:
     Returns:
         To be entered around the run.
     """
-    from distgnn.train.trace import Trace, Untraced
+    from distgnn.training.loop.trace import NoTrace, Trace
 
     if arguments.trace is None:
-        return Untraced(group.device)
+        return NoTrace(group.device)
     return Trace(Path(arguments.trace), group, arguments.trace_epochs or range(MAX_COUNT))

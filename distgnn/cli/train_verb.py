@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distgnn.comm.group import Group
-    from distgnn.exchange.planner import Planner
-    from distgnn.partition.store import Part
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.ends import ModelEnds
-    from distgnn.train.run_dir import RunDirectory
-    from distgnn.train.trainer import Trainer
+    from distgnn.edges.planner import Planner
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.info import DataInfo
+    from distgnn.training.loop.trainer import Trainer
+    from distgnn.training.run.directory import RunDirectory
 
 HELP = "train a model, on one process or under mpirun on one rank per part"
 EPILOG = (
@@ -229,8 +229,8 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     Raises:
         InputError: If a value is not allowed.
     """
-    from distgnn.train.config import TrainConfig
-    from distgnn.train.delays import check_bins
+    from distgnn.training.config.delays import check_bins
+    from distgnn.training.config.settings import TrainConfig
 
     values = picked(arguments, TrainConfig, but=("model",))
     if values.get("split_index") == ALL:
@@ -245,7 +245,7 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
 def run(arguments: argparse.Namespace) -> int:
     """Open the group, train, report."""
     from distgnn.cli.job import on_device, run_job
-    from distgnn.train.placement import check_features_on
+    from distgnn.training.data.placement import check_features_on
 
     several = is_series(arguments)
     config = config_from(arguments)
@@ -277,7 +277,7 @@ def _report(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
 def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> dict[str, Any]:
     """Train one run; its summary."""
     from distgnn.cli.job import on_rank_0
-    from distgnn.train.run_dir import RunDirectory
+    from distgnn.training.run.directory import RunDirectory
 
     run_dir = RunDirectory(Path(arguments.run_dir))
     on_rank_0(group, lambda: _check_bounds(arguments, config, run_dir))
@@ -290,7 +290,7 @@ def _check_bounds(
     arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory
 ) -> None:
     """Refuse what a run that begins may not ask for; one that goes on may have begun before."""
-    from distgnn.train.delays import check_bins, check_delay
+    from distgnn.training.config.delays import check_bins, check_delay
 
     if not (arguments.resume and run_dir.has_run()):
         check_bins(config)
@@ -303,8 +303,8 @@ def _run_epochs(
     """Train; the summary."""
     from distgnn.cli.beginning import resume
     from distgnn.cli.signals import StopSignals
-    from distgnn.train.progress import choose_progress
-    from distgnn.train.trainer import train
+    from distgnn.training.loop.progress import choose_progress
+    from distgnn.training.loop.trainer import train
 
     records = resume(trainer, run_dir) if arguments.resume else []
     progress = choose_progress(
@@ -323,14 +323,14 @@ def _load(
     """Build the trainer and say what is to come; the part, of which it has what it needs, goes."""
     from distgnn.cli.beginning import prepare
     from distgnn.cli.job import on_rank_0
-    from distgnn.cli.memory_check import check_memory
-    from distgnn.devices import PROCESSOR
-    from distgnn.train.memory import (
+    from distgnn.forecast.memory import (
         predict_added_bytes,
         predict_host_bytes,
         predict_peak_bytes,
     )
-    from distgnn.train.trainer import Trainer
+    from distgnn.kernels.devices import PROCESSOR
+    from distgnn.machine.memory_check import check_memory
+    from distgnn.training.loop.trainer import Trainer
 
     opened = _open(arguments, config, run_dir, group)
     trainer = Trainer(
@@ -358,7 +358,7 @@ class _Opened(NamedTuple):
     """What is needed of a source: its edges are let go, as the part has them in another form."""
 
     config: TrainConfig
-    ends: ModelEnds
+    ends: DataInfo
     part: Part
     planner: Planner
     begin: dict[str, Any]
@@ -369,8 +369,8 @@ def _open(
 ) -> _Opened:
     from distgnn.cli.beginning import begins_with, check_graph, check_settings
     from distgnn.cli.job import collectively, on_rank_0
-    from distgnn.cli.memory_check import check_memory
-    from distgnn.train.tasks import resolve
+    from distgnn.machine.memory_check import check_memory
+    from distgnn.training.tasks.tasks import resolve
 
     source = collectively(group, lambda: open_source(source_values(arguments)))
     check_ranks(source, group, f"distgnn train {arguments.source} ...")

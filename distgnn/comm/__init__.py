@@ -13,11 +13,11 @@ from distgnn.comm.failure import PeerError, fail
 from distgnn.comm.launch import Launch, detect, open_group
 
 if TYPE_CHECKING:
-    from distgnn.comm.gloo import GlooGroup
     from distgnn.comm.group import Group, ReduceOp, Work
-    from distgnn.comm.mpi import MpiGroup
     from distgnn.comm.single import SingleGroup
     from distgnn.comm.threads import ThreadGroup, run_ranks
+    from distgnn.comm.transports.gloo import GlooGroup
+    from distgnn.comm.transports.mpi import MpiGroup
 
 __all__ = [
     "GlooGroup",
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "GlooGroup": "gloo",
+    "GlooGroup": "transports.gloo",
     "Group": "group",
-    "MpiGroup": "mpi",
+    "MpiGroup": "transports.mpi",
     "ReduceOp": "group",
     "SingleGroup": "single",
     "ThreadGroup": "threads",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.launch import Launch
     from distgnn.comm.rendezvous import Store
-    from distgnn.comm.roll import Roll
+    from distgnn.comm.roster import Roster
 
 # Vendors as mpi4py names them, and the launchers whose ranks they find.
 _LAUNCHERS_OF = {
@@ -62,7 +62,7 @@ def choose_backend(
     requested: str,
     launch: Launch,
     store: Store,
-    roll: Roll,
+    roll: Roster,
     *,
     interface: str | None,
     timeout_s: float,

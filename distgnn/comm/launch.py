@@ -230,11 +230,11 @@ def open_group(
     check_interface(backend, launch, interface)
     from distgnn.comm.process import die_with_parent
     from distgnn.comm.rendezvous import meet
-    from distgnn.comm.roll import Roll
+    from distgnn.comm.roster import Roster
 
     die_with_parent()
     place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
-    roll = Roll(launch, place.store, stale_s=stale_s)
+    roll = Roster(launch, place.store, stale_s=stale_s)
     # Once all have come, nobody has anything to do that takes long.
     connect_s = min(timeout_s, max(_CONNECT_S, launch.size * _CONNECT_S_PER_RANK))
     try:
@@ -249,11 +249,11 @@ def open_group(
         group: Group
         with roll.watching(lambda: place.client(connect_s)):
             if choice.mpi is not None:
-                from distgnn.comm.mpi import MpiGroup
+                from distgnn.comm.transports.mpi import MpiGroup
 
                 group = MpiGroup(launch, place, choice.mpi, timeout_s=timeout_s, stale_s=stale_s)
             else:
-                from distgnn.comm.gloo import GlooGroup
+                from distgnn.comm.transports.gloo import GlooGroup
 
                 group = GlooGroup(
                     launch, place, timeout_s=connect_s, stale_s=stale_s, has_lanes=has_lanes

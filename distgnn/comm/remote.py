@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from distgnn.comm.launch import Launch
-    from distgnn.comm.roll import Roll
+    from distgnn.comm.roster import Roster
 
 _DEFAULT_PORT = 29500
 _TRY_S = 2.0
@@ -169,7 +169,7 @@ def listen(address: str, port: int, size: int) -> socket.socket:
     return socket.create_server(("", port), backlog=backlog)
 
 
-def common_interface(meeting: Meeting, roll: Roll, timeout_s: float) -> str:
+def common_interface(meeting: Meeting, roll: Roster, timeout_s: float) -> str:
     """Find the interface of this rank that leads to an address of rank 0 that is not loopback.
 
     Collective.

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from distgnn import kernels
-from distgnn.devices import PROCESSOR
-from distgnn.exchange.exchange import Arrival, Exchange
+from distgnn.exchange.base import Arrival, Exchange
 from distgnn.exchange.turns import Turns
+from distgnn.kernels.devices import PROCESSOR
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group, Work
     from distgnn.exchange.route import Route
-    from distgnn.exchange.rule import DelayRule, Memory
+    from distgnn.exchange.rule import DelayCache, DelayRule
     from distgnn.exchange.turns import Lane, Turn
 
 
 class _Buffers(NamedTuple):
-    """Memory of one message, long enough for every bin."""
+    """DelayCache of one message, long enough for every bin."""
 
     outgoing: Tensor
     incoming: Tensor
@@ -78,7 +78,9 @@ class _Channel:
         loaded: From a checkpoint, or None for one that heard nothing yet.
     """
 
-    def __init__(self, turns: Turns, memory: Memory, like: Tensor, loaded: _Loaded | None) -> None:
+    def __init__(
+        self, turns: Turns, memory: DelayCache, like: Tensor, loaded: _Loaded | None
+    ) -> None:
         self.turns = turns
         self.memory = memory
         self._spare: list[_Buffers] = []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Memory:
+class DelayCache:
     """What one direction of the pass makes of rows that arrive.
 
     Attributes:
@@ -44,8 +44,8 @@ class DelayRule:
     num_bins: int = 1
     delay: int = 0
     warm_up_epochs: int = 0
-    forward: Memory = field(default_factory=Memory)
-    backward: Memory = field(default_factory=Memory)
+    forward: DelayCache = field(default_factory=DelayCache)
+    backward: DelayCache = field(default_factory=DelayCache)
 
     @property
     def is_synchronous(self) -> bool:

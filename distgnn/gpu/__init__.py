@@ -2,7 +2,7 @@
 
 The functions have the names and arguments of the compiled ones, and take tensors where those take
 numpy views. They add in a fixed order, so that a result has the same bits in every run. Importing
-this package imports Triton; `distgnn.devices` does so when a CUDA tensor needs a kernel.
+this package imports Triton; `distgnn.kernels.devices` does so when a CUDA tensor needs a kernel.
 
 `schedule` says which program walks which edges, `launch` how large its tile is. `sums`, `extremes`,
 `edges`, `attention` and `attention_backward` walk edges, `attention_edges` reads what edges have of

@@ -1,4 +1,4 @@
-"""Attention in states that can be merged, and its backward; see `distgnn.attention`.
+"""Attention in states that can be merged, and its backward; see `distgnn.kernels.attention`.
 
 A state is rescaled whenever a larger score comes: one pass over the edges. Nothing is stored per
 edge but one gradient.
@@ -280,7 +280,7 @@ def attend(
     probability: float = 0.0,
     plan: Any = None,
 ) -> None:
-    """Take the edges of every row into its state; see `distgnn.attention.attend`."""
+    """Take the edges of every row into its state; see `distgnn.kernels.attention.attend`."""
     del plan
     (num_rows, num_heads), schedule = target_score.shape, schedule_of(indptr)
     width = head_width("x", x, num_heads)
@@ -327,7 +327,7 @@ def attend(
 def merge_attention(
     received: Tensor, rows: Tensor, *, out: Tensor, maximum: Tensor, denominator: Tensor
 ) -> None:
-    """Merge states of others, in the order received; see `distgnn.attention.merge_attention`."""
+    """Merge states of others, in the order received; see `kernels.attention.merge_attention`."""
     num_heads, columns = maximum.shape[1], out.shape[1]
     expect("received", received, len(rows), columns + 2 * num_heads)
     order, segments = arrivals_of(rows)

@@ -1,4 +1,4 @@
-"""The gradients of attention, whose weights are computed again; see `distgnn.attention`."""
+"""The gradients of attention, whose weights are computed again; see `distgnn.kernels.attention`."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def attend_backward(
     probability: float = 0.0,
     plan: Any = None,
 ) -> None:
-    """Compute the gradients of finished attention; see `distgnn.attention.attend_backward`."""
+    """Compute the gradients of finished attention; see `kernels.attention.attend_backward`."""
     del plan
     num_targets, num_heads = target_score.shape
     num_sources, schedule = len(t_indptr) - 1, schedule_of(t_indptr)

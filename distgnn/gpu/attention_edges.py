@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from distgnn.draws import Seed, mixed_seed
 from distgnn.gpu.launch import expect
 from distgnn.gpu.rows import column_hash
+from distgnn.kernels.seeds import Seed, mixed_seed
 
 if TYPE_CHECKING:
     from torch import Tensor

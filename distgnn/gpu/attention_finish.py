@@ -27,7 +27,7 @@ def finish_attention(
     seed: int = 0,
     probability: float = 0.0,
 ) -> None:
-    """Divide sums by denominators; see `distgnn.attention.finish_attention`."""
+    """Divide sums by denominators; see `distgnn.kernels.attention.finish_attention`."""
     num_rows, num_heads = maximum.shape
     width = head_width("out", out, num_heads)
     expect("out", out, num_rows, num_heads * width)
@@ -79,7 +79,7 @@ def _delta(
 def attention_delta(
     grad: Tensor, result: Tensor, out: Tensor, *, bias: Tensor | None, scale: float
 ) -> None:
-    """Sum products by head; see `distgnn.attention.attention_delta`."""
+    """Sum products by head; see `distgnn.kernels.attention.attention_delta`."""
     num_rows, num_heads = out.shape
     width = head_width("grad", grad, num_heads)
     expect("grad", grad, num_rows, num_heads * width)

@@ -34,7 +34,7 @@ def multiply(
     seed: int,
     probability: float,
 ) -> None:
-    """Sum products of rows; see `distgnn.products.multiply`, and `Finish` for the last six."""
+    """Sum products of rows; see `distgnn.kernels.dense.multiply`, and `Finish` for the last six."""
     first = factors[0][1].dtype if factors else out.dtype
     dtype = torch.promote_types(first, torch.float32)
     is_here = out_rows is None and out.dtype == dtype and not _overlap(out, factors)
@@ -73,7 +73,7 @@ def multiply_transposed(
     scale: float,
     bias_gradient: Tensor | None,
 ) -> None:
-    """Compute the gradients of weights and bias; see `distgnn.products.multiply_transposed`."""
+    """Compute the gradients of weights and bias; see `kernels.dense.multiply_transposed`."""
     if activation is not None:
         for rows in _slices(len(grad), grad.shape[1]):
             grad[rows].mul_(scale).masked_fill_(~(activation[rows] > 0), 0)

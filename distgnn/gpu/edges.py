@@ -143,7 +143,7 @@ def _combine(
 def sddmm_dot(
     indptr: Tensor, indices: Tensor, x: Tensor, y: Tensor, out: Tensor, *, plan: Any = None
 ) -> None:
-    """Multiply the rows at both ends of every edge; see `distgnn.heads.sddmm_dot`."""
+    """Multiply the rows at both ends of every edge; see `distgnn.kernels.edge_values.sddmm_dot`."""
     del plan
     _combine(indptr, indices, x, y, out, is_dot=True)
 
@@ -159,7 +159,7 @@ def sddmm_leaky(
     slope: float,
     plan: Any = None,
 ) -> None:
-    """Score every edge as GATv2 does; see `distgnn.heads.sddmm_leaky`."""
+    """Score every edge as GATv2 does; see `distgnn.kernels.edge_values.sddmm_leaky`."""
     del plan
     expect("factor", factor, x.shape[1])
     _combine(indptr, indices, x, y, out, is_dot=False, factor=factor, slope=slope)
@@ -177,7 +177,7 @@ def sddmm_leaky_backward(
     slope: float,
     plan: Any = None,
 ) -> None:
-    """Sum the gradients of scores at one end; see `distgnn.heads.sddmm_leaky_backward`."""
+    """Sum the gradients of scores at one end; see `kernels.edge_values.sddmm_leaky_backward`."""
     del plan
     num_rows, num_heads, width = len(indptr) - 1, value.shape[1], x.shape[1]
     head_width("x", x, num_heads)
@@ -220,7 +220,7 @@ def sddmm_leaky_backward(
 def sddmm_add(
     indptr: Tensor, indices: Tensor, x: Tensor, y: Tensor, out: Tensor, *, plan: Any = None
 ) -> None:
-    """Add the values at both ends of every edge; see `distgnn.heads.sddmm_add`."""
+    """Add the values at both ends of every edge; see `distgnn.kernels.edge_values.sddmm_add`."""
     del plan
     expect("x", x, len(x), out.shape[1])
     _combine(indptr, indices, x, y, out, is_dot=False)

@@ -173,7 +173,7 @@ def spmm_extreme(
     is_max: bool,
     plan: Any = None,
 ) -> None:
-    """Take the maximum or minimum over source rows; see `distgnn.extreme.spmm_extreme`."""
+    """Take the maximum or minimum over source rows; see `distgnn.kernels.maxima.spmm_extreme`."""
     del plan
     width, schedule = x.shape[1], schedule_of(indptr)
     expect("out", out, len(indptr) - 1, width)
@@ -225,7 +225,7 @@ def spmm_extreme_backward(
     first_source: int,
     plan: Any = None,
 ) -> None:
-    """Send gradients to where results came from; see `distgnn.extreme.spmm_extreme_backward`."""
+    """Send gradients to where results came from; see `kernels.maxima.spmm_extreme_backward`."""
     del plan, scratch
     width, schedule = out.shape[1], schedule_of(t_indptr)
     expect("out", out, len(t_indptr) - 1, width)
@@ -270,7 +270,7 @@ def merge_max(
     source_id: Tensor,
     first_source: int,
 ) -> None:
-    """Merge the maxima over another block of edges; see `distgnn.extreme.merge_max`."""
+    """Merge the maxima over another block of edges; see `distgnn.kernels.maxima.merge_max`."""
     for name, tensor in (("source", source), ("other", other), ("other_source", other_source)):
         expect(name, tensor, *out.shape)
     if len(source_id) == 0:
@@ -294,7 +294,7 @@ def merge_received_max(
     *,
     source_id: Tensor,
 ) -> None:
-    """Merge maxima of other ranks; see `distgnn.extreme.merge_received_max`."""
+    """Merge maxima of other ranks; see `distgnn.kernels.maxima.merge_received_max`."""
     width, (order, segments) = out.shape[1], arrivals_of(rows)
     expect("source", source, *out.shape)
     expect("received", received, len(rows), width)

@@ -1,4 +1,4 @@
-"""Norms of columns and of rows in torch, and relu and dropout behind them; see `distgnn.norms`.
+"""Norms of columns and rows in torch, with relu and dropout; see `distgnn.kernels.norms`.
 
 Unlike on the processor nothing is fused but what follows a norm, and no scratch is asked for.
 """

@@ -8,8 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from distgnn.draws import Seed, mixed_seed
 from distgnn.gpu.launch import accumulator, expect, stored, tile
+from distgnn.kernels.seeds import Seed, mixed_seed
 
 if TYPE_CHECKING:
     from torch import Tensor

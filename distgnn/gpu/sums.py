@@ -173,7 +173,7 @@ def spmm_heads(
     accumulate: bool,
     plan: Any = None,
 ) -> None:
-    """Sum with a weight for each edge and head; see `distgnn.heads.spmm_heads`."""
+    """Sum with a weight for each edge and head; see `distgnn.kernels.edge_values.spmm_heads`."""
     del plan
     num_heads = weight.shape[1]
     head_width("x", x, num_heads)
@@ -184,7 +184,7 @@ def spmm_heads(
 
 
 def edge_sum(indptr: Tensor, edge_value: Tensor, out: Tensor, *, accumulate: bool) -> None:
-    """Sum the values of the edges of every row; see `distgnn.attention.edge_sum`."""
+    """Sum the values of the edges of every row; see `distgnn.kernels.attention.edge_sum`."""
     expect("out", out, len(indptr) - 1, edge_value.shape[1])
     _Summed(edge_value).into(schedule_of(indptr), out, accumulate=accumulate)
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
 
-from distgnn.exchange.traffic import NO_TRAFFIC
+from distgnn.aggregate.traffic import NO_TRAFFIC
 from distgnn.nn.linear import Linear, map_own
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
     from distgnn.ops import Rows

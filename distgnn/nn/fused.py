@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.exchange.aggregate import Weighting
-    from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph, Propagation
+    from distgnn.aggregate.sums import Weighting
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.linear import Given, Linear
     from distgnn.nn.update import Activation, Maps
     from distgnn.ops import Rows

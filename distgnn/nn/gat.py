@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from distgnn.exchange.attend import Ending
-from distgnn.exchange.traffic import ITEM_BYTES, attention_traffic
+from distgnn.aggregate.attention import Ending
+from distgnn.aggregate.traffic import ITEM_BYTES, attention_traffic
+from distgnn.kernels.dense import Factor, GradientFactor, multiply, multiply_transposed
 from distgnn.nn.convolution import ActivatedConvolution
 from distgnn.nn.linear import Linear, is_multiplied_here
 from distgnn.nn.recompute import detached, made_again
-from distgnn.products import Factor, GradientFactor, multiply, multiply_transposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
     from distgnn.ops import Rows

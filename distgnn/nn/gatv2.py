@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import nn
 
-from distgnn.exchange.traffic import attention_traffic
+from distgnn.aggregate.traffic import attention_traffic
 from distgnn.nn.gat import SLOPE, AttentionConvolution
 from distgnn.nn.linear import Linear, map_own
 from distgnn.nn.recompute import detached
@@ -15,8 +15,8 @@ from distgnn.nn.recompute import detached
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
     from distgnn.ops import Rows

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from distgnn.arrays import computed
-from distgnn.exchange.traffic import sum_traffic
+from distgnn.aggregate.traffic import sum_traffic
+from distgnn.kernels.tensors import computed
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import Linear, dense, maps_first
-from distgnn.streamed import StreamedRows
+from distgnn.ops.host_rows import HostRows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.ops import Rows
 
@@ -70,7 +70,7 @@ class GINConv(Convolution):
             inner = self._sum(graph, self.first.multiply(rows))
             if self.first.bias is not None:
                 inner = inner + self.first.bias
-        elif isinstance(rows, StreamedRows):
+        elif isinstance(rows, HostRows):
             # Both are in host memory, and are added where they are narrow.
             inner = self.first(graph.propagate(_neighbours, rows))
             inner = inner + self.first.multiply(graph.own(rows)) * (1 + self.eps)

@@ -12,7 +12,7 @@ from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
-from distgnn.nn.relational import GraphSize, LearntRelationalConv, RelationalConv
+from distgnn.nn.relational import GraphSize, LearnedRelationalConv, RelationalConv
 from distgnn.nn.sage import SAGEConv
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class _Relational(Kind):
     ) -> Convolution:
         del is_last
         if not in_width:
-            return LearntRelationalConv(out_width, self._size, norm=config.relation_norm)
+            return LearnedRelationalConv(out_width, self._size, norm=config.relation_norm)
         return RelationalConv(
             in_width,
             out_width,
@@ -317,7 +317,7 @@ class _Relational(Kind):
 
     def why_not_static(self, config: ModelConfig) -> str:
         del config
-        return "it is mapped or learnt before it is aggregated"
+        return "it is mapped or learned before it is aggregated"
 
 
 def _why_too_far(config: ModelConfig) -> str:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 import torch
 from torch import nn
 
-from distgnn.arrays import STORED, computed
-from distgnn.exchange.traffic import ITEM_BYTES, NO_TRAFFIC, LayerTraffic, sum_traffic
+from distgnn.aggregate.traffic import ITEM_BYTES, NO_TRAFFIC, LayerTraffic, sum_traffic
+from distgnn.kernels.dense import is_fast
+from distgnn.kernels.tensors import STORED, computed
 from distgnn.ops import linear
-from distgnn.products import is_fast
-from distgnn.streamed import StreamedRows
+from distgnn.ops.host_rows import HostRows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.buffers import Buffers
-    from distgnn.graph import LocalGraph
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.ops import Rows
+    from distgnn.ops.buffers import Buffers
 
 
 class Given(NamedTuple):
@@ -152,7 +152,7 @@ class OuterLinear(Linear):
 
 
 def is_multiplied_here(rows: Rows, weight: Tensor) -> TypeGuard[Tensor]:
-    """Whether `distgnn.products` multiplies these rows: dense ones, of the weight's type.
+    """Whether `distgnn.kernels.dense` multiplies these rows: dense ones, of the weight's type.
 
     Or stored as bfloat16 and computed with as the weight's. A processor without fused
     multiply-adds is left to torch.
@@ -200,7 +200,7 @@ def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:
     return graph.own(dense(linear(rows, **options)))
 
 
-def propagable(graph: LocalGraph, rows: Rows) -> Tensor | StreamedRows:
+def propagable(graph: LocalGraph, rows: Rows) -> Tensor | HostRows:
     """Return rows that `graph.propagate` takes.
 
     Args:
@@ -210,7 +210,7 @@ def propagable(graph: LocalGraph, rows: Rows) -> Tensor | StreamedRows:
     Returns:
         They, or all of them on the device if they are neither a tensor nor static.
     """
-    if isinstance(rows, StreamedRows) and graph.is_static(rows):
+    if isinstance(rows, HostRows) and graph.is_static(rows):
         return rows
     return dense(rows)
 

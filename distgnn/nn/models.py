@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
 import torch
 from torch import nn
 
-from distgnn.arrays import DTYPES, DtypeName
-from distgnn.exchange.traffic import ITEM_BYTES
+from distgnn.aggregate.traffic import ITEM_BYTES
+from distgnn.kernels.tensors import DTYPES, DtypeName
 from distgnn.nn.convolution import ActivatedConvolution, Convolution
 from distgnn.nn.decoders import DECODERS, DecoderName
 from distgnn.nn.fused import FusedConvolution
@@ -26,8 +26,8 @@ from distgnn.nn.update import Activation, Elu
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.ops import Rows
 
 NormName = Literal["none", "batch", "layer"]

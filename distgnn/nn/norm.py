@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from distgnn import norms
-from distgnn.norms import Outcome
-from distgnn.products import Finish
+from distgnn.kernels import norms
+from distgnn.kernels.dense import Finish
+from distgnn.kernels.norms import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.graph import LocalGraph
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.update import Activation
 
 

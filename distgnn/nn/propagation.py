@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from distgnn.exchange.traffic import sum_traffic
+from distgnn.aggregate.traffic import sum_traffic
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.gcn import normalised
 from distgnn.nn.linear import Linear, map_own, maps_first, propagable
@@ -16,8 +16,8 @@ from distgnn.nn.linear import Linear, map_own, maps_first, propagable
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph, Propagation
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.gcn import Degrees
     from distgnn.nn.linear import Given
     from distgnn.ops import Rows

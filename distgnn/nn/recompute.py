@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.graph import LocalGraph
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.ops import Rows
 
 _T = TypeVar("_T")
@@ -39,15 +39,15 @@ def again_in_backward(
     References:
         Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
     """
-    begin = graph.draws.num_drawn
+    begin = graph.mask_seeds.num_drawn
 
     def run(again: Rows) -> Tensor:
-        drawn, graph.draws.num_drawn = graph.draws.num_drawn, begin
+        drawn, graph.mask_seeds.num_drawn = graph.mask_seeds.num_drawn, begin
         try:
             return layer(again, argument)
         finally:
             # In backward the layer is left by an exception, once it has saved what is asked for.
-            graph.draws.num_drawn = max(drawn, graph.draws.num_drawn)
+            graph.mask_seeds.num_drawn = max(drawn, graph.mask_seeds.num_drawn)
 
     result: Tensor = checkpoint(run, rows, use_reentrant=False, preserve_rng_state=False)
     return result

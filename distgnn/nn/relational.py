@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from distgnn import ops
+from distgnn.aggregate.traffic import ITEM_BYTES, LayerTraffic, Leg
 from distgnn.datasets.errors import InputError
-from distgnn.exchange.traffic import ITEM_BYTES, LayerTraffic, Leg
-from distgnn.graph import inverse_in_degree
+from distgnn.graph.local_graph import inverse_in_degree
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.linear import dense
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.graph import LocalGraph
+    from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.ops import Rows
 
@@ -140,8 +140,8 @@ class GraphSize(NamedTuple):
         num_vertices: Of the whole graph.
         num_relations: Types of edges; 0 for a graph without types.
         num_vertex_types: Types of vertices; 0 for a graph without types.
-        num_relation_sources: Learnt rows of a first layer without features; see
-            `LearntRelationalConv`.
+        num_relation_sources: Learned rows of a first layer without features; see
+            `LearnedRelationalConv`.
         relation_digest: Of these sources, from `RelationSources.digest`; 0 where it is not known.
         num_edge_features: Columns of the features of edges; 0 for a graph without.
     """
@@ -154,7 +154,7 @@ class GraphSize(NamedTuple):
     num_edge_features: int = 0
 
 
-class LearntRelationalConv(Convolution):
+class LearnedRelationalConv(Convolution):
     """R-GCN's convolution of a graph without features, whose input tells each vertex apart.
 
     h'_v = o_v + sum over relations r and in-edges uv of r of (w_uv / c) e_ur, with w and c as
@@ -238,7 +238,7 @@ class LearntRelationalConv(Convolution):
         if sources is None or len(sources.keys) != len(self.rows):
             found = 0 if sources is None else len(sources.keys)
             raise InputError(
-                f"the model learnt rows for {len(self.rows)} vertices as sources of a relation, "
+                f"the model learned rows for {len(self.rows)} vertices as sources of a relation, "
                 f"but the graph has {found}; restore the graph or train again"
             )
         if self._digest is None:
@@ -246,10 +246,10 @@ class LearntRelationalConv(Convolution):
         # In training the model was built for this graph.
         if not self.training and self._digest not in (0, sources.digest):
             raise InputError(
-                f"the model learnt rows for {len(self.rows)} vertices as sources of a relation, "
+                f"the model learned rows for {len(self.rows)} vertices as sources of a relation, "
                 "and the graph has as many, but others; restore the graph or train again"
             )
-        total = graph.sum_learnt(self.rows, is_mean=self.norm == "relation")
+        total = graph.sum_learned(self.rows, is_mean=self.norm == "relation")
         if self.norm == "all":
             total = total * graph.once(inverse_in_degree, total.dtype)[:, None]
         return total + nn.functional.embedding(graph.row_id, self.own)

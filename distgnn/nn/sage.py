@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
-from distgnn.arrays import computed
-from distgnn.exchange.aggregate import Weighting
-from distgnn.exchange.traffic import NO_TRAFFIC, maximum_traffic
-from distgnn.graph import inverse_in_degree
+from distgnn.aggregate.sums import Weighting
+from distgnn.aggregate.traffic import NO_TRAFFIC, maximum_traffic
+from distgnn.graph.local_graph import inverse_in_degree
+from distgnn.kernels.tensors import computed
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.linear import Linear, map_own, maps_first, propagable
 from distgnn.nn.update import Maps
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.exchange.traffic import LayerTraffic
-    from distgnn.graph import LocalGraph, Propagation
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
     from distgnn.ops import Rows

@@ -9,13 +9,13 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import ops
 from distgnn.kernels import scale_rows
-from distgnn.products import Factor, Finish, GradientFactor, multiply, multiply_transposed
+from distgnn.kernels.dense import Factor, Finish, GradientFactor, multiply, multiply_transposed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.exchange.aggregate import Weighting
-    from distgnn.graph import LocalGraph, Propagation
+    from distgnn.aggregate.sums import Weighting
+    from distgnn.graph.local_graph import LocalGraph, Propagation
 
 
 class Activation(NamedTuple):
@@ -46,7 +46,7 @@ class Activation(NamedTuple):
             bias=bias,
             has_relu=True,
             row_key=graph.row_id,
-            seed=graph.draws.next_seed(),
+            seed=graph.mask_seeds.next_seed(),
             probability=self.probability,
         )
 
@@ -67,7 +67,10 @@ class Elu(NamedTuple):
         result = torch.nn.functional.elu(rows)
         if self.probability > 0:
             result = ops.dropout(
-                result, graph.row_id, seed=graph.draws.next_seed(), probability=self.probability
+                result,
+                graph.row_id,
+                seed=graph.mask_seeds.next_seed(),
+                probability=self.probability,
             )
         return result if self.dtype is None else result.to(self.dtype)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from distgnn.cli import main as distgnn
 from distgnn.cli import recipes
 from distgnn.cli.series import FILE
-from distgnn.partition.store import MANIFEST_NAME
+from distgnn.partition.directory.store import MANIFEST_NAME
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"

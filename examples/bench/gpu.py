@@ -41,7 +41,7 @@ from distgnn.bench import shapes
 from distgnn.bench.cases import Inputs
 from distgnn.bench.epoch import EpochPlan, measure_epochs, our_trainer, twin_graph
 from distgnn.bench.shapes import Shape
-from distgnn.train.memory import predict_added_bytes
+from distgnn.forecast.memory import predict_added_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.datasets import Graph
-    from distgnn.train.trainer import Trainer
+    from distgnn.training.loop.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 TWINS = ("reddit", "products")

@@ -20,7 +20,7 @@ import numpy as np
 
 from distgnn.partition.assignment import random_numbers
 from distgnn.partition.jit import compiled
-from distgnn.partition.libra import stream_edges
+from distgnn.partition.methods.libra import stream_edges
 from distgnn.partition.stream import edge_cap, insert_all, no_clones
 
 _SLICE = 1 << 24

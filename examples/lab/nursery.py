@@ -18,10 +18,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import distgnn.cli.job
 import distgnn.cli.train_verb
-import distgnn.comm.gloo
-import distgnn.train.graphs
-import distgnn.train.inputs
-import distgnn.train.trainer  # noqa: F401
+import distgnn.comm.transports.gloo
+import distgnn.training.data.inputs
+import distgnn.training.loop.graphs
+import distgnn.training.loop.trainer  # noqa: F401
 from distgnn.cli import main
 
 _M_MMAP_THRESHOLD = -3

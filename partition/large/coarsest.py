@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.large.rows import RowFile
-from distgnn.partition.metis_library import part_graph
-from distgnn.partition.rebalance import Adjacency
+from distgnn.partition.methods.metis_library import part_graph
+from distgnn.partition.refine.rebalance import Adjacency
 
 # What METIS takes, with the graph that it is given: measured.
 _ENTRY_BYTES = 75

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.arcs import arcs_of
-from distgnn.partition.cover import place_arcs
 from distgnn.partition.large.clock import Clock, Progress
 from distgnn.partition.large.local import local_graph
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.split import Plan
 from distgnn.partition.large.work import Work
+from distgnn.partition.methods.cover import place_arcs
 
 # Sorting three times, with what goes with it.
 BYTES_PER_EDGE = 150

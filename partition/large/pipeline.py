@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
-from distgnn.partition.directory import manifest_of, replace, write_manifest
-from distgnn.partition.files import sync_directory
+from distgnn.partition.directory.atomic import manifest_of, replace, write_manifest
+from distgnn.partition.directory.files import sync_directory
+from distgnn.partition.directory.manifest import Manifest, PartCounts
+from distgnn.partition.directory.store import check_target, is_partition_directory, read_manifest
 from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_bytes, seconds
 from distgnn.partition.large.clock import Clock, Progress
 from distgnn.partition.large.counts import count, save_counts
@@ -28,10 +30,8 @@ from distgnn.partition.large.source import Source
 from distgnn.partition.large.split import plan, split
 from distgnn.partition.large.work import MOVED, PARTS, Work, is_complete
 from distgnn.partition.large.writing import Writer, leaf_counts, tables_of
-from distgnn.partition.manifest import Manifest, PartCounts
 from distgnn.partition.quality import Quality, quality_of, train_balance
-from distgnn.partition.refine import EDGE_BALANCE
-from distgnn.partition.store import check_target, is_partition_directory, read_manifest
+from distgnn.partition.refine.refinement import EDGE_BALANCE
 
 METHOD = "out-of-core"
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.edge_file import EdgeFile
 from distgnn.datasets.flat_array import FlatWriter
-from distgnn.partition import refine
-from distgnn.partition.balance import EDGE_SHARE
 from distgnn.partition.compilation import noting_compilation
 from distgnn.partition.large.clusters import cluster, number_clusters
 from distgnn.partition.large.coarsest import fits, part_rows
@@ -27,10 +25,12 @@ from distgnn.partition.large.contract import contract
 from distgnn.partition.large.improve import Sizes, add_sizes, improve
 from distgnn.partition.large.rows import RowFile, open_rows
 from distgnn.partition.large.sort_rows import rows_of_edges
+from distgnn.partition.refine import refinement
+from distgnn.partition.refine.balance import EDGE_SHARE
 from distgnn.partition.stopwatch import Stopwatch
 
 # Edges inside a part never move afterwards, so that roots alone may not pass what parts may hold.
-EDGE_BALANCE = refine.EDGE_BALANCE
+EDGE_BALANCE = refinement.EDGE_BALANCE
 # Where single vertices are large, of a small graph or of clusters.
 LOOSE_EDGE_BALANCE = 1.1
 VERTEX_BALANCE = 1.25

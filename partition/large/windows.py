@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from distgnn.partition.arcs import split_arcs_of
 from distgnn.partition.large.local import local_graph
 from distgnn.partition.large.piles import Records
-from distgnn.partition.placement import Limits, Placement, placement_of
-from distgnn.partition.refine import CLONE_BALANCE, improve
+from distgnn.partition.refine.placement import Limits, Placement, placement_of
+from distgnn.partition.refine.refinement import CLONE_BALANCE, improve
 
 # A placement with its work arrays, a graph, and the records.
 BYTES_PER_EDGE = 170

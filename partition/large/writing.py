@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.partition.build import Part, vertex_data
-from distgnn.partition.directory import write_part
-from distgnn.partition.files import write_slices
+from distgnn.partition.directory.atomic import write_part
+from distgnn.partition.directory.files import write_slices
+from distgnn.partition.directory.layout import SPARSE_FEATURES, part_folder
+from distgnn.partition.directory.manifest import FileRecord, PartCounts
 from distgnn.partition.large.clock import Clock, Progress
 from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.piles import Piles, Records
 from distgnn.partition.large.source import Source, Table
 from distgnn.partition.large.work import Work
-from distgnn.partition.layout import SPARSE_FEATURES, part_folder
-from distgnn.partition.manifest import FileRecord, PartCounts
 from distgnn.partition.structure import Leaves, VertexTables, leaves_of, structure_of
 
 # Records, places, both directions and what sorting them takes.

@@ -6,7 +6,7 @@ import pytest
 
 from distgnn.datasets import load, names
 from distgnn.datasets.ogb import CATALOGUE
-from distgnn.partition.store import read_manifest
+from distgnn.partition.directory.store import read_manifest
 
 
 def test_json_describes_every_name(distgnn):

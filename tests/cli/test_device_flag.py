@@ -8,9 +8,10 @@ import pytest
 import torch
 from second_device import DEVICE, SecondDevice, use_second_device
 
-from distgnn import devices
-from distgnn.cli import main, memory_check
-from distgnn.train.tensors import read_tensors
+from distgnn.cli import main
+from distgnn.kernels import devices
+from distgnn.machine import memory_check
+from distgnn.training.run.tensors import read_tensors
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 
@@ -106,6 +107,6 @@ def test_losses_on_a_gpu_are_those_of_the_processor(model, tmp_path, capsys):
         summaries.append(json.loads(capsys.readouterr().out))
         lines = (run / "metrics.jsonl").read_text().splitlines()
         losses.append([json.loads(line)["loss"] for line in lines])
-    # Where GAT has learnt its graph by heart, rounding is a large part of what is left of a loss.
+    # Where GAT has learned its graph by heart, rounding is a large part of what is left of a loss.
     assert losses[1] == pytest.approx(losses[0], rel=1e-4, abs=1e-4)
     assert summaries[1]["test_metric"] == pytest.approx(summaries[0]["test_metric"], abs=0.02)

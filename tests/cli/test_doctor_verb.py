@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from distgnn import __version__, kernels
-from distgnn.cli import machine, trials
-from distgnn.cli.machine import advice, look
 from distgnn.comm.threads import run_ranks
+from distgnn.machine import facts, trials
+from distgnn.machine.facts import advice, look
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def _ten_gigabits(tmp_path, monkeypatch):
     for name, text in (("eth9", "10000\n"), ("wifi", "-1\n")):
         (tmp_path / "net" / name).mkdir(parents=True)
         (tmp_path / "net" / name / "speed").write_text(text)
-    monkeypatch.setattr(machine, "_NETWORK", tmp_path / "net")
+    monkeypatch.setattr(facts, "_NETWORK", tmp_path / "net")
 
 
 def test_json_tells_what_it_found_and_what_it_would_change(distgnn):

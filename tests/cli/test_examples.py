@@ -63,7 +63,7 @@ def test_own_graph_predicts_under_its_own_ids(mpirun, repository, tmp_path):
     assert "test_metric" in done.stdout
 
 
-def test_a_graph_from_memory_is_learnt(repository, tmp_path):
+def test_a_graph_from_memory_is_learned(repository, tmp_path):
     script = repository / "examples/from_memory.py"
     done = run(sys.executable, script, tmp_path / "out", cwd=tmp_path)
     assert float(re.search(r"right on (\d\.\d+) of all vertices", done.stdout)[1]) > 0.8

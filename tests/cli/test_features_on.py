@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from second_device import DEVICE, SecondDevice, use_second_device
 
-from distgnn import devices, streamed
-from distgnn.cli import main, memory_check
+from distgnn.cli import main
+from distgnn.kernels import devices
+from distgnn.machine import memory_check
+from distgnn.ops import host_rows
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def _second_device(monkeypatch):
 @pytest.mark.usefixtures("_second_device")
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
 def test_a_run_with_streamed_features_says_so_and_is_read_again(ring, here, monkeypatch, capsys):
-    monkeypatch.setattr(streamed, "SLICE_BYTES", 64)
+    monkeypatch.setattr(host_rows, "SLICE_BYTES", 64)
     command = ["train", str(ring), "--json", "--hidden", "4", "--dropout", "0", "--epochs", "2"]
     summaries = []
     for where in ("host", "device"):

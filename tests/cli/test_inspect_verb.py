@@ -10,11 +10,11 @@ from distgnn.cli.train_verb import config_from
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import load
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.partition.quality import estimate, measure
 from distgnn.partition.reuse import row_reuse
-from distgnn.partition.store import read_manifest, read_part
-from distgnn.train.ends import ModelEnds
-from distgnn.train.trainer import Trainer
+from distgnn.training.data.info import DataInfo
+from distgnn.training.loop.trainer import Trainer
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_bytes_are_those_that_training_with_the_same_flags_counts(words, distgnn
     command = ["train", str(ring_parts), "--run", "r", "--epochs", "6", *map(str, words)]
     arguments = build_parser().parse_args(command)
     manifest = read_manifest(ring_parts)
-    ends = ModelEnds.of(manifest)
+    ends = DataInfo.of(manifest)
 
     def on_rank(group):
         part = read_part(ring_parts, group.rank)

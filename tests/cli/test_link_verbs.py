@@ -125,7 +125,7 @@ def test_what_does_not_go_with_links_is_one_sentence(distgnn, people, run_of, ri
             "--correct-and-smooth needs one label a vertex, but this is a link task; leave it out"
         )
     assert distgnn("predict", ring_run, "--out", "o.csv", "--pairs", "p.csv").sentence.startswith(
-        "--pairs is for a run that learnt links, but"
+        "--pairs is for a run that learned links, but"
     )
 
 
@@ -147,7 +147,9 @@ def test_a_graph_of_another_size_is_refused(distgnn, people, run_of):
     np.savez(people, **arrays | {"num_vertices": 31})
     for verb in (("evaluate",), ("predict", "--out", "out.csv")):
         sentence = distgnn(verb[0], run_of[0], *verb[1:]).sentence
-        assert sentence.startswith(f"run '{run_of[0]}' learnt links of 30 vertices, but '{people}'")
+        assert sentence.startswith(
+            f"run '{run_of[0]}' learned links of 30 vertices, but '{people}'"
+        )
         assert sentence.endswith("has 31; restore it or train again")
 
 

@@ -11,9 +11,9 @@ from large_graphs import write_folder
 from distgnn.cli.flags import size
 from distgnn.cli.on_disk import stays_on_disk
 from distgnn.datasets.planted import planted
-from distgnn.partition.auto import NEEDS
+from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.partition.large.work import Work
-from distgnn.partition.store import read_manifest, read_part
+from distgnn.partition.methods.auto import NEEDS
 
 COMMAND = ("partition", "graph", "--parts", 3, "--out", "p")
 

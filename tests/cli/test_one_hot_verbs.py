@@ -24,7 +24,7 @@ def losses(run):
     return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_graph_without_features_is_learnt_by_its_vertices(distgnn, bare, here):
+def test_a_graph_without_features_is_learned_by_its_vertices(distgnn, bare, here):
     assert "--one-hot" in distgnn("train", bare, "--run", "none", *GCN).sentence
     summary = distgnn("train", bare, "--one-hot", "--run", "whole", *GCN).json
     assert distgnn("partition", bare, "--one-hot", "--parts", 1, "--out", "part").status == 0

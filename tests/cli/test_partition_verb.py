@@ -5,8 +5,8 @@ import pytest
 
 from distgnn.datasets import load
 from distgnn.partition import METHODS, assign
+from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.partition.orders import ORDERS, arrange
-from distgnn.partition.store import read_manifest, read_part
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from graphs import cut, make_graph
 
-from distgnn.cli import loopback
 from distgnn.cli.plan_verb import _compute, _Scales
 from distgnn.datasets import InputError
-from distgnn.partition.store import read_manifest
-from distgnn.train import rehearsal
-from distgnn.train.config import TrainConfig
-from distgnn.train.forecast import forecast
-from distgnn.train.pace import Pace
-from distgnn.train.rehearsal import Rehearsal, sample_of
+from distgnn.forecast import rehearsal
+from distgnn.forecast.pace import Pace
+from distgnn.forecast.rehearsal import Rehearsal, sample_of
+from distgnn.forecast.traffic import forecast
+from distgnn.machine import loopback
+from distgnn.partition.directory.store import read_manifest
+from distgnn.training.config.settings import TrainConfig
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from distgnn.cli.plans import plan_folder
 from distgnn.cli.source import open_source
-from distgnn.train.plan_cache import PlanCache
+from distgnn.training.run.plan_cache import PlanCache
 
 
 def values(source):
@@ -26,8 +26,8 @@ def parts(distgnn, ring, here):
 @pytest.fixture
 def _plans_for_all(monkeypatch):
     """Plans for blocks of any size."""
-    monkeypatch.setattr("distgnn.exchange.planner._MIN_PLANNED_EDGES", 1)
-    monkeypatch.setattr("distgnn.exchange.planner._CACHE_BYTES", (0, 0))
+    monkeypatch.setattr("distgnn.edges.planner._MIN_PLANNED_EDGES", 1)
+    monkeypatch.setattr("distgnn.edges.planner._CACHE_BYTES", (0, 0))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from distgnn.partition.store import read_manifest
+from distgnn.partition.directory.store import read_manifest
 
 
 def test_parts_are_merged_and_split_without_the_source(distgnn, ring_parts):

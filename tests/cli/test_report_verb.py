@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from ring import ring_arrays
 
-from distgnn.report.partition import partition_page
-from distgnn.report.run import run_page
-from distgnn.train.run_dir import METRICS, SUMMARY
+from distgnn.pages.partition import partition_page
+from distgnn.pages.run import run_page
+from distgnn.training.run.directory import METRICS, SUMMARY
 
 EVIL = "<script>alert(1)</script>"
 

@@ -11,7 +11,7 @@ from ring import ring_arrays
 
 @pytest.fixture
 def values(here):
-    """The ring with numbers to be learnt."""
+    """The ring with numbers to be learned."""
     target = np.linspace(-1, 1, 12, dtype=np.float32)
     np.savez(here / "values.npz", **ring_arrays(labels=target))
     return here / "values.npz"
@@ -42,14 +42,14 @@ def test_a_regression_is_trained_evaluated_and_predicted(distgnn, values, here, 
     )
 
 
-def test_predictions_are_of_the_task_that_the_run_learnt(distgnn, here):
+def test_predictions_are_of_the_task_that_the_run_learned(distgnn, here):
     labels = np.arange(12) % 3
     np.savez(here / "mine.npz", **ring_arrays(labels=labels))
     assert distgnn("train", "mine.npz", "--run", "r", "--epochs", 1, "--quiet").status == 0
     np.savez(here / "mine.npz", **ring_arrays(labels=np.eye(3, dtype=np.uint8)[labels]))
     for command in (("predict", "r", "--out", "out.csv"), ("evaluate", "r")):
         assert distgnn(*command).sentence.startswith(
-            "the run learnt a single-label task measured by accuracy, but the graph's labels are "
+            "the run learned a single-label task measured by accuracy, but the graph's labels are "
             "for multi-label; restore the graph"
         )
     assert not (here / "out.csv").exists()

@@ -14,8 +14,8 @@ from distgnn.cli import build_parser
 from distgnn.cli.source import open_source
 from distgnn.cli.train_verb import config_from
 from distgnn.nn.models import ModelConfig
-from distgnn.train.config import TrainConfig
-from distgnn.train.trainer import Trainer
+from distgnn.training.config.settings import TrainConfig
+from distgnn.training.loop.trainer import Trainer
 
 
 def metrics(run):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ring import ring_arrays
 
-from distgnn.train import rehearsal
+from distgnn.forecast import rehearsal
 
 RGCN = ("--model", "rgcn", "--hidden", 4, "--epochs", 3, "--dropout", 0, "--quiet", "--json")
 
@@ -77,7 +77,7 @@ def test_a_typed_epoch_with_features_is_planned(model, distgnn, here, monkeypatc
         ),
         (
             ("plan", "p", "--bandwidth", "1Gb/s", "--model", "rgcn"),
-            "plan cannot rehearse --model rgcn on 'p', whose vertices have no features but learnt",
+            "plan cannot rehearse --model rgcn on 'p', whose vertices have no features but learned",
         ),
         (("train", "p", "--run", "r", "--quiet"), "the graph has no features, .* use --model rgcn"),
     ],

@@ -13,11 +13,12 @@ import pytest
 import torch
 from contract import run_contract
 
-import distgnn.comm.mpi
-from distgnn.comm import PeerError, detect, fail, lane, open_group, process, watchdog
-from distgnn.comm.gloo import GlooGroup
+import distgnn.comm.transports.mpi
+from distgnn.comm import PeerError, detect, fail, open_group, process, watchdog
 from distgnn.comm.group import Group, ReduceOp, combine
-from distgnn.comm.staged import on_device
+from distgnn.comm.transports import lanes as lanes_module
+from distgnn.comm.transports.gloo import GlooGroup
+from distgnn.comm.transports.staged import on_device
 from distgnn.datasets import InputError
 
 SLOW_S = 7
@@ -32,10 +33,10 @@ def main(mode: str) -> int:
         timeout_s = SLOW_S - 1 if mode == "slow" else 60
         has_lanes = os.environ.get("LANES") != "off"
         if os.environ.get("FAR") == str(detect().rank):  # as if on another machine
-            lane.process = SimpleNamespace(machine=lambda: "far")  # type: ignore[assignment]
+            lanes_module.process = SimpleNamespace(machine=lambda: "far")  # type: ignore[assignment]
         if os.environ.get("SMALL"):
-            lane.MAX_LANE_BYTES = 1 << 16  # type: ignore[misc]
-            lane._FILE_BYTES = 1 << 20  # type: ignore[misc]
+            lanes_module.MAX_LANE_BYTES = 1 << 16  # type: ignore[misc]
+            lanes_module._FILE_BYTES = 1 << 20  # type: ignore[misc]
         group = open_group(backend=backend, timeout_s=timeout_s, stale_s=4, has_lanes=has_lanes)
     except InputError as error:
         sys.stderr.write(f"{error}\n")
@@ -94,7 +95,7 @@ def nccl(group: Group) -> None:
 
 def pieces(group: Group) -> None:
     """The contract, with messages of many pieces each, and one that is larger than MPI's own."""
-    distgnn.comm.mpi.MAX_MESSAGE_BYTES = 9  # type: ignore[misc]
+    distgnn.comm.transports.mpi.MAX_MESSAGE_BYTES = 9  # type: ignore[misc]
     run_contract(group)
     sys.stdout.write("ok\n")
 
@@ -151,7 +152,7 @@ def lanes(group: Group) -> None:
     near = {int(rank) for rank in os.environ["NEAR"].split(",")} if os.environ["NEAR"] else set()
     found = set() if group._lanes is None else set(group._lanes.inboxes)
     assert found == (near - {group.rank} if group.rank in near else set()), found
-    lane.MAX_LANE_BYTES = 19  # type: ignore[misc]
+    lanes.MAX_LANE_BYTES = 19  # type: ignore[misc]
     run_contract(group)
     sys.stdout.write("ok\n")
 
@@ -193,7 +194,7 @@ def posts(group: Group) -> None:
 def leave(group: Group) -> None:
     """Rank 1 ends in order, but much too early."""
     if group.rank == 1:
-        distgnn.comm.mpi._LEAVE_S = 0.5  # type: ignore[misc]
+        distgnn.comm.transports.mpi._LEAVE_S = 0.5  # type: ignore[misc]
         watchdog._DIAGNOSIS_S = 0.5  # type: ignore[misc]
         sys.exit(3)
     loop(group)

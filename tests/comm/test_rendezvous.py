@@ -14,9 +14,9 @@ import pytest
 
 from distgnn.comm import network, process, rendezvous
 from distgnn.comm.failure import PeerError
-from distgnn.comm.gloo import GlooGroup
 from distgnn.comm.launch import Launch
 from distgnn.comm.remote import master_address, meet_remotely, reach
+from distgnn.comm.transports.gloo import GlooGroup
 from distgnn.datasets import InputError
 
 FIRST = Launch("openmpi", 0, 2, 0, 2)

@@ -303,7 +303,7 @@ def test_bad_types_are_named(fields: dict[str, Any], message: str) -> None:
         make(**TWO_EDGES, **fields)
 
 
-def test_float32_labels_are_values_to_be_learnt() -> None:
+def test_float32_labels_are_values_to_be_learned() -> None:
     graph = make(labels=np.array([0.5, np.nan, 2.0], dtype=np.float32))
     assert graph.labels is not None
     assert (graph.labels.dtype, graph.labels.shape) == (np.float32, (3, 1))

@@ -71,7 +71,7 @@ def test_flags_that_are_not_written_are_not_known(tmp_path: Path) -> None:
         ("id,label_a,label_b\n1,0.5,1\n2,,0\n", [[0.5, 1], [np.nan, 0]]),
     ],
 )
-def test_numbers_with_fractions_are_values_to_be_learnt(
+def test_numbers_with_fractions_are_values_to_be_learned(
     tmp_path: Path, text: str, expected: list[list[float]]
 ) -> None:
     fields = read(tmp_path, text).fields

@@ -11,14 +11,14 @@ from delayed import NUM_EPOCHS, WIDTH, clone_matrix, problem, run, simulate
 from graphs import CUTS, adjacency, cut, make_graph
 
 from distgnn.comm.threads import run_ranks
-from distgnn.exchange.blocks import plan_blocks
+from distgnn.edges.blocks import plan_blocks
+from distgnn.exchange.base import Synchronous
 from distgnn.exchange.delayed import Delayed
-from distgnn.exchange.exchange import Synchronous
-from distgnn.exchange.rule import DelayRule, Memory
-from distgnn.graph import LocalGraph
+from distgnn.exchange.rule import DelayCache, DelayRule
+from distgnn.graph.local_graph import LocalGraph
 
-CACHED, PAPER = Memory(), Memory(is_cached=False)
-SMOOTH, SMOOTHER = Memory(smoothing=0.5), Memory(smoothing=0.75)
+CACHED, PAPER = DelayCache(), DelayCache(is_cached=False)
+SMOOTH, SMOOTHER = DelayCache(smoothing=0.5), DelayCache(smoothing=0.75)
 
 
 def rules(how):
@@ -78,7 +78,7 @@ def test_the_first_epochs_use_the_part_alone():
 def test_constant_rows_reach_the_exact_sum_once_all_have_arrived(warm_up, smoothing):
     graph, parts, inputs, grads = problem("anywhere")
     inputs[:], grads[:] = inputs[0], grads[0]
-    memory = Memory(smoothing=smoothing)
+    memory = DelayCache(smoothing=smoothing)
     rule = DelayRule(num_bins=2, delay=2, warm_up_epochs=warm_up, forward=memory, backward=memory)
     epochs, _, _ = run(parts, inputs, grads, rule=rule)
     for out, back in epochs if warm_up else epochs[-1:]:

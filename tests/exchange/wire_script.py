@@ -26,7 +26,7 @@ def main() -> None:
     import torch
     from graphs import cut, make_graph
 
-    from distgnn.graph import LocalGraph
+    from distgnn.graph.local_graph import LocalGraph
 
     parts = cut(make_graph(num_vertices=2000), group.size)
     graph = LocalGraph.exact(parts[group.rank], group)

@@ -14,8 +14,8 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from distgnn import gpu
-from distgnn.draws import Seed
 from distgnn.gpu.rows import Mask, finish_rows
+from distgnn.kernels.seeds import Seed
 
 # As many rows as fill a tile, one of them long; tiles of fewer rows are other kernels.
 ROWS, EDGES, SOURCES = 2001, 6000, 5

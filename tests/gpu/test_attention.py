@@ -6,8 +6,8 @@ import reference
 import torch
 from on_device import INTERPRETED, hub_graph, put
 
-from distgnn import attention
-from distgnn.products import Finish
+from distgnn.kernels import attention
+from distgnn.kernels.dense import Finish
 
 NUM_SOURCES, SLOPE = 15, 0.2
 GRAPHS = {

@@ -12,9 +12,9 @@ from second_device import DEVICE, SecondDevice, use_second_device
 from training import ends_of, make_config
 
 from distgnn.comm.single import SingleGroup
-from distgnn.comm.staged import StagedGroup
-from distgnn.train.memory import device_bytes, predict_added_bytes
-from distgnn.train.trainer import Trainer
+from distgnn.comm.transports.staged import StagedGroup
+from distgnn.forecast.memory import device_bytes, predict_added_bytes
+from distgnn.training.loop.trainer import Trainer
 
 ROWS, EDGES = 8000, 60_000
 DEEP = {"layers": 3, "dropout": 0.5, "receptive_field": False}

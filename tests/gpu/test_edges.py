@@ -6,8 +6,8 @@ import reference
 import torch
 from on_device import put
 
-from distgnn import heads
 from distgnn.gpu import schedule
+from distgnn.kernels import edge_values
 
 NUM_ROWS, NUM_SOURCES = 20, 15
 
@@ -28,7 +28,7 @@ def test_the_rows_at_both_ends_are_multiplied_head_by_head(num_heads, width, num
     expected = product.reshape(num_edges, num_heads, width).sum(2)
     tensors = put(device, graph.indptr, graph.indices, x, y)
     out = torch.full((num_edges, num_heads), torch.nan, device=device)
-    heads.sddmm_dot(*tensors, out)
+    edge_values.sddmm_dot(*tensors, out)
     np.testing.assert_allclose(out.cpu().numpy(), expected, atol=1e-5)
 
 
@@ -37,7 +37,7 @@ def test_the_values_at_both_ends_are_added(num_heads, device):
     graph, x, y, row = ends(70, num_heads)
     tensors = put(device, graph.indptr, graph.indices, x, y)
     out = torch.full((70, num_heads), torch.nan, device=device)
-    heads.sddmm_add(*tensors, out)
+    edge_values.sddmm_add(*tensors, out)
     np.testing.assert_array_equal(out.cpu().numpy(), x[graph.indices] + y[row])
 
 
@@ -57,14 +57,14 @@ def test_leaky_scores_and_their_gradients_are_those_of_dense_rows(
     rows = put(device, graph.indptr, graph.indices, x, y)
 
     scores = torch.full((num_edges, num_heads), torch.nan, device=device)
-    heads.sddmm_leaky(*rows, *put(device, factor), scores, slope=0.2)
+    edge_values.sddmm_leaky(*rows, *put(device, factor), scores, slope=0.2)
     expected = (total * gate * factor).reshape(num_edges, num_heads, width).sum(2)
     np.testing.assert_allclose(scores.cpu().numpy(), expected, atol=1e-4)
 
     for edge in (None, rng.permutation(num_edges)):
         sums = torch.full((NUM_ROWS, num_heads * width), torch.nan, device=device)
         given = *rows[:2], *put(device, edge, value), *rows[2:]
-        heads.sddmm_leaky_backward(*given, sums, slope=0.2)
+        edge_values.sddmm_leaky_backward(*given, sums, slope=0.2)
         expected = np.zeros_like(y)
         of_edges = value if edge is None else value[edge]
         np.add.at(expected, row, of_edges.repeat(width, axis=1) * gate)

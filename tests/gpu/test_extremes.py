@@ -5,7 +5,7 @@ import pytest
 import reference
 from on_device import INTERPRETED, hub_graph, put
 
-from distgnn import extreme
+from distgnn.kernels import maxima
 
 NUM_SOURCES = 15
 GRAPHS = {
@@ -32,7 +32,7 @@ def test_the_first_of_the_best_wins(name, width, is_max, device):
     value, winner = reference.spmm_extreme(graph, x, is_max=is_max)
     tensors = put(device, graph.indptr, graph.indices, x, np.full_like(value, 7))
     (source,) = put(device, np.full_like(winner, 7))
-    extreme.spmm_extreme(*tensors, source=source, is_max=is_max)
+    maxima.spmm_extreme(*tensors, source=source, is_max=is_max)
     np.testing.assert_array_equal(tensors[3].cpu().numpy(), value)
     np.testing.assert_array_equal(source.cpu().numpy(), winner)
 
@@ -50,8 +50,8 @@ def test_a_gradient_goes_to_the_winner_once(name, accumulate, device):
     arrays = transposed.indptr, transposed.indices, shifted.astype(np.int32), grad
     *tensors, out = put(device, *arrays, start)
     options = {"accumulate": accumulate, "first_source": 4}
-    assert extreme.follows_plan(*tensors[:2], num_rows=num_rows, width=5)
-    extreme.spmm_extreme_backward(*tensors, out=out, **options)
+    assert maxima.follows_plan(*tensors[:2], num_rows=num_rows, width=5)
+    maxima.spmm_extreme_backward(*tensors, out=out, **options)
     np.testing.assert_allclose(out.cpu().numpy(), expected, atol=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_merged_blocks_have_the_larger_values_and_the_smaller_ids(device):
     expected = merged_in_python(*given, ids, 18)
     tensors = put(device, *given)
     (source_id,) = put(device, ids)
-    extreme.merge_max(*tensors, source_id=source_id, first_source=18)
+    maxima.merge_max(*tensors, source_id=source_id, first_source=18)
     np.testing.assert_array_equal(tensors[0].cpu().numpy(), expected[0])
     np.testing.assert_array_equal(tensors[1].cpu().numpy(), expected[1])
 
@@ -99,7 +99,7 @@ def test_received_maxima_win_by_value_then_by_id(device):
     received_id = rng.permutation(np.arange(1000))[:60].reshape(15, 4) % 41
     tensors = put(device, value, source, rows, received, received_id)
     (source_id,) = put(device, ids)
-    extreme.merge_received_max(*tensors, source_id=source_id)
+    maxima.merge_received_max(*tensors, source_id=source_id)
     expected, winner = value.copy(), source.copy()
     for k, row in enumerate(rows):
         for j in range(4):

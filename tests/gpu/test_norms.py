@@ -7,9 +7,9 @@ import pytest
 import reference
 import torch
 
-from distgnn import norms
-from distgnn.norms import Outcome
-from distgnn.products import Finish
+from distgnn.kernels import norms
+from distgnn.kernels.dense import Finish
+from distgnn.kernels.norms import Outcome
 
 DTYPES = [torch.float32, torch.bfloat16]
 

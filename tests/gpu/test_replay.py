@@ -6,15 +6,15 @@ from graphs import cut, make_graph
 from training import ends_of, make_config
 
 from distgnn.comm.single import SingleGroup
-from distgnn.comm.staged import StagedGroup
-from distgnn.draws import Draws, mixed_seed
+from distgnn.comm.transports.staged import StagedGroup
 from distgnn.gpu import dropout
-from distgnn.train.replay import Called
-from distgnn.train.trainer import Trainer
+from distgnn.kernels.seeds import MaskSeeds, mixed_seed
+from distgnn.training.loop.replay import Called
+from distgnn.training.loop.trainer import Trainer
 
 
 def test_a_seed_has_its_place():
-    draws = Draws()
+    draws = MaskSeeds()
     draws.seed, draws.epoch = 5, 2
     draws.places = torch.zeros(2, 2, dtype=torch.int64)
     seeds = [draws.next_seed() for _ in range(3)]
@@ -26,7 +26,7 @@ def test_a_seed_has_its_place():
 
 def test_a_mask_is_drawn_by_what_lies_in_the_place(device):
     x, ids = torch.ones(40, 7, device=device), torch.arange(40, device=device)
-    draws = Draws()
+    draws = MaskSeeds()
     draws.places = torch.zeros(1, 2, dtype=torch.int64, device=device)
     placed = draws.next_seed()
     for seed in (3, 2**64 - 1):

@@ -8,8 +8,9 @@ from on_device import put
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from distgnn import kernels, products
-from distgnn.products import Factor, Finish, GradientFactor
+from distgnn import kernels
+from distgnn.kernels import dense
+from distgnn.kernels.dense import Factor, Finish, GradientFactor
 
 FLOAT, NARROW = torch.float32, torch.bfloat16
 
@@ -129,7 +130,7 @@ def test_products_are_finished_in_order(dtype, device):
     start = rows_of((6, 5), dtype, seed=4).to(device)
     out = start.clone()
     factors = [Factor(x, matrix, picked), Factor(other, second)]
-    products.multiply(factors, out, out_rows=places, accumulate=True, finish=finish)
+    dense.multiply(factors, out, out_rows=places, accumulate=True, finish=finish)
     total = x[picked].float() @ matrix + other.float() @ second + start[places].float()
     total = torch.relu(total * factor[:, None] + bias).cpu()
     mask = reference.dropout(np.ones((6, 5), np.float32), np.arange(6), seed=3, probability=0.5)
@@ -147,7 +148,7 @@ def test_gradients_pass_where_the_activation_was_positive(device):
     gradient, bias = torch.empty(5, 4, device=device), torch.empty(5, device=device)
     factors = [GradientFactor(x, gradient, picked)]
     options = {"activation": activation, "scale": 2.0, "bias_gradient": bias}
-    products.multiply_transposed(factors, grad, **options)
+    dense.multiply_transposed(factors, grad, **options)
     assert torch.equal(grad, passed)
     torch.testing.assert_close(gradient, passed.t() @ x[picked])
     torch.testing.assert_close(bias, passed.sum(0))
@@ -158,7 +159,7 @@ def test_gradients_of_no_rows_are_zeros(device):
     gradient, bias = torch.ones(5, 4, device=device), torch.ones(5, device=device)
     rows, grad = (torch.empty(0, n, device=device, dtype=NARROW) for n in (4, 5))
     factors, options = [GradientFactor(rows, gradient)], {"activation": grad, "scale": 2.0}
-    products.multiply_transposed(factors, grad, **options, bias_gradient=bias)
+    dense.multiply_transposed(factors, grad, **options, bias_gradient=bias)
     assert not gradient.any()
     assert not bias.any()
 
@@ -173,9 +174,9 @@ def test_rows_are_never_there_again_in_another_type(is_picked, device, monkeypat
     grad, activation = out.clone().fill_(1), out.clone().fill_(1)
     bias = torch.zeros(4, device=device)
     with Largest() as largest:
-        products.multiply([Factor(x, matrix, picked)], out, finish=Finish(bias=bias))
+        dense.multiply([Factor(x, matrix, picked)], out, finish=Finish(bias=bias))
         factors = [GradientFactor(x, gradient, picked)]
-        products.multiply_transposed(factors, grad, activation=activation)
+        dense.multiply_transposed(factors, grad, activation=activation)
     torch.testing.assert_close(out, (x.float() @ matrix.to(dtype).float()).to(dtype))
     torch.testing.assert_close(gradient, torch.ones(4, 60, device=device) @ x.float())
     assert largest.numel <= 80
@@ -190,5 +191,5 @@ def test_a_product_may_take_the_place_of_its_rows(num_factors, is_shared, device
     factors = [Factor(other, second), Factor(x, matrix)][-num_factors:]
     expected = sum(factor.x @ factor.matrix for factor in factors)
     out = x if is_shared else torch.full((9, 5), torch.nan, device=device)
-    products.multiply(factors, out)
+    dense.multiply(factors, out)
     torch.testing.assert_close(out, expected)

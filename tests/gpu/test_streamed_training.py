@@ -13,13 +13,13 @@ from graphs import cut, make_graph
 from second_device import DEVICE, SecondDevice, use_second_device
 from training import ends_of, make_config
 
-from distgnn import streamed
 from distgnn.comm.single import SingleGroup
-from distgnn.comm.staged import StagedGroup
-from distgnn.streamed import StreamedRows
-from distgnn.train import trainer as trainer_module
-from distgnn.train.replay import Called
-from distgnn.train.trainer import Trainer
+from distgnn.comm.transports.staged import StagedGroup
+from distgnn.ops import host_rows
+from distgnn.ops.host_rows import HostRows
+from distgnn.training.loop import trainer as trainer_module
+from distgnn.training.loop.replay import Called
+from distgnn.training.loop.trainer import Trainer
 
 CUDA = torch.device("cuda", 0)
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -50,7 +50,7 @@ def trained(graph, **options):
     torch.cuda.synchronize(CUDA)
     peak = torch.cuda.max_memory_allocated(CUDA) - before
     features = trainer.inputs.features
-    if isinstance(features, StreamedRows):
+    if isinstance(features, HostRows):
         assert all(part.is_pinned() for part in features.slices)
     return [(each["loss"], each["val_metric"]) for each in records], peak
 
@@ -59,8 +59,8 @@ def trained(graph, **options):
 @NEEDS_GPU
 @pytest.mark.parametrize("name", MODELS)
 def test_streamed_features_train_the_same_and_leave_their_memory_free(name, monkeypatch):
-    monkeypatch.setattr(streamed, "SLICE_BYTES", 1 << 20)
-    monkeypatch.setattr(streamed, "COLUMNS", 16)
+    monkeypatch.setattr(host_rows, "SLICE_BYTES", 1 << 20)
+    monkeypatch.setattr(host_rows, "COLUMNS", 16)
     graph = make_graph("random", num_vertices=NUM_ROWS)
     features = np.random.default_rng(0).normal(size=(NUM_ROWS, WIDTH)).astype(np.float32)
     graph = replace(graph, features=features)
@@ -75,9 +75,9 @@ def test_streamed_features_train_the_same_and_leave_their_memory_free(name, monk
 @pytest.mark.gpu
 @NEEDS_GPU
 def test_a_slice_is_neither_read_too_early_nor_overwritten_too_early(monkeypatch):
-    monkeypatch.setattr(streamed, "SLICE_BYTES", 1 << 22)
+    monkeypatch.setattr(host_rows, "SLICE_BYTES", 1 << 22)
     values = torch.randn(1 << 18, 64)
-    rows = StreamedRows.of(values, CUDA)
+    rows = HostRows.of(values, CUDA)
     assert len(rows.slices) == 16
     slow, out = torch.randn(4096, 4096, device=CUDA), torch.empty_like(values, device=CUDA)
     for has_work in (True, False):
@@ -105,7 +105,7 @@ def test_a_slice_is_neither_read_too_early_nor_overwritten_too_early(monkeypatch
 @NEEDS_GPU
 def test_products_of_streamed_rows_overlap_their_copies():
     values = torch.randn(1 << 19, 256)
-    rows, weight = StreamedRows.of(values, CUDA), torch.randn(2048, 256, device=CUDA)
+    rows, weight = HostRows.of(values, CUDA), torch.randn(2048, 256, device=CUDA)
     first = rows.matmul(weight.t())
     for _ in range(3):
         assert torch.equal(rows.matmul(weight.t()), first)
@@ -116,7 +116,7 @@ def test_steps_with_streamed_features_are_not_replayed(monkeypatch):
     use_second_device(monkeypatch)
     made = []
     monkeypatch.setattr(
-        "distgnn.train.trainer.build_repeated",
+        "distgnn.training.loop.trainer.build_repeated",
         lambda name, function, graph, *, is_wanted: made.append(is_wanted) or Called(function),
     )
     graph = make_graph("random", num_vertices=16)

@@ -6,7 +6,8 @@ import reference
 import torch
 from on_device import INTERPRETED, hub_graph, put
 
-from distgnn import attention, heads, kernels
+from distgnn import kernels
+from distgnn.kernels import attention, edge_values
 
 WIDTHS = [1, 3, 16, 33, 100]
 NUM_SOURCES = 15
@@ -92,7 +93,7 @@ def test_each_head_is_summed_with_its_own_weight(name, num_heads, width, device)
     tensors = put(device, graph.indptr, graph.indices, weight, x.reshape(NUM_SOURCES, -1))
     out = torch.full((start.shape[0], num_heads * width), torch.nan, dtype=torch.float64)
     out = out.to(device)
-    heads.spmm_heads(*tensors, out, accumulate=False)
+    edge_values.spmm_heads(*tensors, out, accumulate=False)
     np.testing.assert_allclose(out.cpu().numpy(), np.concatenate(expected, 1), atol=1e-10)
 
 
@@ -148,4 +149,4 @@ def test_heads_of_unequal_width_are_refused(device):
     indptr, indices = put(device, GRAPHS["random"].indptr, GRAPHS["random"].indices)
     weight, x, out = (torch.zeros(n, w, device=device) for n, w in ((60, 2), (15, 3), (20, 3)))
     with pytest.raises(ValueError, match="x must have 2 heads of equal width, got 3 columns"):
-        heads.spmm_heads(indptr, indices, weight, x, out, accumulate=False)
+        edge_values.spmm_heads(indptr, indices, weight, x, out, accumulate=False)

@@ -9,12 +9,12 @@ from second_device import DEVICE, SecondDevice, use_second_device
 from training import MODELS, TYPED_MODELS, ends_of, make_config
 
 from distgnn.comm.single import SingleGroup
-from distgnn.comm.staged import StagedGroup
 from distgnn.comm.threads import run_ranks
+from distgnn.comm.transports.staged import StagedGroup
 from distgnn.datasets.held_out import hold_out_links
-from distgnn.train.checkpoint import Checkpoints
-from distgnn.train.replay import Called, Replayed
-from distgnn.train.trainer import Trainer
+from distgnn.training.loop.replay import Called, Replayed
+from distgnn.training.loop.trainer import Trainer
+from distgnn.training.run.checkpoint import Checkpoints
 
 CASES = {
     "sage-dropout": ("random", {"dropout": 0.4}),

@@ -14,9 +14,9 @@ from torch import nn
 from distgnn.bench import peers
 from distgnn.comm.single import SingleGroup
 from distgnn.datasets import Graph, InputError
-from distgnn.exchange.blocks import plan_blocks
-from distgnn.exchange.exchange import Synchronous
-from distgnn.graph import LocalGraph
+from distgnn.edges.blocks import plan_blocks
+from distgnn.exchange.base import Synchronous
+from distgnn.graph.local_graph import LocalGraph
 from distgnn.interop import weights
 from distgnn.nn.convolution import Dense
 from distgnn.nn.gat import GATConv

@@ -5,7 +5,7 @@ import pytest
 import reference
 import torch
 
-from distgnn import attention
+from distgnn.kernels import attention
 
 SLOPE = 0.2
 CASES = {

@@ -5,7 +5,7 @@ import pytest
 import reference
 import torch
 
-from distgnn import attention
+from distgnn.kernels import attention
 
 SLOPE = 0.2
 SHAPES = [(1, 1), (3, 1), (8, 3), (4, 4), (4, 7), (2, 8), (20, 8), (1, 16), (4, 16), (3, 33)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distgnn import attention, kernels
-from distgnn.products import Finish
+from distgnn import kernels
+from distgnn.kernels import attention
+from distgnn.kernels.dense import Finish
 
 # (heads, columns of a head): 520 are more than are finished at a time, and cut a head.
 SHAPES = [(1, 1), (3, 4), (2, 8), (4, 16), (3, 17), (4, 130), (2, 300)]

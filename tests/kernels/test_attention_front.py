@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distgnn import attention
-from distgnn.products import Finish
+from distgnn.kernels import attention
+from distgnn.kernels.dense import Finish
 
 GRAPH = {"indptr": torch.tensor([0, 4, 4]), "indices": torch.zeros(4, dtype=torch.int32)}
 EdgeMask = attention.EdgeMask

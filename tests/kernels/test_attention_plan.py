@@ -7,7 +7,8 @@ import pytest
 import reference
 import torch
 
-from distgnn import attention, kernels
+from distgnn import kernels
+from distgnn.kernels import attention
 
 # (heads, columns of a head): 19 heads are more than are worked on at a time.
 SHAPES = [(1, 3), (4, 4), (4, 7), (2, 33), (19, 2)]
@@ -46,7 +47,7 @@ def planned(request):
     num_rows = graph.indptr.size - 1
     both = graph, reference.transpose(graph, num_rows)
     plans = [
-        kernels.Plan(
+        kernels.WalkOrder(
             torch.from_numpy(part.indptr), torch.from_numpy(part.indices), num_sources=num_rows
         )
         for part in both

@@ -43,7 +43,7 @@ def test_a_sum_is_rounded_once_even_where_a_plan_cuts_rows():
     rows = np.repeat(np.arange(5000), 40)
     graph = reference.csr_of(rng.integers(0, 5000, rows.size), rows, 5000)
     parts = (torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices))
-    plan = kernels.Plan(*parts, num_sources=5000)
+    plan = kernels.WalkOrder(*parts, num_sources=5000)
     assert plan.describe()["is_cut"]
     x, _ = bfloat16(rng, (5000, 16))
     plain, planned = torch.empty_like(x), torch.empty_like(x)

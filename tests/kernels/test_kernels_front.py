@@ -195,10 +195,10 @@ def test_an_import_without_compiled_kernels_says_how_to_get_them(repository, tmp
 SCRIPT = """
 import numpy as np, torch
 from distgnn.comm.single import SingleGroup
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
 from distgnn.interop.arrays import from_numpy
 from distgnn.nn.gat import GATConv
-from distgnn.partition.store import whole_part
+from distgnn.partition.directory.store import whole_part
 ends = np.random.default_rng(0).integers(0, 40_000, (2, 200_000))
 graph = from_numpy(ends, features=np.zeros((40_000, 1), np.float32))
 local = LocalGraph.exact(whole_part(graph), SingleGroup())

@@ -5,7 +5,7 @@ import pytest
 import reference
 import torch
 
-from distgnn import extreme
+from distgnn.kernels import maxima
 
 WIDTHS = [1, 3, 7, 16, 33, 100, 602]
 NUM_ROOTS, NUM_LEAVES, NUM_ROWS = 20, 12, 40
@@ -20,7 +20,7 @@ def extreme_of(graph, x):
     shape = (graph.indptr.size - 1, x.shape[1])
     out, source = np.full(shape, 7, x.dtype), np.full(shape, 7, np.int32)
     arrays = (graph.indptr, graph.indices, x, out)
-    extreme.spmm_extreme(
+    maxima.spmm_extreme(
         *(torch.from_numpy(part) for part in arrays), source=torch.from_numpy(source), is_max=True
     )
     return out, source
@@ -55,7 +55,7 @@ def test_merged_blocks_have_the_winners_of_all_their_edges(width, dtype, num_thr
     x = values_with_ties(rng, (ids.size, width), dtype)
     out, source = extreme_of(blocks[0], x[:NUM_ROOTS])
     other, other_source = extreme_of(blocks[1], np.ascontiguousarray(x[NUM_ROOTS:]))
-    extreme.merge_max(
+    maxima.merge_max(
         *(torch.from_numpy(part) for part in (out, source, other, other_source)),
         source_id=torch.from_numpy(ids),
         first_source=NUM_ROOTS,
@@ -90,7 +90,7 @@ def test_received_rows_win_by_value_and_then_by_id(width, dtype, num_threads):
         if received_id[k, j]:
             given = (received[k, j], received_id[k, j] - 1, -2 - k)
             candidates[rows[k] * width + j].append(given)
-    extreme.merge_received_max(
+    maxima.merge_received_max(
         *(torch.from_numpy(part) for part in (out, source, rows, received, received_id)),
         source_id=torch.from_numpy(ids),
     )
@@ -117,7 +117,7 @@ def test_backward_gives_the_gradients_of_a_range_of_sources_to_its_rows(num_thre
             mixed = np.where(is_other, other, shifted).astype(np.int32)
             out = np.full((NUM_LEAVES, width), 7, np.float32)
             arrays = (transposed.indptr, transposed.indices, mixed, grad)
-            extreme.spmm_extreme_backward(
+            maxima.spmm_extreme_backward(
                 *(torch.from_numpy(part) for part in arrays),
                 out=torch.from_numpy(out),
                 accumulate=False,
@@ -146,7 +146,7 @@ def test_merging_blocks_that_do_not_fit_is_refused(changes, message):
         "first_source": 0,
     }
     with pytest.raises(ValueError, match=message):
-        extreme.merge_max(**(given | changes))
+        maxima.merge_max(**(given | changes))
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ def test_merging_received_rows_that_do_not_fit_is_refused(changes, message):
         "source_id": torch.zeros(2).long(),
     }
     with pytest.raises(ValueError, match=message):
-        extreme.merge_received_max(**(given | changes))
+        maxima.merge_received_max(**(given | changes))

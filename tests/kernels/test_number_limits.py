@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from distgnn import _kernels, extreme, kernels
+from distgnn import _kernels, kernels
+from distgnn.kernels import maxima
 
 LIMIT = 2**31
 EDGES = {"indptr": torch.tensor([0, 1]), "indices": torch.zeros(1, dtype=torch.int32)}
@@ -26,7 +27,7 @@ def too_many(what):
         lambda: kernels.spmm_sum(
             *EDGES.values(), None, MANY_ROWS, torch.empty(1, 0), accumulate=False
         ),
-        lambda: extreme.spmm_extreme(
+        lambda: maxima.spmm_extreme(
             **EDGES,
             x=MANY_ROWS,
             out=torch.empty(1, 0),
@@ -93,7 +94,7 @@ def test_maxima_that_arrive_are_merged_below_the_limit_only(what, many):
 
 def test_a_plan_for_more_sources_than_numbers_is_refused():
     with pytest.raises(ValueError, match=too_many("sources")):
-        kernels.Plan(**EDGES, num_sources=LIMIT)
+        kernels.WalkOrder(**EDGES, num_sources=LIMIT)
 
 
 def test_one_row_fewer_than_the_limit_is_summed():

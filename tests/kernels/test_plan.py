@@ -6,7 +6,8 @@ import reference
 import torch
 from planned_graphs import GRAPHS, dense_graph, hub_graph, plan_of, planted, tensors
 
-from distgnn import extreme, kernels
+from distgnn import kernels
+from distgnn.kernels import maxima
 
 WIDTHS = [1, 3, 7, 16, 33, 100, 602]
 
@@ -75,7 +76,7 @@ def test_a_planned_extreme_has_the_bits_of_an_unplanned_one(case, is_max, num_th
         states = []
         for chosen in (None, plan):
             out, source = torch.empty_like(x), torch.empty(x.shape, dtype=torch.int32)
-            extreme.spmm_extreme(*tensors(graph), x, out, source=source, is_max=is_max, plan=chosen)
+            maxima.spmm_extreme(*tensors(graph), x, out, source=source, is_max=is_max, plan=chosen)
             states.append((out, source))
         assert torch.equal(states[0][0], states[1][0])
         assert torch.equal(states[0][1], states[1][1])
@@ -95,7 +96,7 @@ def test_a_hub_row_with_half_of_all_edges_has_the_sum_of_the_reference(width, nu
 
 def test_a_plan_of_fewer_rows_than_sources_only_divides_the_work():
     graph = reference.random_csr(30, 500, 900, seed=10)
-    plan = kernels.Plan(*tensors(graph), num_sources=500)
+    plan = kernels.WalkOrder(*tensors(graph), num_sources=500)
     assert not plan.describe()["is_clustered"]
     x = torch.randn(500, 20, generator=torch.Generator().manual_seed(11))
     plain, planned = torch.empty(30, 20), torch.empty(30, 20)
@@ -109,8 +110,8 @@ def test_rows_that_ascend_by_other_ids_are_cut_by_them():
     number = np.random.default_rng(5).permutation(5000).astype(np.int32)
     indptr, indices = torch.from_numpy(graph.indptr), torch.from_numpy(number[graph.indices])
     source_id = torch.from_numpy(np.argsort(number) * 10)
-    assert not kernels.Plan(indptr, indices, num_sources=5000).describe()["is_cut"]
-    plan = kernels.Plan(indptr, indices, num_sources=5000, source_id=source_id)
+    assert not kernels.WalkOrder(indptr, indices, num_sources=5000).describe()["is_cut"]
+    plan = kernels.WalkOrder(indptr, indices, num_sources=5000, source_id=source_id)
     assert plan.describe() | {"sources_per_edge": 0} == plan_of(graph).describe() | {
         "sources_per_edge": 0
     }
@@ -126,9 +127,9 @@ def test_a_plan_refuses_ids_of_other_sources():
     with pytest.raises(
         ValueError, match="rank has the wrong number of sources, got 4999, expected"
     ):
-        kernels.Plan(*tensors(graph), num_sources=5000, source_id=torch.arange(4999))
+        kernels.WalkOrder(*tensors(graph), num_sources=5000, source_id=torch.arange(4999))
     with pytest.raises(TypeError, match=r"source_id must be torch\.int64, got torch\.int32"):
-        kernels.Plan(*tensors(graph), num_sources=5000, source_id=torch.arange(5000).int())
+        kernels.WalkOrder(*tensors(graph), num_sources=5000, source_id=torch.arange(5000).int())
 
 
 def test_a_plan_of_another_graph_is_refused():
@@ -148,7 +149,7 @@ def test_a_plan_of_another_graph_is_refused():
 def test_a_plan_refuses_an_index_beyond_the_sources():
     indptr, indices = torch.tensor([0, 1]), torch.tensor([3], dtype=torch.int32)
     with pytest.raises(ValueError, match="indices must be below num_sources, got 3, expected less"):
-        kernels.Plan(indptr, indices, num_sources=3)
+        kernels.WalkOrder(indptr, indices, num_sources=3)
 
 
 def test_the_roof_reads_every_row_once_per_edge():

@@ -7,7 +7,7 @@ import torch
 from planned_graphs import GRAPHS, plan_of, tensors
 
 from distgnn import kernels
-from distgnn.plan import PLAN_VERSION, Plan, PlanLayout
+from distgnn.kernels.walk_order import PLAN_VERSION, PlanLayout, WalkOrder
 
 
 def sum_with(graph, plan):
@@ -32,7 +32,7 @@ def same(left: PlanLayout, right: PlanLayout) -> bool:
 def test_a_restored_plan_is_the_plan_that_was_kept(case):
     graph = GRAPHS[case]()
     plan = plan_of(graph)
-    restored = Plan.restore(*tensors(graph), plan.layout())
+    restored = WalkOrder.restore(*tensors(graph), plan.layout())
     assert same(restored.layout(), plan.layout())
     assert restored.describe() == plan.describe()
     assert torch.equal(sum_with(graph, restored), sum_with(graph, plan))
@@ -42,11 +42,11 @@ def test_a_restored_plan_is_the_plan_that_was_kept(case):
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_plan_does_what_it_is_told_and_changes_no_bit(clusters, blocks):
     graph = GRAPHS["cut"]()
-    plan = Plan(*tensors(graph), num_sources=5000, clusters=clusters, blocks=blocks)
+    plan = WalkOrder(*tensors(graph), num_sources=5000, clusters=clusters, blocks=blocks)
     found = plan.describe()
     assert (found["is_clustered"], found["is_cut"]) == (clusters, blocks)
     assert torch.equal(sum_with(graph, plan), sum_with(graph, None))
-    assert same(Plan.restore(*tensors(graph), plan.layout()).layout(), plan.layout())
+    assert same(WalkOrder.restore(*tensors(graph), plan.layout()).layout(), plan.layout())
 
 
 def altered(layout, name, position, value):
@@ -91,7 +91,7 @@ def test_a_layout_that_is_not_of_the_graph_is_refused(damage):
     graph = GRAPHS["cut"]()
     change, message = DAMAGES[damage]
     with pytest.raises(ValueError, match=message):
-        Plan.restore(*tensors(graph), change(plan_of(graph).layout()))
+        WalkOrder.restore(*tensors(graph), change(plan_of(graph).layout()))
 
 
 def test_a_layout_without_a_segment_for_an_empty_row_is_refused():
@@ -103,13 +103,15 @@ def test_a_layout_without_a_segment_for_an_empty_row_is_refused():
     task = torch.where(kept.task > empty, kept.task - 1, kept.task)
     begin = torch.cat([kept.begin[:1], kept.begin.diff()[keep].cumsum(0)])
     with pytest.raises(ValueError, match="the layout is not of this graph: it leaves edges out"):
-        Plan.restore(*tensors(graph), kept._replace(row=kept.row[keep], begin=begin, task=task))
+        WalkOrder.restore(
+            *tensors(graph), kept._replace(row=kept.row[keep], begin=begin, task=task)
+        )
 
 
 def test_a_layout_of_another_graph_is_refused():
     graph, other = GRAPHS["clustered"](), GRAPHS["hub"]()
     with pytest.raises(ValueError, match="the layout is not of this graph"):
-        Plan.restore(*tensors(other), plan_of(graph).layout())
+        WalkOrder.restore(*tensors(other), plan_of(graph).layout())
 
 
 def test_plans_change_only_together_with_their_version():

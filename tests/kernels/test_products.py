@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from distgnn import kernels
-from distgnn.arrays import computed
-from distgnn.products import Factor, Finish, GradientFactor, multiply, multiply_transposed
+from distgnn.kernels.dense import Factor, Finish, GradientFactor, multiply, multiply_transposed
+from distgnn.kernels.tensors import computed
 
 DTYPES = (torch.float32, torch.float64)
 SHAPES = ((1, 1, 1), (5, 3, 16), (24, 100, 47), (200, 33, 32), (131, 16, 100), (300, 7, 256))

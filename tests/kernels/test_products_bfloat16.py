@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from distgnn import _kernels, kernels
-from distgnn.products import Factor, Finish, GradientFactor, multiply, multiply_transposed
+from distgnn.kernels.dense import Factor, Finish, GradientFactor, multiply, multiply_transposed
 
 NARROW = torch.bfloat16
 SHAPES = ((1, 1, 1), (5, 3, 16), (24, 100, 47), (200, 33, 32), (131, 16, 100), (300, 7, 256))

@@ -6,7 +6,8 @@ import pytest
 import reference
 import torch
 
-from distgnn import heads, kernels
+from distgnn import kernels
+from distgnn.kernels import edge_values
 
 WIDTHS = [1, 3, 4, 7, 8, 16, 33, 100, 602]
 NUM_HEADS = [1, 3, 4, 8, 19]
@@ -50,7 +51,7 @@ def test_a_dot_product_per_head_is_that_of_dense_rows(case, dtype):
             x = random(num_sources, num_heads * width, dtype=dtype)
             y = random(num_rows, num_heads * width, dtype=dtype, seed=1)
             out = torch.full((num_edges, num_heads), torch.nan, dtype=dtype)
-            heads.sddmm_dot(*graph_of(graph), x, y, out)
+            edge_values.sddmm_dot(*graph_of(graph), x, y, out)
             product = x.double()[source] * y.double()[row]
             expected = product.view(num_edges, num_heads, width).sum(2)
             tolerance = 1e-6 * width**0.5 if dtype == torch.float32 else 1e-14 * width**0.5
@@ -85,7 +86,7 @@ def test_leaky_scores_and_their_gradients_are_those_of_dense_rows(case, dtype):
             graph, x, y, factor, grad, total = leaky_case(case, num_heads, width, dtype)
             given = *graph_of(graph), x, y
             scores = torch.full((num_edges, num_heads), torch.nan, dtype=dtype)
-            heads.sddmm_leaky(*given, factor, scores, slope=0.2)
+            edge_values.sddmm_leaky(*given, factor, scores, slope=0.2)
             terms = torch.nn.functional.leaky_relu(total, 0.2) * factor
             expected = terms.view(num_edges, num_heads, width).sum(2)
             tolerance = {"rtol": 0, "atol": (1e-5 if dtype == torch.float32 else 1e-13) * width}
@@ -93,7 +94,7 @@ def test_leaky_scores_and_their_gradients_are_those_of_dense_rows(case, dtype):
 
             wide = grad.double().repeat_interleave(width, 1) * torch.where(total > 0, 1, 0.2)
             of_rows = torch.full_like(y, torch.nan)
-            heads.sddmm_leaky_backward(*graph_of(graph), None, grad, x, y, of_rows, slope=0.2)
+            edge_values.sddmm_leaky_backward(*graph_of(graph), None, grad, x, y, of_rows, slope=0.2)
             source, row = ends_of(graph)
             expected = torch.zeros(y.shape, dtype=torch.float64).index_add_(0, row, wide)
             torch.testing.assert_close(of_rows.double(), expected, rtol=1e-4, atol=1e-4)
@@ -102,7 +103,7 @@ def test_leaky_scores_and_their_gradients_are_those_of_dense_rows(case, dtype):
             indptr = torch.searchsorted(source[by_source], torch.arange(len(x) + 1))
             of_sources = torch.full_like(x, torch.nan)
             transposed = indptr, row[by_source].int(), by_source
-            heads.sddmm_leaky_backward(*transposed, grad, y, x, of_sources, slope=0.2)
+            edge_values.sddmm_leaky_backward(*transposed, grad, y, x, of_sources, slope=0.2)
             expected = torch.zeros(x.shape, dtype=torch.float64).index_add_(0, source, wide)
             torch.testing.assert_close(of_sources.double(), expected, rtol=1e-4, atol=1e-4)
 
@@ -117,7 +118,7 @@ def test_a_sum_of_both_ends_is_exact(case, dtype):
         x = random(num_sources, num_heads, dtype=dtype)
         y = random(num_rows, num_heads, dtype=dtype, seed=1)
         out = torch.full((num_edges, num_heads), torch.nan, dtype=dtype)
-        heads.sddmm_add(*graph_of(graph), x, y, out)
+        edge_values.sddmm_add(*graph_of(graph), x, y, out)
         assert torch.equal(out, x[source] + y[row])
 
 
@@ -134,7 +135,7 @@ def test_a_sum_with_a_weight_per_head_has_the_bits_of_one_sum_per_head(case, dty
             weight = rng.standard_normal((num_edges, num_heads)).astype(dtype)
             start = rng.standard_normal((num_rows, num_heads, width)).astype(dtype)
             out = start.copy() if accumulate else np.full_like(start, np.nan)
-            heads.spmm_heads(
+            edge_values.spmm_heads(
                 *graph_of(graph),
                 torch.from_numpy(weight),
                 torch.from_numpy(x).flatten(1),
@@ -150,7 +151,7 @@ def test_a_sum_with_a_weight_per_head_has_the_bits_of_one_sum_per_head(case, dty
 @pytest.mark.parametrize(("num_heads", "width"), [(1, 3), (8, 4), (4, 16), (3, 33), (19, 2)])
 def test_plans_and_threads_change_no_bit_of_a_hub(num_heads, width):
     graph = hub_graph()
-    plan = kernels.Plan(*graph_of(graph), num_sources=1000)
+    plan = kernels.WalkOrder(*graph_of(graph), num_sources=1000)
     assert plan.describe()["num_long"] == 1
     x, y = random(1000, num_heads * width), random(1000, num_heads * width, seed=1)
     found = []
@@ -159,15 +160,15 @@ def test_plans_and_threads_change_no_bit_of_a_hub(num_heads, width):
         torch.set_num_threads(num_threads)
         weight, total = torch.empty(graph.indices.size, num_heads), torch.empty_like(x)
         added = torch.empty_like(weight)
-        heads.sddmm_dot(*graph_of(graph), x, y, weight, plan=chosen)
-        heads.spmm_heads(*graph_of(graph), weight, x, total, accumulate=False, plan=chosen)
+        edge_values.sddmm_dot(*graph_of(graph), x, y, weight, plan=chosen)
+        edge_values.spmm_heads(*graph_of(graph), weight, x, total, accumulate=False, plan=chosen)
         ends = x[:, :num_heads].contiguous(), y[:, :num_heads].contiguous()
-        heads.sddmm_add(*graph_of(graph), *ends, added, plan=chosen)
+        edge_values.sddmm_add(*graph_of(graph), *ends, added, plan=chosen)
         leaky, sums = torch.empty_like(weight), torch.empty_like(x)
         given = *graph_of(graph), x, y
-        heads.sddmm_leaky(*given, x[0], leaky, slope=0.2, plan=chosen)
+        edge_values.sddmm_leaky(*given, x[0], leaky, slope=0.2, plan=chosen)
         ends = *given[:2], None, leaky, x, y
-        heads.sddmm_leaky_backward(*ends, sums, slope=0.2, plan=chosen)
+        edge_values.sddmm_leaky_backward(*ends, sums, slope=0.2, plan=chosen)
         found.append((weight, total, added, leaky, sums))
         torch.set_num_threads(before)
     for other in found[1:]:
@@ -178,18 +179,18 @@ def test_heads_without_columns_have_dot_products_of_zero():
     graph = reference.random_csr(4, 4, 8, seed=5)
     out = torch.full((8, 2), torch.nan)
     ends = *graph_of(graph), torch.empty(4, 0), torch.empty(4, 0)
-    heads.sddmm_dot(*ends, out)
+    edge_values.sddmm_dot(*ends, out)
     assert not out.any()
     out.fill_(torch.nan)
-    heads.sddmm_leaky(*ends, torch.empty(0), out, slope=0.2)
+    edge_values.sddmm_leaky(*ends, torch.empty(0), out, slope=0.2)
     assert not out.any()
 
 
 def leaky(indptr, indices, x, y, out):
-    heads.sddmm_leaky(indptr, indices, x, y, torch.ones(2), out, slope=0.2)
+    edge_values.sddmm_leaky(indptr, indices, x, y, torch.ones(2), out, slope=0.2)
 
 
-@pytest.mark.parametrize("function", [heads.sddmm_dot, heads.sddmm_add, leaky])
+@pytest.mark.parametrize("function", [edge_values.sddmm_dot, edge_values.sddmm_add, leaky])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -214,7 +215,7 @@ def test_values_of_edges_from_arrays_that_do_not_fit_are_refused(function, chang
 def test_a_factor_of_another_width_is_refused():
     graph, x = (torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32)), torch.zeros(1, 4)
     with pytest.raises(ValueError, match="factor has the wrong size, got 3, expected 4"):
-        heads.sddmm_leaky(*graph, x, x, torch.zeros(3), torch.zeros(1, 2), slope=0.2)
+        edge_values.sddmm_leaky(*graph, x, x, torch.zeros(3), torch.zeros(1, 2), slope=0.2)
 
 
 @pytest.mark.parametrize(
@@ -238,18 +239,18 @@ def test_gradients_of_leaky_scores_from_arrays_that_do_not_fit_are_refused(chang
         "out": torch.zeros(2, 4),
     }
     with pytest.raises(ValueError, match=message):
-        heads.sddmm_leaky_backward(**(given | changes), slope=0.2)
+        edge_values.sddmm_leaky_backward(**(given | changes), slope=0.2)
 
 
 def test_heads_that_do_not_divide_the_columns_are_refused():
     graph = torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32)
     x = torch.zeros(1, 5)
     with pytest.raises(ValueError, match="no multiple of the heads: remainder, got 1, expected 0"):
-        heads.sddmm_dot(*graph, x, x, torch.zeros(1, 2))
+        edge_values.sddmm_dot(*graph, x, x, torch.zeros(1, 2))
     with pytest.raises(ValueError, match="there are no heads, expected at least 1"):
-        heads.sddmm_dot(*graph, x, x, torch.zeros(1, 0))
+        edge_values.sddmm_dot(*graph, x, x, torch.zeros(1, 0))
     with pytest.raises(ValueError, match="out has the wrong width, got 4, expected 5"):
-        heads.sddmm_add(*graph, x, x, torch.zeros(1, 4))
+        edge_values.sddmm_add(*graph, x, x, torch.zeros(1, 4))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_a_weighted_sum_over_arrays_that_do_not_fit_is_refused(changes, message)
         "out": torch.zeros(2, 4),
     }
     with pytest.raises(ValueError, match=message):
-        heads.spmm_heads(**(given | changes), accumulate=False)
+        edge_values.spmm_heads(**(given | changes), accumulate=False)
 
 
 @pytest.mark.parametrize(("num_heads", "width"), [(4, 4), (4, 7), (2, 33), (19, 2)])
@@ -285,10 +286,10 @@ def test_no_plan_changes_a_bit_of_values_of_edges(case, num_heads, width):
     for plan in (None, planned_graphs.plan_of(graph)):
         ends = *graph_of(graph), x, y
         dots, scores = torch.empty(2, num_edges, num_heads)
-        heads.sddmm_dot(*ends, dots, plan=plan)
-        heads.sddmm_leaky(*ends, x[3], scores, slope=0.2, plan=plan)
+        edge_values.sddmm_dot(*ends, dots, plan=plan)
+        edge_values.sddmm_leaky(*ends, x[3], scores, slope=0.2, plan=plan)
         sums = torch.full_like(x, torch.nan)
         given = *ends[:2], position, scores, x, y
-        heads.sddmm_leaky_backward(*given, sums, slope=0.2, plan=plan)
+        edge_values.sddmm_leaky_backward(*given, sums, slope=0.2, plan=plan)
         found.append((dots, scores, sums))
     assert all(map(torch.equal, *found))

@@ -5,7 +5,8 @@ import pytest
 import reference
 import torch
 
-from distgnn import _kernels, extreme
+from distgnn import _kernels
+from distgnn.kernels import maxima
 
 WIDTHS = [1, 3, 7, 16, 17, 33, 100, 602]
 CASES = {
@@ -24,7 +25,7 @@ def extreme_of(graph, x, *, is_max):
     shape = (graph.indptr.size - 1, x.shape[1])
     out, source = np.full(shape, 7, x.dtype), np.full(shape, 7, np.int32)
     arrays = (graph.indptr, graph.indices, x, out)
-    extreme.spmm_extreme(
+    maxima.spmm_extreme(
         *(torch.from_numpy(part) for part in arrays),
         source=torch.from_numpy(source),
         is_max=is_max,
@@ -77,7 +78,7 @@ def test_backward_gives_each_gradient_to_its_source(dtype, num_edges, accumulate
         start = out.copy() if accumulate else np.zeros_like(out)
         _, source = extreme_of(graph, x, is_max=True)
         arrays = (transposed.indptr, transposed.indices, source, grad)
-        extreme.spmm_extreme_backward(
+        maxima.spmm_extreme_backward(
             *(torch.from_numpy(part) for part in arrays),
             out=torch.from_numpy(out),
             accumulate=accumulate,
@@ -106,7 +107,7 @@ def test_an_extreme_over_arrays_that_do_not_fit_is_refused(changes, message):
         "source": torch.zeros(2, 2, dtype=torch.int32),
     }
     with pytest.raises(ValueError, match=message):
-        extreme.spmm_extreme(**(given | changes), is_max=True)
+        maxima.spmm_extreme(**(given | changes), is_max=True)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_the_backward_of_an_extreme_refuses_arrays_that_do_not_fit(changes, mess
         "out": torch.zeros(2, 2),
     }
     with pytest.raises(ValueError, match=message):
-        extreme.spmm_extreme_backward(**(given | changes), accumulate=False)
+        maxima.spmm_extreme_backward(**(given | changes), accumulate=False)
 
 
 def test_scratch_that_is_too_short_is_refused():

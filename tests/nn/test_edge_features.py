@@ -12,16 +12,16 @@ import torch
 from graphs import EDGE_KIND, cut, make_graph
 from scipy.sparse import csr_matrix
 
+from distgnn.aggregate import edge_scores, edge_sums
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
-from distgnn.draws import Draws
-from distgnn.exchange import edge_scores, edge_sums
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.kernels.seeds import MaskSeeds
 from distgnn.nn.gat import SLOPE, GATConv
 from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gin import GINEConv
 from distgnn.ops import SparseRows
-from distgnn.train.inputs import load_features
+from distgnn.training.data.inputs import load_features
 
 
 def whole():
@@ -162,7 +162,7 @@ def test_gradients_are_those_of_finite_differences(layer, monkeypatch):
     rows = dense.double().requires_grad_()
 
     def apply(*_):
-        local.draws = Draws()
+        local.mask_seeds = MaskSeeds()
         return conv(local, rows)
 
     # Neither zeros nor ReLUs at their corner.

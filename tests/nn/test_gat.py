@@ -8,17 +8,17 @@ import pytest
 import torch
 from graphs import cut, make_graph
 
+from distgnn.aggregate import edge_scores
 from distgnn.bench import peers
 from distgnn.comm.single import SingleGroup
-from distgnn.draws import Draws
-from distgnn.exchange import edge_scores
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.kernels.seeds import MaskSeeds
 from distgnn.nn.gat import SLOPE, GATConv
 from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.models import ModelConfig
 from distgnn.nn.update import Activation
 from distgnn.ops import SparseRows
-from distgnn.train.inputs import load_features
+from distgnn.training.data.inputs import load_features
 
 
 def whole(kind):
@@ -97,7 +97,7 @@ def test_gradients_with_dropout_are_those_of_finite_differences(layer, dropout):
     rows = dense.double().requires_grad_()
 
     def apply(*_):
-        local.draws = Draws()
+        local.mask_seeds = MaskSeeds()
         return conv(local, rows)
 
     inputs = (rows, *conv.parameters())
@@ -205,7 +205,7 @@ def test_an_activation_that_a_layer_takes_is_the_one_that_would_follow(
     results = []
     for is_taken in (True, False):
         conv.zero_grad()
-        local.draws.num_drawn = 0
+        local.mask_seeds.num_drawn = 0
         if is_taken:
             result = conv(local, rows, activation)
         else:

@@ -9,8 +9,8 @@ from graphs import adjacency, cut, make_graph
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
-from distgnn.draws import Draws
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.kernels.seeds import MaskSeeds
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv
 from distgnn.nn.models import ModelConfig
@@ -18,7 +18,7 @@ from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.propagation import APPNPConv, SGConv
 from distgnn.nn.sage import SAGEConv
 from distgnn.ops import SparseRows
-from distgnn.train.inputs import load_features
+from distgnn.training.data.inputs import load_features
 
 WIDTHS = ((6, 4), (6, 9))
 
@@ -211,7 +211,7 @@ def test_sparse_and_dense_features_give_the_same_scores_and_gradients():
         model = config.build(6, 3)
         grads = []
         for features in (rows, torch.from_numpy(dense).float()):
-            local.draws = Draws()
+            local.mask_seeds = MaskSeeds()
             model.zero_grad()
             model(local, features).square().sum().backward()
             grads.append([p.grad.clone() for p in model.parameters()])

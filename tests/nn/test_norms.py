@@ -9,15 +9,15 @@ import pytest
 import torch
 from graphs import cut, make_graph
 
-from distgnn.arrays import DTYPES
 from distgnn.comm.single import SingleGroup
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.graph.receptive_field import ReceptiveField
+from distgnn.kernels.tensors import DTYPES
 from distgnn.nn import fused, linear
 from distgnn.nn.models import ModelConfig
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.update import Activation
-from distgnn.receptive import ReceptiveField
-from distgnn.train.inputs import load_features
+from distgnn.training.data.inputs import load_features
 
 NORMS = [(BatchNorm, torch.nn.BatchNorm1d), (LayerNorm, torch.nn.LayerNorm)]
 
@@ -32,7 +32,7 @@ def random(*shape, seed=0):
 
 
 def draw(module):
-    """Draws all vectors of a model that start as zeros or ones, and what norms remember."""
+    """MaskSeeds all vectors of a model that start as zeros or ones, and what norms remember."""
     generator = torch.Generator().manual_seed(5)
     for values in (*module.parameters(), *module.buffers()):
         if values.dim() == 1:
@@ -53,7 +53,7 @@ def test_a_norm_and_what_follows_are_torchs(ours, theirs, is_training, probabili
         results = [mine(local, leaves[0]), other(leaves[1])]
     else:
         first = mine(local, leaves[0], Activation(probability))
-        local.draws.num_drawn = 0
+        local.mask_seeds.num_drawn = 0
         results = [first, local.relu_dropout(other(leaves[1]), probability)]
         assert 0.1 < float((first == 0).double().mean()) < 0.9
     for result in results:
@@ -88,8 +88,8 @@ def test_a_narrow_result_is_rounded_once(norm, local):
 
 def trained(graph, rows, config, *, is_training=True, owns_gradients=None):
     """Scores and gradients of one pass."""
-    graph.draws.end_epoch()
-    graph.draws.epoch = 4
+    graph.mask_seeds.end_epoch()
+    graph.mask_seeds.epoch = 4
     model = config.build(rows.shape[1], 3).double().train(is_training)
     model.reset_parameters(torch.Generator().manual_seed(0))
     draw(model)
@@ -173,7 +173,7 @@ def test_evaluation_normalises_columns_far_from_zero_as_training_did(model, name
     ],
 )
 def test_no_gradient_is_overwritten_that_others_read(model, options, local, monkeypatch):
-    monkeypatch.setattr("distgnn.buffers._MIN_BYTES", 1)
+    monkeypatch.setattr("distgnn.ops.buffers._MIN_BYTES", 1)
     rows = random(local.num_rows, 8)
     config = ModelConfig(model=model, norm="batch", hidden=2, heads=4, layers=3, **options)
     got = trained(local, rows, config)

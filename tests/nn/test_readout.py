@@ -6,7 +6,7 @@ import torch
 from graphs import cut, make_graph
 
 from distgnn.comm.single import SingleGroup
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
 from distgnn.nn.models import ModelConfig
 
 

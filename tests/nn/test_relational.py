@@ -13,13 +13,13 @@ from training import ends_of, first_step, make_config
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
-from distgnn.exchange.blocks import plan_blocks
-from distgnn.exchange.exchange import Synchronous
-from distgnn.graph import LocalGraph
+from distgnn.edges.blocks import plan_blocks
+from distgnn.exchange.base import Synchronous
+from distgnn.graph.local_graph import LocalGraph
 from distgnn.nn.models import ModelConfig
-from distgnn.nn.relational import GraphSize, LearntRelationalConv, RelationalConv
-from distgnn.partition.whole import whole_part
-from distgnn.train.trainer import build_model
+from distgnn.nn.relational import GraphSize, LearnedRelationalConv, RelationalConv
+from distgnn.partition.directory.whole import whole_part
+from distgnn.training.loop.trainer import build_model
 
 
 def local(graph):
@@ -78,49 +78,49 @@ def test_bases_share_the_weights_of_relations():
 
 @pytest.mark.parametrize("norm", ["relation", "all", "none"])
 @pytest.mark.parametrize("kind", ["featureless", "typed"])
-def test_a_learnt_layer_is_the_layer_of_a_graph_whose_features_tell_vertices_apart(kind, norm):
+def test_a_learned_layer_is_the_layer_of_a_graph_whose_features_tell_vertices_apart(kind, norm):
     graph = make_graph(kind)
     local_graph = local(graph)
     sources = local_graph.find_relation_sources()
     size = GraphSize(graph.num_vertices, 3, 0, len(sources.keys))
-    learnt = LearntRelationalConv(4, size, norm=norm).double()
+    learned = LearnedRelationalConv(4, size, norm=norm).double()
     conv = RelationalConv(graph.num_vertices, 4, num_relations=3, norm=norm).double()
     with torch.no_grad():
         vertex, relation = np.divmod(sources.keys, sources.num_relations)
-        conv.bases[relation, vertex] = learnt.rows
-        conv.own[0] = learnt.own
+        conv.bases[relation, vertex] = learned.rows
+        conv.own[0] = learned.own
     rows = torch.eye(graph.num_vertices, dtype=torch.float64)
-    found, expected = learnt(local_graph, rows[:, :0]), conv(local_graph, rows)
+    found, expected = learned(local_graph, rows[:, :0]), conv(local_graph, rows)
     torch.testing.assert_close(found, expected)
     weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0)).double()
     for result in (found, expected):
         (result * weights).sum().backward()
-    torch.testing.assert_close(learnt.rows.grad, conv.bases.grad[relation, vertex])
-    torch.testing.assert_close(learnt.own.grad, conv.own.grad[0])
+    torch.testing.assert_close(learned.rows.grad, conv.bases.grad[relation, vertex])
+    torch.testing.assert_close(learned.own.grad, conv.own.grad[0])
 
 
-def test_learnt_rows_of_another_graph_are_refused():
+def test_learned_rows_of_another_graph_are_refused():
     local_graph = local(make_graph("featureless"))
-    conv = LearntRelationalConv(4, GraphSize(40, 3, 0, 7))
+    conv = LearnedRelationalConv(4, GraphSize(40, 3, 0, 7))
     with pytest.raises(
-        InputError, match=r"learnt rows for 7 vertices .* but the graph has 0; rest"
+        InputError, match=r"learned rows for 7 vertices .* but the graph has 0; rest"
     ):
         conv(local_graph, torch.empty(40, 0))
     local_graph.find_relation_sources()
     with pytest.raises(
-        InputError, match=r"^the model learnt rows for 7 vertices as sources of a r"
+        InputError, match=r"^the model learned rows for 7 vertices as sources of a r"
     ):
         conv(local_graph, torch.empty(40, 0))
 
 
-def test_learnt_rows_of_as_many_other_sources_are_refused():
+def test_learned_rows_of_as_many_other_sources_are_refused():
     graph = make_graph("featureless")
     first, turned = local(graph), local(replace(graph, edge_type=(graph.edge_type + 1) % 3))
     sources, others = first.find_relation_sources(), turned.find_relation_sources()
     assert len(sources.keys) == len(others.keys)
     size = GraphSize(40, 3, 0, len(sources.keys), sources.digest)
-    state = LearntRelationalConv(4, size).state_dict()
-    conv = LearntRelationalConv(4, GraphSize(40, 3)).eval()
+    state = LearnedRelationalConv(4, size).state_dict()
+    conv = LearnedRelationalConv(4, GraphSize(40, 3)).eval()
     conv.load_state_dict(state)
     expected = conv(first, torch.empty(40, 0))
     with pytest.raises(InputError, match="and the graph has as many, but others; restore the gra"):
@@ -131,8 +131,8 @@ def test_learnt_rows_of_as_many_other_sources_are_refused():
     assert conv(turned, torch.empty(40, 0)).shape == expected.shape
 
 
-def test_learnt_rows_start_as_those_of_a_map_of_all_vertices():
-    conv = LearntRelationalConv(6, GraphSize(594, 3, 0, 1000))
+def test_learned_rows_start_as_those_of_a_map_of_all_vertices():
+    conv = LearnedRelationalConv(6, GraphSize(594, 3, 0, 1000))
     for rows in (conv.rows, conv.own):
         assert float(rows.detach().abs().max()) == pytest.approx(0.1, rel=0.01)
 

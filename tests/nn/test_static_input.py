@@ -7,12 +7,12 @@ import torch
 from graphs import cut, make_graph
 
 from distgnn.comm.threads import run_ranks
-from distgnn.exchange.blocks import plan_blocks
+from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.rule import DelayRule
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
 from distgnn.nn.models import ModelConfig
-from distgnn.train.inputs import load_features
+from distgnn.training.data.inputs import load_features
 
 CONFIGS = {
     "gcn": ModelConfig(model="gcn", hidden=5),

@@ -9,20 +9,20 @@ from graphs import adjacency, cut, make_graph
 
 from distgnn import ops
 from distgnn.comm.single import SingleGroup
-from distgnn.graph import LocalGraph
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.graph.receptive_field import ReceptiveField
 from distgnn.nn import fused, linear
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.models import ModelConfig
 from distgnn.nn.sage import SAGEConv
 from distgnn.nn.update import Activation
-from distgnn.receptive import ReceptiveField
-from distgnn.train.inputs import load_features
+from distgnn.training.data.inputs import load_features
 
 
 def trained(graph, rows, config, *, num_classes=3):
     """Scores and gradients of one pass."""
-    graph.draws.end_epoch()
-    graph.draws.epoch = 4
+    graph.mask_seeds.end_epoch()
+    graph.mask_seeds.epoch = 4
     model = config.build(rows.shape[1], num_classes).double()
     model.reset_parameters(torch.Generator().manual_seed(0))
     for parameter in model.parameters():

@@ -12,8 +12,8 @@ import pytest
 from distgnn.datasets import Graph
 from distgnn.partition import METHODS, assign
 from distgnn.partition.build import build_parts
+from distgnn.partition.directory.store import read_manifest, read_part, write
 from distgnn.partition.quality import measure
-from distgnn.partition.store import read_manifest, read_part, write
 
 EDGES = {
     "one vertex": (1, [], []),

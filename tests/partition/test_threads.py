@@ -9,10 +9,10 @@ import scipy.sparse as sp
 
 from distgnn.datasets import Graph
 from distgnn.partition import assign
-from distgnn.partition.manifest import FileRecord
+from distgnn.partition.directory.manifest import FileRecord
+from distgnn.partition.directory.store import write
 from distgnn.partition.orders import ORDERS, arrange
 from distgnn.partition.quality import measure
-from distgnn.partition.store import write
 from distgnn.partition.threads import affordable_threads, available_threads, in_order
 
 

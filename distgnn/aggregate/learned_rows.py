@@ -1,0 +1,234 @@
+"""Sums of learned rows over typed edges, across a cut: R-GCN's first layer without features.
+
+A relation source is a vertex together with a relation of which it has edges out of it. Each has a
+learned row, which all ranks hold; so nothing travels to the leaves that read, and one partial from
+each leaf that writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+
+from distgnn import kernels
+from distgnn.aggregate.relations import csr_of, edge_weights, grouped
+from distgnn.aggregate.sums import add_to_roots, reduce_to_roots, send_to_leaves
+from distgnn.kernels.devices import PROCESSOR, moved
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.edges.blocks import Blocks, Csr
+    from distgnn.exchange.base import Exchange
+
+
+class ColumnIds(NamedTuple):
+    """Global ids of the columns of a graph's blocks.
+
+    Attributes:
+        root: (num_sources,) int64.
+        leaf: (num_reading_leaves,) int64.
+    """
+
+    root: Tensor
+    leaf: Tensor
+
+
+class RelationSources(NamedTuple):
+    """The relation sources of a whole graph, numbered alike on every rank however it is cut.
+
+    Attributes:
+        keys: (num_relation_sources,) vertex * num_relations + relation, ascending.
+        num_relations: Of the whole graph.
+    """
+
+    keys: NDArray[np.int64]
+    num_relations: int
+
+    @classmethod
+    def of(cls, blocks: Blocks, ids: ColumnIds, group: Group) -> RelationSources:
+        """Find them in the edges of all ranks; collective.
+
+        Args:
+            blocks: All edges of this rank, planned with types.
+            ids: Of their columns.
+            group: One rank per part.
+        """
+        names = [f"{row}_from_{column}" for row in ("root", "leaf") for column in ids._fields]
+        forward = blocks.to(PROCESSOR).forward
+        edges = [(name, getattr(forward, name)) for name in names]
+        found = torch.tensor([max(_num_relations(block) for _, block in edges)])
+        group.all_reduce(found, "max")
+        num_relations = int(found)
+        # Block by block, so that a key for each edge is there of one block at a time.
+        keys = [
+            np.unique(_keys(block, getattr(ids, name.rpartition("_")[2]), num_relations))
+            for name, block in edges
+        ]
+        own = np.unique(np.concatenate(keys)).astype("<i8")
+        gathered = group.all_gather_bytes(own.tobytes())
+        every = np.concatenate([np.frombuffer(data, "<i8") for data in gathered])
+        return cls(np.unique(every).astype(np.int64), num_relations)
+
+    @property
+    def digest(self) -> int:
+        """An int64 that graphs with other relation sources have another of."""
+        digest = hashlib.sha256(f"{self.num_relations} ".encode())
+        digest.update(self.keys.astype("<i8").data)
+        return int.from_bytes(digest.digest()[:8], "little", signed=True)
+
+    def numbers(self, block: Csr, column_ids: Tensor) -> NDArray[np.intp]:
+        """(num_edges,) The number of each edge's relation source.
+
+        Args:
+            block: Planned with types.
+            column_ids: Global ids of its columns.
+        """
+        return np.searchsorted(self.keys, _keys(block, column_ids, self.num_relations))
+
+
+def _num_relations(block: Csr) -> int:
+    assert block.edge_type is not None, "the blocks of a typed model know the relations"
+    return int(block.edge_type.numpy().max(initial=-1)) + 1
+
+
+def _keys(block: Csr, column_ids: Tensor, num_relations: int) -> NDArray[np.int64]:
+    assert block.edge_type is not None, "the blocks of a typed model know the relations"
+    keys: NDArray[np.int64] = column_ids.cpu().numpy()[block.indices.numpy()] * num_relations
+    keys += block.edge_type.numpy()
+    return keys
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedBlock:
+    """The edges of one block, from the learned rows of their sources.
+
+    Attributes:
+        forward: (num_rows x num_relation_sources) weights.
+        backward: Its transpose.
+    """
+
+    forward: Csr
+    backward: Csr
+
+    def to(self, device: torch.device) -> LearnedBlock:
+        """Return the block on a device."""
+        return replace(self, **moved(self, device))
+
+    def add(self, table: Tensor, out: Tensor, *, is_backward: bool = False) -> None:
+        """Add the sums of rows, or of their gradients.
+
+        Args:
+            table: (num_relation_sources, width), or the gradients of the other one's rows.
+            out: (num_rows, width), or (num_relation_sources, width). Added to.
+            is_backward: Which of the two.
+        """
+        block = self.backward if is_backward else self.forward
+        weight = None if block.weight is None else block.weight.to(table.dtype)
+        plan = block.plan
+        kernels.spmm_sum(
+            block.indptr, block.indices, weight, table, out, accumulate=True, plan=plan
+        )
+
+
+class LearnedBlocks(NamedTuple):
+    """The blocks of a graph by what they add to.
+
+    Attributes:
+        roots: Those that add to roots.
+        leaves: Those that add to leaves.
+        whole: Their routes.
+    """
+
+    roots: tuple[LearnedBlock, ...]
+    leaves: tuple[LearnedBlock, ...]
+    whole: Blocks
+
+
+def learned_blocks(
+    blocks: Blocks, ids: ColumnIds, sources: RelationSources, *, is_mean: bool
+) -> LearnedBlocks:
+    """Plan the sums of a graph; done once.
+
+    Args:
+        blocks: Edges and routes.
+        ids: Of their columns.
+        sources: Of the whole graph.
+        is_mean: Whether a sum over the edges of a relation is divided by their number.
+    """
+    here = blocks.to(PROCESSOR).forward
+
+    def planned(row: str) -> tuple[LearnedBlock, ...]:
+        found = []
+        for column, column_ids in zip(ids._fields, ids, strict=True):
+            block: Csr = getattr(here, f"{row}_from_{column}")
+            if block.num_edges:
+                numbers = sources.numbers(block, column_ids)
+                made = _planned(block, numbers, len(sources.keys), is_mean)
+                found.append(made.to(column_ids.device))
+        return tuple(found)
+
+    return LearnedBlocks(planned("root"), planned("leaf"), blocks)
+
+
+def _planned(block: Csr, source: NDArray[np.intp], num_sources: int, is_mean: bool) -> LearnedBlock:
+    weight = edge_weights(block, is_mean=is_mean)
+    row = np.repeat(np.arange(block.num_rows, dtype=np.int32), block.indptr.diff().numpy())
+    order, start = grouped(source, num_sources)
+    t_weight = None if weight is None else weight[order]
+    return LearnedBlock(
+        csr_of(block.indptr.numpy(), source, weight, num_sources, block),
+        csr_of(start, row[order], t_weight, block.num_rows, block),
+    )
+
+
+class SumLearnedRows(torch.autograd.Function):
+    """Sum learned rows over typed in-edges of a graph that is cut into parts.
+
+    total_v = sum over relations r and in-edges uv of r of w_uv / c e_ur, with w and c as in
+    `RelateAcrossCut` and e the (num_relation_sources, width) float32 or float64 table.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, blocks: LearnedBlocks, exchange: Exchange) -> Tensor:
+        """Return (num_rows, width) totals."""
+        direction, width = blocks.whole.forward, table.shape[1]
+        exchange.start_pass(is_backward=False)
+        partial = table.new_zeros(direction.leaf_from_root.num_rows, width)
+        total = table.new_zeros(direction.root_from_root.num_rows, width)
+        with exchange.clock.timed("aggregate"):
+            for block in blocks.leaves:
+                block.add(table, partial)
+        returning = reduce_to_roots(direction.reduce, exchange, partial)
+        with exchange.clock.timed("aggregate"):
+            for block in blocks.roots:
+                block.add(table, total)
+        add_to_roots(direction.reduce, exchange, returning.wait(), total)
+        ctx.blocks, ctx.exchange, ctx.num_sources = blocks, exchange, len(table)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        """Send gradients to the leaves that wrote, and sum them over the edges of each source."""
+        (grad,) = grads
+        grad = grad.contiguous()
+        blocks, exchange = ctx.blocks, ctx.exchange
+        exchange.start_pass(is_backward=True)
+        arriving = send_to_leaves(blocks.whole.backward.send, exchange, grad)
+        out = grad.new_zeros(ctx.num_sources, grad.shape[1])
+        with exchange.clock.timed("aggregate"):
+            for block in blocks.roots:
+                block.add(grad, out, is_backward=True)
+        of_leaves = arriving.wait()
+        with exchange.clock.timed("aggregate"):
+            for block in blocks.leaves:
+                block.add(of_leaves, out, is_backward=True)
+        return out, None, None

@@ -1,0 +1,327 @@
+"""Sums over typed edges, a linear map for each relation, across a cut.
+
+partial_v = sum over relations r of (sum over edges u -> v of r of w_uv h_u) W_r is made where the
+edges are: rows of the input's width travel to the leaves that read, and one partial of the output's
+width from each leaf that writes, however many relations there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+
+from distgnn import kernels
+from distgnn.aggregate.sums import add_to_roots, send_to_leaves
+from distgnn.edges.blocks import Csr, transposed
+from distgnn.kernels.devices import PROCESSOR, moved
+from distgnn.kernels.tensors import own
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.edges.blocks import Blocks, Direction
+    from distgnn.exchange.base import Exchange
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """The edges of one relation in one block, among the vertices that it touches.
+
+    Attributes:
+        number: Of the relation.
+        sources: (num_sources,) int32. The block's columns that it reads.
+        targets: (num_targets,) int32. The block's rows that it adds to.
+        forward: (num_targets x num_sources) weights w_uv.
+        backward: Its transpose.
+    """
+
+    number: int
+    sources: Tensor
+    targets: Tensor
+    forward: Csr
+    backward: Csr
+
+    def to(self, device: torch.device) -> Relation:
+        """Return the relation on a device."""
+        return replace(self, **moved(self, device))
+
+    def maps_first(self, weight: Tensor) -> bool:
+        """Whether mapping rows before they are summed takes fewer multiplications.
+
+        Args:
+            weight: (in_width, out_width).
+        """
+        in_width, out_width = weight.shape
+        num_edges, num_values = self.forward.num_edges, weight.numel()
+        first = len(self.sources) * num_values + num_edges * out_width
+        return first < len(self.targets) * num_values + num_edges * in_width
+
+    def add(self, rows: Tensor, weight: Tensor, out: Tensor) -> None:
+        """Add the relation's sums.
+
+        Args:
+            rows: (num_columns, in_width).
+            weight: (in_width, out_width).
+            out: (num_rows, out_width). Added to.
+        """
+        read = _picked(rows, self.sources)
+        if self.maps_first(weight):
+            made = _summed(self.forward, read @ weight)
+        else:
+            made = _summed(self.forward, read) @ weight
+        kernels.scatter_add_rows(made, self.targets, out)
+
+    def add_gradients(
+        self, rows: Tensor, grad: Tensor, weight: Tensor, out: tuple[Tensor, Tensor]
+    ) -> None:
+        """Add the gradients of what `add` was given.
+
+        Args:
+            rows: As there.
+            grad: (num_rows, out_width) gradient of its output.
+            weight: As there.
+            out: (num_columns, in_width) and (in_width, out_width), for those of rows and weight.
+        """
+        read, made = _picked(rows, self.sources), _picked(grad, self.targets)
+        if self.maps_first(weight):
+            mapped = _summed(self.backward, made)
+            out[1].addmm_(read.t(), mapped)
+            of_rows = mapped @ weight.t()
+        else:
+            out[1].addmm_(_summed(self.forward, read).t(), made)
+            of_rows = _summed(self.backward, made @ weight.t())
+        kernels.scatter_add_rows(of_rows, self.sources, out[0])
+
+
+def _picked(rows: Tensor, numbers: Tensor) -> Tensor:
+    out = rows.new_empty(len(numbers), rows.shape[1])
+    kernels.gather_rows(rows, numbers, out)
+    return out
+
+
+def _summed(block: Csr, rows: Tensor) -> Tensor:
+    out = rows.new_empty(block.num_rows, rows.shape[1])
+    weight = None if block.weight is None else block.weight.to(rows.dtype)
+    kernels.spmm_sum(
+        block.indptr, block.indices, weight, rows, out, accumulate=False, plan=block.plan
+    )
+    return out
+
+
+def relations_of(block: Csr, *, is_mean: bool) -> tuple[Relation, ...]:
+    """Divide the edges of a block by their relations; done once.
+
+    Args:
+        block: Planned with types.
+        is_mean: Whether weights are divided by how many in-edges of the relation a vertex has in
+            the whole graph.
+
+    Returns:
+        The relations that the block has edges of, ascending.
+    """
+    name = f"relations {is_mean}"
+    if name not in block.derived:
+        device = block.indptr.device
+        here = _relations_of(block.to(PROCESSOR), is_mean)
+        block.derived[name] = tuple(relation.to(device) for relation in here)
+    found: tuple[Relation, ...] = block.derived[name]
+    return found
+
+
+def _relations_of(block: Csr, is_mean: bool) -> Iterator[Relation]:
+    assert block.edge_type is not None, "the blocks of a typed model know the relations"
+    row = np.repeat(np.arange(block.num_rows, dtype=np.int32), block.indptr.diff().numpy())
+    column, kind = block.indices.numpy(), block.edge_type.numpy()
+    weight = edge_weights(block, is_mean=is_mean)
+    order, start = grouped(kind, int(kind.max(initial=-1)) + 1)
+    for number in range(len(start) - 1):
+        edges = order[start[number] : start[number + 1]]
+        if len(edges):
+            weights = None if weight is None else weight[edges]
+            yield _relation(number, (row[edges], column[edges], weights), block)
+
+
+def edge_weights(block: Csr, *, is_mean: bool) -> NDArray[np.float32] | None:
+    """Return what each edge of a block counts.
+
+    Args:
+        block: Planned with types.
+        is_mean: Whether that is divided by how many in-edges of its relation the target has in the
+            whole graph.
+
+    Returns:
+        (num_edges,), or None where all count 1.
+    """
+    weight = None if block.weight is None else block.weight.numpy()
+    if not is_mean:
+        return weight
+    assert block.relation_degree is not None, "blocks with types know their numbers"
+    share = (1 / block.relation_degree.numpy()).astype(np.float32)
+    return share if weight is None else weight * share
+
+
+def _relation(
+    number: int,
+    edges: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32] | None],
+    block: Csr,
+) -> Relation:
+    """Number the vertices of some edges, which come by row, and sort the edges by column, too."""
+    row, column, weight = edges
+    targets, target = np.unique(row, return_inverse=True)
+    sources, source = np.unique(column, return_inverse=True)
+    order, t_start = grouped(source, len(sources))
+    _, start = grouped(target, len(targets))
+    t_weight = None if weight is None else weight[order]
+    return Relation(
+        number,
+        own(sources, np.int32),
+        own(targets, np.int32),
+        csr_of(start, source, weight, len(sources), block),
+        csr_of(t_start, target[order], t_weight, len(targets), block),
+    )
+
+
+def grouped(key: NDArray[Any], num_keys: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sort positions by a key.
+
+    Args:
+        key: (num,) ints in [0, num_keys).
+        num_keys: How many keys there may be.
+
+    Returns:
+        (num,) positions by key, equal ones in their order, and (num_keys + 1,) where each begins.
+    """
+    start = np.zeros(num_keys + 1, np.int64)
+    np.cumsum(np.bincount(key, minlength=num_keys), out=start[1:])
+    return np.argsort(key, kind="stable"), start
+
+
+def csr_of(
+    indptr: NDArray[Any],
+    indices: NDArray[Any],
+    weight: NDArray[np.float32] | None,
+    num_columns: int,
+    block: Csr,
+) -> Csr:
+    """Make a block of other edges.
+
+    Args:
+        indptr: (num_rows + 1,) where each row's edges begin.
+        indices: (num_edges,) columns.
+        weight: (num_edges,), or None where all weigh 1.
+        num_columns: How many columns there are.
+        block: Whose planner decides how it is walked.
+    """
+    return Csr(
+        own(indptr, np.int64),
+        own(indices, np.int32),
+        num_columns,
+        None,
+        None if weight is None else own(weight, np.float32),
+        None,
+        block.planner,
+    )
+
+
+# What a pass does over one of its blocks, named as in `Direction`: read some rows, add to others.
+Work = Callable[[str, torch.Tensor, torch.Tensor], None]
+
+
+def run_pass(
+    direction: Direction, exchange: Exchange, rows: Tensor, out: tuple[Tensor, Tensor], work: Work
+) -> Tensor:
+    """Run one direction in the order that hides the wire; see `pass_sum`.
+
+    Args:
+        direction: Routes of the pass.
+        exchange: Decides when rows travel.
+        rows: (num_roots, width) that leaves read, too.
+        out: (num_roots, other width) totals and (num_writing_leaves, other width) partials, zeros.
+        work: Done over each block.
+
+    Returns:
+        (num_reading_leaves, width) the rows of leaves.
+    """
+    total, partial = out
+    arriving = send_to_leaves(direction.send, exchange, rows)
+    clock, channel = exchange.clock, exchange.new_channel()
+    route = direction.reduce.route.reversed()
+    needs_leaves = direction.leaf_from_leaf.num_edges > 0
+    with clock.timed("aggregate"):
+        work("leaf_from_root", rows, partial)
+    if not needs_leaves:
+        returning = exchange.begin(route, partial, channel)
+    with clock.timed("aggregate"):
+        work("root_from_root", rows, total)
+    leaf_rows = arriving.wait()
+    if needs_leaves:
+        with clock.timed("aggregate"):
+            work("leaf_from_leaf", leaf_rows, partial)
+        returning = exchange.begin(route, partial, channel)
+    with clock.timed("aggregate"):
+        work("root_from_leaf", leaf_rows, total)
+    add_to_roots(direction.reduce, exchange, returning.wait(), total)
+    return leaf_rows
+
+
+class RelateAcrossCut(torch.autograd.Function):
+    """Sum mapped rows over typed in-edges of a graph that is cut into parts.
+
+    total_v = sum over relations r and in-edges uv of r of w_uv / c h_u W_r, where w_uv is the
+    weight of the edge, or 1, and c how many in-edges of r vertex v has in the whole graph, if
+    is_mean, or 1. Rows (num_sources, in_width) and weight (num_relations, in_width, out_width) are
+    float32 or float64, both alike; the blocks are planned with types.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        weight: Tensor,
+        blocks: Blocks,
+        exchange: Exchange,
+        is_mean: bool,
+    ) -> Tensor:
+        """Return (num_rows, out_width) totals."""
+        rows, weight, forward = rows.contiguous(), weight.contiguous(), blocks.forward
+
+        def work(name: str, read: Tensor, out: Tensor) -> None:
+            for relation in relations_of(getattr(forward, name), is_mean=is_mean):
+                relation.add(read, weight[relation.number], out)
+
+        exchange.start_pass(is_backward=False)
+        total = rows.new_zeros(forward.root_from_root.num_rows, weight.shape[2])
+        partial = rows.new_zeros(forward.leaf_from_root.num_rows, weight.shape[2])
+        leaf_rows = run_pass(forward, exchange, rows, (total, partial), work)
+        ctx.save_for_backward(rows, leaf_rows, weight)
+        ctx.blocks, ctx.exchange, ctx.is_mean = blocks, exchange, is_mean
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        """Run the relations backward with the two halves swapped."""
+        rows, leaf_rows, weight = ctx.saved_tensors
+        of_weight = torch.zeros_like(weight)
+
+        def work(name: str, grad: Tensor, out: Tensor) -> None:
+            forward_name = transposed(name)
+            read = leaf_rows if forward_name.endswith("from_leaf") else rows
+            block = getattr(ctx.blocks.forward, forward_name)
+            for relation in relations_of(block, is_mean=ctx.is_mean):
+                number = relation.number
+                relation.add_gradients(read, grad, weight[number], (out, of_weight[number]))
+
+        exchange, backward = ctx.exchange, ctx.blocks.backward
+        exchange.start_pass(is_backward=True)
+        of_rows, of_leaves = torch.zeros_like(rows), torch.zeros_like(leaf_rows)
+        run_pass(backward, exchange, grads[0].contiguous(), (of_rows, of_leaves), work)
+        return of_rows, of_weight, None, None, None

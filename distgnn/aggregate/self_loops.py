@@ -1,0 +1,109 @@
+"""An edge from each vertex to itself, among the edges between roots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from distgnn.aggregate.sums import add_to_roots
+from distgnn.kernels.attention import edge_sum
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.edges.blocks import Blocks, Csr, Direction
+    from distgnn.exchange.base import Synchronous
+
+
+def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor, exchange: Synchronous) -> Blocks:
+    """Give each root without an edge to itself one; collective where edges have features.
+
+    As edges they cost one row more to gather, which is less than it takes to start the sums of a
+    layer from the vertices' own rows, and to add the gradients of these.
+
+    Args:
+        blocks: Edges and routes of both directions.
+        num_loops: (num_rows,) Edges that each root among the rows has from itself, on any part.
+        columns: (num_rows,) int64, ascending. Where each of them stands among the columns.
+        exchange: Any synchronous exchange whose tags are free.
+
+    Returns:
+        Blocks that share all else with the given ones. New edges weigh 1, and have the mean of the
+        features of the in-edges of their vertex on all parts, as in PyG; 0 where there are none.
+    """
+    rows = torch.nonzero(num_loops == 0)[:, 0]
+    columns = columns[rows]
+    features = None
+    if blocks.forward.root_from_root.edge_features is not None:
+        features = _mean_features(blocks.forward, exchange)[rows].numpy()
+    forward, backward = blocks.forward.root_from_root, blocks.backward.root_from_root
+    places = _places(forward, rows, columns)
+    t_places = _places(backward, columns, rows)
+    added = _added(forward, rows, columns, places)
+    if features is not None:
+        assert forward.edge_features is not None, "features were averaged"
+        more = np.insert(forward.edge_features.numpy(), places, features, axis=0)
+        added = replace(added, edge_features=torch.from_numpy(more))
+    t_added = _added(backward, columns, rows, t_places)
+    if backward.position is not None:
+        position = _moved(backward.position.numpy(), places, t_places)
+        t_added = replace(t_added, position=position)
+    return type(blocks)(
+        replace(blocks.forward, root_from_root=added, has_loops=True),
+        replace(blocks.backward, root_from_root=t_added, has_loops=True),
+    )
+
+
+def _mean_features(direction: Direction, exchange: Synchronous) -> Tensor:
+    """(num_rows, num_edge_features) Means over the in-edges of each root, on all parts."""
+    partial = _sums(direction.leaf_from_root) + _sums(direction.leaf_from_leaf)
+    total = _sums(direction.root_from_root) + _sums(direction.root_from_leaf)
+    route, channel = direction.reduce.route.reversed(), exchange.new_channel()
+    received = exchange.begin(route, partial, channel).wait()
+    add_to_roots(direction.reduce, exchange, received, total)
+    return total[:, :-1] / total[:, -1:].clamp(min=1)
+
+
+def _sums(block: Csr) -> Tensor:
+    """(num_rows, num_edge_features + 1) Sums over the edges of each row, and how many there are."""
+    features = block.edge_features
+    assert features is not None, "all blocks of a part have features, or none"
+    out = features.new_empty(block.num_rows, features.shape[1])
+    edge_sum(block.indptr, features, out, accumulate=False)
+    return torch.cat([out, block.indptr.diff()[:, None].to(out.dtype)], dim=1)
+
+
+def _places(block: Csr, rows: Tensor, columns: Tensor) -> NDArray[np.int64]:
+    """Number of the edge before which each new one stands, so that global ids keep ascending."""
+    rank = np.arange(block.num_columns)
+    if block.column_id is not None:
+        rank[block.column_id.argsort().numpy()] = np.arange(block.num_columns)
+    row_of_edge = np.repeat(np.arange(block.num_rows), block.indptr.diff().numpy())
+    keys = row_of_edge * block.num_columns + rank[block.indices.numpy()]
+    added = rows.numpy() * block.num_columns + rank[columns.numpy()]
+    places: NDArray[np.int64] = np.searchsorted(keys, added)
+    return places
+
+
+def _added(block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64]) -> Csr:
+    longer = torch.bincount(rows + 1, minlength=block.num_rows + 1).cumsum(0)
+    indices = np.insert(block.indices.numpy(), places, columns.numpy())
+    weight = block.weight
+    if weight is not None:
+        weight = torch.from_numpy(np.insert(weight.numpy(), places, np.float32(1)))
+    return replace(
+        block, indptr=block.indptr + longer, indices=torch.from_numpy(indices), weight=weight
+    )
+
+
+def _moved(
+    position: NDArray[np.int64], places: NDArray[np.int64], t_places: NDArray[np.int64]
+) -> Tensor:
+    """Count the new edges in, in both orders."""
+    num_before = np.cumsum(np.bincount(places, minlength=len(position) + 1))
+    moved = position + num_before[position]
+    return torch.from_numpy(np.insert(moved, t_places, places + np.arange(len(places))))

@@ -1,0 +1,319 @@
+"""The roll of a job: who has come to the store, and who of them is gone before the ranks met."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from distgnn.comm import process
+from distgnn.comm.failure import PeerError, end_process
+from distgnn.comm.watchdog import EXIT_RETRY, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distgnn.comm.launch import Launch
+    from distgnn.comm.rendezvous import Store
+
+_POLL_S = 0.02
+_FAILURE = "roll-failure"
+_MOST_HOSTS = 8
+_REMEDY = "see its output, and start the job again"
+# Of a rank that lives; what the store holds of one that died may be news for as many looks.
+_NEW_BEATS = 3
+
+
+class Roster:
+    """Waits for what all ranks will write to the store, for as long as those that came are there.
+
+    From the first heartbeat on, this is the watchdog's.
+
+    Args:
+        launch: Who this rank is.
+        store: Of the job.
+        stale_s: Time without a sign of life after which a rank counts as dead.
+    """
+
+    def __init__(self, launch: Launch, store: Store, *, stale_s: float) -> None:
+        self._launch = launch
+        self._store = store
+        self._stale_s = stale_s
+        self._tick_s = min(max(1.0, launch.size / 100), stale_s / 4)
+        self._host = socket.gethostname()
+        self._me = process.this_process()
+        self._num_beats = 0
+        self._peers: dict[int, Peer] = {}
+        self._contact_s = time.monotonic()
+        self._verdict = ""
+
+    def call(self, timeout_s: float) -> None:
+        """Come, and wait until all ranks have.
+
+        Args:
+            timeout_s: Longest wait for those that have not come: nobody knows whether they will.
+
+        Raises:
+            PeerError: If they do not, or a rank that came is gone.
+        """
+        self._beat()
+        self._wait("roll", timeout_s, judge=self._check_beats, late=lambda: self._absent(timeout_s))
+        self._look()
+
+    def gather(self, name: str, text: str, what: str, timeout_s: float) -> list[str]:
+        """Tell all ranks something, and hear the same of them; all have come.
+
+        Args:
+            name: Of what is told; different in each call.
+            text: What this rank tells.
+            what: What ranks do that tell it, for the message.
+            timeout_s: Longest wait.
+
+        Returns:
+            What each rank told, in rank order.
+
+        Raises:
+            PeerError: If time is up, or a rank of this machine is gone.
+        """
+        self._store.set(f"{name}/{self._launch.rank}", text)
+        keys = [f"{name}/{rank}" for rank in range(self._launch.size)]
+
+        def silent() -> str:
+            missing = [rank for rank, key in enumerate(keys) if not self._has(key)]
+            named = ", ".join(str(self._peers.get(rank, f"rank {rank}")) for rank in missing)
+            if not missing:
+                return ""
+            return (
+                f"rank {self._launch.rank} ({self._host}) waited {timeout_s:g} s for {named} of "
+                f"{self._launch.size} ranks to {what}; see their output"
+            )
+
+        self._wait(name, timeout_s, judge=self.check, late=silent)
+        return [row.decode() for row in self._store.multi_get(keys)]
+
+    def _wait(
+        self,
+        name: str,
+        timeout_s: float,
+        *,
+        judge: Callable[[], None],
+        late: Callable[[], str],
+    ) -> None:
+        """This rank has written `name/rank`: count it, and wait until all have.
+
+        Args:
+            name: Of what is written.
+            timeout_s: Longest wait.
+            judge: Raises if a rank that came is gone.
+            late: What to say of ranks that have not written it in time; nothing if all just have.
+        """
+        size, count = self._launch.size, f"{name}-count"
+        begin_s = look_s = self._contact_s = time.monotonic()
+        is_over = threading.Event()
+        threading.Thread(target=self._guard, args=(is_over,), daemon=True).start()
+        try:
+            self._store.add(count, 1)
+            # One look-up, however many ranks there are: each of them asks often.
+            while self._store.add(count, 0) < size:
+                now_s = self._contact_s = time.monotonic()
+                if now_s >= look_s:
+                    look_s = now_s + self._tick_s
+                    self._hear()
+                    judge()
+                if now_s > begin_s + timeout_s and (sentence := late()):
+                    raise PeerError(sentence)
+                time.sleep(_POLL_S)
+            self._hear()
+        except PeerError as error:
+            self._publish(str(error))
+            raise
+        except RuntimeError as error:
+            raise PeerError(self._lost_store()) from error
+        finally:
+            is_over.set()
+
+    @contextmanager
+    def watching(self, connect: Callable[[], Store]) -> Iterator[None]:
+        """Watch the ranks while they connect; transports name none that is lost meanwhile.
+
+        Args:
+            connect: Opens a client of the store: verbs that connect keep theirs busy.
+
+        Raises:
+            PeerError: If the block raises one, or another RuntimeError because a rank is gone;
+                names the rank that is.
+        """
+        try:
+            self._store = connect()
+        except RuntimeError as error:
+            raise PeerError(self._lost_store()) from error
+        for peer in self._peers.values():
+            peer.seen_s = time.monotonic()
+        is_over = threading.Event()
+        attendant = threading.Thread(target=self._attend, args=(is_over,), daemon=True)
+        attendant.start()
+        try:
+            yield
+        except RuntimeError as error:
+            if sentence := self._await_verdict():
+                raise PeerError(sentence) from error
+            raise
+        finally:
+            is_over.set()
+            # An interpreter that ends while a thread is in a call of the store aborts.
+            attendant.join(2 * self._tick_s)
+
+    def _await_verdict(self) -> str:
+        """What was found; nothing once all ranks have given signs of life from now on."""
+        wanted = {rank: _number(peer) + _NEW_BEATS for rank, peer in self._peers.items()}
+        deadline_s = time.monotonic() + self._stale_s + 2 * self._tick_s
+        while not self._verdict and time.monotonic() < deadline_s:
+            if all(_number(peer) >= wanted[rank] for rank, peer in list(self._peers.items())):
+                break
+            time.sleep(_POLL_S)
+        return self._verdict
+
+    def _attend(self, is_over: threading.Event) -> None:
+        """Give signs of life and look for those of the others, until this rank has connected."""
+        self._contact_s = time.monotonic()
+        threading.Thread(target=self._guard, args=(is_over,), daemon=True).start()
+        try:
+            while not is_over.wait(self._tick_s):
+                self._hear()
+                self._check_beats()
+                self._contact_s = time.monotonic()
+            self._beat(has_met=True)
+            return
+        except PeerError as error:
+            self._verdict = str(error)
+            self._publish(self._verdict)
+            self._contact_s = time.monotonic()
+        except RuntimeError:
+            self._verdict = self._lost_store()
+        # The call that connects may not come back for long.
+        if not is_over.wait(2 * self._tick_s):
+            os.write(2, f"distgnn: {self._verdict}\n".encode())
+            end_process(EXIT_RETRY)
+
+    def _lost_store(self) -> str:
+        return (
+            f"rank 0 ended before the ranks had met, as rank {self._launch.rank} "
+            f"({self._host}) found when it called its store; {_REMEDY}"
+        )
+
+    def _guard(self, is_over: threading.Event) -> None:
+        """End the process if the store is silent: its calls return when TCP gives up, if ever."""
+        period_s = self._tick_s / 2
+        contact_s, num_silent = self._contact_s, 0
+        # Looks are counted, not seconds: a process that was stopped or starved looked at nothing.
+        while not is_over.wait(period_s):
+            num_silent = num_silent + 1 if contact_s == self._contact_s else 0
+            contact_s = self._contact_s
+            if num_silent * period_s > self._stale_s:
+                sentence = (
+                    f"rank 0 did not answer rank {self._launch.rank} ({self._host}) for "
+                    f"{self._stale_s:g} s before the ranks had met, or this host lost its "
+                    f"network; {_REMEDY}"
+                )
+                os.write(2, f"distgnn: {sentence}\n".encode())
+                end_process(EXIT_RETRY)
+
+    def _absent(self, timeout_s: float) -> str:
+        """Name the ranks that have not come, and the hosts of those that have."""
+        self._look()
+        missing = [rank for rank in range(self._launch.size) if rank not in self._peers]
+        came: defaultdict[str, list[int]] = defaultdict(list)
+        for rank in sorted(self._peers):
+            came[self._peers[rank].host].append(rank)
+        places = [f"{_named(ranks)} on {host}" for host, ranks in came.items()]
+        if len(places) > _MOST_HOSTS:
+            others = len(places) - _MOST_HOSTS
+            places[_MOST_HOSTS:] = [f"those on {others} more hosts"]
+        if not missing:
+            return ""
+        return (
+            f"{_named(missing)} of {self._launch.size} did not come within {timeout_s:g} s; "
+            f"{', '.join(places)} came; see the output of those that did not, or wait longer with "
+            "--start-timeout"
+        )
+
+    def check(self) -> None:
+        """Look whether a rank of this machine that came is gone.
+
+        Raises:
+            PeerError: If so.
+        """
+        for peer in self._peers.values():
+            if peer.rank != self._launch.rank and peer.is_dead(self._me.machine):
+                raise PeerError(f"{peer} died before the ranks had met; {_REMEDY}")
+
+    def _beat(self, *, has_met: bool = False) -> None:
+        self._num_beats += 1
+        me, number = self._me, None if has_met else self._num_beats
+        row = [self._host, me.machine, me.pid, me.start, number]
+        self._store.set(f"roll/{self._launch.rank}", json.dumps(row))
+
+    def _look(self) -> None:
+        """Look who has come, and who has given a new sign of life."""
+        keys = {rank: f"roll/{rank}" for rank in range(self._launch.size)}
+        came = [rank for rank, key in keys.items() if self._has(key)]
+        rows = self._store.multi_get([keys[rank] for rank in came])
+        for rank, row in zip(came, rows, strict=True):
+            host, machine, pid, start, num_beats = json.loads(row)
+            known = self._peers.get(rank)
+            if known is None or known.beat["number"] != num_beats:
+                identity = process.ProcessId(machine, pid, start)
+                self._peers[rank] = Peer(rank, host, identity, beat={"number": num_beats})
+
+    def _has(self, key: str) -> bool:
+        """Look for one key of many: each answer is a contact, as all of them may take long."""
+        found = bool(self._store.check([key]))
+        self._contact_s = time.monotonic()
+        return found
+
+    def _check_beats(self) -> None:
+        """Give a sign of life, and look for those of the others that wait."""
+        self._beat()
+        self._look()
+        self.check()
+        oldest_s = time.monotonic() - self._stale_s
+        for peer in self._peers.values():
+            if peer.seen_s < oldest_s and _number(peer) < float("inf"):
+                raise PeerError(
+                    f"{peer} gave no sign of life for {self._stale_s:g} s before the ranks had "
+                    f"met; {_REMEDY}"
+                )
+
+    def _hear(self) -> None:
+        """Raise what another rank found; it has ended, or will."""
+        if self._store.check([_FAILURE]):
+            raise PeerError(self._store.get(_FAILURE).decode())
+
+    def _publish(self, sentence: str) -> None:
+        """Tell the others the cause, which rank 0 would take with it."""
+        self._store.compare_set(_FAILURE, "", sentence)
+        if self._launch.rank == 0:
+            time.sleep(2 * self._tick_s)
+
+
+def _number(peer: Peer) -> float:
+    """How many signs of life a rank has given; infinite once it has connected."""
+    number = peer.beat["number"]
+    return number if isinstance(number, int) else float("inf")
+
+
+def _named(ranks: list[int]) -> str:
+    """Name ranks in order, those that follow each other by the first and the last: ranks 0-2, 5."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1][1:] = [rank]
+        else:
+            runs.append([rank])
+    numbers = ", ".join("-".join(map(str, run)) for run in runs)
+    return f"rank {numbers}" if len(ranks) == 1 else f"ranks {numbers}"

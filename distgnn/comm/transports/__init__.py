@@ -1,0 +1,1 @@
+"""The transports that a group can use: gloo, shared memory, MPI, and NCCL for devices."""

@@ -1,0 +1,259 @@
+"""Epochs of a sample of a part, run on this machine to tell how long others will take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from distgnn.comm.mirror import MirrorGroup
+from distgnn.comm.single import SingleGroup
+from distgnn.datasets.graph import Graph
+from distgnn.forecast.traffic import Forecast, LayerRows
+from distgnn.ops import SparseRows
+from distgnn.partition.directory.store import whole_part
+from distgnn.training.loop.graphs import why_not_static
+from distgnn.training.loop.trainer import Trainer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distgnn.nn.models import GNN
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.info import DataInfo
+
+MAX_EDGES = 1 << 23
+_WARM_UP = 2
+_LEAST_EPOCHS, _LEAST_S = 5, 1.5
+
+
+class Rehearsal(NamedTuple):
+    """What was run, and how long it took.
+
+    Attributes:
+        found: What its epochs walk.
+        model: What was trained.
+        density: Share of the entries of the input that are stored.
+        epoch_s: The epoch in the middle.
+        fixed_s: The same of a row or few: what does not grow with the graph.
+    """
+
+    found: Forecast
+    model: GNN
+    density: float
+    epoch_s: float
+    fixed_s: float = 0.0
+
+
+def sample_of(part: Part, split_index: int, max_edges: int = MAX_EDGES) -> Part:
+    """Take the first rows of a part, those of roots and those of leaves, with their sources.
+
+    As many rows as have so many edges, roots and leaves in proportion; at least a root, and a leaf
+    of each kind that the part has. What the sample gets from others, it gets from its mirror image:
+    its leaves are those of a part just like it.
+
+    Args:
+        part: With features, labels, and at least one root.
+        split_index: Row of the masks; its training vertices are those of the sample.
+        max_edges: Rows are taken until they have so many.
+
+    Returns:
+        One of two parts, for a `MirrorGroup`; the only part if the part is. Values make no
+        difference to time: degrees are those of its own edges, and at least one of its vertices is
+        trained on.
+    """
+    rows = _first_rows(part, max_edges)
+    lengths = part.indptr[rows + 1] - part.indptr[rows]
+    edge = np.repeat(part.indptr[rows] - (np.cumsum(lengths) - lengths), lengths)
+    edge += np.arange(len(edge))
+    sources = np.asarray(part.indices)[edge]
+    used = np.union1d(rows, sources)
+    used_roots, used_leaves = np.split(used, [used.searchsorted(part.num_roots)])
+    # Two more, without edges, are validated and tested on: each needs a vertex, but is not run.
+    roots = np.append(used_roots, [0, 0])
+    number = np.zeros(part.num_clones, dtype=np.int64)
+    number[used_roots] = np.arange(len(used_roots))
+    number[used_leaves] = len(roots) + np.arange(len(used_leaves))
+    kind = part.vertex_type
+    of_edges: dict[str, Any] = {
+        name: np.asarray(values)[edge]
+        for name in ("edge_weight", "edge_type", "edge_features")
+        if (values := getattr(part, name)) is not None
+    }
+    graph = Graph(
+        name="sample",
+        num_vertices=len(roots) + len(used_leaves),
+        src=number[sources],
+        dst=np.repeat(number[rows], lengths),
+        vertex_type=None if kind is None else np.array(kind)[np.append(roots, used_leaves)],
+        **of_edges,
+    )
+    alone = replace(whole_part(graph), num_roots=len(roots), **_of_roots(part, split_index, roots))
+    return _mirrored(alone, part, number) if part.num_parts > 1 else alone
+
+
+def _first_rows(part: Part, max_edges: int) -> NDArray[np.int64]:
+    """Local ids of clones, ascending: the rows of a sample."""
+    starts, num_roots = part.indptr, part.num_roots
+    of_roots = int(starts[num_roots])
+    share = min(max_edges / max(part.num_edges, 1), 1.0)
+    last = int(np.searchsorted(starts[: num_roots + 1], share * of_roots, side="right")) - 1
+    found = [np.arange(max(last, 1))]
+    if part.num_leaves:
+        wanted = of_roots + share * (part.num_edges - of_roots)
+        last = int(np.searchsorted(starts[num_roots:], wanted, side="right")) - 1
+        found.append(num_roots + np.arange(last))
+        # A row is made for the first leaf that is written, and from the first that is read.
+        found.append(num_roots + part.is_writing.nonzero()[0][:1])
+        first = part.t_indptr[num_roots + part.is_reading.nonzero()[0][:1]]
+        found.append(np.asarray(part.t_indices)[first].astype(np.int64))
+    return np.unique(np.concatenate(found))
+
+
+def _of_roots(part: Part, split_index: int, roots: NDArray[np.int64]) -> dict[str, Any]:
+    """What a part has of its roots alone, for those of a sample; the last two are not run."""
+    assert part.train_mask is not None, "a part that can be trained on has masks"
+    is_train = np.asarray(part.train_mask)[split_index][roots]
+    is_train[-2:] = False
+    is_train[0] |= not is_train.any()
+    is_extra = np.arange(len(roots)) - (len(roots) - 2)
+    return {
+        "features": None if part.features is None else _picked(part.features, roots),
+        "labels": _labels(part, roots),
+        "train_mask": is_train[None],
+        "val_mask": (is_extra == 0)[None],
+        "test_mask": (is_extra == 1)[None],
+    }
+
+
+def _mirrored(alone: Part, part: Part, number: NDArray[np.int64]) -> Part:
+    """Let the clones behind the roots of a part be leaves of its mirror image's roots."""
+    num_roots, num_clones = alone.num_roots, len(alone.indptr) - 1
+    is_reading = np.diff(alone.t_indptr)[num_roots:] > 0
+    is_writing = np.diff(alone.indptr)[num_roots:] > 0
+
+    def rows_for(rows: NDArray[np.int32], count: int) -> NDArray[np.int32]:
+        """As many roots as there are leaves, in the order in which the part packs its own."""
+        kept = number[np.asarray(rows)]
+        return np.resize(kept if len(kept) else np.zeros(1, np.int64), count).astype(np.int32)
+
+    num_read, num_written = int(is_reading.sum()), int(is_writing.sum())
+    return replace(
+        alone,
+        num_parts=2,
+        num_leaves=num_clones - num_roots,
+        leaf_counts=np.array([0, num_clones - num_roots]),
+        is_reading=is_reading,
+        is_writing=is_writing,
+        send_counts=np.array([0, num_read]),
+        send_rows=rows_for(part.send_rows, num_read),
+        reduce_counts=np.array([0, num_written]),
+        reduce_rows=rows_for(part.reduce_rows, num_written),
+        self_loops=alone.self_loops[:num_roots],
+    )
+
+
+def _picked(features: Any, roots: NDArray[np.int64]) -> Any:
+    return sp.csr_matrix(features[roots]) if sp.issparse(features) else np.array(features[roots])
+
+
+def _labels(part: Part, roots: NDArray[np.int64]) -> NDArray[Any]:
+    labels: NDArray[Any] = np.array(part.labels)[roots]
+    if labels.ndim == 1:
+        labels[labels < 0] = 0  # so that any vertex may be trained on
+    elif labels.dtype == np.float32:
+        labels[np.isnan(labels)] = 0
+    return labels
+
+
+def rehearse(part: Part, ends: DataInfo, config: TrainConfig) -> Rehearsal:
+    """Train on a sample of a part for a moment, and on next to nothing, with the threads set.
+
+    Beside a mirror image, so that a rank's time is what it does for and with others, too: it packs,
+    posts and adds rows, and waits for nobody. What a transport does with messages is left out.
+
+    Args:
+        part: As for `sample_of`.
+        ends: Of the model on the whole graph.
+        config: The run.
+
+    Returns:
+        How long its epochs took.
+    """
+    fixed_s = epoch_seconds(on_sample(part, ends, config, 0), least_s=_LEAST_S)
+    sample = on_sample(part, ends, config)
+    epoch_s = epoch_seconds(sample, least_s=_LEAST_S)
+    found, density = walked(sample)
+    return Rehearsal(found, sample.model, density, epoch_s, min(fixed_s, epoch_s))
+
+
+def on_sample(
+    part: Part, ends: DataInfo, config: TrainConfig, max_edges: int = MAX_EDGES
+) -> Trainer:
+    """Build what trains on a sample of a part, in one process.
+
+    Args:
+        part: As for `sample_of`.
+        ends: Of the model on the whole graph.
+        config: The run.
+        max_edges: As for `sample_of`.
+    """
+    sample = sample_of(part, config.split_index, max_edges)
+    # The sample is of one split, and rows are never late.
+    alone = replace(config, split_index=0, reweight_loss=False, warm_up_epochs=0)
+    return Trainer(alone, ends, sample, MirrorGroup() if sample.num_parts > 1 else SingleGroup())
+
+
+def epoch_seconds(trainer: Trainer, *, least_s: float = 0.0) -> float:
+    """Train for some epochs.
+
+    Args:
+        trainer: Of a sample.
+        least_s: Time that they take together, at least.
+
+    Returns:
+        Seconds of the epoch in the middle: a run's meet interrupts and others' work, too.
+    """
+    seconds: list[float] = []
+    begin = time.perf_counter()
+    while len(seconds) < _WARM_UP + _LEAST_EPOCHS or time.perf_counter() - begin < least_s:
+        start = time.perf_counter()
+        trainer.train_epoch()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[_WARM_UP:])
+
+
+def walked(trainer: Trainer) -> tuple[Forecast, float]:
+    """Count what this rank sums and multiplies in an epoch.
+
+    Args:
+        trainer: Of the run, or of a sample.
+
+    Returns:
+        As of a partition with one part, without what it sends, and the share of the entries of the
+        input that are stored.
+    """
+    features, config, density = trainer.graphs.features, trainer.config, 1.0
+    is_sparse = isinstance(features, SparseRows)
+    if isinstance(features, SparseRows):
+        density = len(features.columns) / max(features.shape[0] * features.shape[1], 1)
+    layers = trainer.model.traffic(
+        is_sparse=is_sparse,
+        is_static=not why_not_static(config, is_sparse=is_sparse),
+        feature_bytes=config.feature_bytes,
+    )
+    nothing, rows = np.zeros((1, 1), np.int64), []
+    for number in range(len(layers)):
+        level = trainer.graphs.training.level(number)
+        counts = (np.array([level.blocks.forward.num_edges]), np.array([level.num_rows]))
+        rows.append(LayerRows(nothing, nothing, *counts))
+    shares = (1.0,) * len(layers)
+    found = Forecast(
+        trainer.model, tuple(layers), tuple(rows), (), rows[0], config.delays, shares, ()
+    )
+    return found, density

@@ -1,0 +1,355 @@
+"""What an epoch will send, computed from a partition directory without training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from distgnn.aggregate.traffic import ITEM_BYTES, rows_of_bin, sum_traffic
+from distgnn.edges.subgraph import edges_into
+from distgnn.exchange.rule import DelayRule
+from distgnn.graph.receptive_field import plan_layers
+from distgnn.ops import SparseRows
+from distgnn.partition.directory.store import read_part
+from distgnn.training.data.info import DataInfo
+from distgnn.training.data.inputs import split_rows
+from distgnn.training.loop.graphs import describe_savings, why_not_restricted, why_not_static
+from distgnn.training.loop.trainer import build_model
+from distgnn.training.tasks.tasks import resolve
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from distgnn.aggregate.traffic import LayerTraffic, Leg
+    from distgnn.nn.models import GNN
+    from distgnn.partition.directory.store import Manifest, Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.loop.graphs import RunGraphs
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRows:
+    """What a layer of all ranks works on.
+
+    Attributes:
+        read: (num_parts, num_parts) int64. [p][q]: leaves on q that read, whose roots are on p.
+        write: (num_parts, num_parts) int64. [p][q]: leaves on q that write, whose roots are on p.
+        edges: (num_parts,) int64. Edges of each part that the layer runs over.
+        targets: (num_parts,) int64. Roots of each part whose rows it makes.
+    """
+
+    read: NDArray[np.int64]
+    write: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    targets: NDArray[np.int64]
+
+    def sent_rows(self, leg: Leg) -> NDArray[np.int64]:
+        """Return (num_parts, num_parts) int64, [p][q]: rows that p sends to q on a leg."""
+        rows = self.read if leg.role == "read" else self.write
+        return rows.T if leg.is_to_root else rows
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run on a partition will send.
+
+    Attributes:
+        model: What is trained, with weights of no value; None where widths alone were given.
+        layers: What each convolution moves in a training pass.
+        rows: What it works on, layer by layer.
+        evaluation: What each convolution moves in an evaluation, which runs on all rows.
+        evaluation_rows: Those rows.
+        delays: When rows travel.
+        edge_fractions: Share of the graph's edges that each layer runs over in an epoch.
+        savings: A line for each exact saving, as training notes them; none for 0c, whose ranks
+            have graphs of their own.
+        feature_bytes: Of a value of dense features.
+    """
+
+    model: GNN | None
+    layers: tuple[LayerTraffic, ...]
+    rows: tuple[LayerRows, ...]
+    evaluation: tuple[LayerTraffic, ...]
+    evaluation_rows: LayerRows
+    delays: DelayRule
+    edge_fractions: tuple[float, ...]
+    savings: tuple[str, ...]
+    feature_bytes: int = ITEM_BYTES
+
+    def bytes_in_epoch(self, epoch: int) -> int:
+        """Return what all ranks send in an epoch: `halo_bytes_sent` of metrics.jsonl, exactly.
+
+        Args:
+            epoch: From 0.
+        """
+        num_bins = 1 if epoch < self.delays.warm_up_epochs else self.num_bins
+        bin_id = epoch % num_bins
+        return sum(
+            leg.row_bytes * rows_of_bin(int(rows.sent_rows(leg).sum()), bin_id, num_bins)
+            for layer, rows in zip(self.layers, self.rows, strict=True)
+            for leg in layer.legs
+        )
+
+    @property
+    def num_bins(self) -> int:
+        """Bins of cd-R; 1 where all rows travel in every epoch."""
+        return self.delays.num_bins
+
+    @property
+    def bytes_per_epoch(self) -> float:
+        """What all ranks send in an epoch, on average over the bins; whole where there is one."""
+        return int(self.bytes_between.sum()) / self.num_bins
+
+    @property
+    def evaluation_bytes(self) -> int:
+        """What all ranks send in an evaluation: `eval_halo_bytes_sent`."""
+        return sum(
+            int(bytes_of_legs(layer.forward, self.evaluation_rows).sum())
+            for layer in self.evaluation
+        )
+
+    @property
+    def bytes_between(self) -> NDArray[np.int64]:
+        """(num_parts, num_parts) int64. [p][q]: bytes that p sends to q while each bin has a turn.
+
+        Those of one epoch where there is one bin.
+        """
+        total = np.zeros_like(self.evaluation_rows.read)
+        for layer, rows in zip(self.layers, self.rows, strict=True):
+            total += bytes_of_legs(layer.legs, rows)
+        return total
+
+    @property
+    def messages_between(self) -> NDArray[np.int64]:
+        """(num_parts, num_parts) int64. [p][q]: messages that p sends to q in an epoch."""
+        total = np.zeros_like(self.evaluation_rows.read)
+        for layer, rows in zip(self.layers, self.rows, strict=True):
+            for leg in layer.legs:
+                total += rows.sent_rows(leg) > 0
+        return total
+
+    @property
+    def num_steps(self) -> int:
+        """How often an epoch waits for messages that were sent at the same time."""
+        return sum(
+            bool(rows.sent_rows(leg).any())
+            for layer, rows in zip(self.layers, self.rows, strict=True)
+            for leg in layer.legs
+        )
+
+
+def bytes_of_legs(legs: Sequence[Leg], rows: LayerRows) -> NDArray[np.int64]:
+    """Add up the bytes between parts.
+
+    Args:
+        legs: Of a layer.
+        rows: What it works on.
+
+    Returns:
+        (num_parts, num_parts) int64, [p][q]: bytes that p sends to q.
+    """
+    total = np.zeros_like(rows.read)
+    for leg in legs:
+        total += leg.row_bytes * rows.sent_rows(leg)
+    return total
+
+
+def forecast_of_widths(manifest: Manifest, widths: Sequence[int]) -> Forecast:
+    """Compute what sums of rows of given widths send, forward and backward, over all edges.
+
+    Args:
+        manifest: Of the partition.
+        widths: (num_layers,) width of the rows that each layer sums.
+
+    Returns:
+        The forecast.
+
+    Raises:
+        InputError: If a width is not in 1..MAX_WIDTH of `distgnn.partition.quality`.
+    """
+    manifest.estimate(widths)  # checks them
+    whole = _whole_rows(manifest)
+    layers = tuple(sum_traffic(width) for width in widths)
+    return Forecast(
+        None,
+        layers,
+        (whole,) * len(layers),
+        layers,
+        whole,
+        DelayRule(),
+        (1.0,) * len(layers),
+        (),
+    )
+
+
+def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
+    """Say what this rank will send in an epoch, or while each bin of cd-R has a turn.
+
+    Args:
+        config: The run.
+        model: As it will be trained.
+        graphs: What it runs on.
+
+    Returns:
+        Bytes.
+    """
+    is_mapped = not isinstance(graphs.features, torch.Tensor)
+    is_sparse = isinstance(graphs.features, SparseRows)
+    is_static = not why_not_static(config, is_sparse=is_sparse)
+    total = 0
+    layers = model.traffic(
+        is_sparse=is_mapped, is_static=is_static, feature_bytes=config.feature_bytes
+    )
+    for number, layer in enumerate(layers):
+        halves = graphs.training.level(number).blocks.forward
+        routes = {"read": halves.send.route, "write": halves.reduce.route}
+        total += sum(leg.row_bytes * leg.sent_rows(routes[leg.role]) for leg in layer.legs)
+    return total
+
+
+def forecast(
+    directory: str | os.PathLike[str], manifest: Manifest, config: TrainConfig
+) -> Forecast:
+    """Compute what a run on a partition will send, exactly.
+
+    One part at a time is read, besides a few bytes for each vertex.
+
+    Args:
+        directory: The partition directory.
+        manifest: Its manifest.
+        config: The run.
+
+    Returns:
+        The forecast.
+
+    Raises:
+        InputError: If the graph has no labels, no masks, or no such split, or a part is damaged, or
+            links are held out and do not go with the flags.
+    """
+    # What a damaged manifest claims of widths shows in its files.
+    read_part(directory, 0, verify=False, manifest=manifest)
+    ends = DataInfo.of(manifest)
+    config = resolve(config, ends)
+    is_sparse = manifest.has_sparse_features
+    is_static = not why_not_static(config, is_sparse=is_sparse)
+    is_eval_static = config.static_input and not is_sparse
+    model = build_model(config, ends)
+    evaluation = model.traffic(
+        is_sparse=is_sparse, is_static=is_eval_static, feature_bytes=config.feature_bytes
+    )
+    model.set_recompute(config.recompute)
+    layers = model.traffic(
+        is_sparse=is_sparse, is_static=is_static, feature_bytes=config.feature_bytes
+    )
+    whole = _whole_rows(manifest)
+    rows, fractions = [whole] * len(layers), [1.0] * len(layers)
+    if is_static:
+        fractions[0] = 0.0
+    if config.is_isolated:
+        layers = [layer.silent() for layer in layers]
+    elif not why_not_restricted(config):
+        walk = _DirectoryWalk(directory, manifest)
+        wanted = walk.wanted(config.split_index, config.task)
+        for number, plan in zip(
+            reversed(range(len(layers))),
+            reversed(plan_layers(walk, wanted, len(layers), is_input_static=is_static)),
+            strict=False,
+        ):
+            rows[number] = plan.kept or walk.without_edges(plan.targets)
+            fractions[number] = plan.edge_fraction
+    return Forecast(
+        model,
+        tuple(layers),
+        tuple(rows),
+        tuple(evaluation),
+        whole,
+        config.delays,
+        tuple(fractions),
+        ()
+        if config.is_isolated
+        else describe_savings(
+            config,
+            is_sparse=is_sparse,
+            num_edge_features=manifest.num_edge_features,
+            has_edge_weights=manifest.has_edge_weights,
+            edge_fractions=fractions,
+        ),
+        config.feature_bytes,
+    )
+
+
+def _whole_rows(manifest: Manifest) -> LayerRows:
+    """All rows of a layer, as the partitioner counted them."""
+    read, write = (np.array(manifest.quality[f"{role}_rows"]) for role in ("read", "write"))
+    edges, roots = np.array([[part.num_edges, part.num_roots] for part in manifest.parts]).T
+    return LayerRows(read, write.T, edges, roots)
+
+
+class _DirectoryWalk:
+    """Goes from rows to the rows they are made of, over all vertices, one part at a time.
+
+    Args:
+        directory: The partition directory.
+        manifest: Its manifest.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest) -> None:
+        self._directory = directory
+        self._manifest = manifest
+
+    def _parts(self) -> Iterator[Part]:
+        for number in range(self._manifest.num_parts):
+            yield read_part(self._directory, number, verify=False, manifest=self._manifest)
+
+    def wanted(self, split_index: int, task: str) -> NDArray[np.bool_]:
+        """Return (num_vertices,) bool: whose scores the loss reads."""
+        wanted = np.zeros(self._manifest.num_vertices, dtype=bool)
+        for part in self._parts():
+            rows = split_rows(part, split_index, task)["train"]
+            wanted[part.global_id[rows.numpy()]] = True
+        return wanted
+
+    def edge_fraction(self, targets: NDArray[np.bool_]) -> float:
+        """Return the share of the graph's edges that end at some vertices."""
+        num_edges = 0
+        for part in self._parts():
+            roots = slice(part.num_roots)
+            num_edges += int(part.in_degree[roots][targets[part.global_id[roots]]].sum())
+        return num_edges / max(self._manifest.num_edges, 1)
+
+    def keep(self, targets: NDArray[np.bool_]) -> tuple[LayerRows, NDArray[np.bool_]]:
+        """Count the rows that travel for some vertices; also return what they are made of."""
+        rows = self._no_rows()
+        sources = np.zeros_like(targets)
+        for part in self._parts():
+            is_target = targets[part.global_id]
+            is_kept, t_counts = edges_into(part, is_target)
+            sources[part.global_id[t_counts > 0]] = True
+            owner = np.repeat(np.arange(part.num_parts), part.leaf_counts)
+            is_reading = t_counts[part.num_roots :] > 0
+            is_writing = np.asarray(part.is_writing) & is_target[part.num_roots :]
+            for table, taking_part in ((rows.read, is_reading), (rows.write, is_writing)):
+                table[:, part.part] = np.bincount(owner[taking_part], minlength=part.num_parts)
+            rows.edges[part.part] = np.count_nonzero(is_kept)
+            rows.targets[part.part] = np.count_nonzero(is_target[: part.num_roots])
+        return rows, sources
+
+    def without_edges(self, targets: NDArray[np.bool_]) -> LayerRows:
+        """Return the rows of a layer that makes those of some vertices from what is there."""
+        rows = self._no_rows()
+        for part in self._parts():
+            is_target = targets[part.global_id[: part.num_roots]]
+            rows.targets[part.part] = np.count_nonzero(is_target)
+        return rows
+
+    def _no_rows(self) -> LayerRows:
+        num_parts = self._manifest.num_parts
+        tables = (np.zeros((num_parts, num_parts), np.int64) for _ in range(2))
+        counts = (np.zeros(num_parts, np.int64) for _ in range(2))
+        return LayerRows(*tables, *counts)

@@ -1,0 +1,1 @@
+"""Limits, facts and short trials of the machine that runs a rank."""

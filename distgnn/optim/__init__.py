@@ -1,0 +1,1 @@
+"""Optimizers: from gradients to steps."""

@@ -1,0 +1,217 @@
+"""How gradients become steps: the kernels of `torch.optim` without what it imports.
+
+`torch.optim.Optimizer` loads torch's compiler, which is not used here, takes 70 MB of memory on
+every rank, and seconds to start.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from torch import Tensor
+
+    from distgnn.nn.models import GNN
+    from distgnn.training.config.settings import TrainConfig
+
+Moments = dict[str, "Tensor"]
+
+
+class Optimizer(ABC):
+    """Steps some parameters by their gradients.
+
+    Args:
+        parameters: What is stepped; one without a gradient is left as it is.
+        lr: Length of a step.
+        weight_decay: Weight of the L2 penalty.
+        decaying: What the penalty is on; all if None.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        decaying: Iterable[Tensor] | None = None,
+    ) -> None:
+        self._parameters = list(parameters)
+        decaying = self._parameters if decaying is None else list(decaying)
+        self._decaying = {id(parameter) for parameter in decaying}
+        self._moments: dict[int, Moments] = {}
+        self.lr = lr
+        self.weight_decay = weight_decay
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Step all parameters that have a gradient."""
+        numbers = [n for n, each in enumerate(self._parameters) if each.grad is not None]
+        if not numbers:
+            return
+        for number in numbers:
+            if number not in self._moments:
+                self._moments[number] = self._begin(self._parameters[number])
+        for decay, is_wanted in ((self.weight_decay, True), (0.0, False)):
+            own = [n for n in numbers if (id(self._parameters[n]) in self._decaying) == is_wanted]
+            if own:
+                self._step_some(own, decay)
+
+    def _step_some(self, numbers: list[int], decay: float) -> None:
+        parameters = [self._parameters[number] for number in numbers]
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        moments = [self._moments[number] for number in numbers]
+        self._step(parameters, gradients, moments, decay)
+
+    @abstractmethod
+    def _begin(self, parameter: Tensor) -> Moments:
+        """Return what is remembered of a parameter before its first step."""
+
+    @abstractmethod
+    def _step(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        moments: list[Moments],
+        weight_decay: float,
+    ) -> None:
+        """Step parameters in place."""
+
+    def zero_grad(self) -> None:
+        """Let go of all gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def state_dict(self) -> dict[int, Moments]:
+        """Return what is remembered of each parameter, by its number; nothing before its step."""
+        return {number: dict(moments) for number, moments in self._moments.items()}
+
+    def load_state_dict(self, state: Mapping[int, Moments]) -> None:
+        """Put back what `state_dict` returned.
+
+        Args:
+            state: Copied.
+        """
+        self._moments = {
+            number: {
+                name: value.to(self._parameters[number].device, copy=True)
+                for name, value in moments.items()
+            }
+            for number, moments in state.items()
+        }
+
+
+class Adam(Optimizer):
+    """Adam, or AdamW, whose weights decay by themselves instead of by their gradients.
+
+    Args:
+        parameters: What is stepped.
+        lr: Length of a step.
+        weight_decay: Weight of the L2 penalty.
+        decaying: What the penalty is on; all if None.
+        is_decoupled: Whether it is AdamW.
+
+    References:
+        Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015; Loshchilov and
+        Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        decaying: Iterable[Tensor] | None = None,
+        is_decoupled: bool = False,
+    ) -> None:
+        super().__init__(parameters, lr=lr, weight_decay=weight_decay, decaying=decaying)
+        self.is_decoupled = is_decoupled
+
+    def _begin(self, parameter: Tensor) -> Moments:
+        return {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+
+    def _step(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        moments: list[Moments],
+        weight_decay: float,
+    ) -> None:
+        steps, means, squares = (
+            [each[name] for each in moments] for name in ("step", "exp_avg", "exp_avg_sq")
+        )
+        torch._foreach_add_(steps, 1)
+        fused = torch._fused_adamw_ if self.is_decoupled else torch._fused_adam_
+        fused(
+            parameters,
+            gradients,
+            means,
+            squares,
+            [],
+            steps,
+            lr=self.lr,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=weight_decay,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+class Sgd(Optimizer):
+    """Gradient descent with momentum 0.9."""
+
+    def _begin(self, parameter: Tensor) -> Moments:
+        return {"momentum_buffer": torch.zeros_like(parameter)}
+
+    def _step(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        moments: list[Moments],
+        weight_decay: float,
+    ) -> None:
+        torch._fused_sgd_(
+            parameters,
+            gradients,
+            [each["momentum_buffer"] for each in moments],
+            weight_decay=weight_decay,
+            momentum=0.9,
+            lr=self.lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
+
+
+def build_optimizer(config: TrainConfig, model: GNN) -> Optimizer:
+    """Build the optimizer of a run.
+
+    Args:
+        config: The run.
+        model: What it steps.
+
+    Returns:
+        The optimizer.
+    """
+    first = next(iter([*model.hidden, model.last]))
+    decaying = first.parameters() if config.decay_of == "first" else None
+    how: dict[str, Any] = {
+        "lr": config.lr,
+        "weight_decay": config.weight_decay,
+        "decaying": decaying,
+    }
+    if config.optimizer == "sgd":
+        return Sgd(model.parameters(), **how)
+    return Adam(model.parameters(), is_decoupled=config.optimizer == "adamw", **how)

@@ -1,0 +1,1 @@
+"""Settings of a training run, and which of them go together."""

@@ -1,0 +1,1 @@
+"""The epochs of a run: steps, evaluation, metrics and requests to stop."""

@@ -1,0 +1,332 @@
+"""The graphs of a run: the one that is trained on, and the exact one that is evaluated on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+
+from distgnn.aggregate.self_loops import with_loops
+from distgnn.edges.blocks import isolated_part, plan_blocks
+from distgnn.exchange.base import Exchange, Synchronous, SynchronousBlocking
+from distgnn.exchange.delayed import Delayed
+from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.graph.receptive_field import ReceptiveField
+from distgnn.kernels.devices import PROCESSOR
+from distgnn.ops import SparseRows
+from distgnn.ops.host_rows import HostRows
+from distgnn.training.data.inputs import clone_features
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.edges.blocks import Blocks
+    from distgnn.edges.planner import Planner
+    from distgnn.ops import Rows
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
+
+
+class TaskInputs(Protocol):
+    """What a task reads of a model's ends."""
+
+    @property
+    def features(self) -> Rows:
+        """(num_roots, num_features) input."""
+
+    @property
+    def wanted(self) -> Tensor:
+        """(num,) int64. Roots whose scores the loss reads."""
+
+
+@dataclass(frozen=True)
+class RunGraphs:
+    """What a model is run on.
+
+    Attributes:
+        training: Graph of the training pass.
+        features: (training.num_rows, num_features) input of the training pass.
+        loss_rows: (num_train,) int64. Rows of the training scores that the loss reads; None for
+            all of them, in order.
+        exact: Graph of evaluation: synchronous and whole, whatever training delays or leaves out.
+        part_degree: (num_roots or more, 1) in-degrees that the training graph can see.
+        fetched_bytes: Payload bytes that this rank sent for the features of leaves.
+        savings: A line for each exact saving: what it does in this run, or why it is off.
+    """
+
+    training: LocalGraph
+    features: Rows
+    loss_rows: Tensor | None
+    exact: LocalGraph
+    part_degree: Tensor
+    fetched_bytes: int
+    savings: tuple[str, ...]
+
+    @property
+    def setup_bytes_sent(self) -> int:
+        """Payload bytes that this rank sent once, not per epoch."""
+        return self.fetched_bytes + self.exact.setup_bytes_sent
+
+
+def build_exchange(config: TrainConfig, group: Group, device: torch.device = PROCESSOR) -> Exchange:
+    """Build the exchange that a run's algorithm asks for.
+
+    Args:
+        config: The run.
+        group: All ranks.
+        device: Where rows are.
+
+    Returns:
+        A delayed one where rows wait or take turns; otherwise the synchronous one, on which an
+        isolated graph sends nothing.
+    """
+    if not config.overlap:
+        return SynchronousBlocking(group, device=device)
+    if config.delays.is_synchronous:
+        return Synchronous(group, device=device)
+    return Delayed(group, config.delays, device=device)
+
+
+def build_graphs(
+    config: TrainConfig,
+    inputs: TaskInputs,
+    part: Part,
+    group: Group,
+    *,
+    planner: Planner,
+    device: torch.device = PROCESSOR,
+) -> RunGraphs:
+    """Build the graphs of a run; collective.
+
+    Args:
+        config: The run.
+        inputs: This rank's share of the task, its features where `placement` put them.
+        part: This rank's part.
+        group: One rank per part.
+        planner: Decides how sums walk the graphs.
+        device: Where the graphs are to be.
+
+    Returns:
+        The graphs, with what the training pass reads of features and scores.
+    """
+    setup = Synchronous(group, first_tag=SETUP_TAG)
+    edge_columns = 0 if part.edge_features is None else part.edge_features.shape[1]
+    if not config.model.reads_edge_features:
+        part = replace(part, edge_features=None)
+    blocks = plan_edges(config, part, setup, planner)
+    evaluating = Synchronous(group, first_tag=EVALUATION_TAG, device=device)
+    exact = LocalGraph(part, blocks, evaluating)
+    exact.add_setup_bytes(setup.take_bytes())
+    features, fetched = inputs.features, 0
+    if config.is_isolated:
+        features, fetched = _with_leaves(features, part, blocks, group)
+        part, num_roots = isolated_part(part), part.num_roots
+        blocks = plan_edges(config, part, setup, planner)
+        exchange = build_exchange(config, group, device)
+        training = LocalGraph(part, blocks, exchange, num_roots=num_roots)
+    else:
+        training = exact.with_exchange(build_exchange(config, group, device))
+    if config.model.kind.is_typed and not inputs.features.shape[1]:
+        training.use_relation_sources(exact.find_relation_sources())
+    # Evaluation finds the memory that the epoch has just left.
+    training.exchange.buffers = exact.exchange.buffers
+    training.mask_seeds.seed = config.seed
+    if config.static_input and not config.model.kind.is_typed:
+        # Evaluation drops nothing, so its input is static even where training's is not.
+        exact.set_static(inputs.features)
+        training.set_static(features)
+    is_sparse = isinstance(features, SparseRows)
+    is_input_static = not why_not_static(config, is_sparse=is_sparse)
+    degree = training.in_degree
+    describe = partial(
+        describe_savings,
+        config,
+        is_sparse=is_sparse,
+        num_edge_features=edge_columns,
+        has_edge_weights=part.edge_weight is not None,
+    )
+    if why_not_restricted(config):
+        savings = describe(edge_fractions=())
+        rows = inputs.wanted
+        return RunGraphs(training, features, rows, exact, degree, fetched, savings)
+    field = _restricted(config, training, inputs, part, is_input_static=is_input_static)
+    savings = describe(edge_fractions=field.edge_fractions)
+    # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
+    is_whole = field.level(config.model.layers - 1) is training
+    loss_rows = inputs.wanted if is_whole else None
+    return RunGraphs(field, field.inputs(features), loss_rows, exact, degree, fetched, savings)
+
+
+def _with_leaves(features: Rows, part: Part, blocks: Blocks, group: Group) -> tuple[Rows, int]:
+    """Add the leaves' features to the roots', where those are; see `clone_features`."""
+    if isinstance(features, HostRows):
+        rows, sent = clone_features(features.to_host(), part, blocks, group)
+        assert isinstance(rows, torch.Tensor), "they are dense"
+        return HostRows.of(rows, features.device), sent
+    rows, sent = clone_features(features.to(PROCESSOR), part, blocks, group)
+    return rows.to(features.device), sent
+
+
+def plan_edges(
+    config: TrainConfig, part: Part, exchange: Synchronous, planner: Planner | None
+) -> Blocks:
+    """Plan the edges that a model walks: with an edge from each vertex to itself, or without.
+
+    Collective.
+
+    Args:
+        config: The run.
+        part: This rank's part.
+        exchange: Any synchronous exchange whose tags are free.
+        planner: Decides how sums walk the edges; None for one that makes its plans.
+
+    Returns:
+        The only blocks of the graph; those without loops are not kept where the model has some.
+    """
+    kind = config.model.kind
+    if kind.is_attention:
+        # It reads no weights.
+        part = replace(part, edge_weight=None)
+    has_features = config.model.reads_edge_features
+    blocks = plan_blocks(
+        part,
+        exchange.group,
+        has_positions=kind.is_attention or has_features,
+        has_types=kind.is_typed,
+        has_features=has_features,
+        planner=planner,
+    )
+    if not kind.has_loops:
+        return blocks
+    # Here, not by the graph when a layer asks, which keeps the edges without loops, too.
+    loops = torch.from_numpy(np.array(part.self_loops))
+    return with_loops(blocks, loops, torch.arange(part.num_roots), exchange)
+
+
+def _restricted(
+    config: TrainConfig,
+    training: LocalGraph,
+    inputs: TaskInputs,
+    part: Part,
+    *,
+    is_input_static: bool,
+) -> ReceptiveField:
+    wanted = np.zeros(part.num_roots, dtype=bool)
+    wanted[inputs.wanted.numpy()] = True
+    layers = config.model.layers
+    return ReceptiveField(
+        training, part, wanted, num_layers=layers, is_input_static=is_input_static
+    )
+
+
+def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
+    """Say why the first layer aggregates its input in every epoch.
+
+    Args:
+        config: The run.
+        is_sparse: Whether features are.
+
+    Returns:
+        The reason; empty where it aggregates it once.
+    """
+    if not config.static_input:
+        return "switched off"
+    if config.model.input_dropout > 0:
+        return "the input is dropped out"
+    if config.labels_as_input:
+        return "labels in it are drawn anew in every epoch"
+    reason = config.model.kind.why_not_static(config.model)
+    return reason or ("sparse features are mapped first" if is_sparse else "")
+
+
+def why_not_restricted(config: TrainConfig) -> str:
+    """Say why layers run on all rows; empty where they run on those that the loss reads.
+
+    Args:
+        config: The run.
+    """
+    if not config.receptive_field:
+        return "switched off"
+    if config.task == "link":
+        return "links may end at any vertex"
+    if config.model.norm == "batch":
+        return "batch norm reads all vertices"
+    if config.model.jumping not in ("none", "last"):
+        return "jumping knowledge reads all layers"
+    return config.model.kind.why_not_restricted(config.model)
+
+
+def describe_savings(
+    config: TrainConfig,
+    *,
+    is_sparse: bool,
+    num_edge_features: int,
+    has_edge_weights: bool,
+    edge_fractions: Sequence[float],
+) -> tuple[str, ...]:
+    """Say what each exact saving does in a run, or why it is off, and what else is not plain.
+
+    Args:
+        config: The run.
+        is_sparse: Whether features are.
+        num_edge_features: Columns of the features of edges; 0 without.
+        has_edge_weights: Whether edges have weights.
+        edge_fractions: Share of the graph's edges that each layer runs over, where layers run on
+            the rows that the loss reads.
+
+    Returns:
+        A line each.
+    """
+    reason = why_not_static(config, is_sparse=is_sparse)
+    lines = [_saving("static input", reason, "the first layer aggregates it once")]
+    shares = ", ".join(f"{100 * fraction:.0f} %" for fraction in edge_fractions)
+    effect = f"the layers run over {shares} of the edges"
+    if config.delays.num_bins > 1:
+        effect += "; bins are dealt among the rows that still travel"
+    lines.append(_saving("receptive field", why_not_restricted(config), effect))
+    if num_edge_features:
+        is_read = config.model.reads_edge_features
+        reads = "each layer reads them as they are" if is_read else "not read"
+        lines.append(f"edge features: {num_edge_features} columns, {reads}")
+    if has_edge_weights:
+        why_not = config.model.kind.why_weightless(config.model)
+        reads = f"not read, as {why_not}" if why_not else "rows are multiplied by them"
+        lines.append(f"edge weights: {reads}")
+    if config.labels_as_input:
+        lines.append(
+            f"labels: {100 * config.labels_as_input:g} % of the training vertices give theirs as "
+            "input, drawn in each epoch; the others are the loss"
+        )
+    lines += _stored(config)
+    if config.task == "link":
+        lines.append("links: rows of the ends of edges and of random pairs are sent besides")
+    if not config.overlap:
+        lines.append("overlap: off, rows are waited for as soon as they were sent")
+    if config.recompute:
+        lines.append("recompute: backward computes hidden layers again")
+    return tuple(lines)
+
+
+def _stored(config: TrainConfig) -> list[str]:
+    """Return a line for each kind of rows that is stored in fewer bytes than fp32 takes."""
+    lines = []
+    if config.features_dtype != "fp32":
+        lines.append(
+            f"features: {config.features_dtype}, they and what is made of them once take half the "
+            "memory"
+        )
+    if config.model.activations_dtype != "fp32":
+        effect = config.model.kind.narrow_effect(config.model)
+        lines.append(f"activations: {config.model.activations_dtype}, rows between layers {effect}")
+    return lines
+
+
+def _saving(name: str, why_not: str, effect: str) -> str:
+    return f"{name}: off, {why_not}" if why_not else f"{name}: {effect}"

@@ -1,0 +1,1 @@
+"""The RUN directory: settings, metrics, checkpoints and the trained model."""

@@ -1,0 +1,230 @@
+"""Scores of a trained model, on the parts that it was trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from distgnn.datasets.errors import InputError
+from distgnn.edges.blocks import plan_blocks
+from distgnn.exchange.base import Synchronous
+from distgnn.exchange.fetch import Roots
+from distgnn.exchange.tags import SETUP_TAG
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.kernels.devices import PROCESSOR
+from distgnn.nn.models import LinkModel
+from distgnn.ops.host_rows import HostRows
+from distgnn.training.config.settings import TrainConfig
+from distgnn.training.data.info import DataInfo
+from distgnn.training.data.inputs import input_rows, split_rows
+from distgnn.training.data.label_input import append_labels
+from distgnn.training.data.placement import place_rows
+from distgnn.training.loop.graphs import plan_edges
+from distgnn.training.loop.trainer import build_model
+from distgnn.training.run.directory import CONFIG, RunDirectory
+from distgnn.training.run.tensors import read_tensors
+from distgnn.training.tasks.links import Pairs, own_share
+from distgnn.training.tasks.tasks import TASKS
+
+_SIZES = ("num_vertices", "num_relations", "num_vertex_types", "num_edge_features")
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.edges.planner import Planner
+    from distgnn.nn.models import GNN
+    from distgnn.ops import Rows
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.tasks.smoothing import CorrectAndSmooth
+    from distgnn.training.tasks.tasks import VertexTask
+
+
+class TrainedRun:
+    """A finished run, read back.
+
+    Args:
+        run_dir: Its directory.
+
+    Attributes:
+        source: Values that open the source again.
+        ends: Widths of the model's ends.
+        config: How it was trained.
+
+    Raises:
+        InputError: If it is no run, or has no trained model yet.
+    """
+
+    def __init__(self, run_dir: RunDirectory) -> None:
+        values = run_dir.read_json(CONFIG)
+        try:
+            self.source: dict[str, Any] = dict(values["source"])
+            ends, config = dict(values["task"]), values["train"]
+            widths = int(ends["num_features"]), int(ends["num_classes"])
+            names = tuple(str(name) for name in ends["class_names"])
+            # Not there in runs of earlier versions, whose models did not ask.
+            vertices, relations, types, columns = (int(ends.get(name, 0)) for name in _SIZES)
+            about = str(ends["name"]), *widths, names, str(ends.get("metric", ""))
+            self.ends = DataInfo(*about, vertices, relations, types, num_edge_features=columns)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"
+            ) from error
+        self.config = TrainConfig.from_json(config)
+        self._model_path = run_dir.model_path
+        if not self._model_path.exists():
+            raise InputError(
+                f"'{run_dir.path}' has no {self._model_path.name}: the run has not ended; "
+                "finish it with distgnn train --resume"
+            )
+
+    def load_model(self, device: torch.device = PROCESSOR) -> GNN:
+        """Build the model with the weights of its best epoch.
+
+        Args:
+            device: Where it is to run.
+
+        Raises:
+            InputError: If the file is damaged or holds another model.
+        """
+        try:
+            model = build_model(self.config, self.ends)
+            model.load_state_dict(read_tensors(self._model_path))
+        except RuntimeError as error:
+            raise InputError(
+                f"'{self._model_path}' holds another model than its run's {CONFIG}; train again"
+            ) from error
+        return model.to(device).eval()
+
+    @property
+    def learned(self) -> VertexTask:
+        """What the run learned of vertices."""
+        return TASKS[self.config.task]
+
+    def link_probability(
+        self, part: Part, group: Group, rows: Tensor, ends: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Say how likely pairs of vertices are linked; collective.
+
+        Args:
+            part: This rank's part.
+            group: One rank per part.
+            rows: (num_roots, width) of this rank, from `scores`, on the group's device.
+            ends: (num, 2) int64. Global ids, the same on every rank.
+
+        Returns:
+            (num,) float32, the same on every rank.
+        """
+        model = self.load_model(group.device)
+        assert isinstance(model, LinkModel), "links are decoded"
+        root_id = torch.from_numpy(np.array(part.global_id[: part.num_roots]))
+        exchange = Synchronous(group, device=group.device)
+        roots = Roots(exchange, root_id, self.ends.num_vertices)
+        total = torch.zeros(len(ends))
+        own = own_share(len(ends), group)
+        pairs = Pairs(roots, *torch.from_numpy(ends[own]).unbind(dim=1))
+        with torch.no_grad():
+            total[own] = pairs.scores(rows, model.decoder).sigmoid().cpu()
+        group.all_reduce(total)
+        probability: NDArray[np.float32] = total.numpy()
+        return probability
+
+    def graph(
+        self, part: Part, group: Group, *, planner: Planner | None = None, keeps_edges: bool = False
+    ) -> LocalGraph:
+        """Build the graph that the model walks, without delays; collective.
+
+        Args:
+            part: This rank's part.
+            group: One rank per part.
+            planner: Decides how sums walk the graph; None for one that makes its plans.
+            keeps_edges: Whether its edges are kept as they are beside those that the model walks,
+                where it adds one from each vertex to itself: correct-and-smooth adds none.
+        """
+        if keeps_edges:
+            model = self.config.model
+            blocks = plan_blocks(
+                part,
+                group,
+                has_positions=False,
+                has_types=model.kind.is_typed,
+                has_features=model.reads_edge_features,
+                planner=planner,
+            )
+        else:
+            setup = Synchronous(group, first_tag=SETUP_TAG)
+            blocks = plan_edges(self.config, part, setup, planner)
+        return LocalGraph(part, blocks, Synchronous(group, device=group.device))
+
+    def scores(
+        self,
+        part: Part,
+        group: Group,
+        *,
+        features: Rows | None = None,
+        planner: Planner | None = None,
+        after: CorrectAndSmooth | None = None,
+    ) -> Tensor:
+        """Score a part's roots, exactly, on the group's device; collective.
+
+        Args:
+            part: This rank's part.
+            group: One rank per part.
+            features: What the model reads of the part's roots, as in training; read from the part
+                if None.
+            planner: Decides how sums walk the graph; None for one that makes its plans.
+            after: What is made of the scores, with the labels of the run's training vertices.
+
+        Returns:
+            (num_roots, num_classes) scores before softmax or sigmoid; (num_roots, width) rows that
+            the model decodes, if it predicts links.
+
+        Raises:
+            InputError: If vertices have no single label, and `after` needs one.
+        """
+        config = self.config
+        has_types = config.model.kind.is_typed
+        if after is not None and config.task != "single-label":
+            raise InputError(
+                f"--correct-and-smooth needs one label a vertex, but this is a {config.task} task; "
+                "leave it out"
+            )
+        if features is None:
+            features = self._read_input(part, group)
+        features = place_rows(features, config, self.ends, part, group, device=group.device)
+        graph = self.graph(part, group, planner=planner, keeps_edges=after is not None)
+        if has_types and not features.shape[1]:
+            graph.find_relation_sources()
+        if isinstance(features, HostRows) and config.static_input and not has_types:
+            # Sums of them are made once, some columns at a time.
+            graph.set_static(features)
+        with torch.no_grad():
+            scores: Tensor = self.load_model(group.device)(graph, features)
+            if after is not None:
+                known = (one.to(group.device) for one in self._known_labels(part))
+                scores = after.apply(graph, scores, *known)
+        return scores
+
+    def _read_input(self, part: Part, group: Group) -> Rows:
+        """Read what the model reads of a part's roots; collective."""
+        config = self.config
+        features = input_rows(
+            part,
+            group,
+            norm=config.feature_norm,
+            dtype=config.features_dtype,
+            needs=not config.model.kind.is_typed,
+        )
+        if not config.labels_as_input:
+            return features
+        return append_labels(features, *self._known_labels(part), self.ends.num_classes)
+
+    def _known_labels(self, part: Part) -> tuple[Tensor, Tensor]:
+        """What is learned of a part's roots, and the (num_train,) int64 roots trained on."""
+        labels = self.learned.targets(np.asarray(part.labels))
+        return labels, split_rows(part, self.config.split_index, self.config.task)["train"]

@@ -1,0 +1,178 @@
+"""Plans kept on disk, so that the next start of a run reads what this one made.
+
+A folder of files, one a plan, named by the content of the block that the plan is for and by how it
+was made. A file holds the division of the block's rows only, and is checked against the block
+when it is read, so that nothing in the folder has to be trusted and all of it may be removed at any
+time. Files are renamed when complete: ranks, and runs, share a folder without locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from distgnn.datasets.errors import InputError
+from distgnn.edges.planner import PlanSource
+from distgnn.kernels.walk_order import PlanLayout, WalkOrder
+from distgnn.training.run.tensors import read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from distgnn.edges.blocks import Csr
+    from distgnn.edges.planner import Way
+
+SUFFIX = ".plan"
+_MAX_UNUSED_S = 30 * 24 * 3600
+_REMEDY = "its plan is made again"
+_FORMAT = 1
+_DTYPES = {
+    "row": torch.int32,
+    "begin": torch.int64,
+    "task": torch.int64,
+    "numbers": torch.int64,
+    "reuse": torch.float64,
+}
+
+
+class PlanCache(PlanSource):
+    """Reads plans from a folder, and makes and writes those that are not there.
+
+    Who writes a plan removes those that nobody has read for a month: of graphs that were
+    partitioned anew, of other widths, of earlier versions.
+
+    Args:
+        folder: Made when the first plan is written.
+        say: Called with a line when a file cannot be used or written.
+        others: Where plans come from that are not in the folder, which is then left as it is; None
+            to make and write them.
+    """
+
+    def __init__(
+        self, folder: Path, say: Callable[[str], None], *, others: PlanSource | None = None
+    ) -> None:
+        super().__init__()
+        self._folder = folder
+        self._say = say
+        self._others = others
+        self._is_writable = True
+
+    def get(self, key: str, block: Csr, way: Way) -> WalkOrder | None:
+        """Read the plan of a block, or make and write it."""
+        path = self._folder / f"{key}{SUFFIX}"
+        try:
+            plan = read_plan(path, key, block)
+        except InputError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                self._say(str(error))
+            if self._others is not None:
+                return self._others.get(key, block, way)
+            made = super().get(key, block, way)
+            assert made is not None, "plans are made for all"
+            self._write(path, key, made)
+            return made
+        _note_use(path)
+        self.counts.num_read += 1
+        return plan
+
+    def _write(self, path: Path, key: str, plan: WalkOrder) -> None:
+        if not self._is_writable:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_plan(path, key, plan)
+            _remove_unused(self._folder)
+        except OSError as error:
+            self._is_writable = False
+            self._say(
+                f"cannot write plan cache '{self._folder}': {error.strerror}; training goes on, "
+                "and the next start plans again"
+            )
+
+
+def _note_use(path: Path) -> None:
+    # A folder that cannot be written is still read.
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove plans that were not used for long; another rank may be at it, too."""
+    oldest = time.time() - _MAX_UNUSED_S
+    for path in folder.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+
+
+def write_plan(path: Path, key: str, plan: WalkOrder) -> None:
+    """Write a plan to a file, whole or not at all.
+
+    Args:
+        path: Of the file.
+        key: Of the plan.
+        plan: Any plan.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    layout = plan.layout()
+    tensors = {
+        "row": layout.row,
+        "begin": layout.begin,
+        "task": layout.task,
+        "numbers": torch.tensor([_FORMAT, layout.num_long, int(layout.is_clustered)]),
+        "reuse": torch.tensor(
+            [layout.sources_per_edge, layout.planned_sources_per_edge], dtype=torch.float64
+        ),
+    }
+    write_tensors(path, {**tensors, "checksum": _checksum(key, tensors)})
+
+
+def read_plan(path: Path, key: str, block: Csr) -> WalkOrder:
+    """Read the plan of a block.
+
+    Args:
+        path: Of a file of `write_plan`.
+        key: Of the plan that is wanted.
+        block: That it is for.
+
+    Returns:
+        The plan.
+
+    Raises:
+        InputError: If the file cannot be read, is damaged, or holds the plan of another block or of
+            another format.
+    """
+    tensors = read_tensors(path, remedy=_REMEDY)
+    checksum = tensors.pop("checksum", torch.empty(0))
+    if {name: tensor.dtype for name, tensor in tensors.items()} != _DTYPES:
+        raise InputError(f"plan file '{path}' is of another format; {_REMEDY}")
+    if not torch.equal(checksum, _checksum(key, tensors)):
+        raise InputError(f"plan file '{path}' was altered, or is of another graph; {_REMEDY}")
+    has_shapes = tensors["numbers"].shape == (3,) and tensors["reuse"].shape == (2,)
+    numbers, reuse = tensors["numbers"].tolist(), tensors["reuse"].tolist()
+    if not has_shapes or numbers[0] != _FORMAT:
+        raise InputError(f"plan file '{path}' is of another format; {_REMEDY}")
+    row, begin, task = (tensors[name] for name in ("row", "begin", "task"))
+    layout = PlanLayout(row, begin, task, numbers[1], bool(numbers[2]), *reuse)
+    try:
+        return WalkOrder.restore(block.indptr, block.indices, layout)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"plan file '{path}' cannot be used: {error}; {_REMEDY}") from error
+
+
+def _checksum(key: str, tensors: dict[str, Tensor]) -> Tensor:
+    digest = hashlib.sha256(key.encode())
+    for name in _DTYPES:
+        digest.update(f" {name} {tuple(tensors[name].shape)} ".encode())
+        digest.update(tensors[name].numpy().data)
+    return torch.tensor(list(digest.digest()), dtype=torch.uint8)

@@ -1,0 +1,1 @@
+"""Tasks: targets, losses and metrics of vertices and of links."""

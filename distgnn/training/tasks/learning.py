@@ -1,0 +1,116 @@
+"""From the task of a run to what it reads and what it learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from distgnn.nn.models import LinkModel
+from distgnn.ops.host_rows import HostRows
+from distgnn.training.data.inputs import Inputs, load_inputs
+from distgnn.training.data.label_input import LabelDraw, append_labels
+from distgnn.training.data.link_inputs import LinkInputs, load_link_inputs
+from distgnn.training.tasks.links import LinkEvaluator, LinkObjective
+from distgnn.training.tasks.objective import Scores, VertexObjective, WithheldLoss, build_loss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.nn.models import GNN
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.loop.graphs import RunGraphs
+    from distgnn.training.tasks.objective import Evaluation, Objective
+
+
+def load_task(
+    part: Part,
+    group: Group,
+    config: TrainConfig,
+    *,
+    num_classes: int,
+) -> Inputs | LinkInputs:
+    """Copy what a run reads of a part into host memory; collective.
+
+    Labels stay there, as metrics are taken on the processor; for features see `placement`.
+
+    Args:
+        part: This rank's part.
+        group: One rank per part.
+        config: The run; it knows its task, unless the graph has none.
+        num_classes: Columns of the model's output.
+
+    Returns:
+        This rank's share.
+
+    Raises:
+        InputError: If the graph lacks what the run reads.
+    """
+    if config.task == "link":
+        return load_link_inputs(part, group, config)
+    inputs = load_inputs(
+        part,
+        group,
+        split_index=config.split_index,
+        feature_norm=config.feature_norm,
+        features_dtype=config.features_dtype,
+        needs_features=not config.model.kind.is_typed,
+        task=config.task,
+        metric=config.metric,
+    )
+    if not config.labels_as_input:
+        return inputs
+    assert not isinstance(inputs.features, HostRows), "they were loaded just now"
+    features = append_labels(inputs.features, inputs.labels, inputs.wanted, num_classes)
+    return replace(inputs, features=features)
+
+
+def build_objective(
+    config: TrainConfig, inputs: Inputs | LinkInputs, graphs: RunGraphs, model: GNN
+) -> Objective:
+    """Build what a run learns; collective.
+
+    Args:
+        config: The run.
+        inputs: From `load_task`.
+        graphs: What the model runs on.
+        model: As it will be trained.
+
+    Returns:
+        Loss and metric.
+    """
+    if isinstance(inputs, LinkInputs):
+        assert isinstance(model, LinkModel), "links are decoded"
+        return LinkObjective(inputs, graphs.training, model.decoder)
+    degrees = None
+    if config.reweight_loss:
+        degrees = (graphs.part_degree, graphs.exact.in_degree)
+    graph = graphs.training
+    loss = build_loss(inputs, graph.group, rows=graphs.loss_rows, degrees=degrees)
+    if not config.labels_as_input:
+        return VertexObjective(inputs, loss, graph.group)
+    draw = LabelDraw(config.labels_as_input, graph.mask_seeds)
+    vertex_id = graphs.exact.row_id[inputs.wanted]
+    withheld = WithheldLoss(loss, vertex_id, draw, graph.exchange)
+    return VertexObjective(inputs, withheld, graph.group)
+
+
+def evaluate_task(
+    inputs: Inputs | LinkInputs, scores: Tensor, model: GNN, group: Group
+) -> Evaluation:
+    """Measure what a trained model gives; collective.
+
+    Args:
+        inputs: From `load_task`.
+        scores: (num_roots, width) of this rank.
+        model: What gave them.
+        group: All ranks.
+
+    Returns:
+        The metric of each split.
+    """
+    if isinstance(inputs, LinkInputs):
+        assert isinstance(model, LinkModel), "links are decoded"
+        return LinkEvaluator(inputs, group).evaluate(scores, model.decoder)
+    return Scores(scores, inputs, group)

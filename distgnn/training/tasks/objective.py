@@ -1,0 +1,232 @@
+"""What a run learns: its loss and its metric, each vertex counted once, at its root."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from distgnn.training.data.inputs import SPLITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from distgnn.comm.group import Group
+    from distgnn.exchange.base import Exchange
+    from distgnn.training.data.inputs import Inputs
+    from distgnn.training.data.label_input import LabelDraw
+    from distgnn.training.tasks.measures import Metric
+
+# Divides a loss to which no vertex contributes.
+_LEAST_TOTAL = torch.finfo(torch.float32).tiny
+
+
+class Evaluation(Protocol):
+    """What an evaluation finds, the same on every rank.
+
+    Attributes:
+        metric: By name of the split; None where it is not measured.
+        val_loss: Mean loss of validation; breaks ties between epochs.
+    """
+
+    @property
+    def metric(self) -> dict[str, float | None]:
+        """By name of the split."""
+
+    @property
+    def val_loss(self) -> float:
+        """Mean loss of validation."""
+
+
+class Objective(ABC):
+    """What a run learns.
+
+    Attributes:
+        measure: What chooses the best epoch.
+    """
+
+    measure: Metric
+
+    @abstractmethod
+    def loss(self, scores: Tensor) -> Tensor:
+        """Return this rank's share of the loss for what the model gives in training."""
+
+    @abstractmethod
+    def evaluate(self, scores: Tensor) -> Evaluation:
+        """Measure what the model gives for (num_roots, width) roots; collective."""
+
+    def working_bytes(self, width: int) -> int:
+        """Return what a step takes besides the model.
+
+        Args:
+            width: Hidden columns.
+        """
+        del width
+        return 0
+
+    def take_bytes(self) -> int:
+        """Return the payload bytes of rows that losses sent from here since the last call."""
+        return 0
+
+    def take_eval_bytes(self) -> int:
+        """Return the payload bytes of rows that evaluations sent since the last call."""
+        return 0
+
+
+class VertexObjective(Objective):
+    """The loss and the metric of a task on vertices.
+
+    Args:
+        inputs: This rank's share of the task.
+        loss: Turns (num_rows, num_classes) scores into this rank's share.
+        group: All ranks.
+    """
+
+    def __init__(self, inputs: Inputs, loss: Callable[[Tensor], Tensor], group: Group) -> None:
+        self.measure = inputs.measure
+        self._inputs = inputs
+        self._loss = loss
+        self._group = group
+
+    def loss(self, scores: Tensor) -> Tensor:
+        """Return this rank's share of the loss for (num_rows, num_classes) scores."""
+        return self._loss(scores)
+
+    def evaluate(self, scores: Tensor) -> Evaluation:
+        """Score all splits."""
+        return Scores(scores, self._inputs, self._group)
+
+
+class Loss:
+    """The task's loss over training vertices.
+
+    A rank's value is the sum over its own roots divided by the global count, so that the values,
+    and the weight gradients, of all ranks add up to those of the whole graph.
+
+    Args:
+        inputs: This rank's share of the task; scores come where its features are.
+        rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand;
+            None if there are no others.
+        weight: (num_train_rows,) weight of each of this rank's training vertices, or None.
+        total: Sum of the weights over all ranks; the count without weights.
+
+    Attributes:
+        weight: As given.
+    """
+
+    def __init__(
+        self, inputs: Inputs, *, rows: Tensor | None, weight: Tensor | None, total: float
+    ) -> None:
+        device = inputs.features.device
+        self._rows = None if rows is None else rows.to(device)
+        self._labels = inputs.labels[inputs.rows["train"]].to(device)
+        self._losses = inputs.task.losses
+        self.weight = weight
+        self._total = total
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Return this rank's share of the loss for (num_rows, num_classes) scores."""
+        return self.of_each(scores).sum() / self._total
+
+    def of_each(self, scores: Tensor) -> Tensor:
+        """Return the (num_train_rows,) loss of each training vertex, times its weight."""
+        # Not scores[rows], whose backward adds one row after the other on one thread.
+        own = scores if self._rows is None else scores.index_select(0, self._rows)
+        losses = self._losses(own, self._labels)
+        return losses if self.weight is None else losses * self.weight
+
+
+class WithheldLoss:
+    """The loss over the training vertices whose labels an epoch does not give as input; collective.
+
+    A vertex that reads its own label has nothing to learn from it.
+
+    Args:
+        whole: The loss over all training vertices.
+        vertex_id: (num_train_rows,) int64. Global ids of this rank's training vertices.
+        draw: Of those that give their labels.
+        exchange: Sums over ranks.
+    """
+
+    def __init__(self, whole: Loss, vertex_id: Tensor, draw: LabelDraw, exchange: Exchange) -> None:
+        self._whole = whole
+        self._vertex_id = vertex_id
+        self._draw = draw
+        self._exchange = exchange
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Return this rank's share of the loss for (num_rows, num_classes) scores."""
+        counts = (~self._draw.is_given(self._vertex_id)).float()
+        weight = self._whole.weight
+        total = (counts if weight is None else counts * weight).sum(dtype=torch.float64).reshape(1)
+        self._exchange.all_reduce(total)
+        return (self._whole.of_each(scores) * counts).sum() / max(float(total), _LEAST_TOTAL)
+
+
+def build_loss(
+    inputs: Inputs,
+    group: Group,
+    *,
+    rows: Tensor | None,
+    degrees: tuple[Tensor, Tensor] | None = None,
+) -> Loss:
+    """Build the loss of a run.
+
+    Collective.
+
+    Args:
+        inputs: This rank's share of the task.
+        group: All ranks.
+        rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand;
+            None if there are no others.
+        degrees: (num_roots or more, 1) each: in-degrees in the part alone and in the whole graph,
+            to let each vertex count by their ratio; None lets all count the same.
+
+    Returns:
+        The loss.
+    """
+    if degrees is None:
+        return Loss(inputs, rows=rows, weight=None, total=max(inputs.counts["train"], 1))
+    local, whole = (degree[inputs.rows["train"], 0] for degree in degrees)
+    weight = torch.where(whole > 0, local / whole.clamp(min=1), 1)
+    weights = weight.sum(dtype=torch.float64).reshape(1)
+    group.all_reduce(weights)
+    total = max(float(weights), _LEAST_TOTAL)
+    return Loss(inputs, rows=rows, weight=weight, total=total)
+
+
+class Scores:
+    """The metric of each split over all ranks; collective.
+
+    Args:
+        scores: (num_roots, num_classes) of this rank.
+        inputs: This rank's share of the task.
+        group: All ranks.
+
+    Attributes:
+        metric: By name of the split; None for a split without vertices, or on which the metric is
+            not defined.
+        val_loss: Mean loss over validation vertices; breaks ties between epochs.
+    """
+
+    def __init__(self, scores: Tensor, inputs: Inputs, group: Group) -> None:
+        # Labels lie with the processor, which takes the metrics.
+        scores = scores.cpu()
+        shares, losses = [], torch.zeros(1, dtype=torch.float64)
+        for name in SPLITS:
+            rows = inputs.rows[name]
+            own, labels = scores.index_select(0, rows), inputs.labels.index_select(0, rows)
+            shares.append(inputs.measure.shares(own, labels, group))
+            if name == "val":
+                losses[0] = inputs.task.losses(own, labels).sum(dtype=torch.float64)
+        table = torch.cat([*shares, losses])
+        group.all_reduce(table)
+        sums = torch.split(table, [len(share) for share in shares] + [1])
+        self.metric = {
+            name: inputs.measure.value(sums[index]) if inputs.counts[name] else None
+            for index, name in enumerate(SPLITS)
+        }
+        self.val_loss = float(table[-1]) / max(inputs.counts["val"], 1)

@@ -1,0 +1,313 @@
+"""What is learned: of vertices targets, loss and output, one object a task; and the metrics."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from distgnn.datasets.errors import InputError
+from distgnn.ops import cross_entropy
+from distgnn.training.tasks.link_measures import Hits, LinkMeasure, MeanReciprocalRank
+from distgnn.training.tasks.measures import (
+    R2,
+    Accuracy,
+    AveragePrecision,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    MicroF1,
+    RocAuc,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.info import DataInfo, TaskName
+    from distgnn.training.tasks.measures import Measure, Metric
+
+VERTEX_METRICS: dict[str, tuple[type[Measure], ...]] = {
+    "single-label": (Accuracy, RocAuc, AveragePrecision),
+    "multi-label": (MicroF1, RocAuc, AveragePrecision),
+    "regression": (MeanSquaredError, MeanAbsoluteError, R2),
+}
+"""By task; the first is the task's own."""
+LINK_METRICS: dict[str, LinkMeasure] = {
+    measure.name: measure
+    for measure in (MeanReciprocalRank(), *(Hits(k) for k in (10, 20, 50, 100)))
+}
+"""By name; the first is the task's own."""
+METRICS: dict[str, tuple[type[Metric] | Metric, ...]] = {
+    **VERTEX_METRICS,
+    "link": tuple(LINK_METRICS.values()),
+}
+METRIC_NAMES = tuple(dict.fromkeys(kind.name for kinds in METRICS.values() for kind in kinds))
+_BINARY = ("roc-auc", "average-precision")
+_UNKNOWN_FLAG = 255
+
+
+class VertexTask(ABC):
+    """A task on vertices.
+
+    Attributes:
+        name: As `--task` says it.
+    """
+
+    name: TaskName
+
+    def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which vertices have anything that can be learned.
+
+        Args:
+            labels: As a part has them.
+
+        Returns:
+            (num,) bool.
+        """
+        return np.ones(len(labels), dtype=bool)
+
+    @abstractmethod
+    def targets(self, labels: NDArray[Any]) -> Tensor:
+        """Turn a part's labels into what losses and metrics compare scores with."""
+
+    @abstractmethod
+    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Return the (num,) loss of each vertex."""
+
+    @abstractmethod
+    def output(self, scores: Tensor) -> Tensor:
+        """Turn (num, num_classes) scores into probabilities or values."""
+
+
+class SingleLabel(VertexTask):
+    """One of several classes: cross-entropy of softmax."""
+
+    name = "single-label"
+
+    def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which vertices have a class; -1 is none."""
+        return np.asarray(labels) > -1
+
+    def targets(self, labels: NDArray[Any]) -> Tensor:
+        """(num,) int64."""
+        return torch.from_numpy(labels.astype(np.int64))
+
+    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """-log softmax(scores)[class]."""
+        return cross_entropy(scores, targets)
+
+    def output(self, scores: Tensor) -> Tensor:
+        """Softmax over classes."""
+        return scores.softmax(dim=1)
+
+
+class MultiLabel(VertexTask):
+    """Any of several labels: the mean binary cross-entropy over a vertex's known labels."""
+
+    name = "multi-label"
+
+    def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which vertices have a flag that is known; 255 is none."""
+        known: NDArray[np.bool_] = (labels != _UNKNOWN_FLAG).any(axis=1)
+        return known
+
+    def targets(self, labels: NDArray[Any]) -> Tensor:
+        """(num, num_labels) float32: 0, 1, or NaN where it is not known."""
+        known = torch.from_numpy(labels.astype(np.float32))
+        return torch.where(known == _UNKNOWN_FLAG, torch.nan, known)
+
+    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Mean over labels of -log sigmoid(score) for a yes, -log(1 - sigmoid(score)) for a no."""
+        return _mean_of_known(functional.binary_cross_entropy_with_logits, scores, targets)
+
+    def output(self, scores: Tensor) -> Tensor:
+        """Sigmoid of each label."""
+        return scores.sigmoid()
+
+
+class Regression(VertexTask):
+    """Numbers: the mean squared error over a vertex's known values."""
+
+    name = "regression"
+
+    def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Say which vertices have a value; NaN is none."""
+        known: NDArray[np.bool_] = ~np.isnan(labels).all(axis=1)
+        return known
+
+    def targets(self, labels: NDArray[Any]) -> Tensor:
+        """(num, num_values) float32; NaN where it is not known."""
+        return torch.from_numpy(labels.astype(np.float32))
+
+    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Mean over values of (score - value)^2."""
+        return _mean_of_known(functional.mse_loss, scores, targets)
+
+    def output(self, scores: Tensor) -> Tensor:
+        """The scores themselves."""
+        return scores
+
+
+TASKS: dict[str, VertexTask] = {
+    task.name: task for task in (SingleLabel(), MultiLabel(), Regression())
+}
+
+
+def _mean_of_known(loss: Any, scores: Tensor, targets: Tensor) -> Tensor:
+    is_known = ~targets.isnan()
+    known = torch.where(is_known, targets, 0).to(scores.dtype)
+    each = loss(scores, known, reduction="none")
+    total: Tensor = torch.where(is_known, each, 0).sum(dim=1)
+    return total / is_known.sum(dim=1).clamp(min=1)
+
+
+def choose(task: str, metric: str) -> tuple[VertexTask, Measure]:
+    """Find the objects of a task on vertices.
+
+    Args:
+        task: Its name.
+        metric: One of the task's.
+
+    Returns:
+        The task and its metric.
+    """
+    return TASKS[task], {kind.name: kind for kind in VERTEX_METRICS[task]}[metric]()
+
+
+def resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
+    """Replace what the graph decides about a run, so that the run remembers it.
+
+    Args:
+        config: The run.
+        ends: What the graph says.
+
+    Returns:
+        The run with its task and its metric, where there is something to learn, and with whether
+        it reads features of edges, where there are some.
+
+    Raises:
+        InputError: If the graph is for another task, or the task has no such metric, or does not go
+            with the algorithm or the decoder, or the graph has no features, or its edges have none,
+            and an option of the model has no effect without.
+    """
+    model = config.model
+    if not ends.num_features:
+        model.kind.check_without_features(model)
+    if model.edge_features != "auto" and not ends.num_edge_features:
+        raise InputError(
+            f"--edge-features {model.edge_features} has no effect on a graph whose edges have no "
+            "features; leave it out, or add edge_features to the source"
+        )
+    is_read = ends.num_edge_features and "edge_features" in model.kind.options
+    if is_read and model.edge_features == "auto":
+        config = replace(config, model=replace(model, edge_features="use"))
+    return _resolve(config, ends)
+
+
+def _resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
+    """As `resolve`, of a model that is there already."""
+    if config.task == "link" or (config.task == "auto" and ends.has_links):
+        return _resolve_links(config, ends)
+    task = ends.task
+    if not task:
+        return config
+    if config.task not in ("auto", task):
+        raise InputError(
+            f"--task {config.task} does not suit the graph's labels, which are for {task}; "
+            "leave --task out, or store integers (num_vertices,) for single-label, 0 and 1 "
+            "(num_vertices, T) for multi-label, float32 for regression"
+        )
+    if config.decoder != "dot":
+        raise InputError(
+            f"--decoder {config.decoder} has no effect on a {task} task; drop it or use --task link"
+        )
+    if config.labels_as_input and task == "regression":
+        raise InputError(
+            f"--labels-as-input {config.labels_as_input} gives classes or flags, but the graph's "
+            "labels are values to be learned by regression; leave it out"
+        )
+    asked, where = config.metric, "--metric"
+    if asked == "auto" and ends.metric:
+        asked, where = ends.metric, "the graph's metric"
+    names = [kind.name for kind in METRICS[task]]
+    if task == "single-label" and ends.num_classes != 2:
+        names = [name for name in names if name not in _BINARY]
+    classes = f" with {ends.num_classes} classes" if task == "single-label" else ""
+    return replace(config, task=task, metric=_one_of(names, asked, where, f"{task} task{classes}"))
+
+
+def check_split_index(config: TrainConfig) -> None:
+    """Refuse to choose among splits where there is one.
+
+    Args:
+        config: The run; it knows its task.
+
+    Raises:
+        InputError: If it does.
+    """
+    if config.task == "link" and config.split_index:
+        raise InputError(
+            f"--split-index {config.split_index} has no effect on a link task: links are held out "
+            "once; leave it out"
+        )
+
+
+def _one_of(names: list[str], asked: str, where: str, task: str) -> str:
+    if asked == "auto":
+        return names[0]
+    if asked not in names:
+        raise InputError(
+            f"{where} '{asked}' is none of a {task}; use --metric {' or '.join(names)}"
+        )
+    return asked
+
+
+def _resolve_links(config: TrainConfig, ends: DataInfo) -> TrainConfig:
+    if not ends.has_links:
+        raise InputError(
+            "--task link needs links that are held out, but the graph has none; give --edge-split "
+            "0.9/0.05/0.05, to distgnn partition where the source is a partition directory"
+        )
+    if config.is_isolated:
+        raise InputError(
+            "--algorithm 0c leaves ranks alone, but --task link scores pairs of vertices of "
+            "different ranks; use cd-0 or cd-R"
+        )
+    if config.labels_as_input:
+        raise InputError(
+            f"--labels-as-input {config.labels_as_input} has no effect on a link task, which reads "
+            "no labels; leave it out"
+        )
+    check_split_index(replace(config, task="link"))
+    metric = _one_of(list(LINK_METRICS), config.metric, "--metric", "link task")
+    return replace(config, task="link", metric=metric)
+
+
+def resolve_again(config: TrainConfig, ends: DataInfo) -> TrainConfig:
+    """Check that a run that ended learned what its graph is for; the graph may have changed since.
+
+    Args:
+        config: The run; that of an earlier version may not know its task.
+        ends: What the graph says now.
+
+    Returns:
+        The run with its task and its metric.
+
+    Raises:
+        InputError: If the run learned something else.
+    """
+    try:
+        return _resolve(config, ends)
+    except InputError as error:
+        now = f"the graph's labels are for {ends.task}"
+        if config.task == "link":
+            now = "the graph holds no links out"
+        raise InputError(
+            f"the run learned a {config.task} task measured by {config.metric}, but {now}; restore "
+            "the graph or train again"
+        ) from error

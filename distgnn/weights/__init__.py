@@ -1,0 +1,1 @@
+"""The weight channel: what ranks tell each other about weights."""

@@ -1,0 +1,1 @@
+"""The partition directory, the only contract between partitioning and training."""

@@ -1,0 +1,1 @@
+"""Partitioning methods, one a file, and the steps that several of them share."""

@@ -1,0 +1,389 @@
+"""Edges in blocks: those between two clusters of vertices stay together, and go to any part.
+
+Where communities are few and degrees high, a vertex has neighbours in most parts wherever its root
+is, and an edge that has to live beside a root of its ends costs rows that it need not. The links
+are cut into blocks instead, by clusters of vertices of one community and of similar degree: a
+cluster has clones on the parts of its blocks, and a part may hold the blocks among a few clusters
+whose roots are elsewhere, as in a block design. Their number grows with that of the parts alone,
+and the moves that annealing tries are bounded, whatever the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import Arcs
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.jit import borrow, compiled
+from distgnn.partition.refine.rebalance import Adjacency
+from distgnn.partition.roots import choose_roots
+from distgnn.partition.stream import contains, insert, mix, no_clones
+from distgnn.partition.threads import available_threads, in_order
+
+# Neighbouring parts of METIS that are taken together, so that few groups are left.
+MOST_GROUPS = 8
+# On Reddit's twin at 1/16, 4 parts, 50 and 75 ended with 2 and 7 % more rows.
+BLOCKS_PER_PART = 34
+# The clusters of a group have equal sums of this power of the degree: few hubs, many leaves.
+TIER_POWER = 0.6
+# Moves tried in a search, less on small graphs, and searches of which the best is kept.
+MOVES = 3_000_000
+MOVES_PER_LINK = 20
+TRIES = 18
+# If the best of the first few searches moves so many times the rows that are worth more, no more
+# are made: on Reddit's twin at 1/16 that of 18 moved 0.97 to 1.0 times the rows of that of 4.
+FIRST_TRIES, HOPELESS = 4, 1.05
+# Largest part's edges over the mean, below what refinement keeps to, which needs room: where it had
+# to take edges out of overfull parts, from 1.06, roots ended at 1.25 instead of 1.02.
+LOAD_BALANCE = 1.04
+# Largest part's clones over the mean, which refinement brings below its limit of 1.5; from 1.7 it
+# could not. Clones beyond count so many times more; what ends further beyond is chosen last.
+CLONE_BALANCE, CLONE_WEIGHT, CLONE_EXCESS = 1.55, 3.0, 0.03
+# Of a search's rows, what each mean of edges that its fullest part has above its share counts, and
+# each mean of clones above that limit. In 20 searches on Reddit's twin at 1/16, 4 parts, refinement
+# ended with some 3 and 0.3 of the rows more for these; with 16, 0.3 for clones let worse ones win.
+EDGE_PRICE, CLONE_PRICE = 3.0, 0.6
+# Vertices, at most, that rows are counted from.
+MOST_COUNTED = 1 << 20
+# Rows that annealing gives away at first and at last, in mean clusters times sqrt(num_parts).
+HOT, COLD = 0.3, 0.002
+# At first a clone is counted in full at this power of half the degree of its cluster, in place of
+# one link: the first and the hundredth link to a part else cost the same, nothing. After this share
+# of the sweeps it is counted as it is.
+SOFT_POWER, SOFT_SHARE = 0.8, 0.7
+
+
+class _Blocks(NamedTuple):
+    """Links by the clusters of their ends."""
+
+    size: NDArray[np.float64]
+    """(num_clusters,) float64. Vertices of each cluster."""
+    cluster: NDArray[np.int64]
+    """(num_blocks, 2) int64. The clusters of each block."""
+    ends: NDArray[np.int64]
+    """(num_blocks, 2) int64. Ends of its links in each of them; 0 in the second if it is the
+    first."""
+    edges: NDArray[np.int64]
+    """(num_blocks,) int64. Edges behind its links, at least 1."""
+
+
+class _Sample(NamedTuple):
+    """Some vertices, evenly spaced, with the clusters of their neighbours."""
+
+    label: NDArray[np.int32]
+    """(num_sampled,) int32. Cluster of each."""
+    heads: NDArray[np.uint64]
+    """(num_sampled, num_words) uint64. Set of the clusters that its out-edges lead to."""
+    tails: NDArray[np.uint64]
+    """(num_sampled, num_words) uint64. Set of the clusters that its in-edges come from."""
+
+
+class _State(NamedTuple):
+    """Where blocks live, and what follows from that."""
+
+    part: NDArray[np.int64]
+    """(num_blocks,) int64."""
+    ends: NDArray[np.int64]
+    """(num_clusters, num_parts) int64. Ends of links of each cluster in each part."""
+    load: NDArray[np.int64]
+    """(num_parts,) int64. Edges."""
+    clones: NDArray[np.float64]
+    """(num_parts,) float64. Expected vertices with a link there."""
+    all_clones: NDArray[np.float64]
+    """(1,) float64. Those of all parts."""
+    softness: NDArray[np.float64]
+    """(num_clusters,) float64. Links per vertex for which a clone is counted nearly in full."""
+
+
+def place_in_blocks(
+    arcs: Arcs,
+    adjacency: Adjacency,
+    roots: NDArray[np.int32],
+    num_parts: int,
+    *,
+    seed: int,
+    most_rows: float = math.inf,
+) -> Assignment | None:
+    """Place arcs by blocks, and roots where the arcs are.
+
+    Args:
+        arcs: Of the graph, at least one that is no loop.
+        adjacency: What `adjacency_of` makes of the arcs.
+        roots: (num_vertices,) int32. Parts of METIS, neighbouring ones numbered in a row; clusters
+            are made of them.
+        num_parts: At least 2.
+        seed: Of the search.
+        most_rows: That may travel if blocks are to be worth it.
+
+    Returns:
+        An assignment of the arcs, or None if the first searches leave no hope of so few rows. It
+        depends neither on the order of the edges nor on the number of threads.
+
+    References:
+        Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing", Science 1983.
+    """
+    label = _clusters(adjacency, roots, num_parts)
+    num_clusters = int(label.max()) + 1
+    blocks = _blocks_of(adjacency, label, num_clusters)
+    sample = _sample_of(arcs, label, num_clusters)
+    search = partial(_search, blocks, sample, num_parts, seed)
+    with in_order(search, range(FIRST_TRIES), available_threads()) as first:
+        found = list(first)
+    counted = sample.label.size / label.size
+    if min(each.rows for each in found) > HOPELESS * most_rows * counted:
+        return None
+    with in_order(search, range(FIRST_TRIES, TRIES), available_threads()) as others:
+        part_of = min([*found, *others], key=lambda each: each.price).part_of
+    arc_part = _spread(arcs.start, arcs.head, label, part_of)
+    source, head = arcs.sources().astype(np.int64), arcs.head.astype(np.int64)
+    graph = Graph(name="arcs", num_vertices=arcs.num_vertices, src=source, dst=head)
+    return Assignment(num_parts, arc_part, choose_roots(graph, arc_part, num_parts))
+
+
+def _clusters(adjacency: Adjacency, roots: NDArray[np.int32], num_parts: int) -> NDArray[np.int32]:
+    """(num_vertices,) cluster of each vertex: a group of parts, and in it a tier of degrees."""
+    num_groups = min(num_parts, MOST_GROUPS)
+    num_tiers = max(round(math.sqrt(2 * BLOCKS_PER_PART * num_parts) / num_groups), 1)
+    group = roots.astype(np.int64) * num_groups // num_parts
+    degree = np.diff(adjacency.indptr)
+    share = np.maximum(degree, 1) ** TIER_POWER
+    label = np.zeros(roots.size, np.int32)
+    for number in range(num_groups):
+        members = np.flatnonzero(group == number)
+        members = members[np.argsort(degree[members], kind="stable")]
+        running = np.cumsum(share[members])
+        middle = (running - share[members] / 2) / running[-1:]
+        label[members] = num_tiers * number + (num_tiers * middle).astype(np.int32)
+    return label
+
+
+def _blocks_of(adjacency: Adjacency, label: NDArray[np.int32], num_clusters: int) -> _Blocks:
+    ends, edges = _count(adjacency, label, num_clusters)
+    one, other = np.nonzero(np.triu(ends))
+    is_inner = one == other
+    # Inside a cluster every link is met at both of its ends.
+    return _Blocks(
+        size=np.bincount(label, minlength=num_clusters).astype(np.float64),
+        cluster=np.stack([one, other], axis=1),
+        ends=np.stack([ends[one, other], np.where(is_inner, 0, ends[one, other])], axis=1),
+        edges=np.where(is_inner, edges[one, other] // 2, edges[one, other]),
+    )
+
+
+@compiled
+def _count(
+    adjacency: Adjacency, label: NDArray[np.int32], num_clusters: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(num_clusters, num_clusters) links and edges, each link at both of its ends."""
+    links = np.zeros((num_clusters, num_clusters), np.int64)
+    edges = np.zeros((num_clusters, num_clusters), np.int64)
+    for vertex in range(label.size):
+        one = label[vertex]
+        for k in range(adjacency.indptr[vertex], adjacency.indptr[vertex + 1]):
+            other = label[adjacency.indices[k]]
+            links[one, other] += 1
+            edges[one, other] += adjacency.weight[k]
+    return links, edges
+
+
+@compiled
+def _spread(
+    start: NDArray[np.int64],
+    head: NDArray[np.int32],
+    label: NDArray[np.int32],
+    part_of: NDArray[np.int32],
+) -> NDArray[np.int32]:
+    """(num_arcs,) part of each arc's block."""
+    arc_part = np.empty(head.size, np.int32)
+    for vertex in range(label.size):
+        for k in range(start[vertex], start[vertex + 1]):
+            arc_part[k] = part_of[label[vertex], label[head[k]]]
+    return arc_part
+
+
+def _sample_of(arcs: Arcs, label: NDArray[np.int32], num_clusters: int) -> _Sample:
+    step = -(-label.size // MOST_COUNTED)
+    own = label[::step]
+    heads, tails = no_clones(own.size, num_clusters), no_clones(own.size, num_clusters)
+    _note_clusters(arcs.start, arcs.head, label, step, (heads, tails))
+    return _Sample(own, heads, tails)
+
+
+@compiled
+def _note_clusters(
+    start: NDArray[np.int64],
+    head: NDArray[np.int32],
+    label: NDArray[np.int32],
+    step: int,
+    sets: tuple[NDArray[np.uint64], NDArray[np.uint64]],
+) -> None:
+    heads, tails = sets
+    for vertex in range(label.size):
+        for k in range(start[vertex], start[vertex + 1]):
+            if vertex % step == 0:
+                insert(heads[vertex // step], label[head[k]])
+            if head[k] % step == 0:
+                insert(tails[head[k] // step], label[vertex])
+
+
+class _Found(NamedTuple):
+    """What a search found."""
+
+    price: tuple[float, float]
+    """Of clones that refinement could not mend, then of rows and balance."""
+    rows: int
+    """Of the sampled vertices."""
+    part_of: NDArray[np.int32]
+    """(num_clusters, num_clusters) Part of the block of two clusters."""
+
+
+def _search(blocks: _Blocks, sample: _Sample, num_parts: int, seed: int, number: int) -> _Found:
+    num_blocks, num_clusters = blocks.edges.size, blocks.size.size
+    order = np.argsort(-blocks.edges, kind="stable")
+    state = _State(
+        part=np.zeros(num_blocks, np.int64),
+        ends=np.zeros((num_clusters, num_parts), np.int64),
+        load=np.zeros(num_parts, np.int64),
+        clones=np.zeros(num_parts),
+        all_clones=np.zeros(1),
+        softness=np.ones(num_clusters),
+    )
+    _begin(blocks, state, order)
+    num_links = int(blocks.ends.sum()) // 2
+    sweeps = max(min(MOVES, MOVES_PER_LINK * num_links) // num_blocks, 1)
+    most_load = LOAD_BALANCE * float(blocks.edges.sum()) / num_parts
+    start = np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1, np.uint64)[0]
+    _anneal(blocks, state, most_load, (sweeps, start))
+    part_of = np.zeros((num_clusters, num_clusters), np.int32)
+    part_of[blocks.cluster[:, 0], blocks.cluster[:, 1]] = state.part
+    part_of[blocks.cluster[:, 1], blocks.cluster[:, 0]] = state.part
+    edges, clones = (
+        float(held.max()) * num_parts / float(held.sum()) for held in (state.load, state.clones)
+    )
+    excess = max(clones - CLONE_BALANCE, 0.0)
+    cost = 1 + EDGE_PRICE * (edges - 1) + CLONE_PRICE * excess
+    rows = _count_rows(sample, part_of, num_parts)
+    return _Found((max(excess - CLONE_EXCESS, 0.0), rows * cost), rows, part_of)
+
+
+@compiled
+def _count_rows(sample: _Sample, part_of: NDArray[np.int32], num_parts: int) -> int:
+    """Count the rows of the sampled vertices, each with its root where that saves the most."""
+    sample, rows = borrow(sample), 0
+    reads, writes = np.zeros(num_parts, np.bool_), np.zeros(num_parts, np.bool_)
+    for vertex in range(sample.label.size):
+        reads[:], writes[:] = False, False
+        for cluster in range(part_of.shape[0]):
+            part = part_of[sample.label[vertex], cluster]
+            reads[part] |= contains(sample.heads[vertex], cluster)
+            writes[part] |= contains(sample.tails[vertex], cluster)
+        most_roles = 0
+        for part in range(num_parts):
+            roles = int(reads[part]) + int(writes[part])
+            rows += roles
+            most_roles = max(most_roles, roles)
+        rows -= most_roles
+    return rows
+
+
+@compiled
+def _begin(blocks: _Blocks, state: _State, order: NDArray[np.int64]) -> None:
+    """Give every block, in order, to the part with the fewest edges."""
+    for block in order:
+        part = np.argmin(state.load)
+        state.part[block] = part
+        state.load[part] += blocks.edges[block]
+        for side in range(2):
+            state.ends[blocks.cluster[block, side], part] += blocks.ends[block, side]
+
+
+@compiled
+def _anneal(blocks: _Blocks, state: _State, most_load: float, how: tuple[int, np.uint64]) -> None:
+    """Move blocks, ever less where that adds clones."""
+    blocks, state = borrow(blocks), borrow(state)
+    sweeps, start = how
+    num_blocks, num_parts = blocks.edges.size, state.load.size
+    unit = blocks.size.mean() * math.sqrt(num_parts)
+    links = state.ends.sum(axis=1) / np.maximum(blocks.size, 1.0)
+    bits = start
+    for sweep in range(sweeps):
+        heat = HOT * unit * (COLD / HOT) ** (sweep / sweeps)
+        power = SOFT_POWER * max(1.0 - sweep / (SOFT_SHARE * sweeps), 0.0)
+        for cluster in range(links.size):
+            state.softness[cluster] = max((links[cluster] / 2) ** power, 1.0)
+        _count_clones(blocks, state)
+        for _ in range(num_blocks):
+            bits = mix(bits)
+            block = _below(bits, num_blocks)
+            bits = mix(bits)
+            goal = _below(bits, num_parts)
+            bits = mix(bits)
+            chance = float(bits >> np.uint64(11)) / 2.0**53
+            if goal != state.part[block]:
+                _try(blocks, state, (block, goal), (most_load, -heat * math.log(1.0 - chance)))
+
+
+@compiled
+def _below(bits: np.uint64, bound: int) -> int:
+    return int(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+
+
+@compiled
+def _count_clones(blocks: _Blocks, state: _State) -> None:
+    state.clones[:] = 0.0
+    for cluster in range(blocks.size.size):
+        for part in range(state.load.size):
+            state.clones[part] += _present(blocks.size[cluster], state.ends[cluster, part], 1.0)
+    state.all_clones[0] = state.clones.sum()
+
+
+@compiled
+def _present(size: float, ends: int, softness: float) -> float:
+    """Expect so many vertices of a cluster to have a link, if the ends fall at random."""
+    return size * (1.0 - math.exp(-ends / (size * softness))) if ends > 0 else 0.0
+
+
+@compiled
+def _try(blocks: _Blocks, state: _State, way: tuple[int, int], bounds: tuple[float, float]) -> None:
+    """Move a block to a part unless that is overfull then, or adds more clones than allowed.
+
+    Clones of a part beyond their limit count more.
+    """
+    (block, goal), (most_load, most_added) = way, bounds
+    home, edges = state.part[block], blocks.edges[block]
+    load = state.load[goal] + edges
+    if load > most_load and load >= state.load[home]:
+        return
+    added, left, came = 0.0, 0.0, 0.0
+    for side in range(2):
+        ends, cluster = blocks.ends[block, side], blocks.cluster[block, side]
+        if ends > 0:
+            size, softness = blocks.size[cluster], state.softness[cluster]
+            here, there = state.ends[cluster, home], state.ends[cluster, goal]
+            added += _present(size, here - ends, softness) - _present(size, here, softness)
+            added += _present(size, there + ends, softness) - _present(size, there, softness)
+            left += _present(size, here - ends, 1.0) - _present(size, here, 1.0)
+            came += _present(size, there + ends, 1.0) - _present(size, there, 1.0)
+    limit = CLONE_BALANCE * state.all_clones[0] / state.clones.size
+    at_home, at_goal = state.clones[home] - limit, state.clones[goal] - limit
+    beyond = max(at_home + left, 0.0) - max(at_home, 0.0)
+    beyond += max(at_goal + came, 0.0) - max(at_goal, 0.0)
+    added += CLONE_WEIGHT * beyond
+    if added > most_added:
+        return
+    state.part[block] = goal
+    state.load[home] -= edges
+    state.load[goal] += edges
+    state.clones[home] += left
+    state.clones[goal] += came
+    state.all_clones[0] += left + came
+    for side in range(2):
+        cluster, ends = blocks.cluster[block, side], blocks.ends[block, side]
+        state.ends[cluster, home] -= ends
+        state.ends[cluster, goal] += ends

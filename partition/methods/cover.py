@@ -1,0 +1,288 @@
+"""Edges between parts: at the source or at the destination, whichever moves fewer rows.
+
+For an ordered pair (i, j) of parts, the edges u -> v from a root on i to a root on j form a
+bipartite graph. An edge either lives on j, and then u's row travels to j, or on i, and then the
+partial of v travels from i. The fewest rows are a minimum vertex cover. The pairs are independent:
+one bipartite graph of all slots (u, j) and (v, i) holds them all.
+
+A minimum cover is rarely unique. Vertices that alternating paths reach from unmatched ones are
+settled; the rest falls into components, each of which may be covered on either side. Every
+component goes where it evens out the edges. The components of (i, j) and (j, i) that share slots
+move together: a leaf then reads and writes, and there are fewer clones.
+
+In a graph whose arcs all have a reverse, the cover of (j, i) is the transpose of that of (i, j):
+one of the two is found, and an arc lives where its reverse does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import Arcs, arcs_of, edges_of_parts
+from distgnn.partition.jit import compiled
+from distgnn.partition.methods.cut_edges import Cover, CutEdges, cut_edges, minimum_cover
+
+
+def place_edges(
+    graph: Graph, root_part: NDArray[np.int32], num_parts: int, *, edge_balance: float = 1.1
+) -> NDArray[np.int32]:
+    """Assign edges to parts so that the fewest rows travel for the given roots.
+
+    Args:
+        graph: The graph.
+        root_part: (num_vertices,) int32. Part of each vertex's root.
+        num_parts: Number of parts.
+        edge_balance: Largest part over the mean above which components of the two directions
+            between a pair of parts are placed apart: more even, but with more clones.
+
+    Returns:
+        (num_edges,) int32. The part of the source's or of the destination's root.
+
+    References:
+        Koenig, "Grafok es matrixok", 1931 (cover from matching); "SuperGCN", arXiv:2411.16025
+        (pre- and post-aggregation by vertex cover).
+    """
+    arcs = arcs_of(graph)
+    return place_evenly(arcs, root_part, num_parts, edge_balance=edge_balance)[arcs.of_edge]
+
+
+def place_evenly(
+    arcs: Arcs, root_part: NDArray[np.int32], num_parts: int, *, edge_balance: float
+) -> NDArray[np.int32]:
+    """Place arcs as `place_edges` does edges.
+
+    Args:
+        arcs: Of the graph.
+        root_part: (num_vertices,) int32. Part of each vertex's root.
+        num_parts: Number of parts.
+        edge_balance: As for `place_edges`.
+
+    Returns:
+        (num_arcs,) int32.
+    """
+    arc_part = place_arcs(arcs, root_part, num_parts, edge_balance=edge_balance)
+    if not arcs.is_symmetric:
+        return arc_part
+    load = edges_of_parts(arc_part, arcs.weight, num_parts)
+    if load.max() > edge_balance * arcs.of_edge.size / num_parts:
+        # Each direction by itself is easier to balance.
+        apart = arcs._replace(mate=arcs.mate[:0])
+        apart_part = place_arcs(apart, root_part, num_parts, edge_balance=edge_balance)
+        if edges_of_parts(apart_part, arcs.weight, num_parts).max() < load.max():
+            return apart_part
+    return arc_part
+
+
+def place_arcs(
+    arcs: Arcs,
+    root_part: NDArray[np.int32],
+    num_parts: int,
+    *,
+    edge_balance: float,
+    load: NDArray[np.int64] | None = None,
+) -> NDArray[np.int32]:
+    """Place arcs as `place_edges` does edges, those of a symmetric graph beside their reverses.
+
+    Args:
+        arcs: Of the graph.
+        root_part: (num_vertices,) int32. Part of each vertex's root.
+        num_parts: Number of parts.
+        edge_balance: As for `place_edges`, unless the graph is symmetric.
+        load: (num_parts,) int64. Edges that parts have beside these; None if there are no others.
+
+    Returns:
+        (num_arcs,) int32.
+    """
+    inner = np.zeros(num_parts, np.int64) if load is None else load.copy()
+    graph = arcs.start, arcs.head, arcs.weight
+    arc_part, cut, source = _cut_arcs(graph, root_part, inner, one_way=arcs.is_symmetric)
+    if cut.size == 0:
+        return arc_part
+    weight = arcs.weight[cut]
+    if arcs.is_symmetric:
+        weight += arcs.weight[arcs.mate[cut]]
+    edges = cut_edges(source, arcs.head[cut], weight, root_part, num_parts)
+    cover = minimum_cover(edges)
+    best, best_load = np.zeros(0, np.int32), np.iinfo(np.int64).max
+    for is_paired in (False,) if arcs.is_symmetric else (True, False):
+        placed = _place(edges, cover, inner, is_paired=is_paired)
+        largest = int((inner + edges_of_parts(placed, edges.multiplicity, num_parts)).max())
+        if largest < best_load:
+            best, best_load = placed, largest
+        if largest <= edge_balance * arcs.of_edge.size / num_parts:
+            break
+    arc_part[cut] = best
+    if arcs.is_symmetric:
+        arc_part[arcs.mate[cut]] = best
+    return arc_part
+
+
+@compiled
+def _cut_arcs(
+    graph: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
+    root_part: NDArray[np.int32],
+    load: NDArray[np.int64],
+    *,
+    one_way: bool,
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+    """Find the arcs between parts; of two that go there and back, `one_way` finds one.
+
+    Returns:
+        (num_arcs,) the part of each source's root; (num_cut,) the arcs; (num_cut,) their sources.
+        The edges inside parts are added to `load`.
+    """
+    start, head, weight = graph
+    arc_part = np.empty(head.size, np.int32)
+    cut = np.empty(head.size, np.int64)
+    source = np.empty(head.size, np.int32)
+    num_cut = 0
+    for vertex in range(start.size - 1):
+        part = root_part[vertex]
+        for arc in range(start[vertex], start[vertex + 1]):
+            other = root_part[head[arc]]
+            arc_part[arc] = part
+            if other == part:
+                load[part] += weight[arc]
+            elif part < other or not one_way:
+                cut[num_cut], source[num_cut] = arc, vertex
+                num_cut += 1
+    return arc_part, cut[:num_cut].copy(), source[:num_cut].copy()
+
+
+def _place(
+    edges: CutEdges, cover: Cover, inner_load: NDArray[np.int64], *, is_paired: bool
+) -> NDArray[np.int32]:
+    """Part of each distinct edge, given the edges inside parts that each part has already."""
+    load = inner_load.copy()
+    placed, is_free = _settled(edges, cover, load)
+    left_covered, right_covered = cover.is_left_covered.copy(), cover.is_right_covered.copy()
+    if is_free.any():
+        component = _components(edges, is_free, is_paired=is_paired)
+        placed[is_free] = _place_components(edges, is_free, component, load)
+        _cover_components(edges, (placed, is_free), left_covered, right_covered)
+    load[:] = inner_load
+    is_open = _covered(edges, (left_covered, right_covered), placed, load)
+    source_part, destination_part = edges.source_part[is_open], edges.destination_part[is_open]
+    placed[is_open] = _level(source_part, destination_part, edges.multiplicity[is_open], load)
+    return placed
+
+
+@compiled
+def _settled(
+    edges: CutEdges, cover: Cover, load: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Place the edges with one covered end, and add them to `load`; tell which are free."""
+    placed = np.empty(edges.left.size, np.int32)
+    is_free = np.empty(edges.left.size, np.bool_)
+    for edge in range(placed.size):
+        left, right = edges.left[edge], edges.right[edge]
+        at_left, at_right = cover.is_left_covered[left], cover.is_right_covered[right]
+        left_free, right_free = cover.is_left_free[left], cover.is_right_free[right]
+        is_free[edge] = left_free and right_free
+        placed[edge] = edges.destination_part[edge] if at_left else edges.source_part[edge]
+        if at_left != at_right and not left_free and not right_free:
+            load[placed[edge]] += edges.multiplicity[edge]
+    return placed, is_free
+
+
+@compiled
+def _cover_components(
+    edges: CutEdges,
+    free: tuple[NDArray[np.int32], NDArray[np.bool_]],
+    left_covered: NDArray[np.bool_],
+    right_covered: NDArray[np.bool_],
+) -> None:
+    """Cover free slots: exactly those whose component's edges live away from their roots."""
+    placed, is_free = free
+    for edge in range(placed.size):
+        if is_free[edge]:
+            left_covered[edges.left[edge]] = placed[edge] == edges.destination_part[edge]
+            right_covered[edges.right[edge]] = placed[edge] == edges.source_part[edge]
+
+
+@compiled
+def _covered(
+    edges: CutEdges,
+    covered: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    placed: NDArray[np.int32],
+    load: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Place each edge away from its covered end; add it to `load`.
+
+    Returns:
+        The edges with both ends covered, which may live at either and are not in `load`.
+    """
+    is_left_covered, is_right_covered = covered
+    open_edges = np.empty(placed.size, np.int64)
+    num_open = 0
+    for edge in range(placed.size):
+        at_left = is_left_covered[edges.left[edge]]
+        if at_left and is_right_covered[edges.right[edge]]:
+            open_edges[num_open] = edge
+            num_open += 1
+            continue
+        assert at_left or is_right_covered[edges.right[edge]]
+        placed[edge] = edges.destination_part[edge] if at_left else edges.source_part[edge]
+        load[placed[edge]] += edges.multiplicity[edge]
+    found: NDArray[np.int64] = open_edges[:num_open].copy()
+    return found
+
+
+def _components(
+    edges: CutEdges, is_free: NDArray[np.bool_], *, is_paired: bool
+) -> NDArray[np.int64]:
+    """(num_free,) component of each free edge, 0, 1, 2, ..."""
+    first, second = edges.left_key, edges.right_key
+    if is_paired:
+        # A slot is one node whether its vertex is read or written there.
+        keys = np.unique(np.concatenate([first, second]))
+        first, second = np.searchsorted(keys, first), np.searchsorted(keys, second)
+    else:
+        first, second = np.arange(first.size), first.size + np.arange(second.size)
+    num_nodes = int(max(first[-1], second[-1])) + 1
+    one, other = first[edges.left[is_free]], second[edges.right[is_free]]
+    links = sp.coo_matrix((np.ones(one.size, np.int8), (one, other)), shape=(num_nodes,) * 2)
+    _, label = connected_components(links, directed=False)
+    # Nodes without a free edge are components, too.
+    is_used = np.zeros(num_nodes, np.bool_)
+    is_used[label[one]] = True
+    component: NDArray[np.int64] = np.cumsum(is_used)[label[one]] - 1
+    return component
+
+
+def _place_components(
+    edges: CutEdges,
+    is_free: NDArray[np.bool_],
+    component: NDArray[np.int64],
+    load: NDArray[np.int64],
+) -> NDArray[np.int32]:
+    """Part of each free edge: one of its two for a whole component, large components first."""
+    example = np.empty(int(component.max()) + 1, np.int64)
+    example[component] = np.arange(component.size)
+    weight = np.bincount(component, weights=edges.multiplicity[is_free]).astype(np.int64)
+    one, other = edges.source_part[is_free][example], edges.destination_part[is_free][example]
+    order = np.argsort(-weight, kind="stable")
+    home = np.empty(order.size, np.int32)
+    home[order] = _level(
+        np.minimum(one, other)[order], np.maximum(one, other)[order], weight[order], load
+    )
+    return home[component]
+
+
+@compiled
+def _level(
+    first: NDArray[np.int32],
+    second: NDArray[np.int32],
+    weight: NDArray[np.int64],
+    load: NDArray[np.int64],
+) -> NDArray[np.int32]:
+    """Give each item to the lighter of its two parts, in order; `load` is updated."""
+    chosen = np.empty_like(first)
+    for k in range(first.size):
+        chosen[k] = first[k] if load[first[k]] <= load[second[k]] else second[k]
+        load[chosen[k]] += weight[k]
+    return chosen

@@ -1,0 +1,353 @@
+"""METIS roots, edges by minimum vertex cover or in blocks, then refinement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of, edges_of_parts
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.methods.block_search import BlockSearch
+from distgnn.partition.methods.candidates import (
+    cheapest,
+    clones_of_parts,
+    excess_edges,
+    halo_rows,
+    refined_from,
+    rows_read,
+)
+from distgnn.partition.methods.cover import place_arcs, place_evenly
+from distgnn.partition.methods.grown import better_grown
+from distgnn.partition.methods.metis_library import check_objective, part_graph
+from distgnn.partition.refine.balance import (
+    Balance,
+    is_training_balanced,
+    level_isolated,
+    rebalanced,
+    rounded_sizes,
+    training_counts,
+)
+from distgnn.partition.refine.hubs import lightened, links_of_hub
+from distgnn.partition.refine.rebalance import Adjacency
+from distgnn.partition.refine.refinement import EDGE_BALANCE
+from distgnn.partition.stopwatch import Stopwatch
+
+# Rounds of cover and rebalance; more than two were seldom needed.
+MAX_ROUNDS = 4
+# Edges times parts up to which METIS minimises the volume too, in about a second.
+QUICK_WORK = 10**7
+
+
+def assign(
+    graph: Graph,
+    num_parts: int,
+    *,
+    seed: int = 0,
+    objective: str = "",
+    edge_balance: float = EDGE_BALANCE,
+    vertex_balance: float = 1.25,
+    balance: str = "none",
+    refine: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> Assignment:
+    """Assign roots by METIS and edges by minimum vertex cover, then refine.
+
+    The cover decides where edges live, so it can unbalance what METIS balanced. Refinement drains
+    overfull parts edge by edge; without it, vertices move once more and the cover is taken again.
+
+    On graphs where even that moves many rows, edges are also placed in blocks and refined, and what
+    moves fewer rows is kept; so are parts that grow by expansion, where that is quick or there are
+    hubs. Unless balance is "train": both know nothing of training vertices. Isolated vertices go
+    where there are the fewest clones.
+
+    Args:
+        graph: The graph. Its direction, self-loops and parallel edges are no obstacle.
+        num_parts: At least 1.
+        seed: Seed of METIS, and of the search for blocks.
+        objective: "cut" (edges cut), "volume" (rows that travel; several times slower, and after
+            refinement seldom better), or empty: "cut", and the better of both while that is quick.
+        edge_balance: Largest part's edges over the mean that is aimed at.
+        vertex_balance: Largest part's roots over the mean that is aimed at.
+        balance: "train": parts also share the training vertices evenly if these are few; or "none".
+        refine: Whether to refine.
+        progress: Called with one line of text after each stage.
+
+    Returns:
+        The assignment.
+
+    Raises:
+        InputError: If the objective or what to balance is unknown, or a balance is below 1.
+
+    References:
+        Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
+        graphs", SIAM J. Scientific Computing 1998.
+    """
+    training = training_counts(graph) if is_training_balanced(balance) else None
+    aim = Balance(edge_balance, vertex_balance, refine=refine, training=training)
+    watch = Stopwatch(progress)
+    arcs = arcs_of(graph)
+    adjacency = adjacency_of(arcs)
+    watch.note("arcs")
+    found, begun = [], []
+    names = objectives_of(graph, num_parts, objective)
+    search = None
+    if refine and training is None:
+        search = BlockSearch(arcs, adjacency, num_parts, aim, seed=seed, watch=watch)
+    at_once = search.instead_of if search and len(names) == 1 else None
+    for name in names:
+        roots = metis_roots(
+            graph,
+            num_parts,
+            adjacency=adjacency,
+            seed=seed,
+            objective=name,
+            balance=aim.of_roots(),
+        )
+        watch.note(f"roots by METIS, {name}")
+        found.append(
+            settle(
+                arcs,
+                roots,
+                num_parts,
+                adjacency=adjacency,
+                balance=aim,
+                watch=watch,
+                instead_of=at_once,
+            )
+        )
+        begun.append(roots)
+    best = cheapest(arcs, found, edge_balance)
+    if search is not None:
+        best = search.better_than(best, begun[[one is best for one in found].index(True)])
+        has_hubs = links_of_hub(adjacency, num_parts) < math.inf
+        best = better_grown(graph, arcs, best, aim, has_hubs=has_hubs, seed=seed, watch=watch)
+    return of_edges(arcs, best if training is not None else evened(arcs, best, vertex_balance))
+
+
+def evened(arcs: Arcs, placed: Assignment, vertex_balance: float) -> Assignment:
+    """Even out clones, which refinement may have left less even, by isolated vertices.
+
+    Args:
+        arcs: Of the graph.
+        placed: An assignment of them.
+        vertex_balance: Largest part's roots over the mean that is aimed at.
+
+    Returns:
+        Another assignment; `placed` if a part would get too many roots.
+    """
+    is_isolated, num_parts = arcs.is_isolated(), placed.num_parts
+    alone = np.bincount(placed.root_part[is_isolated], minlength=num_parts)
+    others = clones_of_parts(arcs, placed) - alone
+    roots = level_isolated(placed.root_part, is_isolated, others)
+    most = max(int(np.bincount(placed.root_part).max()), vertex_balance * roots.size / num_parts)
+    if np.bincount(roots).max() > most:
+        return placed
+    return Assignment(num_parts, placed.edge_part, roots)
+
+
+def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
+    """Turn an assignment of arcs into one of edges.
+
+    Args:
+        arcs: Of a graph.
+        assignment: With a part for each arc in place of each edge.
+
+    Returns:
+        The assignment of the graph.
+    """
+    edge_part = assignment.edge_part[arcs.of_edge]
+    return Assignment(assignment.num_parts, edge_part, assignment.root_part)
+
+
+def objectives_of(graph: Graph, num_parts: int, objective: str) -> Sequence[str]:
+    """Say which objectives METIS should be called with.
+
+    Args:
+        graph: The graph.
+        num_parts: At least 1.
+        objective: "volume" or "cut", or empty for those that are worth their time.
+
+    Returns:
+        One or more of "cut" and "volume".
+
+    Raises:
+        InputError: If the objective is unknown.
+    """
+    if objective:
+        check_objective(objective)
+        return (objective,)
+    return ("cut", "volume") if graph.num_edges * num_parts <= QUICK_WORK else ("cut",)
+
+
+def settle(
+    arcs: Arcs,
+    roots: NDArray[np.int32],
+    num_parts: int,
+    *,
+    adjacency: Adjacency,
+    balance: Balance,
+    watch: Stopwatch,
+    instead_of: Callable[[Assignment], Assignment | None] | None = None,
+) -> Assignment:
+    """Place arcs by minimum vertex cover, then refine, or move roots out of overfull parts.
+
+    Args:
+        arcs: Of the graph.
+        roots: (num_vertices,) int32. Part of each vertex's root, to begin with.
+        num_parts: Number of parts.
+        adjacency: What `adjacency_of` makes of the arcs.
+        balance: What to aim at, and whether to refine.
+        watch: Told of each stage.
+        instead_of: Given the cover, may return what is to be taken, refined, in its place.
+
+    Returns:
+        An assignment of the arcs.
+    """
+    if not balance.refine:
+        placed = cover_edges(arcs, roots, num_parts, adjacency=adjacency, balance=balance)
+        watch.note("edges by cover")
+        return placed
+    arc_part = place_arcs(arcs, roots, num_parts, edge_balance=balance.edges)
+    watch.note("edges by cover")
+    covered = Assignment(num_parts, arc_part, roots)
+    if instead_of is not None and (other := instead_of(covered)) is not None:
+        return other
+    refined = _refined(arcs, covered, balance)
+    watch.note("refined")
+    return refined
+
+
+def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
+    """Refine the cover; if its edges cannot be balanced at a fair price, the edge cut."""
+    num_parts, roots = covered.num_parts, covered.root_part
+    if num_parts == 1 or arcs.head.size == 0:
+        return covered
+    at_destination = Assignment(num_parts, roots[arcs.head], roots)
+    # The cover sees no balance of edges: pay for it what is needed, but not more than the cut does,
+    # where all rows are read.
+    rows_of_cut = rows_read(arcs, at_destination)
+    spare = max(rows_of_cut - halo_rows(arcs, covered), 0)
+    found = [refined_from(arcs, covered, balance, spare)]
+    if excess_edges(arcs, found[0], balance.edges) > 0:
+        found.append(refined_from(arcs, found[0], balance, halo_rows(arcs, found[0])))
+        found.append(refined_from(arcs, at_destination, balance, 0))
+    return cheapest(arcs, found, balance.edges)
+
+
+def cover_edges(
+    arcs: Arcs,
+    roots: NDArray[np.int32],
+    num_parts: int,
+    *,
+    adjacency: Adjacency,
+    balance: Balance,
+) -> Assignment:
+    """Place arcs by minimum vertex cover, and move roots where that left parts overfull.
+
+    Args:
+        arcs: Of the graph.
+        roots: (num_vertices,) int32. Part of each vertex's root, to begin with.
+        num_parts: Number of parts.
+        adjacency: What `adjacency_of` makes of the arcs.
+        balance: What to aim at.
+
+    Returns:
+        An assignment of the arcs.
+    """
+    arc_part = place_evenly(arcs, roots, num_parts, edge_balance=balance.edges)
+    best = Assignment(num_parts, arc_part, roots)
+    for _ in range(MAX_ROUNDS - 1):
+        guests = _guest_edges(arcs, roots, arc_part, num_parts)
+        if _largest_over_mean(arcs, arc_part, num_parts) <= balance.edges:
+            break
+        roots = rebalanced(adjacency, roots, balance, guests)
+        arc_part = place_evenly(arcs, roots, num_parts, edge_balance=balance.edges)
+        largest = _largest_over_mean(arcs, arc_part, num_parts)
+        if largest < _largest_over_mean(arcs, best.edge_part, num_parts):
+            best = Assignment(num_parts, arc_part, roots)
+    return best
+
+
+def metis_roots(
+    graph: Graph,
+    num_parts: int,
+    *,
+    adjacency: Adjacency,
+    seed: int,
+    objective: str,
+    balance: Balance,
+) -> NDArray[np.int32]:
+    """Partition the vertices by METIS, in balance of edges and of vertices.
+
+    Args:
+        graph: The graph.
+        num_parts: At least 1.
+        adjacency: What `adjacency_of` makes of the arcs.
+        seed: Seed of METIS.
+        objective: "volume" or "cut".
+        balance: What to aim at.
+
+    Returns:
+        (num_vertices,) int32. Part of each vertex's root; parts may be empty.
+
+    Raises:
+        InputError: If the objective is unknown.
+    """
+    check_objective(objective)
+    if num_parts == 1:
+        return np.zeros(graph.num_vertices, np.int32)
+    # The volume knows that a hub's row travels once; better beside it than in its place.
+    is_covered = balance.refine and objective == "cut"
+    hub = links_of_hub(adjacency, num_parts) if is_covered else math.inf
+    roots = part_evenly(adjacency, num_parts, seed=seed, objective=objective, hub=hub)
+    return rebalanced(adjacency, roots, balance, np.zeros(num_parts), hub=hub)
+
+
+def part_evenly(
+    adjacency: Adjacency, num_parts: int, *, seed: int, objective: str, hub: float = math.inf
+) -> NDArray[np.int32]:
+    """Call METIS for the vertices with links, and even out the roots with the others.
+
+    Args:
+        adjacency: What `adjacency_of` makes of arcs.
+        num_parts: At least 2.
+        seed: Of METIS.
+        objective: "volume" or "cut".
+        hub: Links from which on a vertex is a hub.
+
+    Returns:
+        (num_vertices,) int32. Part of each vertex; parts may be empty.
+    """
+    roots = part_graph(
+        lightened(adjacency, hub),
+        num_parts,
+        vertex_weight=rounded_sizes(adjacency, hub=hub),
+        seed=seed,
+        objective=objective,
+    )
+    is_isolated = np.diff(adjacency.indptr) == 0
+    others = np.bincount(roots[~is_isolated], minlength=num_parts)
+    return level_isolated(roots, is_isolated, others)
+
+
+def _guest_edges(
+    arcs: Arcs, roots: NDArray[np.int32], arc_part: NDArray[np.int32], num_parts: int
+) -> NDArray[np.float64]:
+    """Edges of each part beyond half of those at its roots; negative where others host them."""
+    source = arcs.sources()
+    is_link = source != arcs.head
+    counts = [
+        np.bincount(parts[is_link], arcs.weight[is_link], minlength=num_parts)
+        for parts in (arc_part, roots[source], roots[arcs.head])
+    ]
+    guests: NDArray[np.float64] = counts[0] - (counts[1] + counts[2]) / 2.0
+    return guests
+
+
+def _largest_over_mean(arcs: Arcs, arc_part: NDArray[np.int32], num_parts: int) -> float:
+    counts = edges_of_parts(arc_part, arcs.weight, num_parts)
+    return float(counts.max()) * num_parts / max(arcs.of_edge.size, 1)

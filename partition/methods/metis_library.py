@@ -1,0 +1,100 @@
+"""Calls of the METIS library."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymetis
+from numpy.typing import NDArray
+
+from distgnn.datasets.errors import InputError
+from distgnn.partition.refine.rebalance import Adjacency
+
+_OBJECTIVES = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
+
+
+def check_objective(objective: str) -> None:
+    """Check what METIS is to minimise.
+
+    Args:
+        objective: "volume" or "cut".
+
+    Raises:
+        InputError: If it is something else.
+    """
+    if objective not in _OBJECTIVES:
+        raise InputError(
+            f"unknown METIS objective {objective!r}; choose one of {', '.join(_OBJECTIVES)}"
+        )
+
+
+def part_graph(
+    adjacency: Adjacency,
+    num_parts: int,
+    *,
+    vertex_weight: NDArray[np.int64],
+    seed: int,
+    objective: str,
+) -> NDArray[np.int32]:
+    """Call METIS.
+
+    Args:
+        adjacency: Undirected; the volume takes no notice of weights.
+        num_parts: At least 2.
+        vertex_weight: (num_vertices,) int64, positive. What parts balance.
+        seed: Of METIS.
+        objective: "volume" or "cut".
+
+    Returns:
+        (num_vertices,) int32. Part of each vertex; parts may be empty.
+    """
+    options = pymetis.Options()
+    # The C library treats the seeds 0 and 1 alike and looks at 32 bits.
+    options.seed = seed % (2**31 - 1) + 1
+    # The objective is the one option of METIS that pymetis gives no name.
+    options._set(int(pymetis.OptionKey.OBJTYPE), int(_OBJECTIVES[objective]))
+    # METIS weighs the volume by vertices, not by edges: parallel edges move one row.
+    is_weighted = objective == "cut" and np.any(adjacency.weight != adjacency.weight[:1])
+    # The library is built for 64 bits; narrower arrays it would copy number by number.
+    weights: dict[str, Any] = {"eweights": adjacency.weight.astype(np.int64)} if is_weighted else {}
+    csr = pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices.astype(np.int64))
+    with _silent_stdout():
+        _, parts = pymetis.part_graph(
+            num_parts,
+            adjacency=csr,
+            vweights=vertex_weight,
+            recursive=False,
+            options=options,
+            **weights,
+        )
+    return np.asarray(parts).astype(np.int32)
+
+
+@contextmanager
+def _silent_stdout() -> Iterator[None]:
+    """Discard what C code prints on standard output.
+
+    METIS complains there of stars and the like, which it cuts all the same, in the middle of what
+    a program may read.
+    """
+    library = ctypes.CDLL(None)
+    library.fflush(None)
+    try:
+        kept = os.dup(1)
+    except OSError:  # standard output is closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        library.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,335 @@
+"""Plans to empty one slot: new parts for its units, where the fewest rows are added."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distgnn.partition.jit import compiled
+from distgnn.partition.refine.placement import Limits, Placement, has
+from distgnn.partition.stream import WORD_BITS, contains
+
+NOWHERE = -1
+GIVEN_UP = -1
+IMPOSSIBLE = 1 << 60
+# A slot has fewer units than 2 to the power of it.
+MISS_BITS = 31
+
+
+class Scratch(NamedTuple):
+    """Work arrays; clean between calls where it says so."""
+
+    entry: NDArray[np.int64]
+    """(twice the most entries of a node,) int64. Those of the node in hand, part by part."""
+    begin: NDArray[np.int64]
+    """(num_parts,) int64. Where the entries of each part begin."""
+    end: NDArray[np.int64]
+    """(num_parts,) int64. Where they end."""
+    target: NDArray[np.int32]
+    """(most entries of a node,) int32. Where the unit of an entry goes."""
+    order: NDArray[np.int64]
+    """(num_parts,) int64. Parts of the node in hand, those with few units first."""
+    goals: NDArray[np.int64]
+    """(num_parts,) int64. Its other parts, those with few edges first."""
+    others: NDArray[np.uint64]
+    """(num_words,) uint64. The same as a set."""
+    shared: NDArray[np.uint64]
+    """(num_words,) uint64. Set of the parts of all ends without a common part."""
+    hopeful: NDArray[np.uint64]
+    """(num_words,) uint64. Set of the parts that may take enough units without a common part."""
+    misses: NDArray[np.uint64]
+    """(MISS_BITS, num_words) uint64. How many more of those units each of these parts may lack:
+    the bits of a number per part, that are counted up to an overflow."""
+    pending: NDArray[np.int64]
+    """(num_parts,) int64. Edges that the move in hand adds to each part; clean: 0."""
+    tally: NDArray[np.int64]
+    """(num_parts,) int64. Edges whose other end is in each part; clean: 0."""
+    root_step: NDArray[np.float64]
+    """(most entries of a node + 1,) float64. The root of one more than k, less that of k."""
+
+
+def scratch_of(placement: Placement) -> Scratch:
+    """Make the work arrays for a placement.
+
+    Args:
+        placement: What will be changed.
+
+    Returns:
+        Clean arrays.
+    """
+    most = int(np.diff(placement.start).max(initial=0))
+    num_parts, num_words = placement.load.size, placement.held.shape[1]
+    begin, end, order, goals, pending, tally = (np.zeros(num_parts, np.int64) for _ in range(6))
+    return Scratch(
+        entry=np.zeros(2 * most, np.int64),
+        begin=begin,
+        end=end,
+        target=np.zeros(most, np.int32),
+        order=order,
+        goals=goals,
+        others=np.zeros(num_words, np.uint64),
+        shared=np.zeros(num_words, np.uint64),
+        hopeful=np.zeros(num_words, np.uint64),
+        misses=np.zeros((MISS_BITS, num_words), np.uint64),
+        pending=pending,
+        tally=tally,
+        root_step=np.diff(np.sqrt(np.arange(most + 2.0))),
+    )
+
+
+@compiled
+def list_by_part(placement: Placement, scratch: Scratch, node: int) -> None:
+    """Sort the node's entries by part; those at the root's part are left out.
+
+    Args:
+        placement: Where the entries are.
+        scratch: Lists them.
+        node: A node.
+    """
+    position = 0
+    begin = placement.first[node]
+    for slot in range(begin + 1, begin + placement.used[node]):
+        part = placement.slot_part[slot]
+        scratch.begin[part] = scratch.end[part] = position
+        position += placement.slot_count[slot]
+    home = placement.slot_part[begin]
+    for k in range(placement.start[node], placement.start[node + 1]):
+        part = placement.part[k]
+        if part != home:
+            scratch.entry[scratch.end[part]] = k
+            scratch.end[part] += 1
+
+
+@compiled
+def plan(
+    placement: Placement, scratch: Scratch, limits: Limits, which: tuple[int, int, int]
+) -> int:
+    """Find new parts for all units of a paid slot, where the fewest rows are added.
+
+    Args:
+        placement: Left as it is.
+        scratch: Lists the node's entries; `target` is written.
+        limits: What no part may pass.
+        which: The node, the part, and up to how many added slots are of interest.
+
+    Returns:
+        The change of the paid slots, at most, or IMPOSSIBLE.
+    """
+    node, part, slack = which
+    num_goals = _order_goals(placement, scratch, node, part)
+    emptied = _count_emptied(placement, scratch, node, part)
+    num_bits = _hope(placement, scratch, limits, (node, part, emptied + slack))
+    which_goals = (node, part, num_goals, emptied + slack, num_bits)
+    num_open, open_weight = _find_goals(placement, scratch, limits, which_goals)
+    change = num_open - emptied
+    if num_open == GIVEN_UP:
+        change = IMPOSSIBLE
+    elif num_open > 0:
+        best, gain = _new_part(placement, scratch, limits, (node, part, num_open, open_weight))
+        if gain == 0 and num_open > 1 and emptied + slack > 1:
+            best, gain = _fullest_part(placement, scratch, limits, (node, part, open_weight))
+        state = (node, part, best, open_weight, change - gain)
+        change = _close(placement, scratch, limits, state)
+    for i in range(num_goals):
+        scratch.pending[scratch.goals[i]] = 0
+    return change
+
+
+@compiled
+def _count_emptied(placement: Placement, scratch: Scratch, node: int, part: int) -> int:
+    """Count the slots that are emptied if all units of one leave it: the ends' and its own."""
+    # Names of their own, since numba counts references to arrays that are taken out of a tuple.
+    single, neighbor, entry = placement.single, placement.neighbor, scratch.entry
+    word, bit = part >> 6, np.uint64(part & 63)
+    emptied = 1
+    for i in range(scratch.begin[part], scratch.end[part]):
+        other = neighbor[entry[i]]
+        if other != node:
+            emptied += int((single[other, word] >> bit) & np.uint64(1))
+    return emptied
+
+
+@compiled
+def _hope(
+    placement: Placement, scratch: Scratch, limits: Limits, which: tuple[int, int, int]
+) -> int:
+    """Begin to count which new parts may pay: those that lack few open units.
+
+    Fewer than the slots that are emptied, and those that may be added.
+
+    Returns:
+        The bits that are counted with.
+    """
+    node, part, emptied = which
+    for word in range(scratch.hopeful.size):
+        hopeful = np.uint64(0)
+        for candidate in range(WORD_BITS * word, min(WORD_BITS * (word + 1), scratch.order.size)):
+            if candidate != part and placement.load[candidate] < limits.load:
+                hopeful |= np.uint64(1) << np.uint64(candidate & 63)
+        scratch.hopeful[word] = hopeful & ~placement.held[node, word]
+    num_bits = 0
+    while 1 << num_bits < emptied:
+        num_bits += 1
+    for bit in range(num_bits):
+        is_set = ((1 << num_bits) - emptied) >> bit & 1
+        scratch.misses[bit, :] = ~np.uint64(0) if is_set else np.uint64(0)
+    return num_bits
+
+
+@compiled
+def _find_goals(
+    placement: Placement, scratch: Scratch, limits: Limits, which: tuple[int, int, int, int, int]
+) -> tuple[int, int]:
+    """Give each unit the first goal that holds its other end too and has room for it.
+
+    Most time is spent here. It ends as soon as no new part can take enough of the units without a
+    goal, or the root's part, which takes the others, has no room for them.
+
+    Returns:
+        Units without a goal, or GIVEN_UP, and their edges.
+    """
+    node, part, num_goals, emptied, num_bits = which
+    held, neighbor, weight = placement.held, placement.neighbor, placement.weight
+    load, pending, misses = placement.load, scratch.pending, scratch.misses
+    entry, target, goals = scratch.entry, scratch.target, scratch.goals
+    others, shared, hopeful = scratch.others, scratch.shared, scratch.hopeful
+    room = limits.load - load[placement.slot_part[placement.first[node]]]
+    shared[:] = ~np.uint64(0)
+    num_open, open_weight = 0, 0
+    for i in range(scratch.begin[part], scratch.end[part]):
+        k = entry[i]
+        other = neighbor[k]
+        edges = weight[k] if weight.size > 1 else weight[0]
+        target[i] = NOWHERE
+        common = np.uint64(0)
+        for word in range(others.size):
+            common |= others[word] & held[other, word]
+        if common != 0:
+            for j in range(num_goals):
+                goal = goals[j]
+                is_there = (held[other, goal >> 6] >> np.uint64(goal & 63)) & np.uint64(1)
+                if is_there and load[goal] + pending[goal] + edges <= limits.load:
+                    pending[goal] += edges
+                    target[i] = goal
+                    break
+        if target[i] == NOWHERE:
+            num_open += 1
+            open_weight += edges
+            for word in range(others.size):
+                shared[word] &= held[other, word]
+            is_hopeful = _lacks(hopeful, misses, held, (other, num_bits))
+            if open_weight > room or (num_open > emptied and not is_hopeful):
+                return GIVEN_UP, 0
+    return num_open, open_weight
+
+
+@compiled
+def _lacks(
+    hopeful: NDArray[np.uint64],
+    misses: NDArray[np.uint64],
+    held: NDArray[np.uint64],
+    which: tuple[int, int],
+) -> bool:
+    """Count an open unit whose other end is not in all hopeful parts; tell if one is left."""
+    other, num_bits = which
+    is_left = False
+    for word in range(hopeful.size):
+        lacking = hopeful[word] & ~held[other, word]
+        for bit in range(num_bits):
+            if lacking == 0:
+                break
+            carry = misses[bit, word] & lacking
+            misses[bit, word] ^= lacking
+            lacking = carry
+        hopeful[word] &= ~lacking
+        is_left |= hopeful[word] != 0
+    return is_left
+
+
+@compiled
+def _order_goals(placement: Placement, scratch: Scratch, node: int, part: int) -> int:
+    """List the node's other parts, those with few edges first."""
+    for word in range(scratch.others.size):
+        scratch.others[word] = placement.held[node, word]
+    scratch.others[part >> 6] &= ~(np.uint64(1) << np.uint64(part & 63))
+    num_goals = 0
+    begin = placement.first[node]
+    for slot in range(begin, begin + placement.used[node]):
+        goal = placement.slot_part[slot]
+        if goal == part:
+            continue
+        k = num_goals
+        while k > 0 and (placement.load[goal], goal) < (
+            placement.load[scratch.goals[k - 1]],
+            scratch.goals[k - 1],
+        ):
+            scratch.goals[k] = scratch.goals[k - 1]
+            k -= 1
+        scratch.goals[k] = goal
+        num_goals += 1
+    return num_goals
+
+
+@compiled
+def _new_part(
+    placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int, int]
+) -> tuple[int, int]:
+    """Find the least loaded part that holds the ends of all open units; tell what it saves."""
+    node, _, num_open, open_weight = state
+    best, best_load = NOWHERE, limits.load - open_weight + 1
+    for word in range(scratch.shared.size):
+        # What the node is on does not count: the part that is to be emptied, or full ones.
+        if (scratch.shared[word] & ~placement.held[node, word]) != 0:
+            for candidate in range(
+                WORD_BITS * word, min(WORD_BITS * (word + 1), placement.load.size)
+            ):
+                if (
+                    placement.load[candidate] < best_load
+                    and contains(scratch.shared, candidate)
+                    and not has(placement.held, node, candidate)
+                ):
+                    best, best_load = candidate, placement.load[candidate]
+    return best, (num_open - 1 if best != NOWHERE else 0)
+
+
+@compiled
+def _fullest_part(
+    placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int]
+) -> tuple[int, int]:
+    """Find a part without the node that holds most ends of open units; tell what it saves."""
+    node, part, open_weight = state
+    for i in range(scratch.begin[part], scratch.end[part]):
+        if scratch.target[i] == NOWHERE:
+            other = placement.neighbor[scratch.entry[i]]
+            begin = placement.first[other]
+            for slot in range(begin, begin + placement.used[other]):
+                scratch.tally[placement.slot_part[slot]] += 1
+    best, gain = NOWHERE, 0
+    for candidate in range(scratch.tally.size):
+        if (
+            scratch.tally[candidate] > gain + 1
+            and not has(placement.held, node, candidate)
+            and placement.load[candidate] + open_weight <= limits.load
+        ):
+            best, gain = candidate, scratch.tally[candidate] - 1
+    scratch.tally[:] = 0
+    return best, gain
+
+
+@compiled
+def _close(
+    placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int, int, int]
+) -> int:
+    """Place the units without a common part: together in one new part, or beside the root."""
+    node, part, best, open_weight, change = state
+    fallback = placement.slot_part[placement.first[node]]
+    if placement.load[fallback] + scratch.pending[fallback] + open_weight > limits.load:
+        return IMPOSSIBLE
+    for i in range(scratch.begin[part], scratch.end[part]):
+        if scratch.target[i] == NOWHERE:
+            other = placement.neighbor[scratch.entry[i]]
+            is_there = best != NOWHERE and has(placement.held, other, best)
+            scratch.target[i] = best if is_there else fallback
+    return change

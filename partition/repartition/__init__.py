@@ -1,0 +1,1 @@
+"""Another number of parts, made of the parts there are."""

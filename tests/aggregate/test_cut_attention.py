@@ -1,0 +1,195 @@
+"""Attention across a cut, against autograd on the edge list of the whole graph."""
+
+from __future__ import annotations
+
+import attention as reference
+import numpy as np
+import pytest
+import torch
+from graphs import CUTS, KINDS, cut, make_graph
+
+from distgnn.comm.threads import run_ranks
+from distgnn.edges.blocks import plan_blocks
+from distgnn.exchange.delayed import Delayed
+from distgnn.exchange.rule import DelayRule
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.build import build_parts
+
+RANKS = (1, 2, 3, 4, 7)
+HEADS, WIDTH, SLOPE = 3, 2, 0.2
+
+
+def random_inputs(num_vertices, *, scale=1.0):
+    """Rows, scores of sources and targets, and a gradient, in the order of the graph."""
+    generator = torch.Generator().manual_seed(1)
+    columns = (HEADS * WIDTH, HEADS, HEADS, HEADS * WIDTH)
+    drawn = [
+        torch.randn(num_vertices, n, generator=generator, dtype=torch.float64) for n in columns
+    ]
+    return drawn[0], scale * drawn[1], scale * drawn[2], drawn[3]
+
+
+def expected_of(edges, inputs):
+    """Result and the three gradients by autograd."""
+    *leaves, grad = (part.clone().requires_grad_() for part in inputs)
+    result = reference.attend(edges, *leaves, SLOPE)
+    return [result.detach(), *torch.autograd.grad(result, leaves, grad)]
+
+
+def one_epoch(graph, own, inputs):
+    """Result and gradients of a rank's roots."""
+    *leaves, grad = (part[own].requires_grad_() for part in inputs)
+    x, source_score, target_score = leaves
+    result = graph.attend(x, source_score=source_score, target_score=target_score, slope=SLOPE)
+    result.backward(grad)
+    graph.end_epoch()
+    return [result.detach(), *(leaf.grad for leaf in leaves)]
+
+
+def collect(parts, results):
+    """Put each part's rows back into the order of the graph."""
+    whole = [torch.zeros(sum(p.num_roots for p in parts), r.shape[1]).double() for r in results[0]]
+    for part, rows in zip(parts, results, strict=True):
+        for into, piece in zip(whole, rows, strict=True):
+            into[part.global_id[: part.num_roots]] = piece
+    return whole
+
+
+def on_ranks(parts, inputs):
+    def on_rank(group):
+        part = parts[group.rank]
+        own = torch.from_numpy(part.global_id[: part.num_roots].astype(np.int64))
+        return one_epoch(LocalGraph.exact(part, group), own, inputs)
+
+    return collect(parts, run_ranks(len(parts), on_rank))
+
+
+def check_equal(got, expected):
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("num_parts", RANKS)
+@pytest.mark.parametrize("how", CUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_and_all_gradients_are_those_of_the_edge_list(kind, how, num_parts):
+    graph = make_graph(kind)
+    inputs = random_inputs(graph.num_vertices)
+    check_equal(
+        on_ranks(cut(graph, num_parts, how=how), inputs),
+        expected_of(reference.looped_edges(graph), inputs),
+    )
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_scores_whose_exponentials_overflow_are_no_trouble(num_parts):
+    graph = make_graph("loops")
+    inputs = random_inputs(graph.num_vertices, scale=1e4)
+    check_equal(
+        on_ranks(cut(graph, num_parts), inputs), expected_of(reference.looped_edges(graph), inputs)
+    )
+
+
+def test_a_vertex_that_nobody_points_to_keeps_its_row():
+    graph = make_graph("random")
+    inputs = random_inputs(graph.num_vertices)
+    result = on_ranks(cut(graph, 3), inputs)[0]
+    torch.testing.assert_close(result[-3:], inputs[0][-3:])
+
+
+def test_bytes_counted_are_the_rows_that_travel():
+    graph = make_graph("random")
+    parts = cut(graph, 3)
+    inputs = random_inputs(graph.num_vertices)
+
+    def on_rank(group):
+        local = LocalGraph.exact(parts[group.rank], group)
+        one_epoch(local, parts[group.rank].global_id[: local.num_rows], inputs)
+        return local.exchange.take_bytes()
+
+    reading = sum(int(part.is_reading.sum()) for part in parts)
+    writing = sum(int(part.is_writing.sum()) for part in parts)
+    columns = reading * 2 * (WIDTH + 1) + writing * (1 + 2 * (WIDTH + 2) + 1)
+    assert sum(run_ranks(3, on_rank)) == columns * HEADS * 8
+
+
+def test_sums_and_attention_run_on_one_graph():
+    graph = make_graph("random")
+    part = cut(graph, 1)[0]
+    inputs = random_inputs(graph.num_vertices)
+
+    def on_rank(group):
+        local = LocalGraph.exact(part, group)
+        before = local.aggregate(inputs[0])
+        one_epoch(local, part.global_id, inputs)
+        assert torch.equal(local.aggregate(inputs[0]), before), "loops are of attention alone"
+
+    run_ranks(1, on_rank)
+
+
+def delayed_epochs(parts, inputs, num_epochs, **options):
+    def on_rank(group):
+        part = parts[group.rank]
+        own = torch.from_numpy(part.global_id[: part.num_roots].astype(np.int64))
+        graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, DelayRule(**options)))
+        return [one_epoch(graph, own, inputs) for _ in range(num_epochs)]
+
+    results = run_ranks(len(parts), on_rank)
+    return [collect(parts, [rank[epoch] for rank in results]) for epoch in range(num_epochs)]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+@pytest.mark.parametrize("how", CUTS)
+@pytest.mark.parametrize("warm_up", [0, 1])
+def test_delayed_rows_are_numbers_at_any_time_and_exact_once_all_have_arrived(how, scale, warm_up):
+    graph = make_graph("random")
+    inputs = random_inputs(graph.num_vertices, scale=scale)
+    epochs = delayed_epochs(
+        cut(graph, 3, how=how), inputs, 13, num_bins=2, delay=2, warm_up_epochs=warm_up
+    )
+    for values in epochs:
+        assert all(value.isfinite().all() for value in values)
+    expected = expected_of(reference.looped_edges(graph), inputs)
+    # A warm-up fills the caches, so that constant rows are exact from the start.
+    for values in epochs if warm_up else epochs[-1:]:
+        check_equal(values, expected)
+
+
+@pytest.mark.parametrize("end", ["src", "dst"])
+def test_what_never_arrived_is_no_partial_no_gradient_and_a_row_of_zeros(end):
+    graph = make_graph("random")
+    num_vertices = graph.num_vertices
+    root_part = np.random.default_rng(3).integers(0, 3, num_vertices).astype(np.int32)
+    edge_part = root_part[getattr(graph, end)]
+    parts = list(build_parts(graph, Assignment(3, edge_part, root_part)))
+    inputs = random_inputs(num_vertices)
+    first = delayed_epochs(parts, inputs, 1, num_bins=1, delay=1)[0]
+
+    src, dst = reference.looped_edges(graph)
+    is_cut = torch.from_numpy(root_part[src] != root_part[dst])
+    if end == "src":
+        edges = src[~is_cut], dst[~is_cut]
+    else:
+        edges = torch.where(is_cut, num_vertices, src), dst
+    # The last vertex stands for sources that never arrived.
+    padded = [torch.cat([part, torch.zeros_like(part[:1])]) for part in inputs]
+    expected = expected_of(edges, padded)
+    check_equal(first, [part[:num_vertices] for part in expected])
+
+
+def test_an_isolated_graph_attends_to_its_own_edges_only():
+    graph = make_graph("loops")
+    parts = cut(graph, 3)
+    inputs = random_inputs(graph.num_vertices)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        local = LocalGraph.isolated(part, group)
+        return one_epoch(local, part.global_id, inputs), local.exchange.take_bytes()
+
+    for part, (got, sent) in zip(parts, run_ranks(3, on_rank), strict=True):
+        dst = np.repeat(np.arange(part.num_clones), np.diff(part.indptr))
+        edges = reference.with_loops(part.indices, dst, part.num_clones)
+        check_equal(got, expected_of(edges, [rows[part.global_id] for rows in inputs]))
+        assert sent == 0

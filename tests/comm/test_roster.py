@@ -1,0 +1,362 @@
+"""Ranks that die before the ranks have met."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from distgnn.comm import network, process
+from distgnn.comm.failure import PeerError
+from distgnn.comm.launch import Launch
+from distgnn.comm.remote import common_interface, meet_remotely
+from distgnn.comm.rendezvous import Meeting, connect_store, serve_store
+from distgnn.comm.roster import Roster
+
+HOST = re.escape(socket.gethostname())
+ENDED = process.ProcessId(process.machine(), 1 << 22, 1)
+
+
+class Job:
+    """A store, and clients of it."""
+
+    def __init__(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self.server = serve_store(listener, "127.0.0.1", 5)
+
+    def roll(self, rank, size, stale_s=25.0, store=None):
+        store = store or (self.server if rank == 0 else connect_store("127.0.0.1", self.port, 5))
+        return Roster(Launch("torchrun", rank, size, rank, size), store, stale_s=stale_s)
+
+    def came(self, rank, who, host="host7"):
+        """Leave the sign of a rank that came."""
+        row = [host, who.machine, who.pid, who.start, 1]
+        if not self.server.check([f"roll/{rank}"]):
+            self.server.add("roll-count", 1)
+        self.server.set(f"roll/{rank}", json.dumps(row))
+
+
+@pytest.fixture
+def job():
+    return Job()
+
+
+def together(size, action):
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(action, range(size)))
+
+
+def test_ranks_that_come_hear_each_other(job):
+    def on_rank(rank):
+        roll = job.roll(rank, 3)
+        time.sleep(0.1 * rank)
+        roll.call(5)
+        roll.check()
+        meeting = Meeting(roll._store, "127.0.0.1", job.port, "")
+        return roll.gather("word", "abc"[rank], "speak", 5), common_interface(meeting, roll, 5)
+
+    assert together(3, on_rank) == [(["a", "b", "c"], network.loopback_interface())] * 3
+
+
+def test_a_rank_of_this_machine_that_came_and_died_is_named_at_once(job):
+    job.came(1, ENDED)
+    begin_s = time.monotonic()
+    sentence = rf"rank 1 \(host7, pid {ENDED.pid}\) died before the ranks had met; see its output"
+    with pytest.raises(PeerError, match=sentence):
+        job.roll(0, 3, stale_s=2.0).call(60)
+    assert time.monotonic() - begin_s < 5
+    # Whoever comes later hears of it, whatever it sees itself.
+    job.came(1, process.this_process())
+    with pytest.raises(PeerError, match=sentence):
+        job.roll(2, 3).call(60)
+
+
+def test_a_rank_that_dies_after_all_have_come_is_named(job):
+    job.came(1, ENDED)
+    roll = job.roll(0, 2)
+    roll.call(5)
+    with pytest.raises(PeerError, match=r"rank 1 .* died before the ranks had met"):
+        roll.check()
+    with pytest.raises(PeerError, match=r"rank 1 .* died before the ranks had met"):
+        roll.gather("word", "a", "speak", 5)
+
+
+def test_a_rank_of_another_machine_is_given_up_when_it_is_silent(job):
+    job.came(1, process.ProcessId("elsewhere", 1 << 22, 1))
+    sentence = rf"rank 1 \(host7, pid {1 << 22}\) gave no sign of life for 0\.4 s before the ranks"
+    with pytest.raises(PeerError, match=sentence):
+        job.roll(0, 3, stale_s=0.4).call(60)
+
+
+def test_a_rank_that_waits_gives_signs_of_life(job):
+    def on_rank(rank):
+        with pytest.raises(PeerError, match=r"rank 2 of 3 did not come within 1\.5 s; ranks 0-1"):
+            job.roll(rank, 3, stale_s=0.6).call(1.5)
+        return True
+
+    assert together(2, on_rank) == [True, True]
+
+
+def test_ranks_that_never_come_and_those_that_do_not_speak_are_told_apart(job):
+    job.came(1, process.this_process())
+    for rank in (4, 5):
+        job.came(rank, process.ProcessId("elsewhere", 1 << 22, 1))
+    sentence = (
+        rf"^ranks 2-3, 6 of 7 did not come within 0\.2 s; rank 0 on {HOST}, ranks 1, 4-5 on host7 "
+        "came; see the output of those that did not, or wait longer with --start-timeout$"
+    )
+    with pytest.raises(PeerError, match=sentence):
+        job.roll(0, 7, stale_s=2.0).call(0.2)
+    other = Job()
+    other.came(1, process.this_process())
+    roll = other.roll(0, 2, stale_s=2.0)
+    roll.call(5)
+    with pytest.raises(
+        PeerError, match=r"waited 0\.2 s for rank 1 \(host7, pid \d+\) of 2 ranks to"
+    ):
+        roll.gather("word", "a", "speak", 0.2)
+
+
+def test_hosts_of_those_that_came_are_counted_where_there_are_many(job):
+    for rank in range(1, 12):
+        job.came(rank, process.ProcessId("elsewhere", 1 << 22, 1), f"host{rank}")
+    came = r"rank 7 on host7, those on 4 more hosts came; see"
+    with pytest.raises(PeerError, match=rf"^rank 12 of 13 did not come within 0\.2 s; .*{came}"):
+        job.roll(0, 13).call(0.2)
+
+
+def test_a_rank_0_that_ends_is_named(job):
+    roll = job.roll(1, 2)
+    del job.server  # which ends with it
+    with pytest.raises(PeerError, match=rf"rank 0 ended before .*, as rank 1 \({HOST}\) found"):
+        roll.call(60)
+
+
+def connected(job, roll, action):
+    """Come, and do something while the ranks connect."""
+    with roll.watching(lambda: connect_store("127.0.0.1", job.port, 5)):
+        action()
+
+
+def fail():
+    raise PeerError("no connection")
+
+
+def test_a_rank_of_another_machine_that_is_lost_while_ranks_connect_is_named(job):
+    job.came(1, process.ProcessId("elsewhere", 1 << 22, 1))
+    roll = job.roll(0, 2, stale_s=0.4)
+    roll.call(5)
+    with pytest.raises(PeerError, match=r"rank 1 \(host7, .*\) gave no sign of life for 0\.4 s"):
+        connected(job, roll, fail)
+
+
+def test_ranks_that_live_are_not_waited_for_and_not_blamed(job):
+    begin_s = time.monotonic()
+
+    def on_rank(rank):
+        roll = job.roll(rank, 3, stale_s=1.0)
+        roll.call(5)
+        if rank == 2:
+            connected(job, roll, lambda: None)
+            return
+        with pytest.raises(PeerError, match=r"^no connection$"):
+            connected(job, roll, fail)
+
+    together(3, on_rank)
+    assert time.monotonic() - begin_s < 30
+
+
+def test_nothing_calls_the_store_once_the_ranks_are_connected(job):
+    class Slow:
+        """A client whose writes take long; the interpreter aborts if it ends meanwhile."""
+
+        def __init__(self):
+            self.client, self.num_written = connect_store("127.0.0.1", job.port, 5), 0
+
+        def set(self, key, value):
+            time.sleep(0.3)
+            self.client.set(key, value)
+            self.num_written += 1
+
+        def __getattr__(self, name):
+            return getattr(self.client, name)
+
+    slow = Slow()
+
+    def on_rank(rank):
+        roll = job.roll(rank, 2)
+        roll.call(5)
+        with roll.watching(lambda: slow if rank else connect_store("127.0.0.1", job.port, 5)):
+            pass
+        return slow.num_written
+
+    assert together(2, on_rank)[1] == 1  # that it has connected
+
+
+def test_a_rank_whose_connections_hang_ends_when_another_is_lost(job, monkeypatch, capfd):
+    ended = threading.Event()
+    monkeypatch.setattr("distgnn.comm.roster.end_process", lambda status: ended.set())
+    job.came(1, ENDED)
+    roll = job.roll(0, 2, stale_s=1.0)
+    roll.call(5)
+    connected(job, roll, lambda: ended.wait(20))
+    assert ended.is_set()
+    assert re.search(r"^distgnn: rank 1 \(host7, .*\) died before .*\n$", capfd.readouterr().err)
+
+
+def test_a_rank_0_that_ends_while_ranks_connect_is_named(job):
+    job.came(0, process.this_process())
+    roll = job.roll(1, 2, stale_s=1.0)
+    roll.call(5)
+
+    def lose():
+        del job.server
+        fail()
+
+    sentence = rf"rank 0 ended before the ranks had met, as rank 1 \({HOST}\) found when"
+    with pytest.raises(PeerError, match=sentence):
+        connected(job, roll, lose)
+
+
+def test_a_rank_0_that_has_ended_when_ranks_begin_to_connect_is_named(job):
+    def connect():
+        raise RuntimeError("connection refused")
+
+    with (
+        pytest.raises(PeerError, match=r"rank 0 ended before the ranks had met, as rank 1 "),
+        job.roll(1, 2).watching(connect),
+    ):
+        pass
+
+
+def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(job):
+    """Which serves all attempts."""
+
+    def meet(rank, attempt):
+        environ = {
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": str(attempt),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(job.port),
+        }
+        launch = Launch("torchrun", rank, 2, 0, 1)
+        return meet_remotely(launch, environ, interface="lo", timeout_s=5)
+
+    def on_rank(rank):
+        meeting = meet(rank, 0)
+        job.roll(rank, 2, store=meeting.store).call(5)
+        return meeting.client(5).check(["roll/0", "roll/1"])
+
+    assert together(2, on_rank) == [True, True]
+    again = meet(0, 1)
+    assert not again.client(5).check(["roll/1"])
+    with pytest.raises(PeerError, match=r"rank 1 of 2 did not come within 0\.2 s; rank 0 on"):
+        job.roll(0, 2, stale_s=2.0, store=again.store).call(0.2)
+
+
+_SERVER = """
+import socket, sys
+from distgnn.comm.rendezvous import serve_store
+listener = socket.create_server(("127.0.0.1", 0))
+port = listener.getsockname()[1]
+store = serve_store(listener, "127.0.0.1", 60)
+print(port, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_rank_whose_calls_of_the_store_never_return_ends(capfd, monkeypatch):
+    """As after the loss of the host of rank 0, or of the network of its own."""
+    ended = []
+    command = [sys.executable, "-c", _SERVER]
+    with subprocess.Popen(command, stdin=-1, stdout=subprocess.PIPE) as server:
+        store = connect_store("127.0.0.1", int(server.stdout.readline()), 60)
+
+        def end(status):
+            ended.append(status)
+            server.kill()  # instead of this process, and so that the call returns
+            server.send_signal(signal.SIGCONT)
+
+        monkeypatch.setattr("distgnn.comm.roster.end_process", end)
+        job = Roster(Launch("torchrun", 1, 2, 0, 1), store, stale_s=0.8)
+        threading.Timer(0.3, lambda: server.send_signal(signal.SIGSTOP)).start()
+        with pytest.raises(PeerError, match="rank 0 ended before the ranks had met"):
+            job.call(60)
+    assert ended[0] == 75
+    sentence = rf"rank 0 did not answer rank 1 \({HOST}\) for 0\.8 s before the ranks had met, or"
+    assert re.search(sentence, capfd.readouterr().err)
+
+
+class Starved(threading.Event):
+    """Waits for longer than it was told to, as in a process that was stopped."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_waits = 0
+
+    def wait(self, timeout=None):
+        time.sleep(0.15)
+        self.num_waits += 1
+        return self.num_waits > 3
+
+
+def test_a_rank_that_was_itself_stopped_does_not_end(job, monkeypatch):
+    ended = []
+    monkeypatch.setattr("distgnn.comm.roster.end_process", ended.append)
+    job.roll(1, 2, stale_s=0.2)._guard(Starved())
+    assert not ended
+
+
+class Busy:
+    """A store that takes long to answer, as one that many ranks ask."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def check(self, keys):
+        time.sleep(0.05)
+        return self._store.check(keys)
+
+
+def test_a_rank_that_hears_much_from_a_slow_store_does_not_end(job, monkeypatch):
+    """Looking for all ranks takes longer than silence may last, and each answer does not."""
+    ended = []
+    monkeypatch.setattr("distgnn.comm.roster.end_process", ended.append)
+    with pytest.raises(PeerError, match=r"ranks 1-29 of 30 did not come"):
+        job.roll(0, 30, stale_s=0.6, store=Busy(job.server)).call(0.2)
+    assert not ended
+
+
+class Asked:
+    """A store that counts how many keys it is asked about."""
+
+    def __init__(self, store):
+        self._store = store
+        self.num_keys = 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def check(self, keys):
+        self.num_keys += len(keys)
+        return self._store.check(keys)
+
+
+def test_a_rank_that_waits_does_not_ask_for_the_key_of_each_rank_every_time(job):
+    store = Asked(job.server)
+    with pytest.raises(PeerError, match=r"ranks 1-99 of 100 did not come"):
+        job.roll(0, 100, stale_s=25.0, store=store).call(0.5)
+    # Once to see who has come, and once to name who is missing.
+    assert store.num_keys < 300

@@ -1,0 +1,102 @@
+"""The first and the last moment of a group, when a watchdog has no word yet or no more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch.distributed as dist
+
+from distgnn.comm import rendezvous
+from distgnn.comm.failure import PeerError
+from distgnn.comm.launch import Launch
+from distgnn.comm.transports.gloo import GlooGroup
+
+SECOND = """
+import os, sys, time
+import torch.distributed as dist
+from distgnn.comm.transports.gloo import GlooGroup
+from distgnn.comm.launch import Launch
+from distgnn.comm.rendezvous import meet
+from distgnn.comm.watchdog import Watchdog
+
+launch = Launch("openmpi", 1, 2, 1, 2)
+meeting = meet(launch, os.environ, interface=None, timeout_s=60)
+if sys.argv[1] == "ends at once":
+    os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
+    store = dist.PrefixStore("gloo", meeting.store)
+    dist.init_process_group("gloo", store=store, rank=1, world_size=2)
+    os._exit(0)
+if sys.argv[1] == "ends without leaving":
+    # The thread that talks to the store is in a call of it nearly always.
+    talk_once = Watchdog._talk_once
+    Watchdog._talk_once = lambda watchdog: [talk_once(watchdog) for _ in range(1000)]
+group = GlooGroup(launch, meeting, timeout_s=60)
+if sys.argv[1] == "ends without leaving":
+    group._watchdog._wake.set()
+    time.sleep(0.1)
+    sys.exit(3)
+time.sleep(60)
+"""
+
+
+class Job(NamedTuple):
+    meeting: rendezvous.Meeting
+    second: subprocess.Popen[bytes]
+
+
+@pytest.fixture
+def first(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Job]:
+    """The meeting of rank 0, while rank 1 does in a process of its own what the test asks for."""
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path), "PMIX_NAMESPACE": "job@1"}
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # so that it is as before afterwards
+    # torch numbers the groups of a process, and those that tests before tried to make count: ranks
+    # meet under the number.
+    monkeypatch.setattr(dist.distributed_c10d._world, "group_count", 0)
+    meeting = rendezvous.meet(Launch("openmpi", 0, 2, 0, 2), environ, interface=None, timeout_s=60)
+    second = subprocess.Popen(
+        [sys.executable, "-c", SECOND, request.param], env={**os.environ, **environ}
+    )
+    yield Job(meeting, second)
+    second.kill()
+    second.wait()
+    meeting.remove_file()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("first", ["ends at once"], indirect=True)
+def test_a_rank_that_ends_in_start_up_is_told(first: Job) -> None:
+    with pytest.raises(
+        PeerError, match=r"rank 0 \(.*\) lost the other ranks in start-up \(.*; see"
+    ):
+        GlooGroup(Launch("openmpi", 0, 2, 0, 2), first.meeting, timeout_s=60)
+
+
+@pytest.mark.parametrize("first", ["stays"], indirect=True)
+def test_a_rank_that_never_closes_is_not_waited_for(
+    first: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distgnn.comm.watchdog._DIAGNOSIS_S", 0.2)
+    group = GlooGroup(Launch("openmpi", 0, 2, 0, 2), first.meeting, timeout_s=60)
+    group._patience_s = 0.1
+    with pytest.raises(
+        PeerError, match=r"no rank is known to be dead: not all ranks closed within"
+    ):
+        group.close()
+    assert group._watchdog is not None
+    group._watchdog.stop()
+
+
+@pytest.mark.parametrize("first", ["ends without leaving"], indirect=True)
+def test_an_interpreter_that_ends_before_its_group_ends_in_order(first: Job) -> None:
+    group = GlooGroup(Launch("openmpi", 0, 2, 0, 2), first.meeting, timeout_s=60)
+    assert first.second.wait(60) == 3
+    assert group._watchdog is not None
+    group._watchdog.stop()

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from large_graphs import open_folder, roots_by_metis, write_folder
+from large_runs import StoppedError, communities, content, run
+
+from distgnn.datasets import InputError
+from distgnn.partition.directory.store import read_manifest
+from distgnn.partition.large import budget
+from distgnn.partition.large.budget import least_bytes
+from distgnn.partition.large.input import Input
+from distgnn.partition.large.pipeline import Places, Settings, partition
+
+
+def stopped(folder: Path, out: Path, patch: Any, name: str, first: str = "") -> None:
+    """Run until something is called, with a path of that name as the first argument if given."""
+
+    def stop(*arguments: Any, **options: Any) -> None:
+        if not first or arguments[0].name == first:
+            raise StoppedError
+        rmtree(*arguments, **options)
+
+    rmtree = shutil.rmtree
+    with patch.context() as inner:
+        inner.setattr(name, stop)
+        with pytest.raises(StoppedError):
+            run(folder, out)
+
+
+REMOVE = "distgnn.partition.large.work.Work.remove"
+REPLACE = "distgnn.partition.large.pipeline.replace"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_that_ended_while_its_work_folder_was_removed_is_complete(
+    overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, REMOVE)
+    (tmp_path / "out.work" / "root-part.npy").unlink()
+    before = {path: path.read_bytes() for path in out.rglob("*.npy")}
+    places = Places(directory=out, work=tmp_path / "out.work", overwrite=overwrite)
+    memory = least_bytes(open_folder(folder), 4)
+    manifest = partition(
+        Input(source=str(folder)),
+        places,
+        Settings(num_parts=4, memory_bytes=memory),
+        choose_roots=roots_by_metis,
+    )
+    assert manifest == read_manifest(out)
+    assert {path: path.read_bytes() for path in out.rglob("*.npy")} == before
+    assert len(before) == len(manifest.files)
+    assert not places.work.exists()
+
+
+def test_what_is_recorded_is_removed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "shutil.rmtree", "out.work")
+    names = {path.name for path in (tmp_path / "out.work").iterdir()}
+    assert names == {"state.json", "lock"}
+    assert run(folder, out).fingerprint == read_manifest(out).fingerprint
+    assert not (tmp_path / "out.work").exists()
+
+
+def test_a_complete_run_whose_partition_is_gone_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, REMOVE)
+    out.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"complete, but that is no longer what .* holds; remove"):
+        run(folder, out)
+    run(folder, tmp_path / "elsewhere2", 3)
+    (tmp_path / "elsewhere2").rename(out)
+    with pytest.raises(InputError, match=r"complete, but that is no longer what .* holds; remove"):
+        run(folder, out)
+
+
+def test_a_run_that_ended_before_its_parts_were_moved_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, REPLACE)
+    assert run(folder, out) == read_manifest(out)
+
+
+def test_a_part_whose_files_are_gone_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, REPLACE)
+    (tmp_path / "out.work" / "parts" / "part-0001" / "indices.npy").write_bytes(b"")
+    with pytest.raises(InputError, match=r"part 1 was written .* 0 of its \d+ edges are; remove"):
+        run(folder, out)
+    assert not out.exists()
+
+
+def test_a_part_whose_files_are_gone_is_written_again_from_its_edges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    straight = run(folder, tmp_path / "straight")
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.writing._load_record")
+    shutil.rmtree(tmp_path / "out.work" / "parts")
+    assert content(run(folder, out)) == content(straight)
+
+
+def test_roots_are_saved_before_their_files_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "shutil.rmtree", "roots")
+    work = tmp_path / "out.work"
+    assert (work / "root-part.npy").exists()
+    assert (work / "roots").is_dir()
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.pipeline.count")
+    assert not (work / "roots").exists()
+
+
+def test_a_lack_of_disk_later_on_keeps_what_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.work.Work.save")
+    (tmp_path / "out.work" / "roots" / "label.npy").write_bytes(b"hours of work")
+    with monkeypatch.context() as patch:
+        patch.setattr(budget, "STORED_EDGE_BYTES", 1 << 50)
+        with pytest.raises(InputError, match="make room or choose another disk"):
+            run(folder, out)
+    assert (tmp_path / "out.work" / "roots" / "label.npy").exists()
+
+
+def test_links_and_the_arrays_of_an_edge_list_are_no_room_that_will_be_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.work.Work.save")
+    work = tmp_path / "out.work"
+    with (tmp_path / "huge.npy").open("wb") as file:
+        file.truncate(1 << 40)
+    (work / "source" / "features.npy").symlink_to(tmp_path / "huge.npy")
+    (work / "link.npy").symlink_to(tmp_path / "huge.npy")
+    with (work / "source" / "edge_index.npy").open("wb") as file:
+        file.truncate(1 << 40)
+    monkeypatch.setattr(budget, "STORED_EDGE_BYTES", 1 << 26)
+    free = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
+    monkeypatch.setattr("distgnn.partition.large.pipeline.shutil.disk_usage", lambda path: free)
+    with pytest.raises(InputError, match=r"but 0\.0 GiB are free; make room"):
+        run(folder, out)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second file system")
+def test_a_work_folder_on_another_disk_is_an_input_error(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "graph", communities(100))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        places = Places(directory=tmp_path / "out", work=Path(elsewhere) / "work")
+        with pytest.raises(InputError, match=r"is on another file system than .*; choose one bes"):
+            partition(
+                Input(source=str(folder)),
+                places,
+                Settings(num_parts=2),
+                choose_roots=roots_by_metis,
+            )
+
+
+def test_a_bound_of_memory_that_was_not_given_is_kept(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "graph", communities(200))
+
+    def stop(line: str) -> None:
+        if line.startswith("placing"):
+            raise StoppedError
+
+    out = tmp_path / "out"
+    with pytest.raises(StoppedError):
+        run(folder, out, progress=stop, is_memory_given=False, memory_bytes=1 << 30)
+    manifest = run(folder, out, is_memory_given=False, memory_bytes=2 << 30)
+    assert manifest.options["memory_bytes"] == 1 << 30
+
+
+@pytest.mark.parametrize(("out", "work"), [("p", "p/work"), ("work/p", "work"), ("p", "p")])
+def test_a_work_folder_in_the_partition_is_an_input_error(
+    out: str, work: str, tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path / "graph", communities(100))
+    places = Places(directory=tmp_path / out, work=tmp_path / work)
+    with pytest.raises(InputError, match="lies in the other; choose two folders beside each othe"):
+        partition(
+            Input(source=str(folder)), places, Settings(num_parts=2), choose_roots=roots_by_metis
+        )
+    assert not (tmp_path / work).exists()

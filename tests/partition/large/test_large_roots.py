@@ -1,0 +1,151 @@
+"""Parts of vertices from edges on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from distgnn.datasets import Graph
+from distgnn.datasets.edge_file import EdgeFile, from_array_folder
+from distgnn.datasets.make_twin import make
+from distgnn.partition.arcs import undirected
+from distgnn.partition.large.roots import roots
+from distgnn.partition.methods.metis import metis_roots
+from distgnn.partition.refine.balance import Balance
+
+MEMORY_BYTES = 1 << 18
+"""Too little for METIS to hold the twin below."""
+
+
+def save(folder: Path, ends: Any, num_vertices: int) -> EdgeFile:
+    folder.mkdir()
+    np.save(folder / "edge_index.npy", np.ascontiguousarray(np.reshape(ends, (2, -1)), np.int32))
+    np.save(folder / "num_vertices.npy", np.asarray(num_vertices))
+    return from_array_folder(folder)
+
+
+def load(edges: EdgeFile) -> Any:
+    return np.stack([end.read(0, end.size) for end in (edges.src, edges.dst)])
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> EdgeFile:
+    folder = tmp_path_factory.mktemp("twin") / "papers"
+    make("papers", folder, scale=1 / 8192)
+    return from_array_folder(folder)
+
+
+@pytest.fixture(scope="module")
+def parts(twin: EdgeFile, tmp_path_factory: pytest.TempPathFactory) -> NDArray[np.int32]:
+    return roots(twin, 8, tmp_path_factory.mktemp("work"), memory_bytes=MEMORY_BYTES)
+
+
+def test_fewer_edges_are_cut_than_by_metis_in_memory(
+    twin: EdgeFile, parts: NDArray[np.int32]
+) -> None:
+    src, dst = load(twin)
+    graph = Graph(name="twin", num_vertices=twin.num_vertices, src=src, dst=dst)
+    in_memory = metis_roots(
+        graph,
+        8,
+        adjacency=undirected(graph),
+        seed=0,
+        objective="cut",
+        balance=Balance(1.1, 1.25),
+    )
+    shares = [float((part[src] != part[dst]).mean()) for part in (parts, in_memory)]
+    assert shares[0] < 1.03 * shares[1]
+
+
+def test_parts_are_balanced(twin: EdgeFile, parts: NDArray[np.int32]) -> None:
+    assert parts.dtype == np.int32
+    counts = np.bincount(parts, minlength=8)
+    ends = np.bincount(parts[load(twin).reshape(-1)], minlength=8)
+    assert counts.max() <= 1.25 * counts.mean()
+    # The twin is small: its largest vertex has more of the ends than 1.05 leaves room for.
+    largest = np.bincount(load(twin).reshape(-1)).max()
+    assert 1.05 < 1 + largest / ends.mean() < 1.1
+    assert ends.max() <= ends.mean() + largest
+
+
+@pytest.mark.parametrize("order", ["sorted", "reversed", "by destination"])
+def test_the_order_of_the_edges_does_not_matter(
+    twin: EdgeFile, parts: NDArray[np.int32], tmp_path: Path, order: str
+) -> None:
+    ends = load(twin)
+    ends = ends[:, np.lexsort(ends if order == "by destination" else ends[::-1])]
+    edges = save(tmp_path / "e", ends[:, ::-1] if order == "reversed" else ends, twin.num_vertices)
+    assert np.array_equal(roots(edges, 8, tmp_path, memory_bytes=MEMORY_BYTES), parts)
+
+
+def test_another_seed_gives_other_parts(
+    twin: EdgeFile, parts: NDArray[np.int32], tmp_path: Path
+) -> None:
+    other = roots(twin, 8, tmp_path, seed=1, memory_bytes=MEMORY_BYTES)
+    assert not np.array_equal(other, parts)
+
+
+class StopError(Exception):
+    """Raised in the middle of the work."""
+
+
+def test_interrupted_work_goes_on_to_the_same_outcome(
+    twin: EdgeFile, parts: NDArray[np.int32], tmp_path: Path
+) -> None:
+    lines: list[str] = []
+
+    def stop(line: str) -> None:
+        lines.append(line)
+        assert not list(tmp_path.rglob(".neighbour.npy.*"))
+        raise StopError
+
+    for _ in range(4):
+        with pytest.raises(StopError):
+            roots(twin, 8, tmp_path, memory_bytes=MEMORY_BYTES, progress=stop)
+        # What a process that was killed leaves behind.
+        (tmp_path / ".neighbour.npy.1").write_bytes(b"half")
+    assert lines[0].startswith("197225 links sorted by vertex")
+    assert not any("links sorted" in line for line in lines[1:])
+    assert np.array_equal(roots(twin, 8, tmp_path, memory_bytes=MEMORY_BYTES), parts)
+    assert not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "num_vertices"),
+    [
+        ([], 1),
+        ([], 7),
+        ([0, 1], 2),
+        ([0, 1, 0, 1], 2),
+        ([3, 3], 5),
+        ([0, 0, 0, 0, 0, 1, 2, 3, 4, 5], 7),
+    ],
+)
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 9])
+def test_tiny_graphs_have_parts(
+    tmp_path: Path, ends: list[int], num_vertices: int, num_parts: int
+) -> None:
+    edges = save(tmp_path / "e", ends, num_vertices)
+    for memory_bytes in (0, 1 << 20):
+        folder = tmp_path / str(memory_bytes)
+        folder.mkdir()
+        part = roots(edges, num_parts, folder, memory_bytes=memory_bytes)
+        assert part.shape == (num_vertices,)
+        assert part.min() >= 0
+        assert part.max() < num_parts
+        assert np.bincount(part).max() <= max(-(-num_vertices // num_parts), 1) + 1
+
+
+def test_cliques_with_a_bridge_are_cut_at_the_bridge(tmp_path: Path) -> None:
+    one, other = np.triu_indices(12, 1)
+    ends = np.concatenate([[one, other], [one + 12, other + 12], [[11], [12]]], axis=1)
+    edges = save(tmp_path / "e", ends, 24)
+    for memory_bytes in (0, 1 << 20):
+        folder = tmp_path / str(memory_bytes)
+        folder.mkdir()
+        part = roots(edges, 2, folder, memory_bytes=memory_bytes)
+        assert np.count_nonzero(part[ends[0]] != part[ends[1]]) == 1

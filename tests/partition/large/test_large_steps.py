@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from large_graphs import open_folder, write_folder
+
+from distgnn.datasets import Graph, InputError
+from distgnn.datasets.planted import planted
+from distgnn.partition.assignment import Assignment
+from distgnn.partition.large import clock
+from distgnn.partition.large.counts import count
+from distgnn.partition.large.covers import cover
+from distgnn.partition.large.groups import ROUNDS, leveller, windows
+from distgnn.partition.large.piles import Piles, record_of
+from distgnn.partition.large.split import plan, split
+from distgnn.partition.large.work import Work
+from distgnn.partition.methods.cover import place_edges
+from distgnn.partition.quality import measure
+
+
+def links(num_parts: int = 6, seed: int = 0) -> np.ndarray:
+    """Edges between parts, some pairs without any."""
+    between = np.random.default_rng(seed).integers(0, 50, (num_parts, num_parts))
+    between[0, 1] = between[1, 0] = 0
+    return between.astype(np.int64)
+
+
+@pytest.mark.parametrize("most", [20, 100, 10**6])
+def test_piles_hold_whole_pairs_and_no_more_than_fits(most: int) -> None:
+    between = links()
+    planned = plan(between, most)
+    both = between + between.T
+    held = np.zeros(planned.num_piles, np.int64)
+    for one, other in zip(*np.triu_indices(6, 1), strict=True):
+        first, pieces = planned.first[one, other], planned.pieces[one, other]
+        assert (planned.first[other, one], planned.pieces[other, one]) == (first, pieces)
+        assert pieces == max(-(-both[one, other] // most), 1)
+        if both[one, other]:
+            (step,) = [step for step in planned.steps if first in step]
+            assert first + pieces <= step.stop
+            held[first : first + pieces] += -(-both[one, other] // pieces)
+    assert (held <= most).all()
+    assert planned.first.diagonal().tolist() == list(range(6))
+    assert [pile for step in planned.steps for pile in step] == list(range(6, planned.num_piles))
+
+
+def test_no_edges_between_parts_need_no_pile() -> None:
+    assert plan(np.diag(np.arange(3)), 10).num_piles == 3
+
+
+def covered(
+    folder: Path, graph: Graph, root_part: np.ndarray, most: int
+) -> tuple[Assignment, int, int]:
+    """Place the edges of a graph; also the number of piles, and the rows at destinations."""
+    num_parts = int(root_part.max()) + 1
+    source = open_folder(write_folder(folder / f"graph-{most}", graph))
+    work = Work(folder / f"work-{most}", {})
+    counts = count(source.edges, root_part, num_parts, chunk_edges=100, progress=None)
+    planned = plan(counts.between, most)
+    dtype = record_of(graph.num_vertices, has_position=True)
+    piles, placed = (Piles(work.folder, name, dtype) for name in ("pile", "placed"))
+    split(source, root_part, planned, piles, chunk_edges=100, progress=None)
+    edge_part = np.full(graph.num_edges, -1, np.int32)
+    for part in range(num_parts):
+        edge_part[piles.read(part)["edge"]] = part
+    cover(work, planned, root_part, piles=piles, placed=placed, progress=None)
+    for part in range(num_parts):
+        edge_part[placed.read(part)["edge"]] = part
+    return Assignment(num_parts, edge_part, root_part), planned.num_piles, work["covered"][2]
+
+
+def test_covers_of_piles_are_those_of_the_whole(tmp_path: Path) -> None:
+    graph = planted(num_vertices=300, num_classes=6, seed=2)
+    root_part = np.random.default_rng(0).integers(0, 5, 300).astype(np.int32)
+    at_once = Assignment(5, place_edges(graph, root_part, 5), root_part)
+    for most in (10**6, 400):
+        assignment, num_piles, at_destination = covered(tmp_path, graph, root_part, most)
+        assert num_piles > 8 or most > 400
+        quality = measure(graph, assignment)
+        assert quality.halo_rows == measure(graph, at_once).halo_rows
+        assert quality.halo_rows_at_destination == at_destination
+
+
+def test_a_pair_that_does_not_fit_is_covered_in_pieces(tmp_path: Path) -> None:
+    graph = planted(num_vertices=300, num_classes=6, seed=2)
+    root_part = np.random.default_rng(0).integers(0, 2, 300).astype(np.int32)
+    whole, _, _ = covered(tmp_path, graph, root_part, 10**6)
+    pieces, num_piles, at_destination = covered(tmp_path, graph, root_part, 300)
+    assert num_piles >= 2 + 4
+    found, best = measure(graph, pieces), measure(graph, whole)
+    assert found.halo_rows_at_destination == at_destination
+    assert best.halo_rows <= found.halo_rows <= 1.5 * best.halo_rows
+
+
+def test_every_part_is_in_as_many_windows_as_there_are_rounds() -> None:
+    between = np.random.default_rng(0).integers(1, 50, (12, 12)).astype(np.int64)
+    sizes = np.full(12, 10, np.int64)
+    found = windows(between, sizes, 30)
+    assert all(sizes[window].sum() <= 30 and window == sorted(window) for window in found)
+    assert np.bincount(np.concatenate(found)).tolist() == [ROUNDS] * 12
+    # Two parts that were together once are seldom together again.
+    pairs = {(one, other) for window in found for one in window for other in window if one < other}
+    assert len(pairs) >= 30
+
+
+def test_parts_that_fit_together_are_one_window() -> None:
+    assert windows(links(), np.full(6, 10), 60) == [[0, 1, 2, 3, 4, 5]]
+    assert windows(np.ones((1, 1), np.int64), np.full(1, 10), 60) == []
+    assert windows(links(), np.full(6, 10), 15) == []
+
+
+def test_the_fullest_part_is_levelled_with_the_emptiest() -> None:
+    load, sizes = np.array([10, 30, 12, 11]), np.array([5, 9, 4, 5])
+    assert leveller(load, sizes, 20, 100) == [0, 1, 2, 3]
+    assert leveller(load, sizes, 20, 20) == [0, 1, 3]
+    assert leveller(load, sizes, 30, 100) == []
+    assert leveller(load, sizes, 20, 10) == []
+
+
+def test_what_an_interrupted_step_added_is_dropped(tmp_path: Path) -> None:
+    dtype = record_of(10, has_position=False)
+    piles = Piles(tmp_path, "pile", dtype)
+    records = np.array([(1, 2), (3, 4), (5, 6)], dtype)
+    piles.append(0, records[:2])
+    piles.append(1, records)
+    piles.cut_back([1, 0, 0])
+    assert piles.read(0).tolist() == [(1, 2)]
+    assert [piles.size(pile) for pile in range(3)] == [1, 0, 0]
+    piles.keep_only([1])
+    assert not piles.path(0).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "sentence"),
+    [
+        ("features", np.zeros((3, 2)), r"features\.npy must hold numbers of shape \(100, num_fe"),
+        ("features", np.zeros((2, 100)).T, "row by row, got float64 of shape .* column by column"),
+        ("edge_weight", np.zeros(3), r"edge_weight\.npy must hold \d+ numbers, one for each edge"),
+        ("edge_weight", np.zeros((0, 5)), r"edge_weight\.npy must .* float64 of shape \(0, 5\)"),
+        (
+            "edge_features",
+            np.zeros((3, 2)),
+            r"of shape \(\d+, num_edge_features\), row by row, .* f",
+        ),
+        ("features_indptr", np.zeros(1, np.int64), "features_indices is missing; sparse features"),
+        ("labels", np.zeros(3, np.int64), r"graph: labels must have shape \(100,\)"),
+    ],
+)
+def test_arrays_that_do_not_fit_the_graph_are_input_errors(
+    name: str, array: np.ndarray, sentence: str, tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path / "graph", planted(num_vertices=100))
+    np.save(folder / f"{name}.npy", array)
+    with pytest.raises(InputError, match=sentence):
+        open_folder(folder)
+
+
+def test_typed_edges_are_not_partitioned_from_disk(tmp_path: Path) -> None:
+    for name in ("src", "dst", "edge_type"):
+        np.save(tmp_path / f"{name}.npy", np.zeros(3, np.int64))
+    with pytest.raises(
+        InputError, match=r"edge_type.npy, .* in memory only; use --out-of-core off"
+    ):
+        open_folder(tmp_path)
+
+
+def test_dense_and_sparse_features_exclude_each_other(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "graph", planted(num_vertices=100))
+    for name, array in {
+        "indptr": np.zeros(101, np.int64),
+        "indices": np.zeros(0, np.int64),
+        "data": np.zeros(0, np.float32),
+        "shape": np.array([100, 4]),
+    }.items():
+        np.save(folder / f"features_{name}.npy", array)
+    with pytest.raises(InputError, match="are both there; keep the dense or the CSR one"):
+        open_folder(folder)
+
+
+def test_a_work_folder_that_cannot_be_made_is_an_input_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write work folder .*: Not a directory; choose"):
+        Work(tmp_path / "file" / "work", {})
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from distgnn.partition.large.work import Work
+held = Work(Path(sys.argv[1]), {})
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_two_processes_do_not_share_a_work_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "work")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=r"another process works in folder .*; wait for its"):
+            Work(tmp_path / "work", {})
+        holder.kill()
+    Work(tmp_path / "work", {})
+
+
+def test_a_stage_that_takes_more_steps_than_planned_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clock, "INTERVAL_S", 0.0)
+    lines: list[str] = []
+    watch = clock.Clock("refining", "windows", 2, lines.append)
+    for _ in range(3):
+        watch.add(1)
+    ends = [line.rsplit(", ", 1)[1] for line in lines]
+    assert ends[1:] == ["about 0 s more", "1 more than planned"]
+    assert lines[2].startswith("refining: 3 of 2 windows, ")
