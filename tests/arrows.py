@@ -70,7 +70,6 @@ CIRCLES_LEFT: set[str] = {
     *(f"distgnn.datasets.{name}" for name in ("graph", "held_out", "splits")),
     *("distgnn.edges.blocks", "distgnn.edges.planner"),
     *("distgnn.forecast.memory", "distgnn.forecast.traffic"),
-    *("distgnn.nn.kinds", "distgnn.nn.models"),
     *(f"distgnn.training.config.{name}" for name in ("delays", "settings")),
     *(f"distgnn.training.{n}" for n in ("data.placement", "loop.trainer", "run.writer")),
     "distgnn.training.tasks.tasks",
@@ -79,7 +78,6 @@ CIRCLES_LEFT: set[str] = {
 ARROWS_LEFT = {
     ("distgnn.edges.subgraph", "distgnn.aggregate.self_loops"),
     ("distgnn.machine.memory_check", "distgnn.cli.output"),
-    ("distgnn.optim.optimizers", "distgnn.training.config.settings"),
     ("distgnn.training.data.placement", "distgnn.forecast.memory"),
 }
 

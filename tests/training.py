@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from distgnn.comm.threads import run_ranks
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.info import DataInfo
 from distgnn.training.loop.progress import Silent

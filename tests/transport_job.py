@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from graphs import cut, make_graph
 
 from distgnn.comm import open_group
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.info import DataInfo
 from distgnn.training.loop.trainer import Trainer

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distgnn.bench.shapes import Shape
     from distgnn.datasets import Graph
     from distgnn.kernels.tensors import DtypeName
-    from distgnn.nn.kinds import ModelName
+    from distgnn.nn.config import ModelName
     from distgnn.nn.models import GNN
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
@@ -110,7 +110,7 @@ def twin_graph(plan: EpochPlan, shape: Shape | None = None) -> Graph:
 
 
 def _our_config(plan: EpochPlan, dtype: DtypeName = "fp32") -> TrainConfig:
-    from distgnn.nn.models import ModelConfig
+    from distgnn.nn.config import ModelConfig
     from distgnn.training.config.settings import TrainConfig
 
     model = ModelConfig(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from distgnn.nn.models import ModelConfig
+    from distgnn.nn.config import ModelConfig
 
 
 def add_model_arguments(
@@ -177,8 +177,7 @@ def model_from(arguments: argparse.Namespace) -> ModelConfig:
     Returns:
         It, not checked.
     """
-    from distgnn.nn.kinds import KINDS
-    from distgnn.nn.models import ModelConfig
+    from distgnn.nn.config import KINDS, ModelConfig
 
     values = picked(arguments, ModelConfig)
     kind = KINDS.get(arguments.model)

@@ -13,6 +13,7 @@ from distgnn.kernels.devices import PROCESSOR
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.gat import AttentionConvolution
+from distgnn.nn.models import GNN
 from distgnn.nn.relational import LearnedRelationalConv
 from distgnn.ops.host_rows import COLUMNS, SLICE_BYTES, HostRows
 from distgnn.training.loop.graphs import why_not_static
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distgnn.forecast.traffic import Forecast
-    from distgnn.nn.models import GNN, ModelConfig
+    from distgnn.nn.config import ModelConfig
     from distgnn.partition.directory.store import Manifest
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
@@ -181,7 +182,7 @@ def device_bytes(config: TrainConfig, ends: DataInfo, part: Sizes, *, features_o
         Bytes.
     """
     num_columns = config.model.hidden if config.task == "link" else ends.num_classes
-    model = config.model.build(ends.num_features, num_columns, ends.size)
+    model = GNN(config.model, ends.num_features, num_columns, ends.size)
     num_clones = part.num_roots + part.num_leaves
     num_rows = num_clones if config.is_isolated else part.num_roots
     value_bytes = num_rows * config.feature_bytes

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import torch
 from torch import nn
 
 from distgnn.aggregate.traffic import ITEM_BYTES
-from distgnn.kernels.tensors import DTYPES, DtypeName
+from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.convolution import ActivatedConvolution, Convolution
 from distgnn.nn.decoders import DECODERS, DecoderName
 from distgnn.nn.fused import FusedConvolution
-from distgnn.nn.gcn import Degrees
-from distgnn.nn.kinds import KINDS, Kind, ModelName
 from distgnn.nn.linear import Given, Linear, OuterLinear, dense, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.recompute import again_in_backward
-from distgnn.nn.relational import GraphSize, RelationNorm
-from distgnn.nn.sage import Aggregator
+from distgnn.nn.relational import UNTYPED, GraphSize
 from distgnn.nn.update import Activation, Elu
 
 if TYPE_CHECKING:
@@ -28,121 +24,8 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph
+    from distgnn.nn.config import ModelConfig, NormName
     from distgnn.ops import Rows
-
-NormName = Literal["none", "batch", "layer"]
-JumpingName = Literal["none", "cat", "max", "last"]
-ActivationName = Literal["relu", "elu"]
-EdgeFeatures = Literal["auto", "use", "ignore"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """What a model looks like, apart from the widths that the data set gives."""
-
-    model: ModelName = "sage"
-    """Convolution of every layer."""
-    aggregator: Aggregator = "mean"
-    """Reduction of a GraphSAGE layer; the others have their own."""
-    heads: int = 4
-    """Heads of a GAT or GATv2 layer: hidden layers concatenate them, the last averages them."""
-    last_heads: int = 0
-    """Heads of the last GAT or GATv2 layer; 0: as many as the others have."""
-    attention_dropout: float = 0.0
-    """Probability of dropping a weight of attention, in a GAT or GATv2 layer."""
-    edge_features: EdgeFeatures = "auto"
-    """Whether GAT, GATv2 and GIN layers read the features of edges; auto: where there are some."""
-    bases: int = 0
-    """Maps that those of all relations are made of in an R-GCN or R-SAGE layer; 0: one for each."""
-    relation_norm: RelationNorm = "relation"
-    """What R-GCN and R-SAGE layers divide a sum by; see `RelationalConv`."""
-    degrees: Degrees = "in"
-    """Which of a directed graph's degrees a GCN, SGC or APPNP layer divides by; see `GCNConv`."""
-    hops: int = 2
-    """Edges that one SGC or APPNP layer propagates over."""
-    alpha: float = 0.1
-    """Share of a vertex's own row in each step of APPNP."""
-    eps: float = 0.0
-    """What a GIN layer adds to the 1 that a vertex's own row counts, or where that starts."""
-    learn_eps: bool = False
-    """Whether it is a weight of each layer."""
-    hidden: int = 64
-    """Columns of hidden layers; of attention, columns of each head."""
-    layers: int = 2
-    """Convolutions."""
-    dropout: float = 0.5
-    """Probability of dropping an entry between layers."""
-    input_dropout: float = 0.0
-    """Probability of dropping an entry of the input."""
-    activation: ActivationName = "relu"
-    """What follows each hidden layer."""
-    norm: NormName = "none"
-    """Normalisation after each hidden convolution."""
-    residual: bool = False
-    """Whether a hidden layer's input is added to its output (linearly mapped if widths differ)."""
-    residual_map: bool = False
-    """Whether that input is linearly mapped, with a bias, where widths are equal, too."""
-    jumping: JumpingName = "none"
-    """Jumping knowledge: a linear layer reads the concatenation or maximum of all layers, or only
-    the last of them."""
-    activations_dtype: DtypeName = "fp32"
-    """Type that rows between layers, and their gradients, are stored as; computed is in fp32."""
-
-    def build(self, num_features: int, num_classes: int, size: GraphSize | None = None) -> GNN:
-        """Build the model with freshly drawn weights.
-
-        Args:
-            num_features: Columns of the input.
-            num_classes: Columns of the output.
-            size: Of the graph; typed models and those that read features of edges need it.
-
-        Returns:
-            The model.
-
-        Raises:
-            InputError: If the model is typed and the graph is not.
-        """
-        return GNN(self, num_features, num_classes, size or GraphSize())
-
-    @property
-    def kind(self) -> Kind:
-        """What the name of the model stands for."""
-        return KINDS[self.model]
-
-    @property
-    def reads_edge_features(self) -> bool:
-        """Whether layers read the features of edges, once the graph has decided."""
-        return self.edge_features == "use"
-
-    def edge_width(self, size: GraphSize) -> int:
-        """Return the columns of the features of edges that layers read; 0 for none.
-
-        Args:
-            size: Of the graph.
-        """
-        return size.num_edge_features if self.reads_edge_features else 0
-
-    @property
-    def hidden_width(self) -> int:
-        """Columns between layers: those of all heads."""
-        return self.kind.width(self)
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether each layer is read by the next alone, so that it can be one operation."""
-        config_of_parts = (self.norm, self.residual, self.jumping, self.activation)
-        return config_of_parts == ("none", False, "none", "relu")
-
-    @property
-    def num_hidden(self) -> int:
-        """Hidden layers: all where a linear layer reads them, else all but the last."""
-        return self.layers - (self.jumping == "none")
-
-    def convolution(
-        self, in_width: int, out_width: int, size: GraphSize, *, is_last: bool
-    ) -> Convolution:
-        """Build one layer; `out_width` of attention is that of each head."""
-        return self.kind.on(size, self).build(self, in_width, out_width, is_last=is_last)
 
 
 class GNN(nn.Module):
@@ -155,17 +38,24 @@ class GNN(nn.Module):
         config: The shape of the model.
         num_features: Columns of the input.
         num_classes: Columns of the output.
-        size: Of the graph.
+        size: Size of the graph; typed models, and those that read features of edges, need it.
 
     Attributes:
         num_features: As given.
+
+    Raises:
+        InputError: If the model is typed and the graph is not.
 
     References:
         Xu et al., "Representation Learning on Graphs with Jumping Knowledge Networks", ICML 2018.
     """
 
     def __init__(
-        self, config: ModelConfig, num_features: int, num_classes: int, size: GraphSize
+        self,
+        config: ModelConfig,
+        num_features: int,
+        num_classes: int,
+        size: GraphSize = UNTYPED,
     ) -> None:
         super().__init__()
         self.config = config
@@ -199,6 +89,11 @@ class GNN(nn.Module):
             self.last = OuterLinear(read, num_classes)
         else:
             self.last = config.convolution(widths[-1], num_classes, size, is_last=True)
+
+    @property
+    def convolutions(self) -> list[Convolution]:
+        """The convolutions in order; a linear layer that reads all of them is none."""
+        return [conv for conv in (*self.hidden, self.last) if isinstance(conv, Convolution)]
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw all weights again; biases and norms start the same anyway.

@@ -154,6 +154,10 @@ class GraphSize(NamedTuple):
     num_edge_features: int = 0
 
 
+UNTYPED = GraphSize()
+"""Size of a graph of which a model need not know anything."""
+
+
 class LearnedRelationalConv(Convolution):
     """R-GCN's convolution of a graph without features, whose input tells each vertex apart.
 

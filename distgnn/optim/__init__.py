@@ -1,1 +1,1 @@
-"""Optimizers: from gradients to steps."""
+"""Optimizers, which turn gradients into steps."""

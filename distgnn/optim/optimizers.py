@@ -1,13 +1,13 @@
-"""How gradients become steps: the kernels of `torch.optim` without what it imports.
+"""Adam, AdamW and SGD: the kernels of `torch.optim` without what it imports.
 
-`torch.optim.Optimizer` loads torch's compiler, which is not used here, takes 70 MB of memory on
-every rank, and seconds to start.
+`torch.optim.Optimizer` loads torch's compiler. That takes seconds to start and 70 MB of memory on
+every rank, and is not used here.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -16,20 +16,18 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.nn.models import GNN
-    from distgnn.training.config.settings import TrainConfig
-
+OptimizerName = Literal["adam", "adamw", "sgd"]
 Moments = dict[str, "Tensor"]
 
 
 class Optimizer(ABC):
-    """Steps some parameters by their gradients.
+    """Rule that steps parameters by their gradients.
 
     Args:
-        parameters: What is stepped; one without a gradient is left as it is.
+        parameters: Weights that it steps; one without a gradient stays as it is.
         lr: Length of a step.
         weight_decay: Weight of the L2 penalty.
-        decaying: What the penalty is on; all if None.
+        decaying: Weights that the penalty is on; all if None.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def _begin(self, parameter: Tensor) -> Moments:
-        """Return what is remembered of a parameter before its first step."""
+        """Return the moments of a parameter before its first step."""
 
     @abstractmethod
     def _step(
@@ -82,19 +80,19 @@ class Optimizer(ABC):
         """Step parameters in place."""
 
     def zero_grad(self) -> None:
-        """Let go of all gradients."""
+        """Free all gradients."""
         for parameter in self._parameters:
             parameter.grad = None
 
     def state_dict(self) -> dict[int, Moments]:
-        """Return what is remembered of each parameter, by its number; nothing before its step."""
+        """Return the moments of each parameter by its number; none before its first step."""
         return {number: dict(moments) for number, moments in self._moments.items()}
 
     def load_state_dict(self, state: Mapping[int, Moments]) -> None:
-        """Put back what `state_dict` returned.
+        """Restore the moments that `state_dict` returned.
 
         Args:
-            state: Copied.
+            state: Moments by number of the parameter; they are copied.
         """
         self._moments = {
             number: {
@@ -106,14 +104,14 @@ class Optimizer(ABC):
 
 
 class Adam(Optimizer):
-    """Adam, or AdamW, whose weights decay by themselves instead of by their gradients.
+    """Adam, or AdamW, which shrinks weights directly instead of through their gradients.
 
     Args:
-        parameters: What is stepped.
+        parameters: Weights that it steps.
         lr: Length of a step.
         weight_decay: Weight of the L2 penalty.
-        decaying: What the penalty is on; all if None.
-        is_decoupled: Whether it is AdamW.
+        decaying: Weights that the penalty is on; all if None.
+        is_decoupled: Whether this is AdamW.
 
     References:
         Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015; Loshchilov and
@@ -195,23 +193,28 @@ class Sgd(Optimizer):
         )
 
 
-def build_optimizer(config: TrainConfig, model: GNN) -> Optimizer:
-    """Build the optimizer of a run.
+def build_optimizer(
+    name: OptimizerName,
+    parameters: Iterable[Tensor],
+    *,
+    lr: float,
+    weight_decay: float,
+    decaying: Iterable[Tensor] | None = None,
+) -> Optimizer:
+    """Build an optimizer by its name.
 
     Args:
-        config: The run.
-        model: What it steps.
+        name: Name of the rule.
+        parameters: Weights that it steps.
+        lr: Length of a step.
+        weight_decay: Weight of the L2 penalty.
+        decaying: Weights that the penalty is on; all if None.
 
     Returns:
         The optimizer.
     """
-    first = next(iter([*model.hidden, model.last]))
-    decaying = first.parameters() if config.decay_of == "first" else None
-    how: dict[str, Any] = {
-        "lr": config.lr,
-        "weight_decay": config.weight_decay,
-        "decaying": decaying,
-    }
-    if config.optimizer == "sgd":
-        return Sgd(model.parameters(), **how)
-    return Adam(model.parameters(), is_decoupled=config.optimizer == "adamw", **how)
+    if name == "sgd":
+        return Sgd(parameters, lr=lr, weight_decay=weight_decay, decaying=decaying)
+    is_decoupled = name == "adamw"
+    options = {"lr": lr, "weight_decay": weight_decay}
+    return Adam(parameters, **options, decaying=decaying, is_decoupled=is_decoupled)

@@ -13,7 +13,7 @@ import pytest
 from distgnn.cli import build_parser
 from distgnn.cli.source import open_source
 from distgnn.cli.train_verb import config_from
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop.trainer import Trainer
 

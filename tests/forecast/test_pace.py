@@ -20,6 +20,7 @@ from distgnn.forecast.pace import (
     wire_seconds,
 )
 from distgnn.forecast.traffic import Forecast, LayerRows
+from distgnn.nn.models import GNN
 
 READ = np.array([[0, 3], [5, 0]])
 WRITE = np.array([[0, 2], [1, 0]])
@@ -29,7 +30,7 @@ def epoch(*, num_bins=1):
     """Two layers of a GCN over two ranks that send 5 columns each way."""
     rows = LayerRows(READ, WRITE, np.array([100, 40]), np.array([10, 20]))
     delays = DelayRule(num_bins=num_bins)
-    model = make_config(model="gcn", hidden=8).model.build(5, 3)
+    model = GNN(make_config(model="gcn", hidden=8).model, 5, 3)
     layers = (sum_traffic(5).without_gradient(), sum_traffic(3))
     return Forecast(model, layers, (rows, rows), layers, rows, delays, (1.0, 1.0), ())
 

@@ -10,7 +10,8 @@ from graphs import CUTS, KINDS, cut, make_graph
 from distgnn.comm.threads import run_ranks
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.graph.receptive_field import ReceptiveField
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
+from distgnn.nn.models import GNN
 from distgnn.training.data.inputs import load_features
 
 CONFIGS = {
@@ -46,7 +47,7 @@ def one_step(parts, config, *, restricted, is_static, num_epochs=1):
     def on_rank(group):
         part = parts[group.rank]
         graph = LocalGraph.exact(part, group)
-        model = config.build(6, 3)
+        model = GNN(config, 6, 3)
         model.reset_parameters(torch.Generator().manual_seed(1))
         features = load_features(part)
         if is_static:

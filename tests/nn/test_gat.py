@@ -13,9 +13,10 @@ from distgnn.bench import peers
 from distgnn.comm.single import SingleGroup
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.kernels.seeds import MaskSeeds
+from distgnn.nn.config import ModelConfig
 from distgnn.nn.gat import SLOPE, GATConv
 from distgnn.nn.gatv2 import GATv2Conv
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.models import GNN
 from distgnn.nn.update import Activation
 from distgnn.ops import SparseRows
 from distgnn.training.data.inputs import load_features
@@ -174,7 +175,7 @@ def test_rows_are_those_of_a_peer_with_the_same_weights(peer, kind, monkeypatch)
 
 def test_heads_are_concatenated_in_hidden_layers_and_averaged_in_the_last():
     _, local, rows, _ = whole("random")
-    model = ModelConfig(model="gat", heads=3, hidden=5, layers=3, norm="layer").build(6, 4)
+    model = GNN(ModelConfig(model="gat", heads=3, hidden=5, layers=3, norm="layer"), 6, 4)
     shapes = [conv.linear.weight.shape for conv in (*model.hidden, model.last)]
     assert shapes == [(15, 6), (15, 15), (12, 15)]
     assert model(local, rows).shape == (local.num_rows, 4)
@@ -184,7 +185,7 @@ def test_a_seed_draws_all_weights():
     config = ModelConfig(model="gat")
     drawn = []
     for _ in range(2):
-        model = config.build(6, 3)
+        model = GNN(config, 6, 3)
         model.reset_parameters(torch.Generator().manual_seed(1))
         drawn.append(model.state_dict())
     assert all(torch.equal(drawn[0][name], drawn[1][name]) for name in drawn[0])
@@ -236,7 +237,7 @@ def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(layer):
 @pytest.mark.parametrize("model", ["gat", "gatv2"])
 @pytest.mark.parametrize(("last_heads", "found"), [(0, 3), (1, 1)])
 def test_the_last_layer_has_its_own_heads(model, last_heads, found):
-    gnn = ModelConfig(model=model, heads=3, last_heads=last_heads, layers=3).build(6, 5)
+    gnn = GNN(ModelConfig(model=model, heads=3, last_heads=last_heads, layers=3), 6, 5)
     assert [conv.heads for conv in (*gnn.hidden, gnn.last)] == [3, 3, found]
 
 

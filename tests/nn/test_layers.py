@@ -11,9 +11,10 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.kernels.seeds import MaskSeeds
+from distgnn.nn.config import ModelConfig
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.models import GNN
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.propagation import APPNPConv, SGConv
 from distgnn.nn.sage import SAGEConv
@@ -208,7 +209,7 @@ def test_sparse_and_dense_features_give_the_same_scores_and_gradients():
         ModelConfig(aggregator="pool", **drops),
         ModelConfig(),
     ):
-        model = config.build(6, 3)
+        model = GNN(config, 6, 3)
         grads = []
         for features in (rows, torch.from_numpy(dense).float()):
             local.mask_seeds = MaskSeeds()
@@ -239,7 +240,7 @@ def test_layer_norm_is_torchs():
 
 def test_evaluation_drops_nothing():
     _, local, rows, _ = whole("random")
-    model = ModelConfig(dropout=0.9, input_dropout=0.9).build(6, 3).eval()
+    model = GNN(ModelConfig(dropout=0.9, input_dropout=0.9), 6, 3).eval()
     torch.testing.assert_close(model(local, rows), model(local, rows), rtol=0, atol=0)
 
 
@@ -249,10 +250,10 @@ def test_residual_and_jumping_knowledge_have_the_documented_shapes():
         (ModelConfig(jumping="cat", layers=3, hidden=5), 15),
         (ModelConfig(jumping="max", layers=3, hidden=5), 5),
     ):
-        model = config.build(6, 3)
+        model = GNN(config, 6, 3)
         assert model.last.in_width == width
         assert model(local, rows).shape == (local.num_rows, 3)
-    model = ModelConfig(residual=True, hidden=6, layers=3, dropout=0).build(6, 3)
+    model = GNN(ModelConfig(residual=True, hidden=6, layers=3, dropout=0), 6, 3)
     hidden = torch.relu(model.hidden[0](local, rows) + rows)
     hidden = torch.relu(model.hidden[1](local, hidden) + hidden)
     torch.testing.assert_close(model(local, rows), model.last(local, hidden))

@@ -14,7 +14,8 @@ from distgnn.graph.local_graph import LocalGraph
 from distgnn.graph.receptive_field import ReceptiveField
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn import fused, linear
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
+from distgnn.nn.models import GNN
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.update import Activation
 from distgnn.training.data.inputs import load_features
@@ -90,7 +91,7 @@ def trained(graph, rows, config, *, is_training=True, owns_gradients=None):
     """Scores and gradients of one pass."""
     graph.mask_seeds.end_epoch()
     graph.mask_seeds.epoch = 4
-    model = config.build(rows.shape[1], 3).double().train(is_training)
+    model = GNN(config, rows.shape[1], 3).double().train(is_training)
     model.reset_parameters(torch.Generator().manual_seed(0))
     draw(model)
     if owns_gradients is not None:
@@ -151,7 +152,7 @@ def test_evaluation_normalises_columns_far_from_zero_as_training_did(model, name
     ring = replace(make_graph("random"), src=vertex, dst=(vertex + 1) % 40)
     graph = LocalGraph.exact(cut(ring, 1)[0], SingleGroup())
     options = {"hidden": 16, "dropout": 0.0, "jumping": "last", "activations_dtype": name}
-    trained = ModelConfig(model=model, norm="batch", **options).build(16, 3)
+    trained = GNN(ModelConfig(model=model, norm="batch", **options), 16, 3)
     trained.reset_parameters(torch.Generator().manual_seed(0))
     for norm in trained.norms:
         norm.momentum = 1.0

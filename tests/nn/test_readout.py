@@ -7,7 +7,8 @@ from graphs import cut, make_graph
 
 from distgnn.comm.single import SingleGroup
 from distgnn.graph.local_graph import LocalGraph
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
+from distgnn.nn.models import GNN
 
 
 def test_mapped_residuals_and_a_linear_layer_that_reads_the_last():
@@ -16,7 +17,7 @@ def test_mapped_residuals_and_a_linear_layer_that_reads_the_last():
     local = LocalGraph.exact(part, SingleGroup())
     features = torch.from_numpy(graph.features)
     shape = {"model": "gcn", "hidden": 5, "layers": 3, "residual": True, "residual_map": True}
-    model = ModelConfig(**shape, jumping="last").build(6, 3).eval()
+    model = GNN(ModelConfig(**shape, jumping="last"), 6, 3).eval()
     assert len(model.hidden) == 3
     rows = features
     for conv, residual in zip(model.hidden, model.residuals, strict=True):
@@ -28,7 +29,7 @@ def test_mapped_residuals_and_a_linear_layer_that_reads_the_last():
 
 def test_maps_beside_and_after_convolutions_start_as_torchs_own_linear():
     shape = {"model": "gcn", "hidden": 300, "layers": 2, "residual": True, "residual_map": True}
-    model = ModelConfig(**shape, jumping="last").build(100, 3)
+    model = GNN(ModelConfig(**shape, jumping="last"), 100, 3)
     model.reset_parameters(torch.Generator().manual_seed(0))
     for outer, in_width in (
         (model.residuals[0], 100),

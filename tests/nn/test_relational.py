@@ -16,7 +16,8 @@ from distgnn.datasets import InputError
 from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.base import Synchronous
 from distgnn.graph.local_graph import LocalGraph
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
+from distgnn.nn.models import GNN
 from distgnn.nn.relational import GraphSize, LearnedRelationalConv, RelationalConv
 from distgnn.partition.directory.whole import whole_part
 from distgnn.training.loop.trainer import build_model
@@ -173,7 +174,7 @@ def test_r_sage_has_an_own_map_for_each_type_of_vertex():
 @pytest.mark.parametrize("model", ["rgcn", "rsage"])
 def test_a_graph_without_types_is_refused(model):
     with pytest.raises(InputError, match=f"--model {model} is for typed graphs, .* no edge_type"):
-        ModelConfig(model=model).build(6, 3)
+        GNN(ModelConfig(model=model), 6, 3)
 
 
 def test_other_models_need_features():

@@ -11,7 +11,8 @@ from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.rule import DelayRule
 from distgnn.graph.local_graph import LocalGraph
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
+from distgnn.nn.models import GNN
 from distgnn.training.data.inputs import load_features
 
 CONFIGS = {
@@ -31,7 +32,7 @@ def two_epochs(parts, config, *, is_static, delay=0):
         graph = LocalGraph.exact(part, group)
         if delay:
             graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, DelayRule(delay=1)))
-        model = config.build(6, 3)
+        model = GNN(config, 6, 3)
         model.reset_parameters(torch.Generator().manual_seed(1))
         features = load_features(part)
         if is_static:

@@ -12,8 +12,9 @@ from distgnn.comm.single import SingleGroup
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.graph.receptive_field import ReceptiveField
 from distgnn.nn import fused, linear
+from distgnn.nn.config import ModelConfig
 from distgnn.nn.gcn import GCNConv
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.models import GNN
 from distgnn.nn.sage import SAGEConv
 from distgnn.nn.update import Activation
 from distgnn.training.data.inputs import load_features
@@ -23,7 +24,7 @@ def trained(graph, rows, config, *, num_classes=3):
     """Scores and gradients of one pass."""
     graph.mask_seeds.end_epoch()
     graph.mask_seeds.epoch = 4
-    model = config.build(rows.shape[1], num_classes).double()
+    model = GNN(config, rows.shape[1], num_classes).double()
     model.reset_parameters(torch.Generator().manual_seed(0))
     for parameter in model.parameters():
         if parameter.dim() == 1:

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 import torch
-from training import check_same_values, make_config
+from training import check_same_values
 
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
+from distgnn.nn.models import GNN
 from distgnn.optim.optimizers import Sgd, build_optimizer
 
 TORCHS = {
@@ -21,7 +22,7 @@ SETTINGS = {"lr": 0.25, "weight_decay": 0.125}
 
 
 def model_of():
-    model = ModelConfig(hidden=5).build(6, 3)
+    model = GNN(ModelConfig(hidden=5), 6, 3)
     model.reset_parameters(torch.Generator().manual_seed(3))
     return model
 
@@ -42,7 +43,7 @@ def steps(optimizer, model, first, last, *, has_gap=True):
 @pytest.mark.parametrize("name", TORCHS)
 def test_steps_have_the_bits_of_torchs(name):
     ours, theirs = model_of(), model_of()
-    optimizer = build_optimizer(make_config(optimizer=name, **SETTINGS), ours)
+    optimizer = build_optimizer(name, ours.parameters(), **SETTINGS)
     their_optimizer = TORCHS[name](theirs.parameters(), fused=True, **SETTINGS)
     # torch's fused SGD cannot take a gradient that comes later than others.
     has_gap = name != "sgd"
@@ -53,13 +54,15 @@ def test_steps_have_the_bits_of_torchs(name):
 
 @pytest.mark.parametrize("name", TORCHS)
 def test_a_state_that_is_loaded_goes_on_as_if_nothing_had_been(name):
-    config = make_config(optimizer=name, **SETTINGS)
-    straight = steps(build_optimizer(config, model := model_of()), model, 0, 6)
+    def optimizer_of(model):
+        return build_optimizer(name, model.parameters(), **SETTINGS)
+
+    straight = steps(optimizer_of(model := model_of()), model, 0, 6)
     model = model_of()
-    optimizer = build_optimizer(config, model)
+    optimizer = optimizer_of(model)
     assert optimizer.state_dict() == {}
     steps(optimizer, model, 0, 3)
-    again = build_optimizer(config, model)
+    again = optimizer_of(model)
     again.load_state_dict(optimizer.state_dict())
     check_same_values(steps(again, model, 3, 6), straight)
 
@@ -67,7 +70,7 @@ def test_a_state_that_is_loaded_goes_on_as_if_nothing_had_been(name):
 def test_nothing_is_stepped_without_gradients():
     model = model_of()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    build_optimizer(make_config(), model).step()
+    build_optimizer("adam", model.parameters(), **SETTINGS).step()
     check_same_values(model.state_dict(), before)
 
 

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.rule import DelayCache, DelayRule
 from distgnn.kernels.tensors import DTYPES, DtypeName
+from distgnn.nn.config import (
+    KINDS,
+    ActivationName,
+    EdgeFeatures,
+    JumpingName,
+    ModelConfig,
+    ModelName,
+    NormName,
+    models_with,
+)
 from distgnn.nn.decoders import DecoderName
 from distgnn.nn.gcn import Degrees
-from distgnn.nn.kinds import KINDS, ModelName, models_with
-from distgnn.nn.models import ActivationName, EdgeFeatures, JumpingName, ModelConfig, NormName
 from distgnn.nn.relational import RelationNorm
 from distgnn.nn.sage import Aggregator
+from distgnn.optim.optimizers import OptimizerName
 from distgnn.training.config.delays import check_delays
 from distgnn.training.data.info import TASK_NAMES
 from distgnn.training.tasks.tasks import METRIC_NAMES
@@ -23,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FeaturesOn = Literal["auto", "device", "host"]
-OptimizerName = Literal["adam", "adamw", "sgd"]
 DecayOf = Literal["all", "first"]
 FeatureNorm = Literal["none", "row", "standard"]
 

@@ -11,7 +11,7 @@ import torch
 from distgnn.datasets.errors import InputError
 from distgnn.edges.planner import Planner
 from distgnn.kernels.devices import PROCESSOR
-from distgnn.nn.models import LinkModel
+from distgnn.nn.models import GNN, LinkModel
 from distgnn.optim.optimizers import build_optimizer
 from distgnn.training.data.identity import layout_of
 from distgnn.training.data.label_input import build_input
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.learned_rows import RelationSources
     from distgnn.comm.group import Group
-    from distgnn.nn.models import GNN
+    from distgnn.optim.optimizers import Optimizer
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
@@ -90,7 +90,7 @@ class Trainer:
         self.model = build_model(config, ends, self.graphs.exact.relation_sources).to(device)
         self.objective = build_objective(config, self.inputs, self.graphs, self.model)
         self.model.set_recompute(config.recompute)
-        self.optimizer = build_optimizer(config, self.model)
+        self.optimizer = optimizer_of(config, self.model)
         self.weights = WeightSync(group, self.graph.exchange.clock)
         self.begin_trace(NoTrace(device))
         self.weights.broadcast(self.model)
@@ -316,9 +316,26 @@ def build_model(config: TrainConfig, ends: DataInfo, sources: RelationSources | 
         num_features = ends.num_features
         if config.labels_as_input:
             num_features += ends.num_classes
-        model = config.model.build(num_features, ends.num_classes, size)
+        model = GNN(config.model, num_features, ends.num_classes, size)
     model.reset_parameters(torch.Generator().manual_seed(config.seed))
     return model
+
+
+def optimizer_of(config: TrainConfig, model: GNN) -> Optimizer:
+    """Build the optimizer of a run.
+
+    Args:
+        config: Settings of the run.
+        model: Model whose weights it steps.
+    """
+    first = model.convolutions[0]
+    return build_optimizer(
+        config.optimizer,
+        model.parameters(),
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        decaying=first.parameters() if config.decay_of == "first" else None,
+    )
 
 
 def train(

@@ -10,7 +10,7 @@ from training import make_config
 
 from distgnn.datasets import InputError
 from distgnn.exchange.rule import DelayCache, DelayRule
-from distgnn.nn.models import ModelConfig
+from distgnn.nn.config import ModelConfig
 from distgnn.training.config.delays import check_bins
 from distgnn.training.config.settings import TrainConfig
 

@@ -9,8 +9,7 @@ from training import check_same_values, ends_of, make_config, run
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
-from distgnn.optim.optimizers import build_optimizer
-from distgnn.training.loop.trainer import Trainer, build_model
+from distgnn.training.loop.trainer import Trainer, build_model, optimizer_of
 from distgnn.training.run.checkpoint import pack_state, unpack_state
 from distgnn.training.run.directory import RunDirectory
 
@@ -184,7 +183,7 @@ def test_packing_loses_nothing(optimizer):
     list(trainer.epochs())
     state = pack_state(trainer.model, trainer.optimizer, trainer.best_state)
     model = build_model(config, ends_of(graph))
-    fresh = build_optimizer(config, model)
+    fresh = optimizer_of(config, model)
     best = unpack_state(state, model, fresh)
     check_same_values(best, trainer.best_state)
     check_same_values(model.state_dict(), trainer.model.state_dict())
