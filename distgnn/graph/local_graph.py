@@ -1,4 +1,8 @@
-"""The graph as layers see it: one process or one part among many, behind one interface."""
+"""The graph as layers see it: one process or one part among many, behind one interface.
+
+Reading order: the constructor, `aggregate` and `attend`, which most layers call; then `propagate`
+and `once`, which compute what never changes once; the rest serves special layers.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,38 @@ import numpy as np
 import torch
 
 from distgnn import ops
-from distgnn.aggregate.maxima import MaxAcrossCut, MaxBlocks, max_blocks
+from distgnn.aggregate.attention import AttendAcrossCut
+from distgnn.aggregate.edge_dropout import EdgeDropout, EdgeKeys
+from distgnn.aggregate.edge_map import EdgeMap
+from distgnn.aggregate.edge_scores import Additive, AdditiveOfFeatures
+from distgnn.aggregate.edge_sums import SumWithFeatures
+from distgnn.aggregate.learned_rows import (
+    ColumnIds,
+    RelationSources,
+    SumLearnedRows,
+    learned_blocks,
+)
+from distgnn.aggregate.maxima import MaxAcrossCut, max_blocks
+from distgnn.aggregate.relations import RelateAcrossCut
+from distgnn.aggregate.scores import Leaky
+from distgnn.aggregate.self_loops import with_loops
 from distgnn.aggregate.sums import PLAIN, SumAcrossCut, Weighting, pass_sum
 from distgnn.edges.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.exchange.base import Exchange, Synchronous
 from distgnn.exchange.tags import SETUP_TAG
-from distgnn.graph.attending import AttentionMemo
-from distgnn.graph.relating import RelatingGraph, RelationMemo
+from distgnn.kernels.devices import PROCESSOR
 from distgnn.kernels.seeds import MaskSeeds
 from distgnn.kernels.tensors import column, computed
 from distgnn.ops.host_rows import HostRows
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    from distgnn.aggregate.attention import Ending
+    from distgnn.aggregate.learned_rows import LearnedBlocks
+    from distgnn.aggregate.maxima import MaxBlocks
+    from distgnn.aggregate.scores import Scoring
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks
     from distgnn.ops import Rows
@@ -37,31 +59,36 @@ AnyRows = TypeVar("AnyRows", bound="Rows")
 
 @dataclass
 class _Memo:
-    """What the graph alone decides, computed once and shared by views with other exchanges."""
+    """Results that the graph alone decides, computed once and shared by all views of a graph."""
 
     constants: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = field(
         default_factory=dict
     )
-    max_blocks: MaxBlocks | None = None
     static_rows: Tensor | HostRows | None = None
     static_results: dict[Propagation, Any] = field(default_factory=dict)
     setup_bytes_sent: int = 0
+    max_blocks: MaxBlocks | None = None
+    looped_blocks: Blocks | None = None
+    edge_keys: EdgeKeys | None = None
+    relation_sources: RelationSources | None = None
+    learned_blocks: dict[bool, LearnedBlocks] = field(default_factory=dict)
+    rows_of_type: dict[int, Tensor] = field(default_factory=dict)
 
 
-class LocalGraph(RelatingGraph):
+class LocalGraph:
     """A rank's part of a graph, or a whole graph where there is one rank.
 
-    Layers hold rows for `num_rows` vertices, roots first; every aggregation returns as many. These
-    are the roots alone; in an isolated graph (0c) they are all clones of the part, and the leaves
-    update themselves from what the part has.
+    Layers hold rows for `num_rows` vertices, and every aggregation returns as many. These vertices
+    are the roots of the part. In an isolated graph (0c) they are all clones of the part, and leaves
+    update themselves from the edges of the part alone.
 
     Args:
         part: This rank's part.
-        blocks: Its edges and routes, from `plan_blocks`; from `with_loops` if all that runs on it
-            asks for an edge from each vertex to itself.
-        exchange: When rows travel, and the device that they are on.
-        num_roots: Rows that count in statistics; those of the part if None.
-        mask_seeds: Shared with other views of the same run; its own if None.
+        blocks: Its edges and routes, from `plan_blocks`. If every layer on the graph asks for an
+            edge from each vertex to itself, they may come from `with_loops`.
+        exchange: Decides when rows travel, and on which device they are.
+        num_roots: Number of rows that count in statistics; those of the part if None.
+        mask_seeds: Seeds shared with other views of the same run; its own if None.
     """
 
     def __init__(
@@ -83,19 +110,17 @@ class LocalGraph(RelatingGraph):
         self.row_id = row_id.to(self.device)
         self.mask_seeds = mask_seeds or MaskSeeds()
         self._memo = _Memo()
-        self._attention_memo = AttentionMemo()
-        self._relation_memo = RelationMemo()
         self.part = without_edges(part)
 
     @classmethod
     def exact(cls, part: Part, group: Group) -> LocalGraph:
-        """Build the graph of a rank with a synchronous exchange, and what is known of its edges.
+        """Build the graph of a rank with a synchronous exchange and with all data of its edges.
 
         Collective.
 
         Args:
             part: This rank's part, or the only one.
-            group: One rank per part.
+            group: The ranks, one per part.
 
         Returns:
             A graph on which aggregation is exact.
@@ -113,9 +138,9 @@ class LocalGraph(RelatingGraph):
         """Return the same part with another exchange and its own mask seeds; the rest is shared."""
         view = LocalGraph(self.part, self.blocks, exchange, num_roots=self.num_roots)
         view._memo = self._memo
-        view._attention_memo = self._attention_memo
-        view._relation_memo = self._relation_memo
         return view
+
+    # Facts of the vertices.
 
     @property
     def setup_bytes_sent(self) -> int:
@@ -128,19 +153,9 @@ class LocalGraph(RelatingGraph):
         return column(self.part.in_degree[: self.num_rows]).to(self.device)
 
     @cached_property
-    def vertex_type(self) -> Tensor:
-        """(num_rows,) int64. The type of each vertex; 0 where they have none."""
-        types = self.part.vertex_type
-        if types is None:
-            return self.row_id * 0
-        return torch.from_numpy(types[: self.num_rows]).to(self.device)
-
-    def rows_of_type(self, kind: int) -> Tensor:
-        """Return (num,) int32: this graph's rows of vertices of a type, found once."""
-        found = self._relation_memo.rows_of_type
-        if kind not in found:
-            found[kind] = (self.vertex_type == kind).nonzero()[:, 0].int()
-        return found[kind]
+    def self_loops(self) -> Tensor:
+        """(num_rows, 1) float32. Edges from each vertex to itself."""
+        return column(self.part.self_loops).to(self.device)
 
     @property
     def in_weight(self) -> Tensor:
@@ -150,6 +165,265 @@ class LocalGraph(RelatingGraph):
         """
         # Not a cached_property: before Python 3.12 that holds a lock that ranks as threads share.
         return self.once(_sum_of_in_weights, torch.float32)
+
+    @cached_property
+    def vertex_type(self) -> Tensor:
+        """(num_rows,) int64. The type of each vertex; 0 where they have none."""
+        types = self.part.vertex_type
+        if types is None:
+            return self.row_id * 0
+        return torch.from_numpy(types[: self.num_rows]).to(self.device)
+
+    def rows_of_type(self, kind: int) -> Tensor:
+        """Return (num,) int32: this graph's rows of vertices of a type, found once."""
+        found = self._memo.rows_of_type
+        if kind not in found:
+            found[kind] = (self.vertex_type == kind).nonzero()[:, 0].int()
+        return found[kind]
+
+    # Sums, means and maxima over in-neighbors.
+
+    def aggregate(self, rows: Tensor, reduce: Reduce = "sum") -> Tensor:
+        """Reduce the rows of each vertex's in-neighbors, across the cut.
+
+        Args:
+            rows: (num_rows, width), float32, float64 or bfloat16, which is summed in float32.
+            reduce: `sum` adds weight x row over in-edges (weight 1 without edge weights); `mean`
+                divides that by the number of in-edges; `max` takes the maximum of each column over
+                in-edges, whatever their weights. A vertex without in-edges gets 0.
+
+        Returns:
+            (num_rows, width), differentiable. Sums and means have the dtype of the rows; maxima of
+            bfloat16 are float32.
+        """
+        dtype = computed(rows.dtype)
+        if reduce == "max":
+            assert not self.blocks.forward.has_loops, "a maximum takes no loops"
+            result: Tensor = MaxAcrossCut.apply(rows.to(dtype), self._max_blocks, self.exchange)  # type: ignore[no-untyped-call]
+            return result
+        factor = self.once(inverse_in_degree, dtype) if reduce == "mean" else None
+        return self.sum_weighted(rows, Weighting(factor))
+
+    def sum_weighted(self, rows: Tensor, weighting: Weighting) -> Tensor:
+        """Sum the rows of each vertex's in-neighbors with factors, across the cut.
+
+        Args:
+            rows: (num_sources, width).
+            weighting: Factors at both ends, float32 for bfloat16 rows.
+
+        Returns:
+            (num_rows, width), differentiable, with the dtype of the rows.
+        """
+        blocks = self._blocks_of(weighting)
+        total: Tensor = SumAcrossCut.apply(rows, blocks, self.exchange, weighting)  # type: ignore[no-untyped-call]
+        return total
+
+    def sum_forward(
+        self, rows: Tensor, weighting: Weighting = PLAIN, *, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """Compute `sum_weighted`, unseen by autograd.
+
+        Args:
+            rows: (num_sources, width), contiguous.
+            weighting: Factors at both ends.
+            dtype: Type of the sums: that of the rows if None, or float32 for bfloat16.
+
+        Returns:
+            (num_rows, width), in a buffer of this graph.
+        """
+        return pass_sum(self._blocks_of(weighting), self.exchange, rows, weighting, dtype=dtype)
+
+    def sum_backward(self, grad: Tensor, weighting: Weighting = PLAIN) -> Tensor:
+        """Turn the gradient of sums into the gradient of the rows that were summed.
+
+        Args:
+            grad: (num_rows, width), contiguous.
+            weighting: The weighting of the sums.
+
+        Returns:
+            (num_sources, width), in a buffer of this graph.
+        """
+        blocks = self._blocks_of(weighting)
+        return pass_sum(blocks, self.exchange, grad, weighting, is_backward=True)
+
+    def sum_with_features(self, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Sum relu(row + map of the edge's features) over in-edges; see `SumWithFeatures`."""
+        result: Tensor = SumWithFeatures.apply(rows, weight, bias, self.blocks, self.exchange)  # type: ignore[no-untyped-call]
+        return result
+
+    def _blocks_of(self, weighting: Weighting) -> Blocks:
+        if weighting.has_loops:
+            return self._looped_blocks()
+        assert not self.blocks.forward.has_loops, "the edges of the graph alone are not kept"
+        return self.blocks
+
+    @property
+    def _max_blocks(self) -> MaxBlocks:
+        if self._memo.max_blocks is None:
+            leaf_id = self._leaf_ids(self.part.is_reading)
+            self._memo.max_blocks = max_blocks(self.blocks, self._ids_of_sources(), leaf_id)
+        return self._memo.max_blocks
+
+    # Attention.
+
+    def attend(
+        self,
+        rows: Tensor,
+        *,
+        source_score: Tensor,
+        target_score: Tensor,
+        slope: float,
+        edge_map: Tensor | None = None,
+        dropout: float = 0.0,
+        ending: Callable[[], Ending] | None = None,
+    ) -> Tensor:
+        """Average the rows of each vertex's in-neighbors by attention, across the cut.
+
+        For an edge uv and head h:
+        score = leaky_relu(source_score[u, h] + target_score[v, h] + (edge features @ edge_map)[h]),
+        out[v, h] = sum over u of softmax(score) * rows[u, h].
+
+        Each edge counts once, whatever its weight. A vertex without an edge to itself gets one,
+        with the mean of the features of its in-edges.
+
+        Args:
+            rows: (num_sources, heads * width), float32, float64 or bfloat16; heads side by side.
+            source_score: (num_sources, heads), float32 for bfloat16 rows.
+            target_score: (num_rows, heads).
+            slope: Slope of the leaky ReLU below 0.
+            edge_map: (num_edge_features, heads), or None to ignore edge features.
+            dropout: Probability of dropping a weight. The mask depends on the epoch, both ends and
+                the head alone, so that edges with the same ends share it.
+            ending: Returns the bias, ReLU and dropout that follow in the same operation; None for
+                nothing. It is called after the mask of the edges is drawn, so that masks are those
+                of separate operations.
+
+        Returns:
+            (num_rows, heads * width), differentiable.
+        """
+        heads, drops = source_score.shape[1], self._edge_dropout(dropout)
+        scoring = Leaky(heads, slope, drops, self._map_of(edge_map))
+        weights = None, edge_map
+        return self._attend(rows, source_score, target_score, weights, scoring, ending)
+
+    def attend_additive(
+        self,
+        rows: Tensor,
+        *,
+        target_rows: Tensor,
+        vectors: Tensor,
+        slope: float,
+        edge_map: Tensor | None = None,
+        dropout: float = 0.0,
+        ending: Callable[[], Ending] | None = None,
+    ) -> Tensor:
+        """Average the rows of in-neighbors by the attention of GATv2, across the cut.
+
+        For an edge uv and head h:
+        score = vectors[h] . leaky_relu(rows[u, h] + target_rows[v, h] + (features @ edge_map)[h]).
+
+        Args:
+            rows: (num_sources, heads * width), float32 or float64.
+            target_rows: (num_rows, heads * width).
+            vectors: (heads, width).
+            slope: Slope of the leaky ReLU below 0.
+            edge_map: (num_edge_features, heads * width), or None to ignore edge features.
+            dropout: See `attend`.
+            ending: See `attend`.
+
+        Returns:
+            (num_rows, heads * width), differentiable.
+        """
+        drops, features = self._edge_dropout(dropout), self._map_of(edge_map)
+        scoring: Scoring
+        if features is None:
+            scoring = Additive(vectors, slope, drops, self.exchange.buffers)
+        else:
+            scoring = AdditiveOfFeatures(vectors, slope, drops, features)
+        no_scores, weights = rows.new_empty((len(rows), 0)), (vectors, edge_map)
+        return self._attend(rows, no_scores, target_rows, weights, scoring, ending)
+
+    def _attend(
+        self,
+        rows: Tensor,
+        source_score: Tensor,
+        target_score: Tensor,
+        weights: tuple[Tensor | None, Tensor | None],
+        scoring: Scoring,
+        ending: Callable[[], Ending] | None,
+    ) -> Tensor:
+        last = ending() if ending else None
+        bias = last.finish.bias if last else None
+        rest = self._looped_blocks(), self.exchange, scoring, last
+        result: Tensor = AttendAcrossCut.apply(  # type: ignore[no-untyped-call]
+            rows, source_score, target_score, *weights, bias, *rest
+        )
+        return result
+
+    def _edge_dropout(self, probability: float) -> EdgeDropout | None:
+        if probability == 0:
+            return None
+        if self._memo.edge_keys is None:
+            sources = self._ids_of_sources(), self._leaf_ids(self.part.is_reading)
+            targets = self.row_id, self._leaf_ids(self.part.is_writing)
+            self._memo.edge_keys = EdgeKeys(self._looped_blocks(), sources, targets)
+        return EdgeDropout(probability, self.mask_seeds.next_seed(), self._memo.edge_keys)
+
+    def _map_of(self, weight: Tensor | None) -> EdgeMap | None:
+        return None if weight is None else EdgeMap(weight, self.exchange.buffers)
+
+    def _looped_blocks(self) -> Blocks:
+        """Return the blocks with an edge from each vertex to itself, built at the first call.
+
+        That call is collective where edges have features.
+        """
+        if self.blocks.forward.has_loops:
+            return self.blocks
+        if self._memo.looped_blocks is None:
+            loops, columns = self.self_loops[:, 0].cpu(), self._columns_of_rows().cpu()
+            setup = Synchronous(self.group, first_tag=SETUP_TAG)
+            looped = with_loops(self.blocks.to(PROCESSOR), loops, columns, setup)
+            self.add_setup_bytes(setup.take_bytes())
+            self._memo.looped_blocks = looped.to(self.device)
+        return self._memo.looped_blocks
+
+    # Typed edges.
+
+    def aggregate_relations(self, rows: Tensor, weight: Tensor, *, is_mean: bool) -> Tensor:
+        """Sum rows over typed in-edges, each mapped by its relation; see `RelateAcrossCut`."""
+        result: Tensor = RelateAcrossCut.apply(rows, weight, self.blocks, self.exchange, is_mean)  # type: ignore[no-untyped-call]
+        return result
+
+    @property
+    def relation_sources(self) -> RelationSources | None:
+        """The (vertex, relation) pairs with learned rows; None before they were found or given."""
+        return self._memo.relation_sources
+
+    def find_relation_sources(self) -> RelationSources:
+        """Number the relation sources, from the edges of all ranks; collective."""
+        sources = RelationSources.of(self.blocks, self._column_ids(), self.group)
+        self.use_relation_sources(sources)
+        return sources
+
+    def use_relation_sources(self, sources: RelationSources) -> None:
+        """Use the relation sources that another view found.
+
+        Args:
+            sources: The sources of the whole graph that this graph belongs to.
+        """
+        self._memo.relation_sources = sources
+
+    def sum_learned(self, table: Tensor, *, is_mean: bool) -> Tensor:
+        """Sum the learned rows of relation sources over in-edges; see `SumLearnedRows`."""
+        memo = self._memo.learned_blocks
+        if is_mean not in memo:
+            ids, sources = self._column_ids(), self.relation_sources
+            assert sources is not None, "they are found before they are used"
+            memo[is_mean] = learned_blocks(self.blocks, ids, sources, is_mean=is_mean)
+        result: Tensor = SumLearnedRows.apply(table, memo[is_mean], self.exchange)  # type: ignore[no-untyped-call]
+        return result
+
+    # Results that are computed once.
 
     def at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
         """Apply a function once, synchronously, whatever the exchange of this graph."""
@@ -163,94 +437,31 @@ class LocalGraph(RelatingGraph):
         """Count payload bytes that were sent once, to build something on this graph."""
         self._memo.setup_bytes_sent += count
 
-    def aggregate(self, rows: Tensor, reduce: Reduce = "sum") -> Tensor:
-        """Reduce the rows of each vertex's in-neighbours, across the cut.
-
-        Args:
-            rows: (num_rows, width), float32, float64 or bfloat16, which is summed in float32.
-            reduce: `sum` adds weight x row over in-edges (weight 1 without edge weights); `mean`
-                divides that by the number of in-edges; `max` takes the maximum of each column over
-                in-edges, whatever their weights. A vertex without in-edges gets 0.
-
-        Returns:
-            (num_rows, width), differentiable, of the type of rows; of `max`, of the one that is
-            computed with.
-        """
-        dtype = computed(rows.dtype)
-        if reduce == "max":
-            assert not self.blocks.forward.has_loops, "a maximum takes no loops"
-            result: Tensor = MaxAcrossCut.apply(rows.to(dtype), self._max_blocks, self.exchange)  # type: ignore[no-untyped-call]
-            return result
-        factor = self.once(inverse_in_degree, dtype) if reduce == "mean" else None
-        return self.sum_weighted(rows, Weighting(factor))
-
-    def sum_weighted(self, rows: Tensor, weighting: Weighting) -> Tensor:
-        """Sum the rows of each vertex's in-neighbours with factors, across the cut.
-
-        Args:
-            rows: (num_sources, width).
-            weighting: Factors at both ends, of the type that is computed with.
-
-        Returns:
-            (num_rows, width), differentiable, of the type of rows.
-        """
-        blocks = self._blocks_of(weighting)
-        total: Tensor = SumAcrossCut.apply(rows, blocks, self.exchange, weighting)  # type: ignore[no-untyped-call]
-        return total
-
-    def sum_forward(
-        self, rows: Tensor, weighting: Weighting = PLAIN, *, dtype: torch.dtype | None = None
-    ) -> Tensor:
-        """As `sum_weighted`, unseen by autograd.
-
-        Args:
-            rows: (num_sources, width), contiguous.
-            weighting: Factors at both ends.
-            dtype: Of the sums: that of rows if None, or float32 for bfloat16.
-
-        Returns:
-            (num_rows, width), in a buffer of this graph.
-        """
-        return pass_sum(self._blocks_of(weighting), self.exchange, rows, weighting, dtype=dtype)
-
-    def sum_backward(self, grad: Tensor, weighting: Weighting = PLAIN) -> Tensor:
-        """Turn the gradient of sums into that of the rows they were made of.
-
-        Args:
-            grad: (num_rows, width), contiguous.
-            weighting: That of the sums.
-
-        Returns:
-            (num_sources, width), in a buffer of this graph.
-        """
-        blocks = self._blocks_of(weighting)
-        return pass_sum(blocks, self.exchange, grad, weighting, is_backward=True)
-
-    def _blocks_of(self, weighting: Weighting) -> Blocks:
-        if weighting.has_loops:
-            return self._looped_blocks()
-        assert not self.blocks.forward.has_loops, "the edges of the graph alone are not kept"
-        return self.blocks
-
     def once(self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype) -> Tensor:
         """Return function(graph), computed at the first call; for what the graph alone decides.
 
         Args:
-            function: Gives a value for each row, of which a view of some rows takes its share; has
-                no state, and is the same object in every epoch.
-            dtype: Of the result.
+            function: Returns a value for each row. It has no state and is the same object in every
+                epoch. A view of some rows takes its share of the result.
+            dtype: Type of the result.
         """
         constants = self._memo.constants
         if (function, dtype) not in constants:
             constants[function, dtype] = function(self).to(dtype)
         return constants[function, dtype]
 
+    def once_at_sources(
+        self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype
+    ) -> Tensor:
+        """Return `once` for the rows that a layer reads."""
+        return self.once(function, dtype)
+
     def set_static(self, rows: Rows) -> None:
-        """Promise that these rows never change, so that what is made of them is made once.
+        """Promise that these rows never change, so that their aggregates are computed once.
 
         Args:
-            rows: (num_rows, width) input features. Sparse rows are left as they are: layers map
-                them first, and the result of that changes with the weights.
+            rows: (num_rows, width) input features. Sparse rows are ignored: layers map them first,
+                and the result of that changes with the weights.
         """
         if isinstance(rows, ops.SparseRows):
             return
@@ -269,12 +480,12 @@ class LocalGraph(RelatingGraph):
         that the first layer is exact.
 
         Args:
-            function: Has no state; the same object in every epoch. On rows in host memory, which
-                are on the device some columns at a time, it makes each column of that column.
+            function: Has no state and is the same object in every epoch. For rows in host memory,
+                some columns are on the device at a time: each column depends on that column alone.
             rows: (num_rows, width), a tensor if they are not static.
 
         Returns:
-            function(graph, rows), kept as the rows are.
+            function(graph, rows), stored in the same way as the rows.
         """
         if not self.is_static(rows):
             assert isinstance(rows, torch.Tensor), "others are static, or mapped first"
@@ -293,31 +504,33 @@ class LocalGraph(RelatingGraph):
         """Apply a function to static rows, once.
 
         Args:
-            function: As in `propagate`.
-            rows: Those of `set_static`.
+            function: See `propagate`.
+            rows: The rows of `set_static`.
 
         Returns:
-            (num_results, width), and the (num_rows,) int32 numbers of those that the layer makes;
-            None for all in order.
+            (num_results, width), and the (num_rows,) int32 numbers of the results that the layer
+            uses; None for all in order.
         """
         return self.propagate(function, rows), None
+
+    # Rows that a layer reads, beside those that it returns. They differ in a receptive field only.
 
     def level(self, number: int) -> LocalGraph:
         """Return the graph that a model's layer runs on: this one, whatever the layer.
 
         Args:
-            number: Of the layer, from 0.
+            number: Number of the layer, from 0.
         """
         del number
         return self
 
     @property
     def own_index(self) -> Tensor | None:
-        """(num_rows,) int32. Number of each row that is made among those read; None for equal."""
+        """(num_rows,) int32. Number of each returned row among those read; None for equal."""
         return None
 
     def own(self, rows: AnyRows) -> AnyRows:
-        """Pick the rows of the vertices that a layer makes rows of, from those that it reads.
+        """Pick the rows of the vertices that a layer returns, from those that it reads.
 
         Args:
             rows: (num_sources, width).
@@ -327,11 +540,22 @@ class LocalGraph(RelatingGraph):
         """
         return rows
 
-    def once_at_sources(
-        self, function: Callable[[LocalGraph], Tensor], dtype: torch.dtype
-    ) -> Tensor:
-        """As `once`, for the rows that a layer reads."""
-        return self.once(function, dtype)
+    def _columns_of_rows(self) -> Tensor:
+        """(num_rows,) int64. Position of each vertex among the rows that a layer reads."""
+        return torch.arange(self.num_rows, device=self.device)
+
+    def _ids_of_sources(self) -> Tensor:
+        return self.row_id
+
+    def _leaf_ids(self, takes_part: NDArray[np.bool_]) -> Tensor:
+        """(num_leaves that take part,) int64. Their global ids."""
+        leaves = self.part.global_id[self.part.num_roots :][np.asarray(takes_part)]
+        return torch.from_numpy(np.array(leaves, dtype=np.int64)).to(self.device)
+
+    def _column_ids(self) -> ColumnIds:
+        return ColumnIds(self._ids_of_sources(), self._leaf_ids(self.part.is_reading))
+
+    # Dropout and epochs.
 
     def dropout(self, rows: Rows, probability: float) -> Rows:
         """Drop entries with a mask that is the same for a vertex whatever the partition.
@@ -351,7 +575,16 @@ class LocalGraph(RelatingGraph):
     def relu_dropout(
         self, rows: Tensor, probability: float, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """Return dropout(relu(rows)), with the mask that `dropout` would draw, as a type."""
+        """Return dropout(relu(rows)), with the mask that `dropout` would draw.
+
+        Args:
+            rows: (num_rows, width), float32 or float64.
+            probability: In [0, 1).
+            dtype: Type of the result; that of the rows if None, or bfloat16 for float32.
+
+        Returns:
+            (num_rows, width).
+        """
         seed = self.mask_seeds.next_seed() if probability else 0
         ids = self.row_id
         return ops.relu_dropout(rows, ids, seed=seed, probability=probability, dtype=dtype)
@@ -362,16 +595,9 @@ class LocalGraph(RelatingGraph):
         self.exchange.end_epoch()
         self.exchange.buffers.end_epoch()
 
-    @property
-    def _max_blocks(self) -> MaxBlocks:
-        if self._memo.max_blocks is None:
-            leaf_id = self._leaf_ids(self.part.is_reading)
-            self._memo.max_blocks = max_blocks(self.blocks, self._ids_of_sources(), leaf_id)
-        return self._memo.max_blocks
-
 
 def inverse_in_degree(graph: LocalGraph) -> Tensor:
-    """Return (num_rows,) What a sum over in-edges is multiplied with to be their mean."""
+    """Return (num_rows,) factors that turn a sum over in-edges into their mean."""
     return 1 / graph.in_degree[:, 0].double().clamp(min=1)
 
 

@@ -61,7 +61,7 @@ def test_a_run_keeps_no_second_copy_of_its_edges(algorithm, options):
         trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
         graphs = [trainer.graphs.exact, *(trainer.graph.level(n) for n in range(2))]
         list(trainer.epochs())
-        return [(g.blocks.forward.has_loops, g._attention_memo.looped_blocks) for g in graphs]
+        return [(g.blocks.forward.has_loops, g._memo.looped_blocks) for g in graphs]
 
     for seen in run_ranks(2, on_rank):
         assert seen == [(True, None)] * 3
