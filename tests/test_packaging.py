@@ -60,7 +60,7 @@ def test_the_wheel_holds_the_three_rooms_and_the_kernels(names):
         "distgnn/datasets/data/cora.npz",
         "distgnn/recipes/cora-gcn.json",
         "distgnn/partition/__init__.py",
-        "distgnn/partition/store.py",
+        "distgnn/partition/directory/store.py",
     ):
         assert name in names
     assert [name for name in names if name.startswith("distgnn/_kernels.") and ".so" in name]

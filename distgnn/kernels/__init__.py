@@ -35,9 +35,9 @@ try:
     from distgnn import _kernels
 except ImportError as error:
     _message = (
-        f"distgnn was imported from {Path(__file__).parent}, which has no usable compiled kernels "
-        f"({error}); install it with `pip install --no-build-isolation -e .`, or start Python "
-        "outside the source folder"
+        f"distgnn was imported from {Path(__file__).parents[1]}, which has no usable compiled "
+        f"kernels ({error}); install it with `pip install --no-build-isolation -e .`, or start "
+        "Python outside the source folder"
     )
     raise ImportError(_message) from error
 

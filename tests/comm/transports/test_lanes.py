@@ -33,11 +33,11 @@ def ends(descriptor: int) -> tuple[Outbox, Inbox]:
 
 def two_lanes(descriptor: int) -> Lanes:
     """The ways of rank 0 to a rank 1 of the same process."""
-    lanes = Lanes(SingleGroup())
+    pair = Lanes(SingleGroup())
     file = SharedFile(descriptor, EXTENT)
-    lanes._readers, lanes._outbox = [0, 1], Outbox(file, 2)
-    lanes.inboxes = {1: Inbox(file, 0, os.getpid())}
-    return lanes
+    pair._readers, pair._outbox = [0, 1], Outbox(file, 2)
+    pair.inboxes = {1: Inbox(file, 0, os.getpid())}
+    return pair
 
 
 def take(inbox: Inbox, name: tuple[int, int], length: int) -> list[float]:
@@ -104,20 +104,20 @@ def test_memory_is_used_up_until_a_message_of_that_size_is_taken() -> None:
 def test_a_full_outbox_goes_on_in_a_larger_file_and_closes_it_once_it_was_opened(
     descriptor: int,
 ) -> None:
-    lanes = two_lanes(descriptor)
+    pair = two_lanes(descriptor)
     inbox = Inbox(SharedFile(descriptor, EXTENT), 1, os.getpid())
     number = 2 * lanes._SLOTS
     for value in range(number):
-        lanes.send(torch.full((2,), float(value)), 1, value % 2)
-    assert lanes._outbox is not None
-    assert lanes._outbox.file.extent.num_slots == 2 * lanes._SLOTS
-    assert len(lanes._opening) == 1
+        pair.send(torch.full((2,), float(value)), 1, value % 2)
+    assert pair._outbox is not None
+    assert pair._outbox.file.extent.num_slots == 2 * lanes._SLOTS
+    assert len(pair._opening) == 1
     names = [inbox.expect(value % 2) for value in range(number)]
     for value in reversed(range(number)):
         assert take(inbox, names[value], 2) == [value, value]
-    opened = lanes._opening[0][0]
-    lanes.send(torch.ones(1), 1, 0)
-    assert lanes._opening == []
+    opened = pair._opening[0][0]
+    pair.send(torch.ones(1), 1, 0)
+    assert pair._opening == []
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(opened)
     assert take(inbox, inbox.expect(0), 1) == [1.0]
@@ -126,24 +126,24 @@ def test_a_full_outbox_goes_on_in_a_larger_file_and_closes_it_once_it_was_opened
 def test_files_that_cannot_be_had_are_an_error(
     descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lanes = two_lanes(descriptor)
+    pair = two_lanes(descriptor)
     inbox = Inbox(SharedFile(descriptor, EXTENT), 1, 0)  # no process has this number
     for _ in range(lanes._SLOTS):
-        lanes.send(torch.ones(1), 1, 0)
+        pair.send(torch.ones(1), 1, 0)
     name = inbox.expect(1)
     message = r"process 0 go on in a file in memory of \d+ bytes that cannot be opened; raise the"
     with pytest.raises(RuntimeError, match=message):
         inbox.has(name)
-    os.close(lanes._opening[0][0])
-    lanes = two_lanes(descriptor)
-    assert lanes._outbox is not None
-    lanes._outbox._end = lanes._FILE_BYTES
+    os.close(pair._opening[0][0])
+    pair = two_lanes(descriptor)
+    assert pair._outbox is not None
+    pair._outbox._end = lanes._FILE_BYTES
     message = r"no file in memory of \d+ bytes can be created for messages under way; raise the l"
     for kept in ((lambda extent: -1), lanes._create):
         monkeypatch.setattr(lanes, "_create", kept)
         monkeypatch.setattr(lanes, "_open", lambda *words: None)
         with pytest.raises(RuntimeError, match=message):
-            lanes.send(torch.ones(1), 1, 0)
+            pair.send(torch.ones(1), 1, 0)
 
 
 def test_a_message_of_another_size_is_not_copied(ends: tuple[Outbox, Inbox]) -> None:
