@@ -296,6 +296,34 @@ def vertex_id(value: Any, num_vertices: int) -> NDArray[np.int64] | NDArray[np.s
     return ids
 
 
+def links(value: Any, name: str, num_vertices: int) -> NDArray[np.int64]:
+    """Return links as (num, 2) int64, the smaller id first.
+
+    Args:
+        value: (num, 2) integers.
+        name: Name of the array, for messages.
+        num_vertices: Number of vertices of the graph.
+
+    Raises:
+        InputError: If they have another shape or type, or one leads outside the graph or to itself.
+    """
+    pairs = np.asarray(value)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise InputError(
+            f"{name} must hold integers of shape (num, 2), got {pairs.dtype} of shape "
+            f"{pairs.shape}; give both ends of each link in a row"
+        )
+    is_bad = ((pairs < 0) | (pairs >= num_vertices)).any(axis=1) | (pairs[:, 0] == pairs[:, 1])
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        raise InputError(
+            f"{name} holds the link {pairs[row].tolist()} in row {row}, but a link joins two "
+            f"different vertices of 0..{num_vertices - 1}; correct it"
+        )
+    ordered: NDArray[np.int64] = np.sort(pairs.astype(np.int64), axis=1)
+    return ordered
+
+
 def class_names(value: Sequence[str], labels: NDArray[Any] | None) -> tuple[str, ...]:
     """Return the names of the classes, at least one for each class in use."""
     names = tuple(str(name) for name in value)

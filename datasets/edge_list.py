@@ -5,63 +5,97 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from distgnn.datasets.columns import (
+    FLAGS,
+    NO_COLUMNS,
+    Columns,
+    check_distinct,
+    column_of,
+    feature_columns_of,
+    told,
+    unknown_header,
+)
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.npz import sha256
 from distgnn.datasets.tables import TABLE_SUFFIXES, Ids, Table, open_table, read_ids
-from distgnn.datasets.vertex_table import numeric_columns, read_vertex_table
+from distgnn.datasets.vertex_table import (
+    chosen_features,
+    numeric_columns,
+    read_vertex_table,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
 
 _LOGGER = logging.getLogger(__name__)
 
+# In small letters, without anything between the words. SNAP writes FromNodeId and ToNodeId.
 _ENDS = (
     ("src", "dst"),
     ("source", "target"),
     ("source", "destination"),
     ("from", "to"),
     ("u", "v"),
+    ("srcid", "dstid"),
+    ("sourceid", "targetid"),
+    ("fromid", "toid"),
+    ("fromnode", "tonode"),
+    ("fromnodeid", "tonodeid"),
+    ("node1", "node2"),
+    ("id1", "id2"),
 )
-_WEIGHTS = ("weight", "edge_weight", "w")
+_WEIGHTS = ("weight", "edgeweight", "w")
 _INTEGER = re.compile(r"\s*-?\d+\s*")
 
 
 def read_edge_list(
-    path: str | Path, *, vertices: str | Path | None = None, name: str | None = None
+    path: str | Path,
+    *,
+    vertices: str | Path | None = None,
+    name: str | None = None,
+    columns: Columns = NO_COLUMNS,
+    progress: Callable[[str], None] | None = None,
 ) -> Graph:
     """Read a graph from an edge list.
 
-    The columns are source, destination and, if there is a third, weight; below a header, all other
-    columns of numbers but `id` are features of edges. A header is recognised by the names src and
-    dst (or source and target, from and to, u and v), which may then stand anywhere, or as words
-    above two columns of integers. Ids are integers or texts and become 0, 1, 2, ...: in the order
-    of the vertex table, or else sorted. `Graph.vertex_id` has the original ids.
+    A file without a header has the columns source, destination and possibly weight. A header names
+    them, in any order: by the names in `columns`, or as src and dst (source and target, from and
+    to, u and v, ...) and weight. All other columns of numbers below a header but `id` are features
+    of edges. Ids are integers or texts and become 0, 1, 2, ...: in the order of the vertex table,
+    or else sorted. `Graph.vertex_id` has the original ids.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
         vertices: A vertex table of the same formats, see `read_vertex_table`. Vertices that no
             edge has are isolated.
-        name: The name of the graph; None takes that of the file.
+        name: Name of the graph; None takes that of the file.
+        columns: Names of columns where the known ones do not apply.
+        progress: Called with one line a table that says which columns became what.
 
     Raises:
-        InputError: If a file cannot be read, or an edge has an id that the vertex table lacks.
+        InputError: If a file cannot be read, the ends of edges are not told by the header, a given
+            column is missing, or an edge has an id that the vertex table lacks.
     """
     path = Path(path)
-    table = open_table(path, is_header)
-    src_column, dst_column, weight_column, others = columns_of(table)
-    weight: Any = None if weight_column is None else weights_of(table, weight_column)
-    edge_features, unused = _edge_features(table, others)
-    ends = read_ids(table, [src_column, dst_column])
+    columns.check_vertices(path, has_vertices=vertices is not None)
+    table = open_table(path, header_rule(columns))
+    found = columns_of(table, columns)
+    weight: Any = None if found.weight is None else weights_of(table, found.weight)
+    edge_features, unused = _edge_features(table, found)
+    lines = [told_edges(table, found, unused)]
+    ends = read_ids(table, [found.source, found.target])
     fields: dict[str, Any] = {}
     if vertices is None:
         ids, src, dst = _number(*ends)
     else:
-        vertex_table = read_vertex_table(vertices)
+        vertex_table = read_vertex_table(vertices, columns=columns, progress=lines.append)
         unused += vertex_table.unused
         fields = vertex_table.fields
         ids, wanted = _same_kind(vertex_table.ids, ends)
@@ -72,7 +106,7 @@ def read_edge_list(
         _LOGGER.warning("%s: columns that are not used: %s", path, ", ".join(unused))
     files = [path] if vertices is None else [path, Path(vertices)]
     try:
-        return Graph(
+        graph = Graph(
             name=path.name.split(".")[0] if name is None else name,
             num_vertices=ids.size,
             src=src,
@@ -87,14 +121,27 @@ def read_edge_list(
         )
     except InputError as error:
         raise InputError(f"{' with '.join(map(str, files))}: {error}") from error
+    # Last, so that a refusal is a sentence alone.
+    if progress is not None:
+        for line in lines:
+            progress(line)
+    return graph
 
 
-def read_folder(path: str | Path, *, vertices: str | Path | None = None) -> Graph:
+def read_folder(
+    path: str | Path,
+    *,
+    vertices: str | Path | None = None,
+    columns: Columns = NO_COLUMNS,
+    progress: Callable[[str], None] | None = None,
+) -> Graph:
     """Read a folder that has `edges` and possibly `vertices`, each as csv, tsv or parquet.
 
     Args:
-        path: The folder; its name becomes the name of the graph.
-        vertices: A vertex table to take instead of the one in the folder.
+        path: Folder, whose name becomes the name of the graph.
+        vertices: Vertex table to take instead of the one in the folder.
+        columns: Names of columns where the known ones do not apply.
+        progress: Called with one line a table that says which columns became what.
 
     Raises:
         InputError: If there is no edge list or more than one, or a file cannot be read.
@@ -102,7 +149,11 @@ def read_folder(path: str | Path, *, vertices: str | Path | None = None) -> Grap
     path = Path(path)
     edges, table = tables_of(path)
     return read_edge_list(
-        edges, vertices=table if vertices is None else vertices, name=path.resolve().name
+        edges,
+        vertices=table if vertices is None else vertices,
+        name=path.resolve().name,
+        columns=columns,
+        progress=progress,
     )
 
 
@@ -136,50 +187,146 @@ def _only(folder: Path, stem: str) -> Path | None:
     return found[0] if found else None
 
 
+class EdgeColumns(NamedTuple):
+    """Columns of a table of edges, numbered from 0."""
+
+    source: int
+    target: int
+    weight: int | None
+    others: list[int]
+    """Columns that are neither of these."""
+    features: list[int] | None
+    """Columns that a user names as features; None for all columns of numbers among the others."""
+
+
+def header_rule(columns: Columns) -> Callable[[list[str], list[str] | None], bool]:
+    """Return what decides from its first two rows whether a table of edges has a header.
+
+    Args:
+        columns: Names that a user gives; with any name of a column of edges there is a header.
+    """
+    return (lambda first, second: True) if columns.given_of_edges else is_header
+
+
 def is_header(first: list[str], second: list[str] | None) -> bool:
-    """Whether the first of two rows of an edge list names the columns."""
-    names = [name.lower() for name in first]
-    if any(src in names and dst in names for src, dst in _ENDS):
+    """Return whether the first of two rows of an edge list names the columns."""
+    if _known_ends(first) is not None:
         return True
-    has_numbers = second is not None and all(_INTEGER.fullmatch(text) for text in second[:2])
-    return has_numbers and not any(_INTEGER.fullmatch(text) for text in first[:2])
+    if second is None:
+        return False
+    if all(_INTEGER.fullmatch(text) for text in second[:2]):
+        return not any(_INTEGER.fullmatch(text) for text in first[:2])
+    # Ids may be texts; then a weight tells a row from the names above it.
+    has_words_alone = not any(text == "" or _is_number(text) for text in first)
+    return has_words_alone and any(_is_number(text) for text in second[2:])
 
 
-def columns_of(table: Table) -> tuple[int, int, int | None, list[int]]:
-    """Return the columns of source, destination and weight, and the others."""
-    names = [name.lower() for name in table.names or ()]
+def columns_of(table: Table, columns: Columns = NO_COLUMNS) -> EdgeColumns:
+    """Find the columns of a table of edges.
+
+    Args:
+        table: Table, with names of its columns if it has a header.
+        columns: Names that a user gives.
+
+    Raises:
+        InputError: If the header does not tell both ends of an edge, a given column is missing, or
+            a table without a header has other than two or three columns.
+    """
+    if table.names is None:
+        if table.num_columns not in (2, 3):
+            raise InputError(
+                f"{table.path} has {table.num_columns} columns, but an edge list has src, dst and "
+                "possibly weight; name them in a header if there are others"
+            )
+        return EdgeColumns(0, 1, 2 if table.num_columns == 3 else None, [], None)
+    known = _known_ends(table.names)
+    source = column_of(table, columns, "source")
+    target = column_of(table, columns, "target")
+    weight = column_of(table, columns, "weight")
+    features = feature_columns_of(table, columns, "edge_features")
+    if known is not None:
+        source = known[0] if source is None else source
+        target = known[1] if target is None else target
+    if source is None or target is None:
+        raise unknown_header(table)
+    taken = {source, target, *(features or ())}
+    if weight is None:
+        plain = [_plain(name) for name in table.names]
+        found = [plain.index(name) for name in _WEIGHTS if name in plain]
+        weight = next((column for column in found if column not in taken), None)
+    uses = {"source": source, "target": target, "weight": weight}
+    check_distinct(table, uses, features)
+    others = [column for column in range(len(table.names)) if column not in {*uses.values()}]
+    return EdgeColumns(source, target, weight, others, features)
+
+
+def _known_ends(names: Sequence[str]) -> tuple[int, int] | None:
+    """Return the columns of both ends where a header has names that are known."""
+    plain = [_plain(name) for name in names]
     for src, dst in _ENDS:
-        if src in names and dst in names:
-            weight = next((names.index(name) for name in _WEIGHTS if name in names), None)
-            taken = {names.index(src), names.index(dst), weight}
-            others = [column for column in range(len(names)) if column not in taken]
-            return names.index(src), names.index(dst), weight, others
-    if table.num_columns not in (2, 3):
-        raise InputError(
-            f"{table.path} has {table.num_columns} columns, but an edge list has src, dst and "
-            "possibly weight; name them in a header if there are others"
-        )
-    return 0, 1, 2 if table.num_columns == 3 else None, []
+        if src in plain and dst in plain:
+            return plain.index(src), plain.index(dst)
+    return None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def weights_of(table: Table, column: int) -> NDArray[np.float64]:
     """Return the weights of edges, (num_rows,); an InputError if they are not numbers."""
     weight = table.floats(column)
     if weight is None:
+        where = "the third column" if table.names is None else f"column {table.column_name(column)}"
+        remedy = (
+            "the columns in a header" if table.names is None else f"another by {FLAGS['weight']}"
+        )
         raise InputError(
-            f"the third column of {table.path}, the edge weight, does not hold numbers; correct it "
-            "or name the columns in a header"
+            f"{where} of {table.path}, the edge weight, does not hold numbers; correct it or name "
+            f"{remedy}"
         )
     return weight
 
 
-def _edge_features(
-    table: Table, columns: list[int]
-) -> tuple[NDArray[np.float32] | None, list[str]]:
-    """As `numeric_columns`, but the numbers of edges that Gephi writes say nothing of them."""
+def told_edges(table: Table, columns: EdgeColumns, unused: Sequence[str]) -> str:
+    """Say in one line which columns of a table of edges became what.
+
+    Args:
+        table: Table that was read.
+        columns: Its columns.
+        unused: Names of those that are not used.
+    """
+    features = columns.others if columns.features is None else columns.features
     names = table.names or ()
-    ids = [column for column in columns if names[column].lower() == "id"]
-    features, unused = numeric_columns(table, [one for one in columns if one not in ids])
+    uses = {
+        "source": columns.source,
+        "target": columns.target,
+        "weight": columns.weight,
+        "features": [column for column in features if names[column] not in unused],
+    }
+    return told(table, uses)
+
+
+def _edge_features(
+    table: Table, columns: EdgeColumns
+) -> tuple[NDArray[np.float32] | None, list[str]]:
+    """Return the features of edges, and the names of columns that are not used."""
+    names = table.names or ()
+    if columns.features is not None:
+        rest = [column for column in columns.others if column not in columns.features]
+        chosen = chosen_features(table, columns.features, "edge_features")
+        return chosen, [names[column] for column in rest]
+    # Gephi numbers edges in a column `id`, which says nothing about them.
+    ids = [column for column in columns.others if names[column].lower() == "id"]
+    features, unused = numeric_columns(table, [one for one in columns.others if one not in ids])
     return features, [*(names[column] for column in ids), *unused]
 
 

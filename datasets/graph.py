@@ -11,7 +11,6 @@ import scipy.sparse
 
 from distgnn.datasets import _checks
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.held_out import check_links
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,7 +106,7 @@ class Graph:
             self._set("class_names", _checks.class_names(self.class_names, self.labels))
         for name in ("val_links", "test_links"):
             if getattr(self, name) is not None:
-                self._set(name, check_links(getattr(self, name), name, self.num_vertices))
+                self._set(name, _checks.links(getattr(self, name), name, self.num_vertices))
         if (self.val_links is None) != (self.test_links is None):
             raise InputError("val_links and test_links go together; give both or none")
         masks = {"train": self.train_mask, "val": self.val_mask, "test": self.test_mask}

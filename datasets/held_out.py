@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,37 +12,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.datasets.splits import parse_fractions
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from distgnn.datasets.graph import Graph
-
-
-def check_links(value: Any, name: str, num_vertices: int) -> NDArray[np.int64]:
-    """Return links as (num, 2) int64, the smaller id first.
-
-    Args:
-        value: (num, 2) integers.
-        name: Of the array, for messages.
-        num_vertices: Of the graph.
-
-    Raises:
-        InputError: If they have another shape or type, or one leads outside the graph or to itself.
-    """
-    pairs = np.asarray(value)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise InputError(
-            f"{name} must hold integers of shape (num, 2), got {pairs.dtype} of shape "
-            f"{pairs.shape}; give both ends of each link in a row"
-        )
-    is_bad = ((pairs < 0) | (pairs >= num_vertices)).any(axis=1) | (pairs[:, 0] == pairs[:, 1])
-    if is_bad.any():
-        row = int(np.argmax(is_bad))
-        raise InputError(
-            f"{name} holds the link {pairs[row].tolist()} in row {row}, but a link joins two "
-            f"different vertices of 0..{num_vertices - 1}; correct it"
-        )
-    ordered: NDArray[np.int64] = np.sort(pairs.astype(np.int64), axis=1)
-    return ordered
 
 
 def num_leaking(graph: Graph) -> int:

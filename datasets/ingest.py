@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.array_folder import is_array_folder, weight_of
+from distgnn.datasets.columns import FLAGS, NO_COLUMNS, Columns
 from distgnn.datasets.edge_file import EdgeFile, finite_weights, from_array_folder
-from distgnn.datasets.edge_list import columns_of, is_header, is_range, tables_of, weights_of
+from distgnn.datasets.edge_list import (
+    columns_of,
+    header_rule,
+    is_range,
+    tables_of,
+    told_edges,
+    weights_of,
+)
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.flat_array import FlatWriter, open_flat
 from distgnn.datasets.layouts import reader_of
@@ -44,6 +52,7 @@ def ingest(
     *,
     vertices: str | Path | None = None,
     undirected: bool = False,
+    columns: Columns = NO_COLUMNS,
     progress: Progress = None,
 ) -> Path:
     """Turn a source into an array folder.
@@ -58,6 +67,7 @@ def ingest(
             edges are to be added.
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none, behind all others.
+        columns: Names of columns in the edge list and the vertex table.
         progress: Called with one line of text now and then.
 
     Returns:
@@ -77,6 +87,7 @@ def ingest(
             raise InputError(
                 f"{str(source)!r} takes no vertex table, only edge lists do; leave out {vertices}"
             )
+        columns.check_unused(str(source))
         if not undirected:
             return path
         if (path / "edge_features.npy").exists():
@@ -93,11 +104,12 @@ def ingest(
         path, found = tables_of(path)
         vertices = found if vertices is None else vertices
     if path.name.endswith(TABLE_SUFFIXES):
-        _ingest_table(path, folder, vertices, undirected=undirected, progress=progress)
+        columns.check_vertices(path, has_vertices=vertices is not None)
+        _ingest_table(path, folder, vertices, columns, undirected=undirected, progress=progress)
     else:
         from distgnn.datasets.sources import load
 
-        graph = load(source, vertices=vertices, undirected=undirected)
+        graph = load(source, vertices=vertices, undirected=undirected, columns=columns)
         for name, array in arrays_of(graph).items():
             np.save(folder / f"{name}.npy", array)
     return folder
@@ -116,6 +128,7 @@ def _ingest_table(
     path: Path,
     folder: Path,
     vertices: str | Path | None,
+    columns: Columns,
     *,
     undirected: bool,
     progress: Progress,
@@ -123,7 +136,7 @@ def _ingest_table(
     raw = folder / "raw"
     shutil.rmtree(raw, ignore_errors=True)
     raw.mkdir()
-    has_weights = _write_raw(path, raw, progress)
+    has_weights = _write_raw(path, raw, columns, progress)
     ends = [open_flat(raw / name)[0] for name in _EDGES[:2]]
     if vertices is None:
         ids = distinct_ids(ends)
@@ -132,7 +145,7 @@ def _ingest_table(
         if not is_range(ids):
             np.save(folder / "vertex_id.npy", ids)
     else:
-        ids = _write_vertices(Path(vertices), folder)
+        ids = _write_vertices(Path(vertices), folder, columns, progress)
     np.save(folder / "num_vertices.npy", np.asarray(ids.size))
     numbering = Numbering(ids)
     target = raw / "numbered" if undirected else folder
@@ -154,9 +167,14 @@ def _ingest_table(
     shutil.rmtree(raw)
 
 
-def _write_raw(path: Path, raw: Path, progress: Progress) -> bool:
+def _write_raw(path: Path, raw: Path, columns: Columns, progress: Progress) -> bool:
     """Write ids and weights as they come; return whether there are weights."""
-    has_weights = False
+    if columns.edge_features is not None:
+        raise InputError(
+            f"{FLAGS['edge_features']} names features of edges, which are read from tables in "
+            "memory only; use --out-of-core off or leave it out"
+        )
+    is_begun = has_weights = False
     num_edges = 0
     kinds = (np.int64, np.int64, np.float32)
     with ExitStack() as stack:
@@ -164,27 +182,32 @@ def _write_raw(path: Path, raw: Path, progress: Progress) -> bool:
             stack.enter_context(FlatWriter(raw / name, np.dtype(kind)))
             for name, kind in zip(_EDGES, kinds, strict=True)
         ]
-        for table in table_slices(path, is_header):
-            *columns, weight_column, others = columns_of(table)
-            if others and not num_edges:
+        for table in table_slices(path, header_rule(columns)):
+            found = columns_of(table, columns)
+            others = [(table.names or ())[column] for column in found.others]
+            if progress is not None and not is_begun:
+                progress(told_edges(table, found, others))
+            if others and not is_begun:
                 _LOGGER.warning(
                     "%s: columns that are not used: %s (features of edges are read from tables in "
                     "memory only)",
                     path,
-                    ", ".join((table.names or ())[column] for column in others),
+                    ", ".join(others),
                 )
-            for writer, ids in zip(writers, read_ids(table, columns), strict=False):
+            is_begun = True
+            for writer, ids in zip(
+                writers, read_ids(table, [found.source, found.target]), strict=False
+            ):
                 if ids.dtype.kind != "i":
                     raise InputError(
                         f"{path} has ids that are not integers, which are numbered in memory only; "
                         "number the vertices 0, 1, 2, ... or use a machine with more memory"
                     )
                 writer.append(ids)
-            if weight_column is not None:
+            if found.weight is not None:
                 has_weights = True
-                writers[2].append(
-                    finite_weights(weights_of(table, weight_column), table.path, num_edges)
-                )
+                weights = weights_of(table, found.weight)
+                writers[2].append(finite_weights(weights, table.path, num_edges))
             num_edges += table.num_rows
             if progress is not None:
                 progress(f"{num_edges} edges read")
@@ -208,9 +231,11 @@ def _numbered(
     return number
 
 
-def _write_vertices(path: Path, folder: Path) -> NDArray[np.int64]:
+def _write_vertices(
+    path: Path, folder: Path, columns: Columns, progress: Progress
+) -> NDArray[np.int64]:
     """Write the arrays of a vertex table; return its ids."""
-    table = read_vertex_table(path)
+    table = read_vertex_table(path, columns=columns, progress=progress)
     ids: Any = table.ids
     if ids.dtype.kind != "i":
         raise InputError(

@@ -12,6 +12,7 @@ import numpy as np
 from distgnn.datasets import synthetic
 from distgnn.datasets.array_folder import is_array_folder, read_array_folder
 from distgnn.datasets.bundled import LICENCES, load_bundled
+from distgnn.datasets.columns import NO_COLUMNS, Columns
 from distgnn.datasets.edge_list import read_edge_list, read_folder
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
@@ -27,6 +28,8 @@ from distgnn.datasets.splits import parse_fractions, random_split
 from distgnn.datasets.tables import TABLE_SUFFIXES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 _SHOWN = ("name", "num_vertices", "num_edges", "num_features", "num_classes", "licence")
@@ -52,6 +55,8 @@ def load(
     edge_split: str | None = None,
     seed: int = 0,
     root: str | Path | None = None,
+    columns: Columns = NO_COLUMNS,
+    progress: Callable[[str], None] | None = None,
 ) -> Graph:
     """Load a graph.
 
@@ -72,6 +77,9 @@ def load(
             "0.9/0.05/0.05"; edges of the last two are held out, as `hold_out_links`.
         seed: Determines both random splits.
         root: Where graphs that are named lie; None for `DISTGNN_DATASETS` or ./dataset.
+        columns: Names of columns in an edge list and its vertex table, where the known ones do not
+            apply.
+        progress: Called with one line a table that says which columns became what.
 
     Raises:
         InputError: If the source is unknown, cannot be read, or contradicts itself or the options.
@@ -80,7 +88,7 @@ def load(
     try:
         found = find(source, root)
         found = str(located(found, root, is_reversed=undirected or inverse_relations))
-        graph = _read(found, vertices)
+        graph = _read(found, vertices, columns, progress)
     except OSError as error:
         raise InputError(
             f"{str(source)!r} cannot be read ({error.strerror}); check the path and its permissions"
@@ -211,10 +219,15 @@ def add_inverse_relations(graph: Graph) -> Graph:
     )
 
 
-def _read(source: str, vertices: str | Path | None) -> Graph:
+def _read(
+    source: str,
+    vertices: str | Path | None,
+    columns: Columns,
+    progress: Callable[[str], None] | None,
+) -> Graph:
     path = Path(source)
     if path.name.endswith(TABLE_SUFFIXES):
-        return read_edge_list(path, vertices=vertices)
+        return read_edge_list(path, vertices=vertices, columns=columns, progress=progress)
     is_name = _is_own_name(source)
     reader = None if is_name else reader_of(path)
     if path.is_dir() and not is_name:
@@ -223,11 +236,12 @@ def _read(source: str, vertices: str | Path | None) -> Graph:
                 f"{path} is a partition directory, which is already cut; pass it to distgnn train"
             )
         if reader is None and not is_array_folder(path):
-            return read_folder(path, vertices=vertices)
+            return read_folder(path, vertices=vertices, columns=columns, progress=progress)
     if vertices is not None:
         raise InputError(
             f"{source!r} takes no vertex table, only edge lists do; leave out {vertices}"
         )
+    columns.check_unused(source)
     if is_twin(source):
         return load_twin(source)
     if source.startswith(synthetic.PREFIX):

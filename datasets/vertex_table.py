@@ -5,13 +5,25 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.datasets.columns import (
+    FLAGS,
+    NO_COLUMNS,
+    Columns,
+    check_distinct,
+    column_of,
+    feature_columns_of,
+    told,
+)
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.tables import Ids, Table, open_table, read_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -33,50 +45,83 @@ class VertexTable:
     """Names of the columns that are neither known nor numeric."""
 
 
-def read_vertex_table(path: str | Path) -> VertexTable:
+def read_vertex_table(
+    path: str | Path,
+    *,
+    columns: Columns = NO_COLUMNS,
+    progress: Callable[[str], None] | None = None,
+) -> VertexTable:
     """Read a vertex table: a file with a header and one row for each vertex.
 
-    The columns are `id`; `label`, which holds integers (empty or -1 = unlabelled) or class names
-    (empty = unlabelled), or several columns `label_NAME` of 0 and 1 (empty = not known); `split`,
-    which holds train, val, test or nothing; and any number of numeric columns, which become the
-    features in their order. Labels of which one has a fraction are values to be learned (empty =
-    not known). Columns of other texts are not used. The names may be in capitals.
+    Its columns, unless `columns` names others, whose names may be in capitals:
+
+    - `id`.
+    - `label`: integers (empty or -1 = unlabelled) or class names (empty = unlabelled). Numbers of
+      which one has a fraction are values to be learned (empty = not known).
+    - `label_NAME`, several columns instead of `label`: 0 and 1 (empty = not known).
+    - `split`: train, val, test or nothing.
+    - Any number of numeric columns, which become the features in their order. Columns of other
+      texts are not used.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
+        columns: Names of columns where the known ones do not apply. With a label given, columns
+            named `label` or `label_NAME` are not used otherwise.
+        progress: Called with one line that says which columns became what.
 
     Raises:
-        InputError: If the file cannot be read, has no column `id`, or a value is not allowed.
+        InputError: If the file cannot be read, has no column of ids, lacks a given column, or a
+            value is not allowed.
     """
     table = open_table(Path(path), lambda first, second: True)
     names = table.names or ()
-    columns = {name: _column_named(names, name) for name in ("id", "label", "split")}
-    if columns["id"] is None:
+    split = _column_named(names, "split")
+    given = column_of(table, columns, "id")
+    id_column = _column_named(names, "id") if given is None else given
+    if id_column is None:
         raise InputError(
             f"vertex table {path} has no column 'id' among {', '.join(names)}; its first line must "
-            "name the columns"
+            f"name the columns, and {FLAGS['id']} tells which one has another name for ids"
         )
     if table.num_rows == 0:
         raise InputError(f"vertex table {path} has no rows; give one row for each vertex")
-    (ids,) = read_ids(table, [columns["id"]])
-    label_columns = [i for i, name in enumerate(names) if name.lower().startswith(_LABEL_PREFIX)]
+    several = [i for i, name in enumerate(names) if name.lower().startswith(_LABEL_PREFIX)]
+    known_label = _column_named(names, "label")
+    label = column_of(table, columns, "label")
+    known_labels = {known_label, *several} - {None}
+    if label is None:
+        label = known_label
+        if label is not None and several:
+            raise InputError(
+                f"vertex table {path} has both 'label' and {names[several[0]]!r}; keep one "
+                "column of classes or several columns of 0 and 1"
+            )
+    else:
+        several = []
+    (ids,) = read_ids(table, [id_column])
     fields: dict[str, Any] = {}
-    if columns["label"] is not None and label_columns:
-        raise InputError(
-            f"vertex table {path} has both 'label' and {names[label_columns[0]]!r}; keep one "
-            "column of classes or several columns of 0 and 1"
-        )
-    if columns["label"] is not None:
-        fields.update(_labels(table, columns["label"]))
-    if label_columns:
-        fields.update(_several_labels(table, label_columns))
-    if columns["split"] is not None:
-        fields.update(_split(table, columns["split"]))
-    taken = {*columns.values(), *label_columns}
-    others = [i for i in range(len(names)) if i not in taken]
-    features, unused = numeric_columns(table, others)
+    if label is not None:
+        fields.update(_labels(table, label))
+    if several:
+        fields.update(_several_labels(table, several))
+    if split is not None:
+        fields.update(_split(table, split))
+    chosen = feature_columns_of(table, columns, "features")
+    uses = {"id": id_column, "label": label, "split": split}
+    check_distinct(table, {**uses, **{names[i]: i for i in several}}, chosen)
+    rest = [i for i in range(len(names)) if i not in {*uses.values(), *several}]
+    if chosen is None:
+        candidates = [i for i in rest if i not in known_labels]
+        features, unused = numeric_columns(table, candidates)
+        chosen = [i for i in candidates if names[i] not in unused]
+        unused = [names[i] for i in rest if i not in chosen]
+    else:
+        features = chosen_features(table, chosen, "features")
+        unused = [names[i] for i in rest if i not in chosen]
     if features is not None:
         fields["features"] = features
+    if progress is not None:
+        progress(told(table, {**uses, "labels": several, "features": chosen}))
     return VertexTable(ids, fields, tuple(unused))
 
 
@@ -166,6 +211,29 @@ def _split(table: Table, column: int) -> dict[str, NDArray[np.bool_]]:
             f"{table.place(row)} has split {str(values[row])!r}; write train, val, test or nothing"
         )
     return {f"{name}_mask": values == name for name in _SPLITS}
+
+
+def chosen_features(table: Table, columns: list[int], field: str) -> NDArray[np.float32] | None:
+    """Read features that a user names.
+
+    Args:
+        table: Table of vertices or edges, with names of its columns.
+        columns: Columns of the features, in their order.
+        field: Field of `Columns` that names them, for messages.
+
+    Returns:
+        (num_rows, num_columns) float32, None where no column is named.
+
+    Raises:
+        InputError: If a column does not hold numbers, or one is missing or not finite in float32.
+    """
+    features, unused = numeric_columns(table, columns)
+    if unused:
+        raise InputError(
+            f"column {unused[0]!r} of {table.path}, which {FLAGS[field]} names, does not hold "
+            "numbers; leave it out or make it numbers"
+        )
+    return features
 
 
 def numeric_columns(

@@ -67,7 +67,6 @@ CIRCLES_LEFT: set[str] = {
     *(f"distgnn.comm.{name}" for name in ("choice", "failure", "group", "launch", "remote")),
     *(f"distgnn.comm.{name}" for name in ("rendezvous", "roster", "single", "watchdog", "watched")),
     *(f"distgnn.comm.transports.{name}" for name in ("gloo", "lanes", "mpi")),
-    *(f"distgnn.datasets.{name}" for name in ("graph", "held_out", "splits")),
     *("distgnn.edges.blocks", "distgnn.edges.planner"),
     *("distgnn.forecast.memory", "distgnn.forecast.traffic"),
     *(f"distgnn.training.config.{name}" for name in ("delays", "settings")),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from distgnn.cli.flags import path, size
 from distgnn.cli.output import note
 from distgnn.cli.source import is_path, located_source, source_values
+from distgnn.datasets.columns import Columns
 from distgnn.datasets.errors import InputError
 from distgnn.machine.limits import available_memory
 from distgnn.partition.directory.store import MANIFEST_NAME
@@ -192,6 +193,7 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     values = source_values(arguments)
     # `stays_on_disk` has refused the others.
     names = {field.name for field in fields(Input)}
+    values = {**values, "columns": Columns.from_json(values["columns"])}
     given = Input(**{key: value for key, value in values.items() if key in names})
     with noting_compilation(note):
         return partition(given, places, settings, choose_roots=roots, progress=note)

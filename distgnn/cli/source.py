@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import csv
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path
 from distgnn.cli.output import note
+from distgnn.datasets.columns import FLAGS as COLUMN_FLAGS
+from distgnn.datasets.columns import Columns
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.ogb import located
 from distgnn.partition.directory.layout import part_folder
 from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest, read_part, whole_part
 
 if TYPE_CHECKING:
-    import argparse
-
     from distgnn.comm.group import Group
     from distgnn.datasets.graph import Graph
     from distgnn.partition.directory.store import Manifest, Part
@@ -51,6 +53,7 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
     parser.add_argument(
         "--vertices", type=path, metavar="FILE", help="table of vertices beside an edge list"
     )
+    _add_column_arguments(parser)
     parser.add_argument(
         "--undirected", action="store_true", help="add the reverse of each edge that lacks it"
     )
@@ -75,6 +78,43 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
     )
 
 
+def _add_column_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name columns of tables."""
+    help_of = {
+        "source": "column of an edge list: where edges begin (default: src, source, from, u, ...)",
+        "target": "column of an edge list: where edges end (default: dst, target, to, v, ...)",
+        "weight": "column of an edge list: weights (default: weight, edge_weight, w)",
+        "edge_features": "columns of an edge list: features of edges (default: all other numbers)",
+        "id": "column of the vertex table: ids (default: id)",
+        "label": "column of the vertex table: labels (default: label, or several label_NAME)",
+        "features": "columns of the vertex table: features (default: all other numbers)",
+    }
+    for field, text in help_of.items():
+        is_several = COLUMN_FLAGS[field].endswith("s")
+        parser.add_argument(
+            COLUMN_FLAGS[field],
+            type=_names if is_several else str,
+            metavar="A,B,..." if is_several else "NAME",
+            help=text,
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Convert names between commas; a name with a comma stands between double quotes."""
+    names = tuple(next(csv.reader([text]), ()))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"must be names between commas, got '{text}'")
+    return names
+
+
+def _columns(arguments: argparse.Namespace) -> Columns:
+    found = {
+        field: getattr(arguments, flag.removeprefix("--").replace("-", "_"))
+        for field, flag in COLUMN_FLAGS.items()
+    }
+    return Columns(**found)
+
+
 def load_graph(values: dict[str, Any]) -> Graph:
     """Load a graph as the arguments say.
 
@@ -96,6 +136,8 @@ def load_graph(values: dict[str, Any]) -> Graph:
         split=values["split"],
         edge_split=values.get("edge_split"),
         seed=values["seed"],
+        columns=Columns.from_json(values.get("columns", {})),
+        progress=note,
     )
 
 
@@ -152,6 +194,7 @@ def source_values(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "source": source,
         "vertices": vertices,
+        "columns": _columns(arguments).to_json(),
         "undirected": arguments.undirected,
         "inverse_relations": arguments.inverse_relations,
         "one_hot": arguments.one_hot,
@@ -174,6 +217,7 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
     kinds = {
         "source": (str,),
         "vertices": (str, type(None)),
+        "columns": (dict,),
         "undirected": (bool,),
         "inverse_relations": (bool,),
         "one_hot": (bool,),
@@ -182,9 +226,14 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
         "seed": (int,),
     }
     values = {"inverse_relations": False, "one_hot": False, "edge_split": None, **values}
+    values = {"columns": {}, **values}
     is_sound = set(values) == set(kinds) and all(
         isinstance(values[name], kind) for name, kind in kinds.items()
     )
+    try:
+        Columns.from_json(values["columns"] if is_sound else {})
+    except ValueError:
+        is_sound = False
     if not is_sound:
         raise InputError(
             f"run '{run_dir}' remembers its source as {values}, but it takes {', '.join(kinds)} as "
@@ -295,13 +344,14 @@ def open_source(values: dict[str, Any]) -> Source:
     source = values["source"]
     if not (is_path(source) and (Path(source) / MANIFEST_NAME).is_file()):
         return Source(values, None, load_graph(values))
-    for name in ("vertices", "undirected", "inverse_relations", "one_hot", "split", "edge_split"):
-        if values.get(name):
-            flag = name.replace("_", "-")
-            raise InputError(
-                f"--{flag} has no effect on partition directory '{source}'; give it to "
-                "distgnn partition"
-            )
+    names = ("vertices", "undirected", "inverse_relations", "one_hot", "split", "edge_split")
+    flags = [f"--{name.replace('_', '-')}" for name in names if values.get(name)]
+    flags += [COLUMN_FLAGS[name] for name in values.get("columns", ())]
+    if flags:
+        raise InputError(
+            f"{flags[0]} has no effect on partition directory '{source}'; give it to "
+            "distgnn partition"
+        )
     return Source(values, read_manifest(source), None)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from distgnn.datasets.columns import NO_COLUMNS, Columns
 from distgnn.datasets.ingest import ingest
 from distgnn.datasets.layouts import files_of
 from distgnn.datasets.npz import sha256
@@ -31,6 +32,8 @@ class Input:
     """Add the reverse of every edge that has none."""
     split: str | None = None
     """Shares of train, val and test."""
+    columns: Columns = NO_COLUMNS
+    """Names of columns in the edge list and the vertex table."""
     seed: int = 0
     """Of the split."""
 
@@ -55,6 +58,7 @@ class Input:
             "vertices": self.vertices,
             "undirected": self.undirected,
             "split": self.split,
+            "columns": self.columns.to_json(),
             "files": [
                 [file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in self.files()
             ],
@@ -91,6 +95,7 @@ class Input:
                     made,
                     vertices=self.vertices,
                     undirected=self.undirected,
+                    columns=self.columns,
                     progress=progress,
                 )
             )

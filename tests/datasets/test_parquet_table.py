@@ -50,7 +50,7 @@ def test_parquet_folder_reads_like_a_text_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["int32", "uint8", "int64"])
 def test_integer_ids_of_any_width_are_read(tmp_path: Path, kind: str) -> None:
     ends = pa.array([4, 6], type=getattr(pa, kind)())
-    graph = read_edge_list(write(tmp_path, "e", {"a": ends, "b": ends[::-1]}))
+    graph = read_edge_list(write(tmp_path, "e", {"src": ends, "dst": ends[::-1]}))
     assert graph.vertex_id is not None
     assert graph.vertex_id.tolist() == [4, 6]
     assert graph.src.tolist() == [0, 1]
