@@ -29,6 +29,7 @@ LAYERS = (
     ("interop",),
     ("pages",),
     ("bench",),
+    ("api",),
     ("cli",),
     ("__main__",),
 )
@@ -196,7 +197,7 @@ def _internal_problem(name: str, item: Import) -> str | None:
         wanted = _layer(module)
         is_below = wanted is not None and (wanted <= layer or (name, module) in ARROWS_LEFT)
         return None if is_below or module == "distgnn" else f"which is above {_first_room(name)}"
-    if _first_room(name) in {"cli", "interop", "__main__"}:
+    if _first_room(name) in {"api", "cli", "interop", "__main__"}:
         return None
     if target == "partition":
         return None if module == "distgnn.partition.directory.store" else "which only the cli may"

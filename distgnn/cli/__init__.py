@@ -7,7 +7,6 @@ import importlib
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -15,16 +14,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from distgnn import __version__
+from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, as_input_error, say
 from distgnn.cli.recipes import expanded
-from distgnn.comm.failure import PeerError, fail
+from distgnn.comm.failure import PeerError
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
-from distgnn.machine.limits import num_killed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from distgnn.comm.group import Group
 
 VERBS = (
     "partition",
@@ -40,18 +37,7 @@ VERBS = (
     "bench",
 )
 
-EXIT_BAD_INPUT = 2
-EXIT_RETRY = 75
-"""Another rank died: a relaunch with --resume goes on."""
-EXIT_INTERRUPTED = 130
-
 _FIRST_WORD_S = 1.0
-# As torch, Triton, cuBLAS and NCCL say it.
-_OUT_OF_MEMORY = re.compile(
-    r"can't allocate memory|not enough memory|CUDA( error:|\]:)? out of memory"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure \d+ 'out of memory'",
-    re.IGNORECASE,
-)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -111,14 +97,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         if is_speaker:
-            _say("interrupted")
+            say("interrupted")
         return EXIT_INTERRUPTED
     except Exception as error:
         shown = as_input_error(error)
         if shown is None and not isinstance(error, PeerError):
             raise
         if is_speaker or shown is None:
-            _say(shown or error)
+            say(shown or error)
         else:
             # A launcher ends all ranks once one has ended: let rank 0 say the sentence first.
             time.sleep(_FIRST_WORD_S)
@@ -179,75 +165,3 @@ def _keep_torch_quiet() -> None:
     reads this when it is loaded.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-
-
-def as_input_error(error: BaseException) -> InputError | None:
-    """Turn what a user can mend into one sentence.
-
-    Args:
-        error: Anything that was raised.
-
-    Returns:
-        The sentence; None if the error is not the user's to mend.
-    """
-    if isinstance(error, InputError):
-        return error
-    if isinstance(error, PeerError):
-        return None  # whatever another rank failed for
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
-    ):
-        return InputError(
-            f"there is not enough memory on {socket.gethostname()} ({_first_line(error)}); use "
-            "more parts, a smaller model, or a machine with more memory"
-        )
-    if isinstance(error, OSError) and error.filename is not None:
-        return InputError(f"cannot use '{error.filename}': {error.strerror}; check the path")
-    return None
-
-
-def end_job(group: Group, error: BaseException, *, killed_before: int) -> None:
-    """End this rank after a failure, so that no peer waits for it.
-
-    Args:
-        group: The ranks of the job.
-        error: What happened here.
-        killed_before: Processes that the kernel had ended for want of memory when the job began.
-    """
-    shown = as_input_error(error)
-    if shown is not None or isinstance(error, KeyboardInterrupt):
-        if group.rank == 0:
-            _say(shown or "interrupted")
-        code = EXIT_INTERRUPTED if shown is None else EXIT_BAD_INPUT
-    elif isinstance(error, PeerError):
-        _say(f"{error}{hint_of_kernel(num_killed() - killed_before, group.host)}")
-        code = EXIT_RETRY
-    else:
-        sys.excepthook(type(error), error, error.__traceback__)
-        code = 1
-    fail(group, shown or error, exit_code=code)
-
-
-def hint_of_kernel(killed: int, host: str) -> str:
-    """Return why a rank may have died, if the kernel of this host has ended processes meanwhile.
-
-    Args:
-        killed: How many.
-        host: This host.
-    """
-    if killed <= 0:
-        return ""
-    what = "a process" if killed == 1 else f"{killed} processes"
-    return f" (meanwhile the kernel of {host} ended {what} for want of memory)"
-
-
-def _say(sentence: object) -> None:
-    # A path may hold a line break; the sentence stays on one line.
-    sys.stderr.write(f"distgnn: {' '.join(str(sentence).splitlines())}\n")
-    sys.stderr.flush()
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    # torch goes on about the device's capacity and the settings of its allocator.
-    return lines[0].partition(". GPU ")[0] if lines else type(error).__name__

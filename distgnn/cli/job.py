@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from distgnn.api import job
+from distgnn.api.job import collectively, end_job, on_rank_0, open_ranks
 from distgnn.cli.flags import MAX_THREADS, seconds, whole
 from distgnn.cli.output import note
-from distgnn.datasets.errors import InputError
+
+__all__ = [
+    "add_device_argument",
+    "add_machine_arguments",
+    "collectively",
+    "on_device",
+    "on_rank_0",
+    "run_job",
+]
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
     from distgnn.comm.group import Group
-
-T = TypeVar("T")
 
 
 def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
@@ -87,23 +95,17 @@ def run_job(work: Callable[[Group], None], arguments: argparse.Namespace) -> int
         Exit status 0, or that of a signal that stopped the work in order; a failure ends the
         process here.
     """
-    from distgnn.cli import end_job
-    from distgnn.comm.binding import apply_threads, choose_threads
     from distgnn.comm.choice import check_device
-    from distgnn.comm.launch import detect, open_group
     from distgnn.machine.limits import num_killed
 
     check_device(arguments.backend, getattr(arguments, "device", "cpu"))
-    choice = choose_threads(arguments.threads, detect())
-    apply_threads(choice.threads)
-    group = open_group(
+    group = open_ranks(
         backend=arguments.backend,
         interface=arguments.interface,
-        timeout_s=arguments.start_timeout,
-        stale_s=arguments.heartbeat_timeout,
+        threads=arguments.threads,
+        start_timeout=arguments.start_timeout,
+        heartbeat_timeout=arguments.heartbeat_timeout,
     )
-    if choice.warning and group.rank == 0:
-        note(f"warning: {choice.warning}")
     if group.size == 1:
         return _status_of(work, group)
     status, killed_before = 0, num_killed()
@@ -141,53 +143,4 @@ def on_device(group: Group, arguments: argparse.Namespace) -> Group:
     Raises:
         InputError: If a rank has no such device, no kernels for it, or not the backend.
     """
-    from distgnn.kernels.devices import find_device
-
-    device = collectively(group, lambda: find_device(arguments.device, group.local_rank))
-    if device.type == "cpu":
-        return group
-    from distgnn.comm.transports import staged
-
-    return staged.on_device(group, device, arguments.backend)
-
-
-def collectively(group: Group, action: Callable[[], T]) -> T:
-    """Do something that may fail on one rank only, and fail on all ranks if it does.
-
-    Args:
-        group: All ranks; every one calls this.
-        action: Without messages of its own.
-
-    Returns:
-        What the action returned here.
-
-    Raises:
-        InputError: If the action failed on any rank.
-    """
-    from distgnn.cli import as_input_error
-
-    error: InputError | None = None
-    try:
-        result = action()
-    except Exception as caught:
-        error = as_input_error(caught)
-        if error is None:
-            raise
-    group.agree(error)
-    return result
-
-
-def on_rank_0(group: Group, action: Callable[[], None]) -> None:
-    """Do something on rank 0 only, and fail on all ranks if it fails.
-
-    Args:
-        group: All ranks; every one calls this.
-        action: Without messages of its own.
-
-    Raises:
-        InputError: If the action failed.
-    """
-    if group.rank == 0:
-        collectively(group, action)
-    else:
-        collectively(group, lambda: None)
+    return job.on_device(group, arguments.device, arguments.backend)

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from distgnn import __version__
-from distgnn.cli import VERBS, as_input_error, hint_of_kernel, main
+from distgnn.api.job import as_input_error, hint_of_kernel
+from distgnn.cli import VERBS, main
 from distgnn.comm.failure import PeerError
 from distgnn.datasets import InputError
 
