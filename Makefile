@@ -1,4 +1,4 @@
-# make quickstart | install | test | test-baseline | lint | bench | bench-accuracy | sanitize | clean      PYTHON=python3.12 chooses the interpreter
+# make quickstart | install | test | test-all | test-baseline | lint | bench | bench-accuracy | sanitize | clean      PYTHON=python3.12 chooses the interpreter
 #
 # Needs Python >= 3.10 and a C++ compiler; everything else is installed into .venv.
 
@@ -11,7 +11,7 @@ KERNEL_SOURCES := CMakeLists.txt $(wildcard csrc/*)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: quickstart install test test-baseline lint bench bench-accuracy sanitize clean
+.PHONY: quickstart install test test-all test-baseline lint bench bench-accuracy sanitize clean
 
 quickstart: install
 	bash examples/quickstart.sh
@@ -22,7 +22,11 @@ install: $(VENV)/.installed
 PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST)
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST) -m "not slow"
+
+# The long matrices that `make test` leaves out: instruction sets, kernels of devices, real graphs.
+test-all: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST) -m slow
 
 # The tests on a processor without AVX: an environment beside .venv whose kernels have no other code.
 BASELINE := build/baseline

@@ -22,6 +22,8 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_every_kernel_compiles_for_a_gpu_that_is_not_there(repository, tmp_path):
     pytest.importorskip("triton")
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
