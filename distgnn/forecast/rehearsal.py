@@ -206,6 +206,8 @@ def on_sample(
     sample = sample_of(part, config.split_index, max_edges)
     # The sample is of one split, and rows are never late.
     alone = replace(config, split_index=0, reweight_loss=False, warm_up_epochs=0)
+    # A model that learns a row for each vertex has one for the two more of the sample, too.
+    ends = replace(ends, num_vertices=max(ends.num_vertices, len(sample.global_id)))
     return Trainer(alone, ends, sample, MirrorGroup() if sample.num_parts > 1 else SingleGroup())
 
 
