@@ -88,7 +88,7 @@ def forecast_lines(values: Mapping[str, Any]) -> list[str]:
     """Describe what an epoch sends.
 
     Args:
-        values: From `foretell`.
+        values: From `inspect_verb.forecast_values`.
 
     Returns:
         Lines of text.
@@ -158,26 +158,3 @@ def _matrix_lines(between: Sequence[Sequence[float]]) -> list[str]:
         for rank, row in enumerate(between)
     ]
     return ["", *table(["per epoch", *(f"to {rank}" for rank in range(num_parts))], rows)]
-
-
-def pace_lines(pace: Mapping[str, Any]) -> list[str]:
-    """Describe how much of an epoch is on the wire.
-
-    Args:
-        pace: JSON values by name.
-
-    Returns:
-        Lines of text.
-    """
-    threads = f"{pace['threads']} thread{'s' * (pace['threads'] > 1)}"
-    link = (
-        f"{pace['bandwidth_bytes_per_s'] / 1e9:g} GB/s and {1e6 * pace['latency_s']:g} us a message"
-    )
-    compute, wire, best = (1e3 * pace[name] for name in ("compute_s", "wire_s", "hidden_epoch_s"))
-    share = 100 * pace["wire_fraction"]
-    return [
-        f"an epoch on the slowest rank, modelled from a trial of the kernels here on {threads},",
-        f"for a link of {link}:",
-        f"  {compute:.2f} ms computing, {wire:.2f} ms on the wire",
-        f"  {share:.0f} % on the wire if nothing is hidden; {best:.2f} ms at best if all of it is",
-    ]

@@ -6,10 +6,8 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from distgnn.cli.flags import MAX_THREADS, bandwidth, duration, path, whole
-from distgnn.cli.inspect_text import forecast_lines, pace_lines, quality_lines
+from distgnn.cli.flags import path, whole
+from distgnn.cli.inspect_text import forecast_lines, quality_lines
 from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.train_verb import add_epoch_arguments, config_from
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from distgnn.partition.directory.store import Manifest
     from distgnn.training.config.settings import TrainConfig
 
-HELP = "show what a partition costs, and foretell what training on it sends"
+HELP = "show what a partition costs, and predict what training on it sends"
 EPILOG = (
     "The model's flags are those of train, with the same defaults: bytes per epoch are what train "
     "will count, exactly. --widths asks for plain sums over all edges instead."
@@ -39,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_model_arguments(parser.add_argument_group("model, as for train"), layers=_layers)
     add_epoch_arguments(parser.add_argument_group("epoch, as for train"))
-    group = parser.add_argument_group("what else to foretell")
+    group = parser.add_argument_group("what else to predict")
     group.add_argument(
         "--widths",
         type=_widths,
@@ -47,60 +45,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead of a model: widths of the rows that layers sum over all edges "
         "(--layers W1,W2,... is the same)",
     )
-    group.add_argument(
-        "--bandwidth",
-        type=bandwidth,
-        metavar="SPEED",
-        help="of a rank's link, such as 10Gb/s: foretell the share of an epoch on the wire, beside "
-        "computing as fast as a short trial of the kernels on this machine",
-    )
-    group.add_argument(
-        "--latency",
-        type=duration,
-        metavar="TIME",
-        help="of a message, such as 20us; needs --bandwidth (default: 0s)",
-    )
-    group.add_argument(
-        "--threads",
-        type=whole(1, MAX_THREADS),
-        metavar="T",
-        help="of the trial; needs --bandwidth (default: as a rank of train would have here)",
-    )
+    for flag in ("--bandwidth", "--latency"):
+        group.add_argument(flag, help=argparse.SUPPRESS)
     add_json_flag(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the manifest, and the parts where the model does not read all rows, and report."""
     widths = _explicit_widths(arguments)
-    for flag in ("latency", "threads"):
-        if getattr(arguments, flag) is not None and arguments.bandwidth is None:
-            raise InputError(f"--{flag} has an effect with --bandwidth only; give both or neither")
+    if arguments.bandwidth is not None or arguments.latency is not None:
+        raise InputError(
+            "inspect counts bytes and memory, and predicts no time; distgnn plan "
+            f"{arguments.directory} --bandwidth 100Gb/s predicts that of an epoch"
+        )
     config = None if widths else config_from(arguments)
     manifest = read_manifest(arguments.directory)
     if arguments.verify:
         for part in range(manifest.num_parts):
             read_part(arguments.directory, part)
-    values, found = foretell(arguments.directory, manifest, config, widths=widths)
-    pace = None
-    if arguments.bandwidth is not None:
-        pace = _pace(arguments, manifest, found)
-        values["pace"] = pace
+    values = forecast_values(arguments.directory, manifest, config, widths=widths)
     if arguments.json:
         print_json({**manifest_json(manifest), **values})
         return 0
-    lines = [*quality_lines(manifest, values["row_reuse"]), "", *forecast_lines(values)]
-    print_lines([*lines, *(() if pace is None else ("", *pace_lines(pace)))])
+    print_lines([*quality_lines(manifest, values["row_reuse"]), "", *forecast_lines(values)])
     return 0
 
 
-def foretell(
+def forecast_values(
     directory: str,
     manifest: Manifest,
     config: TrainConfig | None,
     *,
     widths: list[int] | None = None,
-) -> tuple[dict[str, Any], Forecast]:
-    """Foretell traffic and memory.
+) -> dict[str, Any]:
+    """Predict traffic and memory.
 
     Args:
         directory: The partition directory.
@@ -110,7 +88,7 @@ def foretell(
             train on, and two of 64 columns then if None.
 
     Returns:
-        JSON values by name, and what they were made of.
+        JSON values by name.
 
     Raises:
         InputError: If the run cannot be, or a part is damaged.
@@ -133,7 +111,7 @@ def foretell(
         about |= {"algorithm": config.algorithm, "features_dtype": config.features_dtype}
     per_epoch, between = found.bytes_per_epoch, found.bytes_between / found.num_bins
     widest = max([layer.width for layer in found.layers] + [1])
-    values = {
+    return {
         "model": about,
         "layer_widths": [layer.width for layer in found.layers],
         "halo_bytes_per_epoch": int(per_epoch) if per_epoch.is_integer() else per_epoch,
@@ -147,11 +125,10 @@ def foretell(
         "savings": list(found.savings),
         "row_reuse": _row_reuse(directory, manifest, widest),
     }
-    return values, found
 
 
 def _device_bytes(manifest: Manifest, config: TrainConfig | None) -> dict[str, list[int]] | None:
-    """Foretell what each rank takes on a CUDA device, by what --features-on may be there."""
+    """Predict what each rank takes on a CUDA device, by what --features-on may be there."""
     from distgnn.forecast.memory import device_bytes
     from distgnn.training.data.info import DataInfo
     from distgnn.training.tasks.tasks import resolve
@@ -183,47 +160,6 @@ def _layer_values(found: Forecast) -> list[dict[str, Any]]:
             found.layers, found.rows, found.edge_fractions, strict=True
         )
     ]
-
-
-def _pace(arguments: argparse.Namespace, manifest: Manifest, found: Forecast) -> dict[str, Any]:
-    """Foretell the seconds of an epoch on the slowest rank, from a trial on the largest part."""
-    from distgnn.comm.binding import apply_threads, choose_threads
-    from distgnn.comm.launch import detect
-    from distgnn.forecast.pace import Link, compute_seconds, probe, wire_seconds
-
-    if found.model is None:
-        raise InputError(
-            "--bandwidth foretells epochs of a model, and needs a graph with features, labels and "
-            "masks; leave it or --widths out"
-        )
-    if manifest.has_links and arguments.task in ("auto", "link"):
-        raise InputError(
-            "--bandwidth foretells epochs of tasks on vertices, but this graph holds links out, "
-            "whose random pairs send rows besides; leave it out, or give such a task as --task"
-        )
-    threads = choose_threads(arguments.threads, detect()).threads
-    apply_threads(threads)
-    largest = int(np.argmax([part.num_edges for part in manifest.parts]))
-    part = read_part(arguments.directory, largest, verify=False, manifest=manifest)
-    config = found.model.config
-    widest = max([layer.width for layer in found.layers] + [config.hidden_width])
-    columns = max(found.model.num_features, 1), config.hidden_width
-    pace = probe(part, widest, columns=columns)
-    link = Link(arguments.bandwidth, arguments.latency or 0.0)
-    compute = compute_seconds(found, found.model, pace, density=manifest.feature_density)
-    wire = wire_seconds(found, link)
-    total = float((compute + wire).max())
-    return {
-        "threads": threads,
-        "edge_columns_per_s": 1 / pace.edge_s if pace.edge_s else None,
-        "product_flops_per_s": 2 / pace.product_s,
-        "bandwidth_bytes_per_s": link.bytes_per_s,
-        "latency_s": link.latency_s,
-        "compute_s": float(compute.max()),
-        "wire_s": float(wire.max()),
-        "wire_fraction": float(wire[(compute + wire).argmax()]) / total if total else 0.0,
-        "hidden_epoch_s": float(np.maximum(compute, wire).max()),
-    }
 
 
 def _row_reuse(directory: str, manifest: Manifest, width: int) -> list[float]:

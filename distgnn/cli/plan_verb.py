@@ -124,12 +124,12 @@ def _check(arguments: argparse.Namespace, manifest: Manifest) -> None:
     if manifest.has_links and arguments.task in ("auto", "link"):
         raise InputError(
             f"'{directory}' holds links out, whose random pairs send rows besides those of the "
-            "model; plan foretells tasks on vertices, so give one of them as --task"
+            "model; plan predicts tasks on vertices, so give one of them as --task"
         )
     if not (manifest.has_labels and manifest.num_splits and manifest.num_features):
         raise InputError(
             f"the graph of '{directory}' has no features, labels or masks, so nothing can be "
-            "trained on it; inspect foretells the traffic of plain sums"
+            "trained on it; inspect predicts the traffic of plain sums"
         )
 
 
@@ -230,17 +230,12 @@ def _compute(
 
     (num_parts,) seconds each.
     """
-    from distgnn.forecast.pace import compute_seconds
-
-    pace, model = scales.pace, rehearsal.model
-    modelled = float(compute_seconds(rehearsal.found, model, pace, density=rehearsal.density).max())
-    scaled = pace._replace(
+    pace, density = scales.pace, manifest.feature_density
+    there = pace._replace(
         edge_s=pace.edge_s * scales.sums, product_s=pace.product_s * scales.products
     )
-    density = manifest.feature_density
-    factor = (rehearsal.epoch_s - rehearsal.fixed_s) / modelled
-    seconds = factor * compute_seconds(found, model, scaled, density=density)
-    sums = factor * compute_seconds(found, model, scaled._replace(product_s=0.0), density=density)
+    seconds = rehearsal.scaled(found, density, here=pace, there=there)
+    sums = rehearsal.scaled(found, density, here=pace, there=there._replace(product_s=0.0))
     return seconds + rehearsal.fixed_s * scales.turns, sums
 
 

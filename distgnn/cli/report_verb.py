@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path, whole
-from distgnn.cli.inspect_verb import foretell, manifest_json
+from distgnn.cli.inspect_verb import forecast_values, manifest_json
 from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.train_verb import add_epoch_arguments, config_from
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         from distgnn.pages.partition import partition_page
 
         manifest = read_manifest(arguments.subject)
-        values, _ = foretell(arguments.subject, manifest, config)
+        values = forecast_values(arguments.subject, manifest, config)
         text = partition_page({**manifest_json(manifest), **values})
     elif run_dir.has_run():
         if config != TrainConfig():

@@ -5,29 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.output import human_bytes, note, pairs
+from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
     from pathlib import Path
 
     from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
     from distgnn.training.loop.trainer import Trainer
 
 
 def announce(
-    trainer: Trainer, part: Part, ends: DataInfo, predicted: int, *, is_quiet: bool
+    trainer: Trainer, part: Part, ends: DataInfo, predicted: int, *, estimates: bool, is_quiet: bool
 ) -> None:
-    """Say what is about to happen, and estimate how long an epoch will take; collective.
-
-    No time is estimated on a device, as the trials are of the processor, nor of an epoch that
-    learns links: it scores pairs and fetches their rows besides.
+    """Say what is about to happen; collective.
 
     Args:
-        trainer: Of the run.
-        part: That it trains on.
-        ends: Of its model.
+        trainer: Trainer of the run.
+        part: Part that it trains on.
+        ends: Sizes of the data of the whole graph.
         predicted: Bytes at the peak of this rank; on a device those that it will take besides.
+        estimates: Whether to try how long an epoch will take.
         is_quiet: Whether to say nothing.
     """
     import torch
@@ -41,7 +42,7 @@ def announce(
     config, group = trainer.config, trainer.group
     sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
     group.all_reduce(sent)
-    if group.device == PROCESSOR and config.task != "link":
+    if estimates:
         trainer.estimated_epoch_s = estimate_epoch(trainer, part, ends)
     if group.rank > 0 or is_quiet:
         return
@@ -59,6 +60,27 @@ def announce(
     note(f"memory: about {human_bytes(predicted)}{more} at the peak of rank 0, predicted")
     if trainer.estimated_epoch_s is not None:
         note(f"time: about {1e3 * trainer.estimated_epoch_s:.1f} ms an epoch, estimated")
+
+
+def check_estimate(arguments: argparse.Namespace, config: TrainConfig) -> None:
+    """Refuse to estimate the time of epochs that no trial resembles.
+
+    Args:
+        arguments: Arguments of train.
+        config: The run; its task may be still to be resolved.
+
+    Raises:
+        InputError: If an estimate is asked for on a device, or of an epoch that learns links.
+    """
+    if arguments.estimate and arguments.device != "cpu":
+        raise InputError(
+            f"--estimate tries epochs on the processor, got --device {arguments.device}; leave it "
+            "out"
+        )
+    if arguments.estimate and config.task == "link":
+        raise InputError(
+            "--estimate tries epochs of tasks on vertices, but this is a link task; leave it out"
+        )
 
 
 def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:

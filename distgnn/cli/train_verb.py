@@ -13,7 +13,7 @@ from distgnn.cli.model import add_model_arguments, model_from, picked
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments, build_planner, check_tuning
 from distgnn.cli.recipes import add_recipe_argument
-from distgnn.cli.results import announce, result_lines
+from distgnn.cli.results import announce, check_estimate, result_lines
 from distgnn.cli.series import (
     ALL,
     add_series_arguments,
@@ -212,6 +212,12 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
     )
     again.add_argument("--overwrite", action="store_true", help="replace an earlier run")
     add("--force", action="store_true", help="train even if too little memory is free")
+    add(
+        "--estimate",
+        action="store_true",
+        help="before the first epoch, try for some seconds how long one will take (distgnn plan "
+        "predicts it for other machines)",
+    )
     add("--quiet", action="store_true", help="show no progress")
     add_json_flag(group)  # type: ignore[arg-type]
 
@@ -251,6 +257,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = config_from(arguments)
     check_trace(arguments)
     check_tuning(arguments)
+    check_estimate(arguments, config)
     check_features_on(config.features_on, arguments.device)
     if several:
         check_series(arguments)
@@ -348,7 +355,11 @@ def _load(
         streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
         check_memory(group, streamed, what=what, is_forced=arguments.force)
     on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
-    announce(trainer, opened.part, opened.ends, predicted, is_quiet=arguments.quiet)
+    announce(
+        *(trainer, opened.part, opened.ends, predicted),
+        estimates=arguments.estimate,
+        is_quiet=arguments.quiet,
+    )
     # The file may lie in the run's directory, which is there now.
     trainer.begin_trace(open_trace(arguments, group))
     return trainer
@@ -375,6 +386,7 @@ def _open(
     source = collectively(group, lambda: open_source(source_values(arguments)))
     check_ranks(source, group, f"distgnn train {arguments.source} ...")
     config = collectively(group, lambda: resolve(config, source.ends))
+    collectively(group, lambda: check_estimate(arguments, config))
     if not arguments.overwrite:
         on_rank_0(group, lambda: check_settings(run_dir, config, arguments.resume))
     on_rank_0(group, lambda: check_trace_file(arguments))

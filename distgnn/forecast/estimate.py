@@ -1,4 +1,4 @@
-"""How long an epoch will take, estimated from short trials before the first one."""
+"""How long an epoch of a run will take, estimated before its first one where that was asked for."""
 
 from __future__ import annotations
 
@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn import kernels
 from distgnn.aggregate.traffic import ITEM_BYTES
-from distgnn.forecast.pace import (
-    Link,
-    Pace,
-    best_seconds,
-    compute_seconds,
-    product_seconds,
-    reduce_seconds,
-)
-from distgnn.forecast.rehearsal import epoch_seconds, on_sample, walked
+from distgnn.forecast.pace import Link, best_seconds, probe, reduce_seconds
+from distgnn.forecast.rehearsal import rehearse, walked
 from distgnn.forecast.traffic import planned_bytes
 
 if TYPE_CHECKING:
@@ -25,37 +17,26 @@ if TYPE_CHECKING:
     from distgnn.training.data.info import DataInfo
     from distgnn.training.loop.trainer import Trainer
 
-# Of a trial; what it holds is less than training will.
-_EDGES = 1 << 19
-_SUMMED_COLUMNS = 32
-_MULTIPLIED_COLUMNS = 256
+# A larger sample takes seconds to be planned, and its input rows take memory that a run may lack.
+_MAX_EDGES = 1 << 20
+_MAX_INPUT_BYTES = 1 << 28
 _MESSAGE_BYTES = 1 << 18
 _TAG = 1
-# Of an epoch of the sample, as modelled.
-_TRIAL_S = 0.05
-# More take seconds to be laid out, and input rows for each of more edges memory that a run lacks.
-_TRIAL_EDGES = 1 << 20
-_TRIAL_BYTES = 1 << 28
 
 
 def estimate_epoch(trainer: Trainer, part: Part, ends: DataInfo) -> float:
-    """Estimate an epoch from those of a sample, the edges it walks and the rows it sends.
+    """Estimate an epoch from a rehearsal, the edges it walks and the rows it sends.
 
-    Some epochs on the first rows of the part are trained, all of them where they are few, with all
-    ranks at work as they will be. What they take beyond an epoch of next to nothing is scaled by
-    sums and products; so attention, activations, norms, dropout, the loss and the optimizer count
-    as what they take. Messages are tried. The sample has a million edges at most, and as many as
-    have 256 MiB of input rows; it takes time and memory as a trainer of them does, and the memory
-    is free again before the first epoch.
-    Collective.
+    All ranks rehearse at the same time, as they will train, and try messages to each other. This
+    takes some seconds; the memory of the samples is free again before the first epoch. Collective.
 
     Args:
-        trainer: Of the run, on the processor.
-        part: That it trains on.
-        ends: Of its model.
+        trainer: Trainer of the run, on the processor.
+        part: Part that it trains on.
+        ends: Sizes of the data of the whole graph.
 
     Returns:
-        Seconds, of the slowest rank; the same on every rank.
+        Seconds on the slowest rank; the same on every rank.
     """
     group, config = trainer.group, trainer.config
     group.barrier()
@@ -69,52 +50,24 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: DataInfo) -> float:
         rows_s = sent / link.bytes_per_s + num_steps * link.latency_s
         num_bytes = ITEM_BYTES * sum(weight.numel() for weight in trainer.model.parameters())
         weights_s = reduce_seconds(num_bytes, group.size, link)
-    is_hidden = config.overlap
-    own_s = (max(compute_s, rows_s) if is_hidden else compute_s + rows_s) + weights_s
+    own_s = (max(compute_s, rows_s) if config.overlap else compute_s + rows_s) + weights_s
     slowest = torch.tensor([own_s], dtype=torch.float64)
     group.all_reduce(slowest, "max")
     return float(slowest)
 
 
 def _compute_seconds(trainer: Trainer, part: Part, ends: DataInfo) -> float:
-    """What this rank's processor does in an epoch."""
-    config = trainer.config
-    widths = max(trainer.graphs.features.shape[1], 1), config.model.hidden_width
-    product_s = product_seconds(*(min(width, _MULTIPLIED_COLUMNS) for width in widths))
-    modelled_s = _modelled_seconds(trainer, product_s)
-    share = min(_TRIAL_S / max(modelled_s, _TRIAL_S), 1.0)
-    row_bytes = ITEM_BYTES * widths[0] * walked(trainer)[1]
-    num_edges = min(
-        int(share * part.num_edges), _TRIAL_EDGES, int(_TRIAL_BYTES / max(row_bytes, 1))
-    )
-    sample = on_sample(part, ends, config, num_edges)
-    epoch_s = epoch_seconds(sample)
-    if num_edges == part.num_edges and trainer.group.size == 1:
-        return epoch_s
-    fixed_s = min(epoch_seconds(on_sample(part, ends, config, 0)), epoch_s)
-    return fixed_s + (epoch_s - fixed_s) * modelled_s / _modelled_seconds(sample, product_s)
-
-
-def _modelled_seconds(trainer: Trainer, product_s: float) -> float:
-    """Sums and products of an epoch, those at the speed of this trainer's graph."""
+    """Scale the rehearsal of this rank's part, or of a sample of it, to the whole part."""
     found, density = walked(trainer)
-    width = min(max(layer.width for layer in found.layers), _SUMMED_COLUMNS)
-    pace = Pace(_edge_seconds(trainer, max(width, 1)), product_s)
-    return float(compute_seconds(found, trainer.model, pace, density=density)[0])
-
-
-def _edge_seconds(trainer: Trainer, width: int) -> float:
-    """Time a sum over the first edges between roots, with all rows at hand as in an epoch."""
-    block = trainer.graphs.exact.blocks.forward.root_from_root
-    num_rows = int(torch.searchsorted(block.indptr, _EDGES, right=True)) - 1
-    num_rows = max(num_rows, min(block.num_rows, 1))
-    indptr = block.indptr[: num_rows + 1]
-    indices = block.indices[: int(indptr[-1])]
-    x, out = torch.ones(block.num_columns, width), torch.empty(num_rows, width)
-    seconds = best_seconds(
-        lambda: kernels.spmm_sum(indptr, indices, None, x, out, accumulate=False)
-    )
-    return seconds / max(len(indices) * width, 1)
+    num_inputs = max(trainer.graphs.features.shape[1], 1)
+    row_bytes = ITEM_BYTES * num_inputs * density
+    num_edges = min(part.num_edges, _MAX_EDGES, int(_MAX_INPUT_BYTES / max(row_bytes, 1)))
+    done = rehearse(part, ends, trainer.config, max_edges=num_edges)
+    if num_edges == part.num_edges and trainer.group.size == 1:
+        return done.epoch_s
+    width = trainer.config.model.hidden_width
+    pace = probe(part, width, columns=(num_inputs, width))
+    return done.fixed_s + float(done.scaled(found, density, here=pace, there=pace)[0])
 
 
 def _try_link(group: Group) -> Link:

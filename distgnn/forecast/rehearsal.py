@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from distgnn.comm.mirror import MirrorGroup
 from distgnn.comm.single import SingleGroup
 from distgnn.datasets.graph import Graph
+from distgnn.forecast.pace import Pace, compute_seconds
 from distgnn.forecast.traffic import Forecast, LayerRows
 from distgnn.ops import SparseRows
 from distgnn.partition.directory.store import whole_part
@@ -48,6 +49,24 @@ class Rehearsal(NamedTuple):
     density: float
     epoch_s: float
     fixed_s: float = 0.0
+
+    def scaled(
+        self, found: Forecast, density: float, *, here: Pace, there: Pace
+    ) -> NDArray[np.float64]:
+        """Scale what grows with the graph by the sums and products of another epoch.
+
+        Args:
+            found: The other epoch.
+            density: Share of the entries of its input that are stored.
+            here: Pace of the kernels in the rehearsal.
+            there: Pace of the kernels in the other epoch.
+
+        Returns:
+            (num_parts,) float64 seconds without `fixed_s`.
+        """
+        own = compute_seconds(self.found, self.model, here, density=self.density)
+        factor = (self.epoch_s - self.fixed_s) / float(own.max())
+        return factor * compute_seconds(found, self.model, there, density=density)
 
 
 def sample_of(part: Part, split_index: int, max_edges: int = MAX_EDGES) -> Part:
@@ -171,7 +190,9 @@ def _labels(part: Part, roots: NDArray[np.int64]) -> NDArray[Any]:
     return labels
 
 
-def rehearse(part: Part, ends: DataInfo, config: TrainConfig) -> Rehearsal:
+def rehearse(
+    part: Part, ends: DataInfo, config: TrainConfig, *, max_edges: int = MAX_EDGES
+) -> Rehearsal:
     """Train on a sample of a part for a moment, and on next to nothing, with the threads set.
 
     Beside a mirror image, so that a rank's time is what it does for and with others, too: it packs,
@@ -181,20 +202,19 @@ def rehearse(part: Part, ends: DataInfo, config: TrainConfig) -> Rehearsal:
         part: As for `sample_of`.
         ends: Of the model on the whole graph.
         config: The run.
+        max_edges: As for `sample_of`.
 
     Returns:
         How long its epochs took.
     """
     fixed_s = epoch_seconds(on_sample(part, ends, config, 0), least_s=_LEAST_S)
-    sample = on_sample(part, ends, config)
+    sample = on_sample(part, ends, config, max_edges)
     epoch_s = epoch_seconds(sample, least_s=_LEAST_S)
     found, density = walked(sample)
     return Rehearsal(found, sample.model, density, epoch_s, min(fixed_s, epoch_s))
 
 
-def on_sample(
-    part: Part, ends: DataInfo, config: TrainConfig, max_edges: int = MAX_EDGES
-) -> Trainer:
+def on_sample(part: Part, ends: DataInfo, config: TrainConfig, max_edges: int) -> Trainer:
     """Build what trains on a sample of a part, in one process.
 
     Args:
@@ -211,7 +231,7 @@ def on_sample(
     return Trainer(alone, ends, sample, MirrorGroup() if sample.num_parts > 1 else SingleGroup())
 
 
-def epoch_seconds(trainer: Trainer, *, least_s: float = 0.0) -> float:
+def epoch_seconds(trainer: Trainer, *, least_s: float) -> float:
     """Train for some epochs.
 
     Args:

@@ -39,7 +39,6 @@ def run_of(distgnn, people, here):
 def test_a_run_on_links_is_trained_and_evaluated(distgnn, run_of):
     run, summary = run_of
     assert (summary["task"], summary["metric"]) == ("link", "mrr")
-    assert summary["estimated_epoch_s"] is None
     assert summary["train_metric"] is None
     evaluated = distgnn("evaluate", run, "--json").json
     assert evaluated["test_metric"] == pytest.approx(summary["test_metric"])
@@ -77,9 +76,6 @@ def test_parts_hold_the_links_out_and_predict_the_same(distgnn, people, run_of, 
     assert chances[0] == pytest.approx(chances[1], abs=1e-5)
     inspected = distgnn("inspect", "parts", "--hidden", 8)
     assert "receptive field: off, links may end at any vertex" in inspected.out
-    assert distgnn("inspect", "parts", "--bandwidth", "1GB/s").sentence.startswith(
-        "--bandwidth foretells epochs of tasks on vertices, but this graph holds links out"
-    )
     assert distgnn("plan", "parts", "--bandwidth", "1GB/s").sentence.startswith(
         "'parts' holds links out, whose random pairs send rows besides those of the model"
     )
@@ -113,6 +109,9 @@ def test_what_does_not_go_with_links_is_one_sentence(distgnn, people, run_of, ri
     run, _ = run_of
     command = ("train", people, "--run", "r", "--task", "link")
     assert distgnn(*command).sentence.startswith("--task link needs links that are held out, but")
+    assert distgnn("train", people, "--run", "r", *SPLIT, "--estimate").sentence == (
+        "--estimate tries epochs of tasks on vertices, but this is a link task; leave it out"
+    )
     assert distgnn("evaluate", run, "--split-index", 1).sentence.startswith(
         "--split-index 1 has no effect on a link task"
     )
@@ -129,13 +128,12 @@ def test_what_does_not_go_with_links_is_one_sentence(distgnn, people, run_of, ri
     )
 
 
-def test_epochs_of_a_task_on_vertices_are_foretold_beside_links(distgnn, ring):
+def test_epochs_of_a_task_on_vertices_are_planned_beside_links(distgnn, ring):
     assert distgnn("partition", ring, "--parts", 2, "--out", "p", *SPLIT).status == 0
     words = ("p", "--task", "single-label", "--bandwidth", "1GB/s", "--hidden", 8, "--json")
-    assert distgnn("inspect", *words).json["pace"]["threads"] > 0
     assert distgnn("plan", *words).json["epoch_s"] > 0
     assert distgnn("plan", "p", "--task", "link", "--bandwidth", "1GB/s").sentence.endswith(
-        "plan foretells tasks on vertices, so give one of them as --task"
+        "plan predicts tasks on vertices, so give one of them as --task"
     )
 
 

@@ -101,6 +101,8 @@ def test_one_rank_needs_no_link(distgnn, ring):
             "has 3 parts, but --ranks is 4; distgnn repartition .* --parts 4 --out DI",
         ),
         (["--bandwidth", "fast"], "--bandwidth must be a speed such as 10Gb/s"),
+        (["--bandwidth", "0GB/s"], "--bandwidth must be a speed such as 10Gb/s"),
+        (["--latency", "soon"], "--latency must be a time such as 20us"),
         (["--algorithm", "cd-x"], "--algorithm must be"),
         (["--cores", 0], "--cores must be above 0 and at most 1024, got '0'"),
         (["--cores", 1025], "--cores must be above 0 and at most 1024, got '1025'"),

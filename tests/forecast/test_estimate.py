@@ -1,4 +1,4 @@
-"""Seconds of an epoch, foretold from short trials."""
+"""Seconds of an epoch, estimated from a rehearsal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from training import ends_of, make_config
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
-from distgnn.forecast import estimate
+from distgnn.forecast import estimate, rehearsal
 from distgnn.forecast.estimate import estimate_epoch
-from distgnn.forecast.pace import Link
+from distgnn.forecast.pace import Link, Pace
+from distgnn.forecast.rehearsal import rehearse, walked
 from distgnn.training.loop.trainer import Trainer
 
 NUM_RANKS = 2
+
+
+@pytest.fixture(autouse=True)
+def _shortly(monkeypatch):
+    monkeypatch.setattr(rehearsal, "_LEAST_S", 0.0)
 
 
 @pytest.fixture
@@ -64,26 +70,22 @@ def test_computing_is_that_of_the_slowest_rank(monkeypatch):
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_an_epoch_of_a_sample_is_scaled_by_sums_and_products(share, monkeypatch):
+def test_a_rehearsal_of_a_sample_is_scaled_by_sums_and_products(share, monkeypatch):
     graph = make_graph("random")
     (part,), ends = cut(graph, 1), ends_of(graph)
     trainer = Trainer(make_config(receptive_field=False), ends, part, SingleGroup())
-    monkeypatch.setattr(estimate, "_edge_seconds", lambda trainer, width: 1.0)
-    monkeypatch.setattr(estimate, "product_seconds", lambda inputs, outputs: 0.0)
-    modelled_s = estimate._modelled_seconds(trainer, 0.0)
-    monkeypatch.setattr(estimate, "_TRIAL_S", share * modelled_s)
+    monkeypatch.setattr(estimate, "probe", lambda part, width, columns: Pace(1.0, 0.0))
+    monkeypatch.setattr(estimate, "_MAX_EDGES", int(share * part.num_edges))
+    whole = walked(trainer)[0].rows[0].edges
     tried = []
 
-    def epoch_seconds(sample):
-        tried.append(estimate._modelled_seconds(sample, 0.0) / modelled_s)
-        return (0.2 + 0.8 * tried[-1]) * modelled_s
+    def epoch_seconds(sample, *, least_s):
+        tried.append((walked(sample)[0].rows[0].edges / whole).item())
+        return 0.2 + 0.8 * tried[-1]
 
-    monkeypatch.setattr(estimate, "epoch_seconds", epoch_seconds)
-    assert estimate_epoch(trainer, part, ends) == pytest.approx(modelled_s, rel=0.1)
-    assert tried[0] == pytest.approx(share, abs=0.1)
-    # Next to nothing is tried only where there is something to scale.
-    assert len(tried) == (1 if share == 1.0 else 2)
-    assert min(tried[1:], default=0.0) < 0.1
+    monkeypatch.setattr(rehearsal, "epoch_seconds", epoch_seconds)
+    assert estimate_epoch(trainer, part, ends) == pytest.approx(1.0, rel=0.1)
+    assert tried == pytest.approx([0.0, share], abs=0.1)
 
 
 @pytest.mark.usefixtures("_trials")
@@ -126,16 +128,15 @@ def test_a_run_has_the_same_bits_with_and_without_an_estimate(num_ranks):
 
 @pytest.mark.parametrize("kind", ["random", "sparse-features"])
 def test_a_sample_has_few_input_rows_where_they_are_wide(kind, monkeypatch):
-    wanted, build = [], estimate.on_sample
+    wanted = []
 
-    def on_sample(part, ends, config, max_edges):
+    def rehearse_and_note(part, ends, config, *, max_edges):
         wanted.append(max_edges)
-        return build(part, ends, config, max_edges)
+        return rehearse(part, ends, config, max_edges=max_edges)
 
-    monkeypatch.setattr(estimate, "on_sample", on_sample)
-    monkeypatch.setattr(estimate, "_TRIAL_S", 1e9)
+    monkeypatch.setattr(estimate, "rehearse", rehearse_and_note)
     estimated(kind, num_ranks=1)
-    monkeypatch.setattr(estimate, "_TRIAL_BYTES", 100)
+    monkeypatch.setattr(estimate, "_MAX_INPUT_BYTES", 100)
     estimated(kind, num_ranks=1)
     assert wanted[0] > 100
     assert 0 < wanted[1] < 100

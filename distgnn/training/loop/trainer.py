@@ -60,7 +60,7 @@ class Trainer:
     Attributes:
         stop: May ask for an early end.
         stop_number: Which rank was asked, and how, as `stop.encode` puts it; 0 for none.
-        estimated_epoch_s: What `estimate_epoch` said; None where nobody asked, and on a device.
+        estimated_epoch_s: What `estimate_epoch` said; None where nobody asked.
     """
 
     def __init__(
