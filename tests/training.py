@@ -15,7 +15,7 @@ from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.info import DataInfo
 from distgnn.training.loop.progress import Silent
 from distgnn.training.loop.trainer import Trainer, train
-from distgnn.training.run.directory import CONFIG, RunDirectory
+from distgnn.training.run.directory import RunDirectory
 from distgnn.training.tasks.tasks import METRICS
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(
             run_dir.create()
             about = {**asdict(ends), "class_names": []}
             values = {"source": {}, "task": about, "train": trainer.config.to_json()}
-            run_dir.write_json(CONFIG, values)
+            run_dir.write_config(values)
         group.barrier()
         checkpoints = trainer.checkpoints(run_dir.checkpoints)
         records: list[dict[str, Any]] = []

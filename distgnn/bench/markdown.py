@@ -183,7 +183,6 @@ def _contestants(result: dict[str, Any]) -> list[list[str]]:
     seconds = [statistics.median(times) for times in result["seconds"]]
     rows = []
     for index, name in enumerate(result["names"]):
-        # Not in files of earlier versions.
         losses, exact = result["losses"], result.get("exact_losses")
         difference = largest_difference(losses[index], losses[0])
         error = "-" if exact is None else f"{largest_difference(losses[index], exact):.1e}"

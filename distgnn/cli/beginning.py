@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.output import note
@@ -34,12 +33,8 @@ def begins_with(source: Source, part: Part, config: TrainConfig, group: Group) -
     """
     from distgnn.training.data.identity import identify_graph
 
-    about = source.to_json()
-    if not config.model.reads_edge_features:  # as in runs of versions that knew of none
-        part = replace(part, edge_features=None)
-        about["task"].pop("num_edge_features", None)
     return {
-        **about,
+        **source.to_json(),
         "graph": identify_graph(part, group),
         "num_ranks": group.size,
         "train": config.to_json(),
@@ -58,7 +53,6 @@ def check_settings(run_dir: RunDirectory, config: TrainConfig, is_resuming: bool
         InputError: If not.
     """
     from distgnn.training.config.settings import TrainConfig
-    from distgnn.training.run.directory import CONFIG
 
     if not run_dir.has_run():
         return
@@ -67,7 +61,7 @@ def check_settings(run_dir: RunDirectory, config: TrainConfig, is_resuming: bool
             f"'{run_dir.path}' already holds a run; continue it with --resume, replace it with "
             "--overwrite, or choose another --run"
         )
-    begun = run_dir.read_json(CONFIG)
+    begun = run_dir.read_config()
     _refuse(run_dir, TrainConfig.from_json(begun.get("train", {})).differences(config))
 
 
@@ -81,14 +75,12 @@ def check_graph(run_dir: RunDirectory, begin: dict[str, Any]) -> None:
     Raises:
         InputError: If it is another graph.
     """
-    from distgnn.training.run.directory import CONFIG
-
     if not run_dir.has_run():
         return
-    begun = run_dir.read_json(CONFIG)
+    begun = run_dir.read_config()
     changed = _differences(begun, begin, ("task", "graph"))
     # Where the file lies and how it is cut matters only for a graph that is not the same.
-    if changed or "graph" not in begun:
+    if changed:
         changed += _differences(begun, begin, _OF_THE_CUT)
     elif begin["train"]["algorithm"] == "0c":
         # Each rank trains on what its part alone holds, so another cut is another training.
@@ -100,8 +92,6 @@ def _differences(begun: dict[str, Any], begin: dict[str, Any], names: tuple[str,
     changed: list[str] = []
     for name in names:
         then, now = begun.get(name), begin[name]
-        if name == "graph" and then is None:  # begun by a version that did not write it
-            continue
         if isinstance(then, dict):
             changed += [
                 f"{key} (begun with {then.get(key)}, now {value})"
@@ -132,12 +122,10 @@ def prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> 
     Raises:
         InputError: If it cannot be written.
     """
-    from distgnn.training.run.directory import CONFIG
-
     run_dir.create()
     if run_dir.has_run() and not is_resuming:
         run_dir.clear()
-    run_dir.write_json(CONFIG, begin)
+    run_dir.write_config(begin)
 
 
 def resume(trainer: Trainer, run_dir: RunDirectory) -> list[dict[str, Any]]:

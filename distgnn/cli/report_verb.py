@@ -88,11 +88,11 @@ def _refuse_series(folder: Path) -> None:
 
 def _page_of_run(run_dir: RunDirectory) -> str:
     from distgnn.pages.run import run_page
-    from distgnn.training.run.directory import CONFIG, SUMMARY
+    from distgnn.training.run.directory import SUMMARY
 
     has_ended = (run_dir.path / SUMMARY).exists()
     summary = run_dir.read_json(SUMMARY) if has_ended else None
-    config = run_dir.read_json(CONFIG)
+    config = run_dir.read_config()
     foretold = None
     # A run outlives the partition that it was trained on, and its page does not need it.
     records = run_dir.read_metrics()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.info import DataInfo
     from distgnn.training.run.directory import RunDirectory
 
     TrainOne = Callable[[argparse.Namespace, TrainConfig, Group], dict[str, Any]]
@@ -209,23 +210,27 @@ class _Ended:
             InputError: If it has other settings, or was on another graph.
         """
         from distgnn.cli.beginning import check_graph
-        from distgnn.cli.job import collectively, on_rank_0
+        from distgnn.cli.job import on_rank_0
+        from distgnn.training.run.directory import SUMMARY
+        from distgnn.training.tasks.tasks import resolve
 
         group = self._group
+        has_ended = (run_dir.path / SUMMARY).is_file()
+        if group.all_gather_bytes(bytes([has_ended]))[0] == bytes([False]):
+            return {}
+        ends, begin = self._graph
+        found: dict[str, Any] = {}
 
-        def read() -> dict[str, Any]:
-            return _read_finished(run_dir, config) if group.rank == 0 else {}
+        def read() -> None:
+            found.update(_read_finished(run_dir, resolve(config, ends)))
+            check_graph(run_dir, begin)
 
-        found = collectively(group, read)
-        first: dict[str, Any] = json.loads(group.all_gather_bytes(json.dumps(found).encode())[0])
-        if first:
-            begin = self._begin
-            on_rank_0(group, lambda: check_graph(run_dir, begin))
-        return first
+        on_rank_0(group, read)
+        return dict(json.loads(group.all_gather_bytes(json.dumps(found).encode())[0]))
 
     @cached_property
-    def _begin(self) -> dict[str, Any]:
-        """What a run would begin with now, read once for all that have ended; collective."""
+    def _graph(self) -> tuple[DataInfo, dict[str, Any]]:
+        """The graph, and what a run on it would begin with; read once; collective."""
         from distgnn.cli.beginning import begins_with
         from distgnn.cli.job import collectively
         from distgnn.cli.source import check_ranks, open_source, source_values
@@ -234,18 +239,16 @@ class _Ended:
         source = collectively(group, lambda: open_source(source_values(self._arguments)))
         check_ranks(source, group, f"distgnn train {self._arguments.source} ...")
         part = collectively(group, lambda: source.part(group.rank))
-        return begins_with(source, part, self._config, group)
+        return source.ends, begins_with(source, part, self._config, group)
 
 
 def _read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:
     from distgnn.cli.beginning import check_settings
     from distgnn.training.config.settings import TrainConfig
-    from distgnn.training.run.directory import CONFIG, SUMMARY
+    from distgnn.training.run.directory import SUMMARY
 
-    if not (run_dir.path / SUMMARY).is_file():
-        return {}
     check_settings(run_dir, config, True)
-    begun = TrainConfig.from_json(run_dir.read_json(CONFIG).get("train", {}))
+    begun = TrainConfig.from_json(run_dir.read_config().get("train", {}))
     is_longer = config.epochs != begun.epochs or config.patience != begun.patience
     return {} if is_longer else run_dir.read_json(SUMMARY)
 

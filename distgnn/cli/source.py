@@ -130,11 +130,10 @@ def load_graph(values: dict[str, Any]) -> Graph:
         values["source"],
         vertices=values["vertices"],
         undirected=values["undirected"],
-        # Not there in runs of earlier versions.
-        inverse_relations=values.get("inverse_relations", False),
-        one_hot=values.get("one_hot", False),
+        inverse_relations=values["inverse_relations"],
+        one_hot=values["one_hot"],
         split=values["split"],
-        edge_split=values.get("edge_split"),
+        edge_split=values["edge_split"],
         seed=values["seed"],
         columns=Columns.from_json(values.get("columns", {})),
         progress=note,
@@ -225,7 +224,6 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
         "edge_split": (str, type(None)),
         "seed": (int,),
     }
-    values = {"inverse_relations": False, "one_hot": False, "edge_split": None, **values}
     values = {"columns": {}, **values}
     is_sound = set(values) == set(kinds) and all(
         isinstance(values[name], kind) for name, kind in kinds.items()
@@ -296,8 +294,6 @@ class Source:
         ends = {**asdict(self.ends), "class_names": list(self.ends.class_names)}
         for name in ("metric", "task", "has_links"):  # the run has what is asked of them
             del ends[name]
-        if not self.ends.num_edge_features:  # as in runs of versions that knew of none
-            del ends["num_edge_features"]
         return {"source": self.values, "task": ends, "checksum": checksum, "partition": partition}
 
     def feature_bytes(self, rank: int, config: TrainConfig) -> int:

@@ -235,17 +235,12 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     Raises:
         InputError: If a value is not allowed.
     """
-    from distgnn.training.config.delays import check_bins
     from distgnn.training.config.settings import TrainConfig
 
     values = picked(arguments, TrainConfig, but=("model",))
     if values.get("split_index") == ALL:
         values["split_index"] = 0  # of the first run
-    config = TrainConfig(model=model_from(arguments), **values)
-    # A run of an earlier version may go on with more; see `_check_bounds`.
-    if not getattr(arguments, "resume", False):
-        check_bins(config)
-    return config
+    return TrainConfig(model=model_from(arguments), **values)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -297,10 +292,9 @@ def _check_bounds(
     arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory
 ) -> None:
     """Refuse what a run that begins may not ask for; one that goes on may have begun before."""
-    from distgnn.training.config.delays import check_bins, check_delay
+    from distgnn.training.config.delays import check_delay
 
     if not (arguments.resume and run_dir.has_run()):
-        check_bins(config)
         check_delay(config)
 
 

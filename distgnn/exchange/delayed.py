@@ -277,10 +277,9 @@ class Delayed(Exchange):
         self._channels, self._loaded = {}, {}
         for name in [name for name in state if name.endswith(".received")]:
             number = name.split(".")[0]
-            # Earlier versions, which did not smooth, did not count.
             heard = {
-                bin_id: _Heard(epoch, *(count or [1]))
-                for bin_id, epoch, *count in state[f"{number}.bin_epoch"].tolist()
+                bin_id: _Heard(epoch, count)
+                for bin_id, epoch, count in state[f"{number}.bin_epoch"].tolist()
             }
             prefix = f"{number}.message."
             epochs = sorted(int(key[len(prefix) :]) for key in state if key.startswith(prefix))

@@ -17,16 +17,6 @@ FORMAT_VERSION = 1
 _FILE_NAME = re.compile(r"part-[0-9]{4,}/[a-z_]+\.npy")
 _REMEDY = "partition the graph again"
 _LINKS = ("val_links.npy", "test_links.npy")
-# What directories of earlier versions do not say.
-_ADDED = {
-    "order": "source",
-    "num_edge_features": 0,
-    "num_relations": 0,
-    "num_vertex_types": 0,
-    "relation_names": [],
-    "is_regression": False,
-    "metric": "",
-}
 
 
 @dataclass(frozen=True)
@@ -75,14 +65,13 @@ class Manifest:
     source: str
     source_checksum: str
     is_regression: bool = False
-    """Whether labels are values. Not there in directories written before they could be."""
+    """Whether labels are values."""
     metric: str = ""
-    """The data set's own. Not there in directories written before it was kept."""
+    """Metric that the data set names, or nothing."""
     order: str = "source"
-    """Of the roots inside a part. Not there in directories written before there was a choice."""
+    """Order of the roots inside a part."""
     num_edge_features: int = 0
-    """Columns of the features of edges; 0 without. Like the next three not there in directories of
-    earlier versions."""
+    """Columns of the features of edges; 0 without."""
     num_relations: int = 0
     """Types of edges; 0 without."""
     num_vertex_types: int = 0
@@ -147,7 +136,6 @@ class Manifest:
                 f"it has format_version {version}, but this version of distgnn reads "
                 f"{FORMAT_VERSION}; {_REMEDY}"
             )
-        values = {**_ADDED, **values}
         for field in fields(cls):
             if field.name not in values:
                 raise InputError(f"it lacks {field.name!r}; {_REMEDY}")

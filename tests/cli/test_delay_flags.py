@@ -1,44 +1,14 @@
-"""How far delays may go in a run that begins, and what earlier versions let pass."""
+"""How far delays may go in a run that begins."""
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 
-LATER_FIELDS = ("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing")
-
 
 def train(distgnn, ring, *words):
     return distgnn("train", ring, "--run", "r", "--hidden", 4, "--quiet", "--json", *words)
-
-
-def pretend_earlier(run, **changes):
-    """Rewrite a run's configuration as a version without those fields left it."""
-    values = json.loads((run / "config.json").read_text())
-    for name in (*LATER_FIELDS, "warm_up_epochs"):
-        del values["train"][name]
-    values["train"] |= changes
-    (run / "config.json").write_text(json.dumps(values))
-
-
-def test_a_run_of_an_earlier_version_with_1_bin_and_no_cache_is_evaluated_and_resumed(
-    distgnn, ring, here
-):
-    words = ("--algorithm", "cd-1", "--epochs")
-    assert train(distgnn, ring, *words, 3).status == 0
-    pretend_earlier(here / "r", delay_cache=False)
-    assert distgnn("evaluate", "r", "--json").status == 0
-    assert train(distgnn, ring, *words, 5, "--resume").json["num_epochs"] == 5
-
-
-def test_a_run_of_an_earlier_version_with_many_bins_is_evaluated_and_resumed(distgnn, ring, here):
-    assert train(distgnn, ring, "--epochs", 3).status == 0
-    pretend_earlier(here / "r", algorithm="cd-5000")
-    assert distgnn("evaluate", "r", "--json").status == 0
-    words = ("--algorithm", "cd-5000", "--epochs", 3, "--resume")
-    assert train(distgnn, ring, *words).json["num_epochs"] == 3
 
 
 @pytest.mark.parametrize("again", [(), ("--resume",), ("--overwrite",)])

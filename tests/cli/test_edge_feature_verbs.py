@@ -60,26 +60,6 @@ def test_a_table_with_columns_trains_and_answers(distgnn, table, here, model):
     assert bare["model"]["edge_features"] == "ignore"
 
 
-@pytest.mark.parametrize("model", ["gat", "sage"])
-def test_a_run_of_a_version_without_features_goes_on_without_them(distgnn, table, here, model):
-    options = ("train", *table, "--run", "r", "--model", model, *TRAIN)
-    ignoring = ("--edge-features", "ignore") if model == "gat" else ()
-    assert distgnn(*options, *ignoring).status == 0
-    config = json.loads((here / "r" / "config.json").read_text())
-    assert "num_edge_features" not in config["task"]
-    del config["train"]["model"]["edge_features"]
-    (here / "r" / "config.json").write_text(json.dumps(config))
-    more = (*options, "--resume", "--epochs", 5)
-    if ignoring:
-        message = (
-            r"edge_features \(begun with auto, now use: it read no features of edges, as with "
-            r"--edge-features ignore\); use the same"
-        )
-        assert re.search(message, distgnn(*more).sentence)
-    assert distgnn(*more, *ignoring).json["num_epochs"] == 5
-    assert distgnn("evaluate", "r", "--json").status == 0
-
-
 def test_a_run_is_not_evaluated_on_edges_with_other_features(distgnn, table, here):
     assert distgnn("train", *table, "--run", "r", "--model", "gat", *TRAIN).status == 0
     text = (here / "edges.csv").read_text()

@@ -118,21 +118,6 @@ def test_a_checkpoint_changes_no_bit_wherever_it_lies(warm_up, forward, backward
     assert oldest_resumed == oldest_row
 
 
-def test_a_checkpoint_of_a_version_that_did_not_count_arrivals_is_read():
-    _, parts, inputs, grads = problem("anywhere")
-    rule = DelayRule(num_bins=3, delay=3)
-
-    class Older(Delayed):
-        def state(self):
-            state = super().state()
-            return {k: v[:, :2] if k.endswith(".bin_epoch") else v for k, v in state.items()}
-
-    resumed, *_ = run(
-        parts, inputs, grads, stops=(7,), exchange_of=lambda group: Older(group, rule)
-    )
-    np.testing.assert_array_equal(resumed, run(parts, inputs, grads, rule=rule)[0])
-
-
 @pytest.mark.parametrize("warm_up", [0, 4])
 def test_an_epoch_sends_what_the_rule_says(warm_up):
     _, parts, inputs, grads = problem("anywhere")

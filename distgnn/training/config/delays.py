@@ -58,18 +58,12 @@ def check_delays(config: TrainConfig) -> None:
             f"--warm-up-epochs {rule.warm_up_epochs} leaves none of the {config.epochs} epochs to "
             f"--algorithm {config.algorithm}; use fewer, more --epochs or --algorithm cd-0"
         )
+    _check_bins(config)
     _check_memories(config)
 
 
-def check_bins(config: TrainConfig) -> None:
-    """Refuse more bins than a command may ask for; runs of earlier versions may have had more.
-
-    Args:
-        config: A run, resolved.
-
-    Raises:
-        InputError: With the flag to change.
-    """
+def _check_bins(config: TrainConfig) -> None:
+    """Refuse more bins than there may be."""
     count = config.delays.num_bins
     if count <= _MAX_BINS:
         return

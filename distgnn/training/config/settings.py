@@ -37,16 +37,6 @@ FeatureNorm = Literal["none", "row", "standard"]
 
 _ALGORITHM = re.compile(r"0c|cd-[0-9]{1,9}")
 _SEED_LIMIT = 2**63
-# Runs of earlier versions lack these; they ran with the defaults.
-_ADDED = frozenset(
-    (
-        *("features_dtype", "activations_dtype", "bases", "relation_norm", "overlap"),
-        *("activation", "attention_dropout", "degrees", "hops", "alpha", "eps", "learn_eps"),
-        *("bins", "delay", "gradient_cache", "smoothing", "gradient_smoothing", "warm_up_epochs"),
-        *("task", "metric", "decay_of", "residual_map", "decoder", "last_heads", "edge_features"),
-        *("labels_as_input", "features_on", "replay"),
-    )
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +269,7 @@ class TrainConfig:
         model = ModelConfig(**values["model"])
         _same_types(cls(), {**values, "model": model})
         _same_types(ModelConfig(), values["model"])
-        return cls(**{**_without_idle_caches(values), "model": model})
+        return cls(**{**values, "model": model})
 
     def differences(self, other: TrainConfig) -> list[str]:
         """List the settings in which a run that is resumed differs from the one that was begun.
@@ -298,22 +288,10 @@ class TrainConfig:
         )
         mine, theirs = _flat(self.to_json()), _flat(other.to_json())
         return [
-            f"{name} (begun with {mine[name]}, now {theirs[name]}{_way_back(name, mine[name])})"
+            f"{name} (begun with {mine[name]}, now {theirs[name]})"
             for name in mine
-            if name not in free
-            and mine[name] != theirs[name]
-            # What was chosen since is what a run of an earlier version had.
-            and not (name in ("task", "metric") and "auto" in (mine[name], theirs[name]))
-            # Where it was not chosen, there were no features, or that version knew of none.
-            and not (name == "edge_features" and {mine[name], theirs[name]} == {"auto", "ignore"})
+            if name not in free and mine[name] != theirs[name]
         ]
-
-
-def _way_back(name: str, begun: Any) -> str:
-    """Say what gives a setting the value that a run was begun with, where that is not its name."""
-    if (name, begun) == ("edge_features", "auto"):
-        return ": it read no features of edges, as with --edge-features ignore"
-    return ""
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
@@ -321,21 +299,9 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **model}
 
 
-def _without_idle_caches(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Switch on the caches of a run with 1 bin, which earlier versions let be switched off.
-
-    All rows arrive in every epoch, so that a cache has no effect.
-    """
-    algorithm = values["algorithm"]
-    bins = values.get("bins")
-    if bins is None and _ALGORITHM.fullmatch(algorithm) and algorithm != "0c":
-        bins = int(algorithm.removeprefix("cd-"))
-    return {**values, "delay_cache": True, "gradient_cache": True} if bins == 1 else {**values}
-
-
 def _same_fields(owner: type, values: Any) -> None:
     expected = {item.name for item in fields(owner)}
-    if not isinstance(values, dict) or not expected - _ADDED <= set(values) <= expected:
+    if not isinstance(values, dict) or set(values) != expected:
         got = sorted(values) if isinstance(values, dict) else values
         raise InputError(
             f"the run's configuration must have the fields {sorted(expected)}, got {got}; "

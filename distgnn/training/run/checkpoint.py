@@ -31,7 +31,6 @@ _BLOCK_BYTES = 1 << 20
 _MANIFEST = "checkpoint.json"
 _STATE = "state.safetensors"
 _ANOTHER_CUT = "the checkpoint's delayed rows are of another partition"
-_NO_CUT = "an earlier version, which wrote the checkpoint, did not say of which partition it is"
 
 
 @dataclass(frozen=True)
@@ -209,7 +208,7 @@ class Checkpoints:
         files = values["files"]
         why_cold = ""
         if values["layouts"] != layouts and any(name != _STATE for name in files):
-            why_cold = _ANOTHER_CUT if values["layouts"] else _NO_CUT
+            why_cold = _ANOTHER_CUT
         # Each rank checks what it uses; together they check everything once.
         state = _read_one(folder / _STATE, files[_STATE])
         name = _rows_name(self._group.rank)
@@ -252,7 +251,6 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         values = json.loads((folder / _MANIFEST).read_bytes())
         is_whole = values.pop("digest") == _digest_of(values)
         is_whole = is_whole and _folder_name(values["num_epochs"]) == folder.name
-        values.setdefault("layouts", [])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as caught:
         raise _DamagedError(
             f"checkpoint '{folder}' has no readable {_MANIFEST}; remove the folder"

@@ -24,6 +24,8 @@ METRICS = "metrics.jsonl"
 SUMMARY = "summary.json"
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
+FORMAT = 1
+"""Form of the configuration; others are refused."""
 # The configuration goes last when a run is removed: a directory without it is no run's any more.
 _FILES = (METRICS, SUMMARY, MODEL, CONFIG)
 
@@ -169,6 +171,33 @@ class RunDirectory:
             raise InputError(f"'{path}' is not JSON; train again or restore the file") from error
         if not isinstance(values, dict):
             raise InputError(f"'{path}' is not a JSON object; train again or restore the file")
+        return values
+
+    def write_config(self, values: Mapping[str, Any]) -> None:
+        """Write the configuration of the run, with its format.
+
+        Args:
+            values: By name.
+
+        Raises:
+            InputError: If it cannot be written.
+        """
+        self.write_json(CONFIG, {"format": FORMAT, **values})
+
+    def read_config(self) -> dict[str, Any]:
+        """Read the configuration of the run.
+
+        Raises:
+            InputError: If it is missing, not a JSON object, or of another format.
+        """
+        values = self.read_json(CONFIG)
+        if "format" not in values:
+            raise InputError(f"'{self.path / CONFIG}' is not a run's configuration; train again")
+        if values["format"] != FORMAT:
+            raise InputError(
+                f"'{self.path / CONFIG}' has format {values['format']!r}, but this version of "
+                f"distgnn reads {FORMAT}; train again"
+            )
         return values
 
     def append_metrics(self, records: Sequence[Mapping[str, Any]]) -> None:

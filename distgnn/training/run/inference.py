@@ -61,14 +61,13 @@ class TrainedRun:
     """
 
     def __init__(self, run_dir: RunDirectory) -> None:
-        values = run_dir.read_json(CONFIG)
+        values = run_dir.read_config()
         try:
             self.source: dict[str, Any] = dict(values["source"])
             ends, config = dict(values["task"]), values["train"]
             widths = int(ends["num_features"]), int(ends["num_classes"])
             names = tuple(str(name) for name in ends["class_names"])
-            # Not there in runs of earlier versions, whose models did not ask.
-            vertices, relations, types, columns = (int(ends.get(name, 0)) for name in _SIZES)
+            vertices, relations, types, columns = (int(ends[name]) for name in _SIZES)
             about = str(ends["name"]), *widths, names, str(ends.get("metric", ""))
             self.ends = DataInfo(*about, vertices, relations, types, num_edge_features=columns)
         except (KeyError, TypeError, ValueError) as error:

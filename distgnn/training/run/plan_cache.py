@@ -47,7 +47,7 @@ class PlanCache(PlanSource):
     """Reads plans from a folder, and makes and writes those that are not there.
 
     Who writes a plan removes those that nobody has read for a month: of graphs that were
-    partitioned anew, of other widths, of earlier versions.
+    partitioned again, or of other widths.
 
     Args:
         folder: Made when the first plan is written.

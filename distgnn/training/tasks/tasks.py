@@ -292,7 +292,7 @@ def resolve_again(config: TrainConfig, ends: DataInfo) -> TrainConfig:
     """Check that a run that ended learned what its graph is for; the graph may have changed since.
 
     Args:
-        config: The run; that of an earlier version may not know its task.
+        config: The run.
         ends: What the graph says now.
 
     Returns:

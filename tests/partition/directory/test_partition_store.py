@@ -73,17 +73,6 @@ def test_features_of_edges_that_are_counted_otherwise_are_an_error(tmp_path: Pat
         read_manifest(tmp_path / "parts")
 
 
-def test_a_directory_of_an_earlier_version_has_no_types(saved: Path) -> None:
-    values = json.loads((saved / "manifest.json").read_text())
-    for name in ("num_relations", "num_vertex_types", "relation_names"):
-        del values[name]
-    (saved / "manifest.json").write_text(json.dumps(values))
-    manifest = read_manifest(saved)
-    assert (manifest.num_relations, manifest.relation_names) == (0, ())
-    part = read_part(saved, 0)
-    assert part.edge_type is part.relation_degree is part.vertex_type is None
-
-
 @pytest.mark.parametrize(("name", "count"), [("edge_type", 4), ("vertex_type", 2)])
 def test_an_unknown_type_is_an_error(tmp_path: Path, name: str, count: int) -> None:
     save(tmp_path / "parts", example("typed"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +30,3 @@ def test_roots_are_stored_in_the_order_that_is_given(tmp_path: Path) -> None:
         assert (np.diff(roots) < 0).all()
         assert part.vertex_id is not None
         assert part.vertex_id.tolist() == [f"vertex {v}" for v in roots]
-
-
-def test_a_directory_from_before_there_were_orders_can_be_read(tmp_path: Path) -> None:
-    save(tmp_path / "parts")
-    path = tmp_path / "parts" / "manifest.json"
-    values = json.loads(path.read_text())
-    del values["order"]
-    path.write_text(json.dumps(values))
-    assert read_manifest(tmp_path / "parts").order == "source"

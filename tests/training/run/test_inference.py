@@ -100,8 +100,7 @@ def trained_at(tmp_path):
 
 
 def change(run_dir, **changes):
-    values = run_dir.read_json(CONFIG)
-    run_dir.write_json(CONFIG, {**values, **changes})
+    run_dir.write_config({**run_dir.read_config(), **changes})
 
 
 def test_a_run_remembers_its_source_task_and_configuration(tmp_path):
@@ -136,7 +135,14 @@ def test_what_is_not_a_runs_configuration_is_refused(changes, tmp_path):
         TrainedRun(run_dir)
 
 
-def test_a_configuration_of_another_version_is_refused(tmp_path):
+def test_a_configuration_of_another_format_is_refused(tmp_path):
+    run_dir = trained_at(tmp_path)
+    change(run_dir, format=2)
+    with pytest.raises(InputError, match="has format 2, but this version of distgnn reads 1; tr"):
+        TrainedRun(run_dir)
+
+
+def test_a_configuration_with_other_settings_is_refused(tmp_path):
     run_dir = trained_at(tmp_path)
     change(run_dir, train={})
     with pytest.raises(InputError, match="the run's configuration must have the fields"):
@@ -174,10 +180,7 @@ def test_another_model_than_the_runs_is_refused(how, tmp_path):
     elif how == "other layers":
         change(run_dir, train=make_config(layers=3).to_json())
     else:
-        change(
-            run_dir,
-            task={"name": "g", "num_features": -1, "num_classes": 3, "class_names": []},
-        )
+        change(run_dir, task={**run_dir.read_config()["task"], "num_features": -1})
     expected = r"model.safetensors' holds another model than its run's config.json; train again"
     with pytest.raises(InputError, match=expected):
         TrainedRun(run_dir).load_model()
