@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -49,12 +49,11 @@ if TYPE_CHECKING:
     from distgnn.aggregate.scores import Scoring
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import AnyRows, Rows
     from distgnn.partition.directory.store import Part
 
 Reduce = Literal["sum", "mean", "max"]
 Propagation = Callable[["LocalGraph", torch.Tensor], torch.Tensor]
-AnyRows = TypeVar("AnyRows", bound="Rows")
 
 
 @dataclass
@@ -64,7 +63,7 @@ class _Memo:
     constants: dict[tuple[Callable[[LocalGraph], Tensor], torch.dtype], Tensor] = field(
         default_factory=dict
     )
-    static_rows: Tensor | HostRows | None = None
+    static_rows: Rows | None = None
     static_results: dict[Propagation, Any] = field(default_factory=dict)
     setup_bytes_sent: int = 0
     max_blocks: MaxBlocks | None = None
@@ -463,7 +462,7 @@ class LocalGraph:
             rows: (num_rows, width) input features. Sparse rows are ignored: layers map them first,
                 and the result of that changes with the weights.
         """
-        if isinstance(rows, ops.SparseRows):
+        if rows.is_sparse:
             return
         self._memo.static_rows = rows
         self._memo.static_results = {}
@@ -488,16 +487,14 @@ class LocalGraph:
             function(graph, rows), stored in the same way as the rows.
         """
         if not self.is_static(rows):
-            assert isinstance(rows, torch.Tensor), "others are static, or mapped first"
-            return function(self, rows)  # type: ignore[return-value]
+            return function(self, rows.to_dense())  # type: ignore[return-value]
         results = self._memo.static_results
         if function not in results:
             once = partial(self.at_setup, function)
-            if isinstance(rows, torch.Tensor):
-                results[function] = once(rows).to(rows.dtype)
-            else:
-                assert isinstance(rows, HostRows), "sparse rows are mapped first"
+            if isinstance(rows, HostRows):
                 results[function] = rows.by_columns(once)
+            else:
+                results[function] = once(rows.to_dense()).to(rows.dtype)
         return results[function]  # type: ignore[no-any-return]
 
     def static_result(self, function: Propagation, rows: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -568,9 +565,7 @@ class LocalGraph:
             Rows of the same kind.
         """
         seed = self.mask_seeds.next_seed()
-        if isinstance(rows, torch.Tensor):
-            return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
-        return rows.dropout(self.row_id, seed=seed, probability=probability)
+        return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
 
     def relu_dropout(
         self, rows: Tensor, probability: float, dtype: torch.dtype | None = None

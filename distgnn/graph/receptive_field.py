@@ -13,7 +13,7 @@ from distgnn import ops
 from distgnn.edges.subgraph import keep_edges_into, restricted_blocks, sources_of
 from distgnn.exchange.base import Synchronous
 from distgnn.exchange.tags import SETUP_TAG
-from distgnn.graph.local_graph import AnyRows, LocalGraph, Propagation
+from distgnn.graph.local_graph import LocalGraph, Propagation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.learned_rows import RelationSources
     from distgnn.edges.blocks import Blocks
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import AnyRows, Rows
     from distgnn.partition.directory.store import Part
 
 # A layer that would keep more of its edges than this runs on all of them: a second copy of the
@@ -158,7 +158,8 @@ class ReceptiveField(_SomeRows):
         """
         if self.num_rows == self._whole.num_rows:
             return features
-        return _picked(features, self._rows)
+        picked: Rows = features[self._rows]
+        return picked
 
 
 class Walk(Protocol[KeptByWalk]):
@@ -263,10 +264,9 @@ class _Level(_SomeRows):
     def own(self, rows: AnyRows) -> AnyRows:
         """Pick the targets' rows; those of static input only once."""
         if not self.is_static(rows):
-            assert isinstance(rows, torch.Tensor), "others are static, or mapped first"
-            return ops.pick_rows(rows, self._own)  # type: ignore[return-value]
+            return ops.pick_rows(rows.to_dense(), self._own)  # type: ignore[return-value]
         if self._static_own is None:
-            self._static_own = _picked(rows, self._rows)
+            self._static_own = rows[self._rows]
         return self._static_own  # type: ignore[no-any-return]
 
     def once_at_sources(
@@ -285,11 +285,10 @@ class _Level(_SomeRows):
     def propagate(self, function: Propagation, rows: AnyRows) -> AnyRows:
         """As on the whole graph, for the targets."""
         if not self.is_static(rows):
-            assert isinstance(rows, torch.Tensor), "others are static, or mapped first"
-            return function(self, rows)  # type: ignore[return-value]
+            return function(self, rows.to_dense())  # type: ignore[return-value]
         results = self._memo.static_results
         if function not in results:
-            results[function] = _picked(self._whole.propagate(function, rows), self._rows)
+            results[function] = self._whole.propagate(function, rows)[self._rows]
         return results[function]  # type: ignore[no-any-return]
 
     def _ids_of_sources(self) -> Tensor:
@@ -297,8 +296,3 @@ class _Level(_SomeRows):
 
     def _columns_of_rows(self) -> Tensor:
         return self._own.long()
-
-
-def _picked(rows: Rows, numbers: Tensor) -> Rows:
-    """Copy some rows, by number."""
-    return rows[numbers] if isinstance(rows, torch.Tensor) else rows.select(numbers)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 
 class Convolution(nn.Module, ABC):

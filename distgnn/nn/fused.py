@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.linear import Given, Linear
     from distgnn.nn.update import Activation, Maps
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 
 class FusedConvolution(ActivatedConvolution):

@@ -16,7 +16,7 @@ from distgnn.aggregate.traffic import ITEM_BYTES, attention_traffic
 from distgnn.kernels.dense import Factor, GradientFactor, multiply, multiply_transposed
 from distgnn.nn.convolution import ActivatedConvolution
 from distgnn.nn.linear import Linear, is_multiplied_here
-from distgnn.nn.recompute import detached, made_again
+from distgnn.nn.recompute import made_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 SLOPE = 0.2
 """Of the leaky ReLU of scores, as in the paper."""
@@ -223,14 +223,13 @@ class GATConv(AttentionConvolution):
         They are stored as the narrower of what the layer reads and makes.
         """
         stored = (activation and activation.dtype) or self.source.dtype
-        if isinstance(rows, torch.Tensor):
-            stored = min(stored, rows.dtype, key=lambda dtype: dtype.itemsize)
+        stored = min(stored, rows.dtype, key=lambda dtype: dtype.itemsize)
 
         def mapped_rows(rows: Rows) -> Tensor:
             return self.linear.multiply(rows, graph.exchange.buffers, stored)
 
         mapped, ending = mapped_rows(rows), self.ending(graph, activation)
-        with self.keeping((mapped, partial(mapped_rows, detached(rows)))):
+        with self.keeping((mapped, partial(mapped_rows, rows.detach()))):
             mapped, source_score, target_score = _with_scores(mapped, self.source, self.target)
             result = graph.attend(
                 mapped,

@@ -10,7 +10,6 @@ from torch import nn
 from distgnn.aggregate.traffic import attention_traffic
 from distgnn.nn.gat import SLOPE, AttentionConvolution
 from distgnn.nn.linear import Linear, map_own
-from distgnn.nn.recompute import detached
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 # Of an edge on a device: the row that a kernel finds it by, and what chunks are walked by.
 _ROW_BYTES = 8
@@ -109,7 +108,7 @@ class GATv2Conv(AttentionConvolution):
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
     ) -> Tensor:
         """Apply the convolution; mapped rows of sources and of targets travel."""
-        ending, given = self.ending(graph, activation), detached(rows)
+        ending, given = self.ending(graph, activation), rows.detach()
         mapped = self.source(rows, graph.exchange.buffers)
         target_rows = map_own(graph, rows, self.target)
         with self.keeping(

@@ -11,7 +11,7 @@ from torch import nn
 from distgnn.aggregate.sums import Weighting
 from distgnn.kernels.tensors import column, computed
 from distgnn.nn.fused import FusedConvolution
-from distgnn.nn.linear import Linear, maps_first, propagable
+from distgnn.nn.linear import Linear, maps_first
 from distgnn.nn.update import Maps
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 Degrees = Literal["in", "out-in"]
 
@@ -73,7 +73,7 @@ class GCNConv(FusedConvolution):
         if maps_first(graph, rows, self.linear):
             result = graph.propagate(self._propagation, self.linear(rows)) + self.bias
         else:
-            static = graph.propagate(self._propagation, propagable(graph, rows))
+            static = graph.propagate(self._propagation, rows)
             result = self.linear(static) + self.bias
         return result if activation is None else activation.apply(graph, result)
 

@@ -10,8 +10,8 @@ from torch import nn
 from distgnn.aggregate.traffic import sum_traffic
 from distgnn.kernels.tensors import computed
 from distgnn.nn.convolution import Convolution
-from distgnn.nn.linear import Linear, dense, maps_first
-from distgnn.ops.host_rows import HostRows
+from distgnn.nn.linear import Linear, maps_first
+from distgnn.ops.rows import is_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 
 class GINConv(Convolution):
@@ -70,12 +70,12 @@ class GINConv(Convolution):
             inner = self._sum(graph, self.first.multiply(rows))
             if self.first.bias is not None:
                 inner = inner + self.first.bias
-        elif isinstance(rows, HostRows):
-            # Both are in host memory, and are added where they are narrow.
+        elif not is_tensor(rows):
+            # Static rows and their sums are in host memory; their products are added on the device.
             inner = self.first(graph.propagate(_neighbours, rows))
             inner = inner + self.first.multiply(graph.own(rows)) * (1 + self.eps)
         else:
-            inner = self.first(self._sum(graph, dense(rows)))
+            inner = self.first(self._sum(graph, rows.to_dense()))
         result: Tensor = self.second(torch.relu(inner))
         return result
 
@@ -129,7 +129,7 @@ class GINEConv(GINConv):
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Apply the convolution; rows of the input travel, features of edges do not."""
-        x = dense(rows)
+        x = rows.to_dense()
         x = x.to(computed(x.dtype))
         bias = self.edge_linear.bias
         assert bias is not None, "it was built with one"

@@ -11,14 +11,14 @@ from distgnn.aggregate.traffic import ITEM_BYTES, NO_TRAFFIC, LayerTraffic, sum_
 from distgnn.kernels.dense import is_fast
 from distgnn.kernels.tensors import STORED, computed
 from distgnn.ops import linear
-from distgnn.ops.host_rows import HostRows
+from distgnn.ops.rows import is_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.graph.local_graph import LocalGraph
-    from distgnn.ops import Rows
     from distgnn.ops.buffers import Buffers
+    from distgnn.ops.rows import Rows
 
 
 class Given(NamedTuple):
@@ -119,20 +119,20 @@ class Linear(nn.Module):
         Returns:
             (num_rows, out_width).
         """
-        if not isinstance(rows, torch.Tensor):
-            return rows.matmul(self.weight.t())
         if is_multiplied_here(rows, self.weight):
             return linear(rows, self.weight, None, buffers, dtype)
-        return rows.to(self.weight.dtype) @ self.weight.t()
+        if is_tensor(rows):
+            return rows.to(self.weight.dtype) @ self.weight.t()
+        return rows.matmul(self.weight.t())
 
     def forward(self, rows: Rows, buffers: Buffers | None = None) -> Tensor:
         """Map (num_rows, in_width) rows to (num_rows, out_width); buffers as in `multiply`."""
-        if not isinstance(rows, torch.Tensor):
-            product = self.multiply(rows)
-            return product if self.bias is None else product + self.bias
         if is_multiplied_here(rows, self.weight):
             return linear(rows, self.weight, self.bias, buffers)
-        return nn.functional.linear(rows.to(self.weight.dtype), self.weight, self.bias)
+        if is_tensor(rows):
+            return nn.functional.linear(rows.to(self.weight.dtype), self.weight, self.bias)
+        product = rows.matmul(self.weight.t())
+        return product if self.bias is None else product + self.bias
 
 
 class OuterLinear(Linear):
@@ -158,7 +158,7 @@ def is_multiplied_here(rows: Rows, weight: Tensor) -> TypeGuard[Tensor]:
     multiply-adds is left to torch.
     """
     return (
-        isinstance(rows, torch.Tensor)
+        is_tensor(rows)
         and rows.dtype in STORED
         and computed(rows.dtype) == weight.dtype
         and (rows.device.type != "cpu" or is_fast())
@@ -178,7 +178,7 @@ def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:
         linear: Its map.
     """
     is_static = graph.is_static(rows)
-    is_mapped = not (is_static or isinstance(rows, torch.Tensor))
+    is_mapped = not (is_static or is_tensor(rows))
     return linear.precedes(is_sparse=is_mapped, is_static=is_static)
 
 
@@ -195,26 +195,6 @@ def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:
         costs more; but static ones are picked once.
     """
     options = {"buffers": graph.exchange.buffers} if isinstance(linear, Linear) else {}
-    if isinstance(rows, torch.Tensor) or graph.is_static(rows):
-        return dense(linear(graph.own(rows), **options))
-    return graph.own(dense(linear(rows, **options)))
-
-
-def propagable(graph: LocalGraph, rows: Rows) -> Tensor | HostRows:
-    """Return rows that `graph.propagate` takes.
-
-    Args:
-        graph: What the layer runs on.
-        rows: (num_sources, in_width) input of the layer.
-
-    Returns:
-        They, or all of them on the device if they are neither a tensor nor static.
-    """
-    if isinstance(rows, HostRows) and graph.is_static(rows):
-        return rows
-    return dense(rows)
-
-
-def dense(rows: Rows) -> Tensor:
-    """Return the rows as a dense tensor, for operations that have no sparse form."""
-    return rows if isinstance(rows, torch.Tensor) else rows.to_dense()
+    if is_tensor(rows) or graph.is_static(rows):
+        return linear(graph.own(rows), **options).to_dense()  # type: ignore[no-any-return]
+    return graph.own(linear(rows, **options).to_dense())  # type: ignore[no-any-return]

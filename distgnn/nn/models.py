@@ -13,7 +13,7 @@ from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.convolution import ActivatedConvolution, Convolution
 from distgnn.nn.decoders import DECODERS, DecoderName
 from distgnn.nn.fused import FusedConvolution
-from distgnn.nn.linear import Given, Linear, OuterLinear, dense, map_own
+from distgnn.nn.linear import Given, Linear, OuterLinear, map_own
 from distgnn.nn.norm import BatchNorm, LayerNorm
 from distgnn.nn.recompute import again_in_backward
 from distgnn.nn.relational import UNTYPED, GraphSize
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.config import ModelConfig, NormName
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 
 class GNN(nn.Module):
@@ -113,7 +113,7 @@ class GNN(nn.Module):
             graph: A whole graph or a part.
             features: (num_rows, num_features), dense or sparse.
         """
-        rows = features if self.typed_input is None else dense(self.typed_input(features))
+        rows = features if self.typed_input is None else self.typed_input(features)
         if self.training and self.config.input_dropout > 0:
             rows = graph.dropout(rows, self.config.input_dropout)
         outputs = []

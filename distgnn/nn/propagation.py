@@ -11,7 +11,7 @@ from torch import nn
 from distgnn.aggregate.traffic import sum_traffic
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.gcn import normalised
-from distgnn.nn.linear import Linear, map_own, maps_first, propagable
+from distgnn.nn.linear import Linear, map_own, maps_first
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.gcn import Degrees
     from distgnn.nn.linear import Given
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SGConv(Convolution):
         if maps_first(graph, rows, self.linear):
             summed: Tensor = graph.propagate(self._hops, self.linear(rows))
             return summed + self.bias
-        mapped: Tensor = self.linear(graph.propagate(self._hops, propagable(graph, rows)))
+        mapped: Tensor = self.linear(graph.propagate(self._hops, rows))
         return mapped + self.bias
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.graph.local_graph import LocalGraph
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 _T = TypeVar("_T")
 
@@ -75,11 +75,6 @@ def made_again(*promised: tuple[Tensor, Callable[[], Tensor]]) -> Iterator[None]
 
     with saved_tensors_hooks(keep, read):
         yield
-
-
-def detached(rows: Rows) -> Rows:
-    """Return rows without what they were made by, to make others of them in backward."""
-    return rows.detach() if isinstance(rows, torch.Tensor) else rows
 
 
 class _Promise:

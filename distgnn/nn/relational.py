@@ -13,14 +13,13 @@ from distgnn.aggregate.traffic import ITEM_BYTES, LayerTraffic, Leg
 from distgnn.datasets.errors import InputError
 from distgnn.graph.local_graph import inverse_in_degree
 from distgnn.nn.convolution import Convolution
-from distgnn.nn.linear import dense
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 RelationNorm = Literal["relation", "all", "none"]
 
@@ -116,7 +115,7 @@ class RelationalConv(Convolution):
             (num_rows, out_width).
         """
         weight = self.weight
-        table = dense(rows).to(weight.dtype)
+        table = rows.to_dense().to(weight.dtype)
         total = graph.aggregate_relations(table, weight, is_mean=self.norm == "relation")
         if self.norm == "all":
             total = total * graph.once(inverse_in_degree, weight.dtype)[:, None]

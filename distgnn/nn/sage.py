@@ -11,7 +11,7 @@ from distgnn.aggregate.traffic import NO_TRAFFIC, maximum_traffic
 from distgnn.graph.local_graph import inverse_in_degree
 from distgnn.kernels.tensors import computed
 from distgnn.nn.fused import FusedConvolution
-from distgnn.nn.linear import Linear, map_own, maps_first, propagable
+from distgnn.nn.linear import Linear, map_own, maps_first
 from distgnn.nn.update import Maps
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.linear import Given
     from distgnn.nn.update import Activation
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
 
 Aggregator = Literal["mean", "gcn", "max", "pool"]
 
@@ -110,7 +110,7 @@ class SAGEConv(FusedConvolution):
         if self.aggregator == "mean":
             return own + self._linear_reduce(graph, rows)
         if self.pool is None:
-            neighbours = self.neighbour(graph.propagate(_maximum, propagable(graph, rows)))
+            neighbours = self.neighbour(graph.propagate(_maximum, rows))
         else:
             neighbours = self.neighbour(_maximum(graph, torch.relu(self.pool(rows))))
         return own + neighbours  # type: ignore[no-any-return]
@@ -122,7 +122,7 @@ class SAGEConv(FusedConvolution):
         if maps_first(graph, rows, layer):
             reduced = graph.propagate(reduce, layer.multiply(rows))
             return reduced if layer.bias is None else reduced + layer.bias
-        return layer(graph.propagate(reduce, propagable(graph, rows)))  # type: ignore[no-any-return]
+        return layer(graph.propagate(reduce, rows))  # type: ignore[no-any-return]
 
 
 def _mean(graph: LocalGraph, rows: Tensor) -> Tensor:

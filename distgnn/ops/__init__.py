@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.ops.buffers import Buffers
+    from distgnn.ops.rows import AnyRows
 
 
 class _Dropout(torch.autograd.Function):
@@ -50,23 +51,24 @@ def _masked(rows: Tensor, row_key: Tensor, seed: int, probability: float) -> Ten
     return out
 
 
-def dropout(rows: Tensor, row_key: Tensor, *, seed: int, probability: float) -> Tensor:
+def dropout(rows: AnyRows, row_key: Tensor, *, seed: int, probability: float) -> AnyRows:
     """Zero entries at random and scale the others by 1 / (1 - probability).
 
     Whether an entry is kept is a function of (seed, its row's key, its column) alone, so that a
     vertex gets the same mask on any rank of any partition.
 
     Args:
-        rows: (num_rows, width), float32, float64 or bfloat16.
+        rows: (num_rows, width), float32, float64 or bfloat16; of any kind.
         row_key: (num_rows,) int64. Global vertex ids.
         seed: Differs from call to call and from epoch to epoch.
         probability: In [0, 1).
 
     Returns:
-        (num_rows, width).
+        (num_rows, width), of the same kind.
     """
-    result: Tensor = _Dropout.apply(rows, row_key, seed, probability)  # type: ignore[no-untyped-call]
-    return result
+    if isinstance(rows, SparseRows | HostRows):
+        return rows.dropout(row_key, seed=seed, probability=probability)  # type: ignore[return-value]
+    return _Dropout.apply(rows, row_key, seed, probability)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ReluDropout(torch.autograd.Function):
@@ -309,11 +311,25 @@ class SparseRows:
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """Device that the rows are on."""
         return self.values.device
 
-    def select(self, rows: Tensor) -> SparseRows:
-        """Return some of the rows; for set-up, as it sorts the entries by column again.
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of a stored value."""
+        return self.values.dtype
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether only some entries are stored."""
+        return True
+
+    def detach(self) -> SparseRows:
+        """Return the rows themselves: constants have no history."""
+        return self
+
+    def __getitem__(self, rows: Tensor) -> SparseRows:
+        """Copy some of the rows; for set-up, as it sorts the entries by column again.
 
         Args:
             rows: (num_selected,) int64.
@@ -386,4 +402,4 @@ class _SparseMatmul(torch.autograd.Function):
 
 
 LoadedRows = torch.Tensor | SparseRows
-Rows = LoadedRows | HostRows
+"""Rows as a source gives them."""

@@ -223,6 +223,15 @@ class HostRows:
         return self.lane.device
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether only some entries are stored."""
+        return False
+
+    def detach(self) -> HostRows:
+        """Return the rows themselves: constants have no history."""
+        return self
+
+    @property
     def num_bytes(self) -> int:
         """What they take in host memory."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
@@ -263,7 +272,7 @@ class HostRows:
         assert self.mask is None, "entries are dropped once"
         return replace(self, mask=Mask(row_key, seed, probability))
 
-    def select(self, rows: Tensor) -> HostRows:
+    def __getitem__(self, rows: Tensor) -> HostRows:
         """Copy some of the rows; for set-up.
 
         Args:
@@ -308,6 +317,10 @@ class HostRows:
         for start, rows in self.on_device():
             dense[start : start + len(rows)] = rows
         return dense
+
+    def to(self, device: torch.device) -> Tensor:
+        """Return (num_rows, width) rows in the memory of a device, all of them."""
+        return self.to_host().to(device)
 
     def to_host(self) -> Tensor:
         """Return a copy of all rows as one piece in host memory."""

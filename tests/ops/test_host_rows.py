@@ -102,7 +102,7 @@ def test_a_mask_is_the_same_in_every_slice_and_pass():
 
 def test_rows_are_picked_in_any_order():
     rows, numbers = rows_of(23), torch.tensor([22, 0, 7, 7, 13, 1, 21])
-    picked = HostRows.of(rows, CPU).select(numbers)
+    picked = HostRows.of(rows, CPU)[numbers]
     assert picked.shape == (7, 7)
     assert torch.equal(picked.to_host(), rows[numbers])
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks
     from distgnn.kernels.tensors import DtypeName
-    from distgnn.ops import LoadedRows, Rows
+    from distgnn.ops import LoadedRows
+    from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import FeatureNorm
     from distgnn.training.tasks.measures import Measure
@@ -141,8 +142,7 @@ def input_rows(
             rows[start : start + _BLOCK_ROWS] = own(block, np.float32)
         return rows
     wide = normalised(load_features(part), norm, group)
-    assert isinstance(wide, torch.Tensor), "they are dense"
-    return wide.to(DTYPES[dtype])
+    return wide.to_dense().to(DTYPES[dtype])
 
 
 def dense_input_bytes(stored_bytes: int, *, norm: FeatureNorm, dtype: DtypeName) -> int:

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.kernels.seeds import MaskSeeds
-    from distgnn.ops import LoadedRows, Rows
+    from distgnn.ops import LoadedRows
+    from distgnn.ops.rows import Rows
 
 
-def append_labels(
-    features: LoadedRows, labels: Tensor, train: Tensor, num_classes: int
-) -> LoadedRows:
+def append_labels(features: Rows, labels: Tensor, train: Tensor, num_classes: int) -> LoadedRows:
     """Add a column for each class, which holds the labels of training vertices; others have none.
 
     Args:
@@ -42,9 +41,10 @@ def append_labels(
         entries = np.ones(len(column), np.float32), (train.numpy()[number], column)
         beside = csr_matrix(entries, shape=(features.shape[0], num_classes))
         return SparseRows.from_scipy(hstack([features.to_scipy(), beside], format="csr"))
-    beside_rows = features.new_zeros(len(features), num_classes)
-    beside_rows[train] = flags.to(features.dtype)
-    return torch.cat([features, beside_rows], dim=1)
+    rows = features.to_dense()
+    beside_rows = rows.new_zeros(len(rows), num_classes)
+    beside_rows[train] = flags.to(rows.dtype)
+    return torch.cat([rows, beside_rows], dim=1)
 
 
 class LabelDraw:
@@ -103,15 +103,15 @@ class LabelInput(Input):
         self, features: Tensor, num_classes: int, vertex_id: Tensor, draw: LabelDraw
     ) -> None:
         # Evaluation reads the rows as they are, so training writes into its own.
-        super().__init__(features.clone())
+        self._rows = features.clone()
+        super().__init__(self._rows)
         self._labels = features[:, -num_classes:]
         self._vertex_id = vertex_id
         self._draw = draw
 
     def rows(self) -> Rows:
         """Return the rows of this epoch, in the memory of the last one's."""
-        rows = super().rows()
-        assert isinstance(rows, torch.Tensor), "they are dense"
+        rows = self._rows
         is_given = self._draw.is_given(self._vertex_id)[:, None]
         torch.mul(self._labels, is_given, out=rows[:, -self._labels.shape[1] :])
         return rows
@@ -131,6 +131,7 @@ class SparseLabelInput(Input):
         self, features: SparseRows, num_classes: int, vertex_id: Tensor, draw: LabelDraw
     ) -> None:
         super().__init__(features)
+        self._rows = features
         is_label = features.columns >= features.shape[1] - num_classes
         self._entries = is_label.nonzero()[:, 0]
         self._values = features.values
@@ -139,11 +140,9 @@ class SparseLabelInput(Input):
 
     def rows(self) -> Rows:
         """Return the rows of this epoch."""
-        rows = super().rows()
-        assert isinstance(rows, SparseRows), "they are sparse"
         values = self._values.clone()
         values[self._entries] *= self._draw.is_given(self._vertex_id)
-        return rows.with_values(values)
+        return self._rows.with_values(values)
 
 
 def build_input(fraction: float, features: Rows, graph: LocalGraph, num_classes: int) -> Input:
@@ -164,5 +163,4 @@ def build_input(fraction: float, features: Rows, graph: LocalGraph, num_classes:
     draw = LabelDraw(fraction, graph.mask_seeds)
     if isinstance(features, SparseRows):
         return SparseLabelInput(features, num_classes, graph.row_id, draw)
-    assert isinstance(features, torch.Tensor), "rows that change are not streamed"
-    return LabelInput(features, num_classes, graph.row_id, draw)
+    return LabelInput(features.to_dense(), num_classes, graph.row_id, draw)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.tasks.link_measures import LinkMeasure

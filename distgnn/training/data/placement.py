@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from distgnn.datasets.errors import InputError
 from distgnn.forecast.memory import device_bytes
 from distgnn.kernels.devices import PROCESSOR, free_bytes, identity
-from distgnn.ops import SparseRows
 from distgnn.ops.host_rows import HostRows
 from distgnn.training.loop.graphs import why_not_static
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from distgnn.comm.group import Group
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
@@ -61,7 +60,7 @@ def why_on_device(config: TrainConfig, features: Rows) -> str:
     Returns:
         The reason; empty where they may be streamed.
     """
-    if isinstance(features, SparseRows):
+    if features.is_sparse:
         return "the graph has sparse ones"
     if not features.shape[1]:
         return "the graph has none"
@@ -126,23 +125,24 @@ def place_rows(
             f"--features-on host streams dense features that stay as they are, but {reason}; use "
             "--features-on device or auto"
         )
-    if isinstance(features, SparseRows) or reason or config.features_on == "device":
-        return features.to(device)
+    if reason or config.features_on == "device":
+        return features.to(device)  # type: ignore[no-any-return]
     why = "as --features-on host says"
     if config.features_on == "auto":
         claims = _claims(config, ends, part, group, device)
         short = [claim for claim in claims if not _fits(claim, claims)]
         if not short:
-            return features.to(device)
+            return features.to(device)  # type: ignore[no-any-return]
         # On all ranks or on none, as they aggregate them together.
         own = claims[group.rank]
         why = _why_short(own, claims) if own in short else _NO_ROOM_ELSEWHERE
+    rows = features.to_dense()
     try:
-        return HostRows.of(features, device, why=why)
+        return HostRows.of(rows, device, why=why)
     except RuntimeError as error:
         line = str(error).splitlines()[0]
         raise InputError(
-            f"{features.nbytes // _MIB} MiB of host memory could not be pinned for features "
+            f"{rows.nbytes // _MIB} MiB of host memory could not be pinned for features "
             f"({line}); use more parts on more machines, --features-dtype bf16, or --features-on "
             "device"
         ) from error

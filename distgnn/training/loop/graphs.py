@@ -17,7 +17,6 @@ from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.graph.receptive_field import ReceptiveField
 from distgnn.kernels.devices import PROCESSOR
-from distgnn.ops import SparseRows
 from distgnn.ops.host_rows import HostRows
 from distgnn.training.data.inputs import clone_features
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks
     from distgnn.edges.planner import Planner
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
 
@@ -142,7 +141,7 @@ def build_graphs(
         # Evaluation drops nothing, so its input is static even where training's is not.
         exact.set_static(inputs.features)
         training.set_static(features)
-    is_sparse = isinstance(features, SparseRows)
+    is_sparse = features.is_sparse
     is_input_static = not why_not_static(config, is_sparse=is_sparse)
     degree = training.in_degree
     describe = partial(
@@ -166,11 +165,9 @@ def build_graphs(
 
 def _with_leaves(features: Rows, part: Part, blocks: Blocks, group: Group) -> tuple[Rows, int]:
     """Add the leaves' features to the roots', where those are; see `clone_features`."""
-    if isinstance(features, HostRows):
-        rows, sent = clone_features(features.to_host(), part, blocks, group)
-        assert isinstance(rows, torch.Tensor), "they are dense"
-        return HostRows.of(rows, features.device), sent
     rows, sent = clone_features(features.to(PROCESSOR), part, blocks, group)
+    if isinstance(features, HostRows):
+        return HostRows.of(rows.to_dense(), features.device), sent
     return rows.to(features.device), sent
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.graph.local_graph import LocalGraph
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.loop.trace import NoTrace
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.edges.planner import Planner
     from distgnn.nn.models import GNN
-    from distgnn.ops import Rows
+    from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
     from distgnn.training.tasks.smoothing import CorrectAndSmooth
     from distgnn.training.tasks.tasks import VertexTask

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distgnn.nn.models import LinkModel
-from distgnn.ops.host_rows import HostRows
 from distgnn.training.data.inputs import Inputs, load_inputs
 from distgnn.training.data.label_input import LabelDraw, append_labels
 from distgnn.training.data.link_inputs import LinkInputs, load_link_inputs
@@ -61,7 +60,6 @@ def load_task(
     )
     if not config.labels_as_input:
         return inputs
-    assert not isinstance(inputs.features, HostRows), "they were loaded just now"
     features = append_labels(inputs.features, inputs.labels, inputs.wanted, num_classes)
     return replace(inputs, features=features)
 

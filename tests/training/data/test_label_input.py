@@ -22,7 +22,6 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.kernels.seeds import MaskSeeds
-from distgnn.nn.linear import dense
 from distgnn.ops import SparseRows
 from distgnn.training.data.inputs import split_rows
 from distgnn.training.data.label_input import LabelDraw
@@ -96,13 +95,13 @@ def test_training_reads_the_labels_that_were_drawn_and_evaluation_all(kind, dtyp
         given = draw.is_given(trainer.graph.row_id).numpy()
         rows = trainer.input.rows()
         assert isinstance(rows, SparseRows) == (kind == "sparse-features")
-        rows = dense(rows).float()
+        rows = rows.to_dense().float()
         assert torch.equal(rows[:, :6], stored)
         assert np.array_equal(rows[:, 6:].numpy(), flags * given[:, None])
         numbers.append((given & train).sum())
         assert 0 < numbers[-1] < train.sum()
         trainer.train_epoch()
-        whole = dense(trainer.inputs.features).float()
+        whole = trainer.inputs.features.to_dense().float()
         assert torch.equal(whole[:, :6], stored)
         assert np.array_equal(whole[:, 6:].numpy(), flags)
     assert len(set(numbers)) > 1
@@ -121,7 +120,7 @@ def test_the_loss_is_the_mean_over_the_vertices_whose_labels_are_not_given(kind)
             LabelDraw(0.5, trainer.graph.mask_seeds).is_given(trainer.graphs.exact.row_id).numpy()
         )
         others = torch.from_numpy(np.flatnonzero(train & ~given))
-        features = dense(trainer.inputs.features).clone()
+        features = trainer.inputs.features.to_dense().clone()
         features[:, 6:] = torch.from_numpy(flags * given[:, None])
         with torch.no_grad():
             scores = trainer.model(trainer.graphs.exact, features)
@@ -172,12 +171,12 @@ def test_the_exact_savings_change_nothing_beyond_rounding(kind):
 def test_leaves_of_0c_read_the_labels_that_their_roots_read():
     graph = make_graph()
     options = {"algorithm": "0c", "reweight_loss": True}
-    expected = dense(trainer_of(graph, cut(graph, 1)[0], receptive_field=False).input.rows())
+    expected = trainer_of(graph, cut(graph, 1)[0], receptive_field=False).input.rows().to_dense()
 
     def on_rank(group):
         part = parts[group.rank]
         trainer = trainer_of(graph, part, group, receptive_field=False, **options)
-        rows = dense(trainer.input.rows())
+        rows = trainer.input.rows().to_dense()
         # A leaf that only writes has no row of its own.
         is_read = np.append(np.ones(part.num_roots, bool), part.is_reading)
         return rows[is_read], part.global_id[is_read], part.num_roots
