@@ -1,4 +1,4 @@
-"""Which epoch is the best so far."""
+"""The best epoch so far."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Best:
     """The best validation metric so far; the lower validation loss decides between equals.
 
     Attributes:
-        epoch: Its number; None before the first.
-        metric: The larger, the better: a metric that should be small has its sign changed.
-        loss: Of validation.
+        epoch: Number of the epoch; None before the first evaluation.
+        metric: Validation metric, larger is better: a metric to minimize has its sign changed.
+        loss: Validation loss.
     """
 
     epoch: int | None = None
@@ -20,5 +20,5 @@ class Best:
     loss: float = float("inf")
 
     def improves(self, metric: float, loss: float) -> bool:
-        """Whether an epoch with these would be better."""
+        """Return whether an epoch with this metric and loss would be better."""
         return (metric, -loss) > (self.metric, -self.loss)

@@ -1,4 +1,4 @@
-"""The graphs of a run: the one that is trained on, and the exact one that is evaluated on."""
+"""Graphs of a run: one for training, and an exact one for evaluation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class TaskInputs(Protocol):
-    """What a task reads of a model's ends."""
+    """Inputs of a task: features, and the roots whose scores it reads."""
 
     @property
     def features(self) -> Rows:
@@ -47,17 +47,17 @@ class TaskInputs(Protocol):
 
 @dataclass(frozen=True)
 class RunGraphs:
-    """What a model is run on.
+    """Graphs and features that a model runs on.
 
     Attributes:
         training: Graph of the training pass.
         features: (training.num_rows, num_features) input of the training pass.
         loss_rows: (num_train,) int64. Rows of the training scores that the loss reads; None for
             all of them, in order.
-        exact: Graph of evaluation: synchronous and whole, whatever training delays or leaves out.
+        exact: Graph of evaluation: always synchronous and whole.
         part_degree: (num_roots or more, 1) in-degrees that the training graph can see.
         fetched_bytes: Payload bytes that this rank sent for the features of leaves.
-        savings: A line for each exact saving: what it does in this run, or why it is off.
+        savings: A line for each exact saving: its effect in this run, or why it is off.
     """
 
     training: LocalGraph
@@ -80,11 +80,11 @@ def build_exchange(config: TrainConfig, group: Group, device: torch.device = PRO
     Args:
         config: The run.
         group: All ranks.
-        device: Where rows are.
+        device: Device of the rows.
 
     Returns:
-        A delayed one where rows wait or take turns; otherwise the synchronous one, on which an
-        isolated graph sends nothing.
+        A delayed exchange where rows wait or take turns, else a synchronous one. An isolated graph
+        sends nothing on it.
     """
     if not config.overlap:
         return SynchronousBlocking(group, device=device)
@@ -106,14 +106,14 @@ def build_graphs(
 
     Args:
         config: The run.
-        inputs: This rank's share of the task, its features where `placement` put them.
+        inputs: This rank's share of the task; `placement` has placed its features.
         part: This rank's part.
         group: One rank per part.
         planner: Decides how sums walk the graphs.
-        device: Where the graphs are to be.
+        device: Device of the graphs.
 
     Returns:
-        The graphs, with what the training pass reads of features and scores.
+        The graphs, with the features and the rows of scores that the training pass reads.
     """
     setup = Synchronous(group, first_tag=SETUP_TAG)
     edge_columns = 0 if part.edge_features is None else part.edge_features.shape[1]
@@ -164,7 +164,7 @@ def build_graphs(
 
 
 def _with_leaves(features: Rows, part: Part, blocks: Blocks, group: Group) -> tuple[Rows, int]:
-    """Add the leaves' features to the roots', where those are; see `clone_features`."""
+    """Add the features of leaves to those of roots, on the same device; see `clone_features`."""
     rows, sent = clone_features(features.to(PROCESSOR), part, blocks, group)
     if isinstance(features, HostRows):
         return HostRows.of(rows.to_dense(), features.device), sent
@@ -174,18 +174,16 @@ def _with_leaves(features: Rows, part: Part, blocks: Blocks, group: Group) -> tu
 def plan_edges(
     config: TrainConfig, part: Part, exchange: Synchronous, planner: Planner | None
 ) -> Blocks:
-    """Plan the edges that a model walks: with an edge from each vertex to itself, or without.
-
-    Collective.
+    """Plan the edges that a model walks, with self-loops where it has them; collective.
 
     Args:
         config: The run.
         part: This rank's part.
         exchange: Any synchronous exchange whose tags are free.
-        planner: Decides how sums walk the edges; None for one that makes its plans.
+        planner: Decides how sums walk the edges; None makes new plans.
 
     Returns:
-        The only blocks of the graph; those without loops are not kept where the model has some.
+        The blocks. Where the model has self-loops, blocks without them are not kept.
     """
     kind = config.model.kind
     if kind.is_attention:
@@ -202,7 +200,7 @@ def plan_edges(
     )
     if not kind.has_loops:
         return blocks
-    # Here, not by the graph when a layer asks, which keeps the edges without loops, too.
+    # The graph could add them when a layer asks, but would then keep both kinds of blocks.
     loops = torch.from_numpy(np.array(part.self_loops))
     return with_loops(blocks, loops, torch.arange(part.num_roots), exchange)
 
@@ -228,10 +226,10 @@ def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
 
     Args:
         config: The run.
-        is_sparse: Whether features are.
+        is_sparse: Whether features are sparse.
 
     Returns:
-        The reason; empty where it aggregates it once.
+        The reason; empty where the input is aggregated once.
     """
     if not config.static_input:
         return "switched off"
@@ -244,7 +242,7 @@ def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
 
 
 def why_not_restricted(config: TrainConfig) -> str:
-    """Say why layers run on all rows; empty where they run on those that the loss reads.
+    """Say why layers run on all rows; empty where they run only on rows that the loss reads.
 
     Args:
         config: The run.
@@ -268,18 +266,18 @@ def describe_savings(
     has_edge_weights: bool,
     edge_fractions: Sequence[float],
 ) -> tuple[str, ...]:
-    """Say what each exact saving does in a run, or why it is off, and what else is not plain.
+    """Describe each exact saving of a run, or why it is off, and other unusual settings.
 
     Args:
         config: The run.
-        is_sparse: Whether features are.
-        num_edge_features: Columns of the features of edges; 0 without.
+        is_sparse: Whether features are sparse.
+        num_edge_features: Number of columns of edge features.
         has_edge_weights: Whether edges have weights.
-        edge_fractions: Share of the graph's edges that each layer runs over, where layers run on
-            the rows that the loss reads.
+        edge_fractions: Share of the edges that each layer runs over; empty without a receptive
+            field.
 
     Returns:
-        A line each.
+        One line each.
     """
     reason = why_not_static(config, is_sparse=is_sparse)
     lines = [_saving("static input", reason, "the first layer aggregates it once")]
@@ -312,7 +310,7 @@ def describe_savings(
 
 
 def _stored(config: TrainConfig) -> list[str]:
-    """Return a line for each kind of rows that is stored in fewer bytes than fp32 takes."""
+    """Return a line for each kind of rows that is stored in fewer bytes than fp32."""
     lines = []
     if config.features_dtype != "fp32":
         lines.append(

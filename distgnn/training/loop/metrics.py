@@ -1,4 +1,4 @@
-"""What is measured in an epoch, gathered over ranks in one message."""
+"""Measurements of an epoch, gathered over ranks in one message."""
 
 from __future__ import annotations
 
@@ -68,21 +68,21 @@ def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:
 
 
 def peak_rss_bytes() -> int:
-    """Return the most memory that this process ever had resident.
+    """Return the peak of this process's resident memory, in bytes.
 
-    Where the system tells of the program that runs: what resource usage tells includes the peak of
-    the program that started it.
+    /proc/self/status counts this program alone. The fallback, getrusage, includes the peak of the
+    program that started it.
     """
     return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process has resident now; its peak where the system hides it."""
+    """Return the resident memory of this process, in bytes; the peak if it is unknown."""
     return _status_bytes("VmRSS") or peak_rss_bytes()
 
 
 def _status_bytes(field: str) -> int:
-    """A size of /proc/self/status; 0 where the system has none."""
+    """Return a size of /proc/self/status in bytes; 0 where the system has no such file."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -92,10 +92,10 @@ def _status_bytes(field: str) -> int:
 
 
 def is_record(values: Mapping[str, Any]) -> bool:
-    """Whether a line of metrics.jsonl has what `summarise` reads; a damaged one may not.
+    """Return whether a line of metrics.jsonl has all values that `summarise` reads.
 
     Args:
-        values: By name.
+        values: Values by name; a damaged file may lack some.
     """
     metrics = [values.get(name) for name in _METRICS if values.get(name) is not None]
     numbers = [values.get(name) for name in _SUMMARISED] + metrics
@@ -110,8 +110,8 @@ def summarise(records: Sequence[Mapping[str, Any]], best_epoch: int | None) -> d
     """Reduce the epochs of a run to the figures of summary.json.
 
     Args:
-        records: Lines of metrics.jsonl, in order; those of a resumed run may have been lost.
-        best_epoch: The epoch whose weights were kept.
+        records: Lines of metrics.jsonl, in order; a resumed run may have lost some.
+        best_epoch: Epoch whose weights were kept.
 
     Returns:
         Values by name.

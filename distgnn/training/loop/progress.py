@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on; rank 0 only, on stderr."""
+"""Progress of a run on stderr, shown by rank 0."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Progress(Protocol):
         """Show a finished epoch; `record` is its line of metrics.jsonl."""
 
     def note(self, line: str) -> None:
-        """Show a line about the work under way."""
+        """Show a line about the current work."""
 
     def warn(self, line: str) -> None:
         """Show a line that even a quiet run shows."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 def describe_epoch(record: Mapping[str, Any]) -> str:
@@ -40,7 +40,7 @@ def describe_epoch(record: Mapping[str, Any]) -> str:
 
 
 class Lines:
-    """One line an epoch, for logs and pipes."""
+    """Progress as one line an epoch, for logs and pipes."""
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Write a line."""
@@ -60,7 +60,7 @@ class Lines:
 
 
 class Silent:
-    """Shows nothing."""
+    """Progress that shows nothing."""
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Ignore the epoch."""
@@ -76,7 +76,7 @@ class Silent:
 
 
 class Quiet(Silent):
-    """Shows warnings alone."""
+    """Progress that shows only warnings."""
 
     def warn(self, line: str) -> None:
         """Write the line."""
@@ -84,11 +84,11 @@ class Quiet(Silent):
 
 
 class Bar:
-    """A line that is drawn anew, with a bar and the time left.
+    """Progress bar with the time left, on a line that is redrawn.
 
     Args:
-        num_epochs: Epochs of the run.
-        done: Epochs done before it was resumed.
+        num_epochs: Number of epochs of the run.
+        done: Number of epochs done before it was resumed.
     """
 
     def __init__(self, num_epochs: int, done: int) -> None:
@@ -107,7 +107,7 @@ class Bar:
         self._bar.start()
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """Draw the line anew."""
+        """Redraw the line."""
         self._bar.update(self._task, advance=1, description=describe_epoch(record))
 
     def note(self, line: str) -> None:
@@ -119,7 +119,7 @@ class Bar:
         self.note(f"warning: {line}")
 
     def close(self) -> None:
-        """Leave the last line standing."""
+        """Keep the last line on the screen."""
         self._bar.stop()
 
 
@@ -130,9 +130,9 @@ def choose_progress(
 
     Args:
         rank: Only rank 0 shows anything.
-        num_epochs: Epochs of the run.
-        done: Epochs done before it was resumed.
-        is_quiet: Whether to show nothing but warnings.
+        num_epochs: Number of epochs of the run.
+        done: Number of epochs done before it was resumed.
+        is_quiet: Whether to show only warnings.
 
     Returns:
         The display.

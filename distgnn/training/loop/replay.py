@@ -1,4 +1,4 @@
-"""What a CUDA device repeats without being told each of its operations again."""
+"""Steps and evaluations that a CUDA device replays as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.loop.trace import NoTrace
 
-# Calls that are made as they are before one is recorded: the first build plans and compile.
+# Ordinary calls before one is recorded: the first ones build plans and compile kernels.
 _NUM_WARM_UPS = 3
-# A call is recorded if telling the device what to do takes at least this share of it.
+# A call is recorded if launching its operations takes at least this share of its time.
 _LEAST_SHARE = 0.5
 _MAX_SEEDS = 256
 
 
 class Repeated(Protocol):
-    """Something that is done once an epoch: a step, or what an evaluation scores."""
+    """Work that is done once an epoch: a step, or the scores of an evaluation."""
 
     def take(self) -> Tensor:
-        """Do it.
+        """Do the work.
 
         Returns:
-            What it gives, until the next time.
+            The result; the next call overwrites it.
         """
 
     def take_note(self) -> str | None:
-        """Return what a reader of the log should know since the last call; None for nothing."""
+        """Return a line for the log about the last call, or None."""
 
 
 class Called:
-    """Done by calling a function.
+    """Work that is an ordinary call of a function.
 
     Args:
-        function: Does it.
+        function: Function to call.
     """
 
     def __init__(self, function: Callable[[], Tensor]) -> None:
@@ -65,19 +65,18 @@ class Called:
 
 
 class Replayed:
-    """Records a call as a CUDA graph and repeats that, where this pays.
+    """Work that is recorded once as a CUDA graph and then replayed, where this pays.
 
-    A step on a small graph is hundreds of short operations, and telling the device of each takes
-    longer than doing it. All of them use the same memory in every epoch, but for the seeds of
-    dropout, which kernels therefore read from the device. Whether it pays is measured on the calls
-    before: where operations take longer than being told, or the device has no room for a call's
-    memory besides that of others, calls stay as they are. Results have the same bits in both cases;
-    only the phases of a step are not told apart once it is recorded.
+    A step on a small graph is hundreds of short operations, and launching each takes longer than
+    running it. All of them use the same memory in every epoch. Seeds of dropout change, so kernels
+    read them from the device. The first calls are measured: nothing is recorded where operations
+    take longer than their launch, or where the device has no room for a second copy of a call's
+    memory. Results have the same bits in both cases. Phases of a replayed step are not timed.
 
     Args:
-        name: Of what is done, for messages.
-        function: Does it, by the same operations every time, without waiting for the device.
-        graph: What it works on, on a CUDA device; on one rank.
+        name: Name of the work, for messages.
+        function: Function with the same operations every time; it never waits for the device.
+        graph: Graph on a CUDA device, on one rank.
     """
 
     def __init__(self, name: str, function: Callable[[], Tensor], graph: LocalGraph) -> None:
@@ -117,7 +116,7 @@ class Replayed:
         return self._result
 
     def _write_seeds(self) -> None:
-        """Put what becomes of this epoch's seeds where kernels read it."""
+        """Write the mixed seeds of this epoch to where kernels read them."""
         draws = self._graph.mask_seeds
         assert draws.places is not None, "they are made with this"
         mixed = [mixed_seed(seed) for seed in draws.coming_seeds(self._num_seeds)]
@@ -125,7 +124,7 @@ class Replayed:
         draws.places[: self._num_seeds, 0].copy_(values)
 
     def _take_watched(self) -> Tensor:
-        """Call the function; after the last of the first calls say whether to record the next."""
+        """Call the function and time it; the last of these calls decides whether to record."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         start = time.perf_counter()
@@ -155,13 +154,13 @@ class Replayed:
             return
         self._num_taken += 1
         self._graph.mask_seeds.places = None
-        # What the other stream has kept would not serve this one.
+        # Memory that the other stream caches cannot be used by this one.
         torch.cuda.empty_cache()
 
     def _record(self) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         recorded = torch.cuda.CUDAGraph()
         exchange = self._graph.exchange
-        # Nobody may wait for a moment that is recorded.
+        # A recording must not wait for an event, which a timed phase would do.
         clock, exchange.clock = exchange.clock, Clock()
         try:
             with torch.cuda.graph(recorded, stream=self._stream):
@@ -177,13 +176,13 @@ class Replayed:
 
 
 def may_replay(config: TrainConfig, trace: NoTrace, features: Rows) -> bool:
-    """Whether a run lets what it does once an epoch be replayed.
+    """Return whether the work of an epoch may be replayed.
 
     Args:
         config: The run.
-        trace: Of the run; one that is written shows phases, which are not told apart in a replay.
-        features: Of the run. Copies of streamed ones wait for events of the time before, which a
-            recording may not.
+        trace: Trace of the run; a written one needs phases, which a replay does not have.
+        features: Features of the run. Copies of rows in host memory wait for earlier events, which
+            a recording must not.
     """
     return config.replay and not isinstance(trace, Trace) and not isinstance(features, HostRows)
 
@@ -191,17 +190,17 @@ def may_replay(config: TrainConfig, trace: NoTrace, features: Rows) -> bool:
 def build_repeated(
     name: str, function: Callable[[], Tensor], graph: LocalGraph, *, is_wanted: bool
 ) -> Repeated:
-    """Build what does something once an epoch.
+    """Build the work of an epoch.
 
     Args:
-        name: Of what is done, for messages.
-        function: Does it.
-        graph: What it works on.
-        is_wanted: Whether it may be replayed: it does the same operations every time, and nobody
-            wants to know its phases.
+        name: Name of the work, for messages.
+        function: Function that does it.
+        graph: Graph that it runs on.
+        is_wanted: Whether it may be replayed: its operations are the same every time, and its
+            phases are not timed.
 
     Returns:
-        Something replayed for one rank on a CUDA device.
+        Replayed work for one rank on a CUDA device, else an ordinary call.
     """
     graph.mask_seeds.places = None
     if is_wanted and graph.device.type == "cuda" and graph.group.size == 1:

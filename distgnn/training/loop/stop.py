@@ -1,4 +1,4 @@
-"""Ending a run in order before its last epoch."""
+"""Requests to end a run in order before its last epoch."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Protocol
 
 
 class StopRequest(Protocol):
-    """Somebody who may want the run to end early.
+    """Source of requests to end the run early.
 
     Attributes:
-        signal_number: The signal by which this rank was asked; 0 as long as nobody asked.
+        signal_number: Signal that this rank received; 0 if none.
     """
 
     signal_number: int
 
 
 class NoStop:
-    """Nobody asks."""
+    """Source that never asks."""
 
     signal_number = 0
 
 
 class StoppedError(Exception):
-    """The run was asked to stop, and did after an epoch, with a checkpoint.
+    """Error of a run that was asked to stop: it ended after an epoch, with a checkpoint.
 
     Args:
-        sentence: Says who was asked and what to do.
-        signal_number: By which signal.
+        sentence: Sentence that says which rank was asked, and what to do.
+        signal_number: Signal that asked.
     """
 
     def __init__(self, sentence: str, signal_number: int) -> None:
@@ -39,20 +39,23 @@ _SIGNALS = 128
 
 
 def encode(request: StopRequest, rank: int) -> int:
-    """Return one number for a rank and its signal, 0 for none: the largest over ranks decides.
+    """Return one number for a rank and its signal; the largest over ranks decides.
 
     Args:
-        request: Of this rank.
+        request: Request of this rank.
         rank: This rank.
+
+    Returns:
+        0 if nobody asked.
     """
     return rank * _SIGNALS + request.signal_number if request.signal_number else 0
 
 
 def decode(number: int) -> tuple[int, int]:
-    """Return rank and signal of a number that is not 0.
+    """Return rank and signal of a number.
 
     Args:
-        number: From `encode`.
+        number: Result of `encode` that is not 0.
     """
     return divmod(number, _SIGNALS)
 
@@ -61,6 +64,6 @@ def name_of(signal_number: int) -> str:
     """Return the name of a signal, such as SIGTERM.
 
     Args:
-        signal_number: Of this system.
+        signal_number: Number of the signal on this system.
     """
     return signal.Signals(signal_number).name

@@ -1,4 +1,4 @@
-"""A picture of what every rank did when, for Perfetto and chrome://tracing."""
+"""Timeline of all ranks, for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ _EPOCHS_PER_MESSAGE = 16
 
 
 class NoTrace:
-    """Remembers nothing.
+    """Trace that records nothing.
 
     Args:
-        device: Whose phases are timed.
+        device: Device whose phases are timed.
 
     Attributes:
-        clock: For the exchange of the training pass.
+        clock: Clock for the exchange of the training pass.
     """
 
     def __init__(self, device: torch.device = PROCESSOR) -> None:
         self.clock = Clock(watch_of(device))
 
     def add(self, name: str, start: float, stop: float) -> None:
-        """Remember what lies around phases: an epoch, an evaluation.
+        """Record a span around phases: an epoch or an evaluation.
 
         Args:
             name: One of `NAMES`.
-            start: Of `time.perf_counter`, in seconds.
-            stop: Likewise.
+            start: Seconds of `time.perf_counter`.
+            stop: Seconds of `time.perf_counter`.
         """
 
     def end_epoch(self, epoch: int) -> None:
-        """Keep what the epoch did; every rank calls it.
+        """Keep the spans of an epoch; every rank calls it.
 
         Args:
-            epoch: From 0.
+            epoch: Number of the epoch, from 0.
         """
 
     def __enter__(self) -> NoTrace:
@@ -71,21 +71,20 @@ class NoTrace:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write what was remembered, even after an error."""
+        """Write the recorded spans, also after an error."""
 
 
 class Trace(NoTrace):
-    """Remembers the spans of all ranks; rank 0 writes them when the run ends, however it does.
+    """Trace of the spans of all ranks, which rank 0 writes when the run ends.
 
-    Collective: the ranks' clocks are set against each other here, by messages to and fro. Spans
-    travel to rank 0 every few epochs, between epochs, and when the run ends or is stopped in order.
-    After an error, which may be that of a lost peer, nothing travels: rank 0 writes what has
-    arrived, and its own to the end.
+    Collective: messages to and fro compare the clocks of the ranks. Spans travel to rank 0 every
+    few epochs, and when the run ends or is stopped in order. After an error nothing travels,
+    because a peer may be lost: rank 0 writes the spans that have arrived, and all of its own.
 
     Args:
-        path: The file; replaced.
+        path: File to replace.
         group: All ranks.
-        epochs: Those that are remembered.
+        epochs: Epochs to record.
 
     Raises:
         InputError: If the file cannot be written.
@@ -187,7 +186,7 @@ class Trace(NoTrace):
 
 
 class _Row(NamedTuple):
-    """A span as it travels."""
+    """Span in a message."""
 
     kind: float
     start: float
@@ -197,7 +196,7 @@ class _Row(NamedTuple):
 
 
 def _events_of(values: list[float], rank: int, origin: float) -> Iterator[dict[str, Any]]:
-    """Turn a span into a slice, and the start of an epoch on rank 0 into a mark as well."""
+    """Turn a span into a slice; the start of an epoch on rank 0 becomes a mark, too."""
     row = _Row(*values)
     name, epoch = NAMES[int(row.kind)], int(row.epoch)
     # Whole nanoseconds first, so that spans that touch do not overlap by rounding.
@@ -221,7 +220,7 @@ def _events_of(values: list[float], rank: int, origin: float) -> Iterator[dict[s
 
 
 def _with_updates(spans: list[Span]) -> list[Span]:
-    """Return the spans of an epoch by start, with updates where nothing else was timed."""
+    """Sort the spans of an epoch by start, and fill its gaps with updates."""
     phases = sorted((span for span in spans if span.name in PHASES), key=lambda span: span.start)
     around = [span for span in spans if span.name not in PHASES]
     found = [*around, *phases]
@@ -235,17 +234,17 @@ def _with_updates(spans: list[Span]) -> list[Span]:
 
 
 def clock_offset(group: Group, now: Callable[[], float] = time.perf_counter) -> float:
-    """Measure what to add to this rank's clock to get rank 0's; collective.
+    """Measure the seconds to add to this rank's clock to get rank 0's; collective.
 
-    Rank 0 tells the time to each rank in turn, several times; the quickest answer is taken to have
-    been as long under way as the question, so that it is wrong by half a round trip at most.
+    Each rank asks rank 0 for the time, several times. Of the quickest answer, question and answer
+    are assumed to travel equally long. So the error is at most half a round trip.
 
     Args:
         group: All ranks.
-        now: This rank's clock, in seconds.
+        now: Clock of this rank, in seconds.
 
     Returns:
-        Seconds.
+        Difference in seconds.
     """
     question, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
     if group.rank == 0:
@@ -282,10 +281,10 @@ def why_unwritable(path: Path) -> InputError | None:
     """Find out before training whether a trace can be written.
 
     Args:
-        path: The file; as it was afterwards.
+        path: File to write later; unchanged by the check.
 
     Returns:
-        Why it cannot; None if it can.
+        Error that says why not; None if it can be written.
     """
     if path.is_dir():
         return InputError(f"cannot write trace '{path}': it is a directory; give a file's name")

@@ -1,4 +1,4 @@
-"""Choosing how sums walk a graph by trial, and keeping the choice beside the plans."""
+"""Trials of the order in which sums walk a graph; the choice is kept beside the walk orders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WAYS = {
 _LEAST_EDGES_PER_PIECE = 4
 _SECONDS = 2.0
 _ROUNDS = (3, 9)
-# A way that takes so much longer than the fastest in a first round is tried no more.
+# A way this much slower than the fastest in the first round is not tried again.
 _HOPELESS = 1.5
 # Another way must save this much to be taken: less is noise.
 _WORTHWHILE = 0.97
@@ -47,17 +47,16 @@ _MAX_BYTES = 1 << 30
 
 
 def aggregated_widths(config: TrainConfig, ends: DataInfo) -> tuple[int, ...]:
-    """Return how wide the rows are that a model's layers sum in every epoch.
+    """Return the widths of the rows that layers sum in every epoch.
 
-    A layer sums the narrower of its input and output; static input is summed once, not in every
-    epoch.
+    A layer sums the narrower of its input and output. Static input is summed only once.
 
     Args:
         config: The run.
-        ends: Widths of the model's ends.
+        ends: Widths of input and output.
 
     Returns:
-        Different widths, ascending.
+        Distinct widths, ascending.
     """
     model = build_model(config, ends)
     is_static = not why_not_static(config, is_sparse=False)
@@ -68,19 +67,18 @@ def aggregated_widths(config: TrainConfig, ends: DataInfo) -> tuple[int, ...]:
 
 
 class Tuner(Chooser):
-    """Tries the ways of walking a block, and takes the fastest.
+    """Chooser that tries the ways of walking a block and takes the fastest.
 
-    All of them give the same bits. The trial sums rows of ones, of each width, and takes at most
-    two seconds, or three rounds of all ways where they take longer, besides making the plans.
+    All of them give the same bits. A trial sums rows of ones of each width. It takes at most two
+    seconds, or three rounds of all ways where they take longer, besides making the walk orders.
 
     Args:
-        widths: Of the rows that are summed, from `aggregated_widths`.
-        source: Gets the plan of the way that was chosen.
-        machine: What else decides which way is fastest, such as processor and threads: a choice is
-            kept for this machine.
-        folder: Where choices are kept; None for nowhere.
+        widths: Widths of the rows to sum, from `aggregated_widths`.
+        source: Receives the walk order that was chosen.
+        machine: Processor and threads; a choice is kept for this machine.
+        folder: Folder of the choices; None keeps none.
         is_trying: Whether to try where no choice is kept, instead of choosing by size.
-        say: Called with a line when a block was tried, or a choice cannot be read or written.
+        say: Called with a line after a trial, or when a choice cannot be read or written.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class Tuner(Chooser):
         self._known: dict[str, Way | None] = {}
 
     def choose(self, block: Csr) -> Way | None:
-        """Return the fastest way that is known of a block, or the one that its size suggests."""
+        """Return the fastest known way for a block, or the one that its size suggests."""
         by_size = super().choose(block)
         if by_size is None:
             return None
@@ -195,10 +193,10 @@ def _may_win(block: Csr, way: Way | None) -> bool:
 
 
 def fastest_of(seconds: Mapping[str, float], usual: str) -> str:
-    """Return the name of the fastest, or the usual one where others hardly save anything.
+    """Return the name of the fastest way, or the usual one where others hardly save time.
 
     Args:
-        seconds: By name.
+        seconds: Seconds by name.
         usual: One of the names.
     """
     fastest = min(seconds, key=lambda name: seconds[name])
@@ -208,17 +206,16 @@ def fastest_of(seconds: Mapping[str, float], usual: str) -> str:
 def time_plans(
     block: Csr, plans: Mapping[str, WalkOrder | None], widths: Sequence[int]
 ) -> dict[str, float]:
-    """Time the sums over a block, in rounds of all plans.
+    """Time the sums over a block, in rounds of all walk orders.
 
     Args:
-        block: Any block with edges.
-        plans: By name; None for no plan.
-        widths: Of the rows; where they and their sums would take more than 1 GiB, narrower ones.
+        block: Block with edges.
+        plans: Walk orders by name; None for the order of the rows.
+        widths: Widths of the rows; narrower ones where these would take more than 1 GiB.
 
     Returns:
-        Seconds of one sum at each width together, by name: the fastest round, because what else
-        runs on the machine only ever adds time. A plan that was given up after the first round has
-        the time of that.
+        Seconds of one sum at each width together, by name: the fastest round, because other work on
+        the machine only adds time. A way that was given up has the time of its first round.
     """
     fits = _MAX_BYTES // (4 * (block.num_columns + block.num_rows))
     narrowed = sorted({max(min(width, fits), 1) for width in widths})
