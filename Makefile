@@ -47,7 +47,8 @@ lint: $(VENV)/.installed-dev
 	ln -s $(filter-out %/__pycache__,$(wildcard $(CURDIR)/distgnn/*)) $(CURDIR)/partition \
 	  $(CURDIR)/datasets $(CURDIR)/$$(ls -d $(VENV)/lib*/python3*/site-packages/distgnn/_kernels.pyi | head -n 1) \
 	  build/typing/distgnn/
-	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn --config-file $(CURDIR)/pyproject.toml
+	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn --config-file $(CURDIR)/pyproject.toml \
+	  --cache-dir $(CURDIR)/.mypy_cache
 
 # Kernels and epochs beside the peers that are installed in .venv (pip install dgl==1.1.3, ...). The
 # twins are at SCALE of their originals; at 0.25 this takes hours and 20 GiB.
