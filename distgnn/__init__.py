@@ -1,5 +1,60 @@
-"""Full-batch training of graph neural networks on clusters of CPU sockets."""
+"""Full-batch training of graph neural networks on clusters of CPU sockets.
+
+    import distgnn as dg
+
+The names below are all that is public; distgnn/api/README.md shows how they go together. Each is
+loaded when it is used first, so that importing this package takes no time and no torch.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distgnn import nn, optim
+    from distgnn.api.data import Data
+    from distgnn.api.graphs import load
+    from distgnn.api.session import Session, init
+    from distgnn.datasets.errors import InputError
+    from distgnn.datasets.graph import Graph
+    from distgnn.graph.local_graph import LocalGraph
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Data",
+    "Graph",
+    "InputError",
+    "LocalGraph",
+    "Session",
+    "init",
+    "load",
+    "nn",
+    "optim",
+]
+
+_MODULES = {
+    "Data": "api.data",
+    "Graph": "datasets.graph",
+    "InputError": "datasets.errors",
+    "LocalGraph": "graph.local_graph",
+    "Session": "api.session",
+    "init": "api.session",
+    "load": "api.graphs",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"distgnn.{_MODULES[name]}"), name)
+    elif name in __all__:
+        value = importlib.import_module(f"distgnn.{name}")
+    else:
+        raise AttributeError(f"module 'distgnn' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})

@@ -141,7 +141,12 @@ def violations(root: Path) -> list[str]:
             if problem:
                 found.append(f"{shown} imports {item.module}, {problem}")
         found.extend(f"{shown} {problem}" for problem in _content_problems(path))
-    targets = {name: {item.module for item in imports[name]} - {name} for name in modules}
+    # The door tells type checkers what lies behind it, and the version is read through it.
+    targets = {
+        name: {item.module for item in imports[name]} - {name}
+        for name in modules
+        if name != "distgnn"
+    }
     for circle in circles(targets):
         if not set(circle) <= CIRCLES_LEFT:
             found.append(f"{', '.join(circle)} import each other in a circle")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from distgnn import kernels
 from distgnn.exchange.clock import Clock
 from distgnn.exchange.route import buffer_like
+from distgnn.exchange.tags import MAX_CHANNELS
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.ops.buffers import Buffers
 
@@ -99,6 +100,11 @@ class Exchange(ABC):
         self._num_channels += 1
         return self._num_channels - 1
 
+    @property
+    def num_channels(self) -> int:
+        """Number of channels that this epoch has used so far."""
+        return self._num_channels
+
     def end_epoch(self) -> None:
         """Start numbering channels from 0 again; delays rotate their bins here."""
         self._num_channels = 0
@@ -145,7 +151,8 @@ class Synchronous(Exchange):
                 packed = self.buffers.empty(route.num_out, rows.shape[1], rows.dtype)
                 kernels.gather_rows(rows, picked, packed)
             rows = packed
-        tag = self.first_tag + channel
+        # Rows of a channel have arrived long before its number comes again.
+        tag = self.first_tag + channel % MAX_CHANNELS
         incoming = buffer_like(rows, route.num_in)
         works = self.group.transfer(
             [(incoming[part.start : part.stop], part.peer) for part in route.incoming],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from distgnn import kernels
+from distgnn.datasets.errors import InputError
 from distgnn.exchange.base import Arrival, Exchange
 from distgnn.exchange.turns import Turns
 from distgnn.kernels.devices import PROCESSOR
@@ -83,6 +84,7 @@ class _Channel:
     ) -> None:
         self.turns = turns
         self.memory = memory
+        self.is_backward = False
         self._spare: list[_Buffers] = []
         if loaded is None:
             empty = like.new_zeros((turns.whole.num_received, like.shape[1]))
@@ -195,6 +197,13 @@ class Delayed(Exchange):
             loaded = None if loaded is None else loaded.to(rows.device)
             state = _Channel(turns, memory, rows, loaded)
             self._channels[channel] = state
+            state.is_backward = self.is_backward
+        elif (self.is_backward, rows.shape[1]) != (state.is_backward, state.received.shape[1]):
+            raise InputError(
+                f"message {channel} of the graph with delays is another one in epoch {self.epoch} "
+                "than before; run the model once an epoch on the graph that it trains on, and "
+                "evaluate on an exact one"
+            )
         send = self._send_whole if self._is_warming_up else self._send_bin
         state.under_way.append(send(state, rows, self.first_tag + channel))
         return _Delivery(self, state)

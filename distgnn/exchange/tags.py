@@ -3,7 +3,9 @@
 Training begins at 0. A model with 250 aggregations uses 1000 channels in an epoch.
 """
 
-EVALUATION_TAG = 1 << 12
+MAX_CHANNELS = 1 << 12
+"""Channels whose messages have tags of their own, from the first tag of an exchange on."""
+EVALUATION_TAG = MAX_CHANNELS
 SETUP_TAG = 1 << 13
 """Of what travels once."""
 LINK_TAG = 3 << 12

@@ -25,7 +25,7 @@ from distgnn.nn.sage import Aggregator, SAGEConv
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ModelName = Literal["sage", "gcn", "gat", "gatv2", "gin", "sgc", "appnp", "rgcn", "rsage"]
+ModelName = Literal["sage", "gcn", "gat", "gatv2", "gin", "sgc", "appnp", "rgcn", "rsage", "own"]
 NormName = Literal["none", "batch", "layer"]
 JumpingName = Literal["none", "cat", "max", "last"]
 ActivationName = Literal["relu", "elu"]
@@ -37,7 +37,9 @@ class ModelConfig:
     """What a model looks like, apart from the widths that the data set gives."""
 
     model: ModelName = "sage"
-    """Convolution of every layer."""
+    """Convolution of every layer; own: a module that the user wrote."""
+    own: str = ""
+    """Name of the user's module; empty for the others."""
     aggregator: Aggregator = "mean"
     """Reduction of a GraphSAGE layer; the others have their own."""
     heads: int = 4
@@ -87,7 +89,7 @@ class ModelConfig:
     @property
     def kind(self) -> Kind:
         """What the name of the model stands for."""
-        return KINDS[self.model]
+        return OWN_KIND if self.own else KINDS[self.model]
 
     @property
     def reads_edge_features(self) -> bool:
@@ -422,6 +424,25 @@ class _Relational(Kind):
         return "it is mapped or learned before it is aggregated"
 
 
+class _Own(Kind):
+    """A module that the user wrote, of which nothing is known."""
+
+    options = frozenset({"edge_features"})
+
+    def build(
+        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+    ) -> Convolution:
+        raise AssertionError("the user builds it")
+
+    def why_not_static(self, config: ModelConfig) -> str:
+        del config
+        return "a model of your own decides what it aggregates"
+
+    def why_not_restricted(self, config: ModelConfig) -> str:
+        del config
+        return "a model of your own may read any row"
+
+
 def _why_too_far(config: ModelConfig) -> str:
     return f"a layer reads what is up to {config.hops} edges away"
 
@@ -437,7 +458,9 @@ KINDS: Mapping[str, Kind] = {
     "rgcn": _Relational(maps_types=False),
     "rsage": _Relational(maps_types=True),
 }
-"""By name of --model; the names of `ModelName`, in its order."""
+"""By name of --model; the names of `ModelName` but the last, in its order."""
+OWN: Literal["own"] = "own"
+OWN_KIND = _Own()
 
 
 def models_with(option: str) -> list[str]:

@@ -9,6 +9,8 @@ import torch
 from distgnn.exchange.base import all_reduce_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
     from distgnn.comm.group import Group
@@ -36,19 +38,32 @@ class WeightSync:
     def broadcast(self, model: nn.Module) -> None:
         """Give every rank the weights and buffers of rank 0."""
         for tensor in model.state_dict().values():
-            self._group.broadcast(tensor)
+            if isinstance(tensor, torch.Tensor):
+                sent = tensor.contiguous()
+                self._group.broadcast(sent)
+                tensor.copy_(sent)
 
     def sync(self, model: nn.Module) -> None:
-        """Replace each gradient by the sum over ranks.
+        """Replace each gradient of a model by the sum over ranks; frozen weights have none."""
+        self.sum([each for each in model.parameters() if each.requires_grad])
+
+    def sum(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Replace each gradient by the sum over ranks, in one message for each dtype.
 
         A missing one counts as zeros on any number of ranks, so that weight decay does, too.
+
+        Args:
+            parameters: Parameters in the same order on every rank.
         """
-        parameters = list(model.parameters())
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         if self._group.size == 1:
             return
+        for dtype in dict.fromkeys(parameter.dtype for parameter in parameters):
+            self._sum([parameter for parameter in parameters if parameter.dtype == dtype])
+
+    def _sum(self, parameters: Sequence[nn.Parameter]) -> None:
         with self.clock.timed("weight_sync"):
             flat = torch.cat([p.grad.reshape(-1) for p in parameters if p.grad is not None])
             self._group.all_reduce(flat)

@@ -11,11 +11,11 @@ from distgnn.exchange.rule import DelayCache, DelayRule
 from distgnn.kernels.tensors import DTYPES, DtypeName
 from distgnn.nn.config import (
     KINDS,
+    OWN,
     ActivationName,
     EdgeFeatures,
     JumpingName,
     ModelConfig,
-    ModelName,
     NormName,
     models_with,
 )
@@ -113,7 +113,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Check every value, naming the flag to change."""
         model = self.model
-        _choice("--model", model.model, get_args(ModelName))
+        if not model.own:
+            _choice("--model", model.model, tuple(KINDS))
         _choice("--aggregator", model.aggregator, get_args(Aggregator))
         _choice("--relation-norm", model.relation_norm, get_args(RelationNorm))
         _choice("--norm", model.norm, get_args(NormName))
@@ -175,10 +176,36 @@ class TrainConfig:
             )
         if model.residual_map and not model.residual:
             raise InputError("--residual-map has no effect without --residual; add it or drop both")
+        self._check_own()
         self._check_label_input()
         self._check_algorithm()
         self._resolve_delays()
         check_delays(self)
+
+    def _check_own(self) -> None:
+        """Refuse what has no effect on a module that the user wrote."""
+        model = self.model
+        if not model.own:
+            return
+        plain = ModelConfig(model=OWN, own=model.own, edge_features=model.edge_features)
+        for item in fields(ModelConfig):
+            value = getattr(model, item.name)
+            if value != getattr(plain, item.name):
+                raise InputError(
+                    f"--{item.name.replace('_', '-')} {value} has no effect on a model of your "
+                    "own; set it in the module itself"
+                )
+        for given, is_given in (
+            ("--decay-of first", self.decay_of == "first"),
+            ("--recompute", self.recompute),
+            (f"--decoder {self.decoder}", self.decoder != "dot"),
+            ("--task link", self.task == "link"),
+        ):
+            if is_given:
+                raise InputError(
+                    f"{given} needs to know the layers, so it has no effect on a model of your "
+                    "own; leave it out"
+                )
 
     def _check_label_input(self) -> None:
         share = self.labels_as_input
@@ -327,7 +354,7 @@ def _choice(flag: str, value: object, allowed: tuple[str, ...]) -> None:
 
 def _has_effect(model: ModelConfig, name: str) -> None:
     value, owners = getattr(model, name), models_with(name)
-    if value != getattr(ModelConfig, name) and model.model not in owners:
+    if value != getattr(ModelConfig, name) and name not in model.kind.options:
         flag = "--" + name.replace("_", "-")
         given = flag if value is True else f"{flag} {value}"
         raise InputError(

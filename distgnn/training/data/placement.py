@@ -62,6 +62,8 @@ def why_on_device(config: TrainConfig, features: Rows) -> str:
     """
     if features.is_sparse:
         return "the graph has sparse ones"
+    if config.model.own:
+        return "a model of your own reads them as they are"
     if not features.shape[1]:
         return "the graph has none"
     if config.labels_as_input:

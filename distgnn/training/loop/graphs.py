@@ -190,11 +190,13 @@ def plan_edges(
         # It reads no weights.
         part = replace(part, edge_weight=None)
     has_features = config.model.reads_edge_features
+    # A layer of the user's may attend.
+    is_own = bool(config.model.own)
     blocks = plan_blocks(
         part,
         exchange.group,
-        has_positions=kind.is_attention or has_features,
-        has_types=kind.is_typed,
+        has_positions=kind.is_attention or has_features or is_own,
+        has_types=kind.is_typed or (is_own and part.edge_type is not None),
         has_features=has_features,
         planner=planner,
     )

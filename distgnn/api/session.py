@@ -1,0 +1,466 @@
+"""Sessions: the ranks of a training loop that a user writes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from distgnn.api import job
+from distgnn.api.data import Data, LoadOptions, ShareOfMean, share_of
+from distgnn.api.graphs import open_share
+from distgnn.datasets.errors import InputError
+from distgnn.exchange.clock import Clock
+from distgnn.machine.limits import num_killed
+from distgnn.training.loop.own_model import check_own, leaves, trainable
+from distgnn.weights.summed_gradients import WeightSync
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from torch import Tensor, nn
+
+    from distgnn.api.graphs import Source
+    from distgnn.comm.group import Group, ReduceOp
+
+    Model = TypeVar("Model", bound=nn.Module)
+
+Number = TypeVar("Number", "int", "float", "Tensor")
+
+# Operations that turn shares of losses into shares of a loss.
+_LINEAR = frozenset(
+    f"{name}Backward0"
+    for name in ("Add", "Sub", "Mul", "Div", "Neg", "Stack", "Sum", "ToCopy", "View")
+)
+_OPEN = threading.local()
+"""Session of this thread, as `session`; ranks of tests are threads."""
+
+
+def init(
+    *,
+    backend: str = "auto",
+    device: str = "cpu",
+    threads: int | None = None,
+    seed: int = 0,
+    interface: str | None = None,
+    start_timeout: float = 120.0,
+    heartbeat_timeout: float = 25.0,
+) -> Session:
+    """Meet the other ranks and return the session of this one.
+
+    Ranks are the processes that mpirun, srun or torchrun started; a program that is started without
+    them is one rank. Use it as `with dg.init() as ranks:`, so that all ranks end together.
+
+    Args:
+        backend: Transport: auto, gloo, mpi, or nccl for CUDA devices.
+        device: cpu or cuda; with cuda one device a rank.
+        threads: Threads of this rank; None for its share of the cores.
+        seed: Seed of torch's generator on every rank, and of `LocalGraph.dropout`.
+        interface: Network interface of gloo; None for the one towards rank 0.
+        start_timeout: Longest wait for the processes of all ranks, in seconds.
+        heartbeat_timeout: Seconds of silence after which a rank counts as dead.
+
+    Returns:
+        The session.
+
+    Raises:
+        InputError: If a session is open already, or a value is not allowed here.
+        PeerError: If the other ranks do not appear in time.
+    """
+    from distgnn.comm.choice import check_device
+
+    refuse_inside("distgnn.init")
+    check_device(backend, device)
+    group = job.open_ranks(
+        backend=backend,
+        interface=interface,
+        threads=threads,
+        start_timeout=start_timeout,
+        heartbeat_timeout=heartbeat_timeout,
+    )
+    killed_before = num_killed()
+    try:
+        group = job.on_device(group, device, backend)
+    except BaseException as error:
+        if group.size > 1:
+            job.end_job(group, error, killed_before=killed_before)
+        raise
+    torch.manual_seed(seed)
+    return Session(group, seed=seed, ends_process=True)
+
+
+def refuse_inside(verb: str) -> None:
+    """Refuse what opens ranks of its own while a session is open.
+
+    Args:
+        verb: Name of the function that was called.
+
+    Raises:
+        InputError: If a session is open in this thread.
+    """
+    if getattr(_OPEN, "session", None) is not None:
+        raise InputError(
+            f"{verb} opens the ranks itself, but a session of distgnn.init is still open; call it "
+            "after the with block of the session has ended"
+        )
+
+
+class Session:
+    """The ranks of a program, from `init`.
+
+    Args:
+        group: All ranks.
+        seed: Seed of dropout.
+        ends_process: Whether a failure on one of several ranks ends the process, as it must where
+            ranks are processes.
+
+    Attributes:
+        rank: Number of this rank, in [0, size).
+        size: Number of ranks.
+        device: Device of this rank, on which data and models are.
+    """
+
+    def __init__(self, group: Group, *, seed: int = 0, ends_process: bool = False) -> None:
+        self._group = group
+        self._seed = seed
+        self._ends_process = ends_process
+        self._killed_before = num_killed()
+        self._weights = WeightSync(group, Clock())
+        self._models: list[nn.Module] = []
+        self._data: list[Data] = []
+        self._watch: Any = None
+        self._state = "new"
+        self._thread = threading.get_ident()
+        self.rank, self.size, self.device = group.rank, group.size, group.device
+        if self.size == 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._state = "open"
+        _OPEN.session = self
+
+    def __enter__(self) -> Session:
+        if self._state == "closed":
+            raise InputError("the session has ended; call distgnn.init again")
+        self._begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        is_over = error is None or (isinstance(error, SystemExit) and not error.code)
+        try:
+            if is_over:
+                self.close()
+        except BaseException as caught:
+            self._fail(caught)
+            raise
+        if error is not None and not is_over:
+            self._fail(error)
+
+    def close(self) -> None:
+        """Wait for the other ranks and leave them in order; the with statement does it."""
+        if self._state == "closed":
+            return
+        self._group.barrier()
+        self._leave()
+        self._group.close()
+
+    def _leave(self) -> None:
+        self._state = "closed"
+        if getattr(_OPEN, "session", None) is self:
+            _OPEN.session = None
+        if self._watch is not None:
+            self._watch.remove()
+
+    def _fail(self, error: BaseException) -> None:
+        """End all ranks with the reason; on one rank the exception goes on."""
+        self._leave()
+        if self.size > 1 and self._ends_process:
+            job.end_job(self._group, error, killed_before=self._killed_before)
+
+    def _check_open(self) -> None:
+        if self._state == "open":
+            return
+        if self._state == "closed":
+            raise InputError("the session has ended; keep its work inside the with block")
+        raise InputError(
+            "a session of several ranks must be entered, so that all of them end together; write "
+            "with distgnn.init() as ranks: around its work"
+        )
+
+    def load(
+        self,
+        source: Source,
+        *,
+        split_index: int = 0,
+        feature_norm: str = "none",
+        task: str = "auto",
+        metric: str = "auto",
+        sparse: bool = False,
+        algorithm: str = "cd-0",
+        bins: int | None = None,
+        delay: int | None = None,
+        delay_cache: bool = True,
+        gradient_cache: bool | None = None,
+        smoothing: float = 0.0,
+        gradient_smoothing: float | None = None,
+        warm_up_epochs: int = 0,
+        overlap: bool = True,
+        static_input: bool = True,
+    ) -> Data:
+        """Load this rank's share of a graph; collective.
+
+        Args:
+            source: Path of a partition directory with a part for each rank. On one rank also all
+                that `distgnn.load` takes; a directory of several parts is then joined.
+            split_index: Row of the masks.
+            feature_norm: none; row: each vertex's features sum to 1; standard: each column has mean
+                0 and variance 1 over all vertices.
+            task: single-label, multi-label or regression; auto asks the labels.
+            metric: accuracy, micro-f1, roc-auc, average-precision, mse, mae or r2; auto takes the
+                data set's own, else the task's.
+            sparse: Whether sparse features stay `SparseRows`, which layers of distgnn.nn read and
+                modules of torch do not.
+            algorithm: cd-0: rows of other ranks are of this epoch; cd-R: R bins and delay R.
+            bins: Share of the rows that travels in an epoch is 1 / bins; None: R.
+            delay: Epochs between sending a row and using it; None: R.
+            delay_cache: Whether a delayed row keeps its last value between its turns.
+            gradient_cache: The same for gradients; None: as delay_cache.
+            smoothing: Share of the average of a delayed row that stays when a new one arrives.
+            gradient_smoothing: The same for gradients; None: as smoothing.
+            warm_up_epochs: Synchronous epochs before delays begin.
+            overlap: Whether rows travel while edges are walked.
+            static_input: Whether layers of distgnn.nn aggregate `Data.x` once, not in every epoch.
+
+        Returns:
+            The data of this rank.
+
+        Raises:
+            InputError: If the source cannot be read, is cut into another number of parts, or a
+                value is not allowed.
+
+        References:
+            Md et al., "DistGNN: Scalable Distributed Training for Large-Scale Graph Neural
+            Networks", SC 2021, for cd-R.
+        """
+        self._check_open()
+        options = LoadOptions(
+            split_index=split_index,
+            feature_norm=feature_norm,
+            task=task,
+            metric=metric,
+            sparse=sparse,
+            run={
+                "algorithm": algorithm,
+                "bins": bins,
+                "delay": delay,
+                "delay_cache": delay_cache,
+                "gradient_cache": gradient_cache,
+                "smoothing": smoothing,
+                "gradient_smoothing": gradient_smoothing,
+                "warm_up_epochs": warm_up_epochs,
+                "overlap": overlap,
+                "static_input": static_input,
+            },
+        )
+        if algorithm != "cd-0" and any(data.is_delayed for data in self._data):
+            raise InputError(
+                "a second graph with delays would use the messages of the first; load it with "
+                "algorithm='cd-0' or in a program of its own"
+            )
+        share = job.collectively(self._group, lambda: open_share(source, self.rank, self.size))
+        data = Data(share, self._group, options, self._seed)
+        self._data.append(data)
+        return data
+
+    def replicate(self, model: Model) -> Model:
+        """Give every rank the weights and buffers of rank 0; collective.
+
+        The session sums the gradients of its parameters in `backward`. Call it before the optimizer
+        is built where the device is cuda, as the model moves there.
+
+        Args:
+            model: Module with forward(graph, x); changed in place.
+
+        Returns:
+            The same module, on this rank's device.
+
+        Raises:
+            InputError: If the module would compute something else on several ranks: batch norm of
+                torch, a buffer with a row for each vertex, or other shapes on other ranks.
+        """
+        self._check_open()
+        num_vertices = max((data.num_vertices for data in self._data), default=0)
+        check_own(model, self._group, num_vertices=num_vertices)
+        model.to(self.device)
+        self._weights.broadcast(model)
+        if not any(model is other for other in self._models):
+            self._models.append(model)
+        return model
+
+    def backward(self, loss: Tensor, *, count: int | None = None) -> Tensor:
+        """Compute gradients, sum them over ranks, and end the epoch of the exchange; collective.
+
+        Afterwards each parameter of the replicated models has the same gradient on every rank, that
+        of the mean loss over all ranks. It is added to a gradient that is there already.
+
+        Args:
+            loss: () tensor: this rank's share, from `Data.loss` or `Data.mean`, or sums and
+                multiples of shares. With count, the mean over this rank's own terms.
+            count: Number of terms, such as vertices, that this rank's loss is the mean of; 0 if it
+                has none. None for a share.
+
+        Returns:
+            () tensor: the loss over all ranks, the same on every rank.
+
+        Raises:
+            InputError: If no model was replicated, the loss depends on parameters of another one,
+                or the loss is neither a share nor comes with a count on several ranks.
+        """
+        self._check_open()
+        self._watch_optimizers()
+        if not self._models:
+            raise InputError(
+                "ranks.backward sums the gradients of replicated models, but there is none; call "
+                "model = ranks.replicate(model) before the optimizer is built"
+            )
+        loss = self._checked(loss, count)
+        parameters = list(trainable(self._models))
+        self._check_leaves(loss, parameters)
+        before = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._weights.sum(parameters)
+        for parameter, grad in zip(parameters, before, strict=True):
+            if grad is not None and parameter.grad is not None:
+                parameter.grad += grad
+        total = loss.detach().clone()
+        self._group.all_reduce(total)
+        for data in self._data:
+            data.end_epoch()
+        return total
+
+    def _checked(self, loss: Tensor, count: int | None) -> Tensor:
+        """Return a loss that is a share of the whole."""
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.grad_fn is None:
+            raise InputError(
+                "ranks.backward takes a loss of one number that depends on weights of the model; "
+                "compute it from the model's scores, for example data.loss(scores, 'train'), "
+                "outside of torch.no_grad"
+            )
+        loss = loss.reshape(()) if loss.ndim else loss
+        if count is not None:
+            if count < 0:
+                raise InputError(f"count must be at least 0, got {count}")
+            whole = self.all_reduce(count)
+            if not whole:
+                raise InputError("count is 0 on every rank, so there is no loss; check the mask")
+            return share_of(loss, count / whole)
+        if self.size > 1 and not _is_share(loss):
+            raise InputError(
+                "the loss is not divided by the number of vertices of all ranks: a mean over one "
+                "rank's rows weighs ranks, not vertices; use data.loss(scores, 'train') or "
+                "data.mean(values, 'train'), or say how many terms it is the mean of with "
+                "ranks.backward(loss, count=int(mask.sum())); for a penalty on weights add "
+                "ranks.once(penalty)"
+            )
+        return loss
+
+    def once(self, value: Tensor) -> Tensor:
+        """Let a value that every rank computes alike count once in a loss.
+
+        Args:
+            value: () tensor that is the same on every rank, such as a penalty on weights.
+
+        Returns:
+            () tensor, its share of this rank: value / size.
+        """
+        return share_of(value, 1 / self.size)
+
+    def _check_leaves(self, loss: Tensor, parameters: list[nn.Parameter]) -> None:
+        known = {id(parameter) for parameter in parameters}
+        for leaf in leaves(loss):
+            if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in known:
+                raise InputError(
+                    f"the loss depends on a parameter of shape {tuple(leaf.shape)} that is of no "
+                    "replicated model, so each rank would train its own; call "
+                    "ranks.replicate(model) with the model that has it"
+                )
+
+    def _watch_optimizers(self) -> None:
+        """Have torch's optimizers checked before each step, once they are loaded."""
+        module = sys.modules.get("torch.optim.optimizer")
+        if self._watch is None and module is not None:
+            self._watch = module.register_optimizer_step_pre_hook(self._check_step)
+
+    def _check_step(self, optimizer: Any, *rest: Any) -> None:
+        del rest
+        if threading.get_ident() != self._thread:
+            return  # Of another rank, where ranks are threads.
+        known = {id(parameter) for model in self._models for parameter in model.parameters()}
+        held = [each for group in optimizer.param_groups for each in group["params"]]
+        foreign = [each for each in held if id(each) not in known]
+        if foreign:
+            what = "no parameter" if len(foreign) == len(held) else "parameters beside those"
+            raise InputError(
+                f"the optimizer holds {what} of a replicated model; build it from "
+                "model.parameters() after model = ranks.replicate(model)"
+            )
+
+    def all_reduce(self, value: Number, op: ReduceOp = "sum") -> Number:
+        """Combine a value of every rank; collective.
+
+        Args:
+            value: Number, or tensor of the same shape and dtype on every rank; not changed.
+            op: sum, max or min.
+
+        Returns:
+            The result, of the same kind, the same on every rank; without a gradient.
+        """
+        self._check_open()
+        if isinstance(value, torch.Tensor):
+            result = value.detach().clone(memory_format=torch.contiguous_format)
+            self._group.all_reduce(result, op)
+            return result
+        dtype = torch.int64 if isinstance(value, int) else torch.float64
+        number = torch.tensor(value, dtype=dtype)
+        self._group.all_reduce(number, op)
+        return type(value)(number.item())
+
+    def print(self, *values: object) -> None:
+        """Print on rank 0 alone, at once.
+
+        Args:
+            values: As for the function of that name.
+        """
+        if self.rank == 0:
+            sys.stdout.write(" ".join(map(str, values)) + "\n")
+            sys.stdout.flush()
+
+    def __repr__(self) -> str:
+        return (
+            f"Session(rank {self.rank} of {self.size} on {self.device}, {self._state},\n"
+            f"        {len(self._data)} graphs loaded, {len(self._models)} models replicated)"
+        )
+
+
+def _is_share(loss: Tensor) -> bool:
+    """Whether a loss is made of shares by sums and by products with constants."""
+    waiting = [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or getattr(node, "_forward_cls", None) is ShareOfMean:
+            continue
+        following = [each for each, _ in node.next_functions if each is not None]
+        is_product = node.name() in ("MulBackward0", "DivBackward0")
+        if node.name() not in _LINEAR or not following or (is_product and len(following) > 1):
+            return False
+        waiting.extend(following)
+    return True

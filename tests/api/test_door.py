@@ -1,0 +1,31 @@
+"""The package itself: what it names, and what importing it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import distgnn
+
+
+def test_every_public_name_is_there_and_listed():
+    assert set(distgnn.__all__) <= set(dir(distgnn))
+    for name in distgnn.__all__:
+        value = getattr(distgnn, name)
+        assert value.__doc__, name
+        assert getattr(distgnn, name) is value
+
+
+def test_an_unknown_name_is_no_attribute():
+    with pytest.raises(AttributeError, match="module 'distgnn' has no attribute 'trian'"):
+        _ = distgnn.trian  # type: ignore[attr-defined]
+
+
+def test_importing_the_package_loads_neither_torch_nor_numpy():
+    program = "import distgnn, sys; print(sorted({'torch', 'numpy', 'scipy'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"

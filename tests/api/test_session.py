@@ -1,0 +1,525 @@
+"""Own loops: the same losses and weights on any number of ranks, and no trap on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from graphs import cut, make_graph
+from torch.nn import functional
+
+import distgnn as dg
+from distgnn.api.data import Data, LoadOptions
+from distgnn.api.graphs import Share, join_parts
+from distgnn.api.session import Session, refuse_inside
+from distgnn.comm.single import SingleGroup
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets.errors import InputError
+from distgnn.partition import assign
+from distgnn.partition.directory.store import write
+from distgnn.partition.quality import measure
+from distgnn.training.data.info import DataInfo
+
+
+class Net(torch.nn.Module):
+    """Two layers that reduce neighbours in two ways, with dropout between them."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.first = torch.nn.Linear(2 * data.num_features, 5)
+        self.last = torch.nn.Linear(10, data.num_classes)
+
+    def forward(self, graph, x):
+        h = torch.relu(self.first(torch.cat([x, graph.aggregate(x, "mean")], dim=1)))
+        h = graph.dropout(h, 0.3) if self.training else h
+        return self.last(torch.cat([h, graph.aggregate(h, "max")], dim=1))
+
+
+def store(folder, graph, num_parts):
+    assignment = assign("metis", graph, num_parts)
+    quality = measure(graph, assignment)
+    write(folder, graph, assignment, method="metis", options={}, seed=0, quality=quality)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return make_graph("weighted")
+
+
+@pytest.fixture(scope="module")
+def parts(graph, tmp_path_factory):
+    """Folders of the graph in 1 and in 3 parts."""
+    folder = tmp_path_factory.mktemp("parts")
+    return {count: store(folder / str(count), graph, count) for count in (1, 3)}
+
+
+def on_ranks(folder, work, num_ranks):
+    """What `work(session)` returns on each rank."""
+
+    def on_rank(group):
+        with Session(group, seed=3) as ranks:
+            return work(ranks, folder)
+
+    return run_ranks(num_ranks, on_rank)
+
+
+def draw(make):
+    """Call a constructor with weights that do not depend on other threads."""
+    model = make()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 3)
+    return model
+
+
+def learn(ranks, source, *, loss_of=None, num_epochs=6, make=Net, **options):
+    """Losses, final weights and metrics of a small loop."""
+    data = ranks.load(source, **options)
+    model = ranks.replicate(draw(lambda: make(data)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(num_epochs):
+        optimizer.zero_grad()
+        scores = model(data.graph, data.x)
+        loss = data.loss(scores, "train") if loss_of is None else loss_of(ranks, data, scores)
+        if isinstance(loss, dict):
+            losses.append(float(ranks.backward(**loss)))
+        else:
+            losses.append(float(ranks.backward(loss)))
+        optimizer.step()
+    model.eval()
+    scores = model(data.exact, data.x)
+    metrics = [data.metric(scores, split) for split in ("train", "val", "test")]
+    return losses, metrics, {name: p.detach() for name, p in model.named_parameters()}
+
+
+def check_same(one, other):
+    assert other[0] == pytest.approx(one[0], rel=1e-5)
+    assert other[1] == pytest.approx(one[1], rel=1e-5)
+    for name, weight in one[2].items():
+        torch.testing.assert_close(other[2][name], weight, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_three_ranks_learn_what_one_does(graph, parts):
+    (whole,) = on_ranks(graph, learn, 1)
+    (one,) = on_ranks(parts[1], learn, 1)
+    (joined,) = on_ranks(parts[3], learn, 1)
+    three = on_ranks(parts[3], learn, 3)
+    for other in (one, joined, *three):
+        check_same(whole, other)
+    assert whole[0][-1] < whole[0][0]
+
+
+def test_a_rank_without_training_vertices_has_a_share_of_nothing(graph, tmp_path):
+    mask = np.zeros((1, graph.num_vertices), bool)
+    mask[0, np.flatnonzero(graph.train_mask[0])[0]] = True
+    lonely = replace(graph, train_mask=mask)
+    (whole,) = on_ranks(lonely, learn, 1)
+    for other in on_ranks(store(tmp_path / "parts", lonely, 3), learn, 3):
+        check_same(whole, other)
+    counted = on_ranks(tmp_path / "parts", lambda r, s: learn(r, s, loss_of=natural_mean), 3)
+    check_same(whole, counted[0])
+
+
+def natural_mean(ranks, data, scores):
+    mask = data.train_mask
+    loss = functional.cross_entropy(scores[mask], data.y[mask])
+    return {"loss": loss, "count": int(mask.sum())}
+
+
+def own_values(ranks, data, scores):
+    return data.mean(functional.cross_entropy(scores, data.y, reduction="none"), "train")
+
+
+def two_shares(ranks, data, scores):
+    share = data.loss(scores, "train")
+    return share * 0.25 + 3 * share / 4
+
+
+@pytest.mark.parametrize("loss_of", [natural_mean, own_values, two_shares])
+def test_losses_of_ones_own_are_those_of_the_whole_graph(graph, parts, loss_of):
+    (whole,) = on_ranks(graph, learn, 1)
+    for num_ranks in (1, 3):
+        for other in on_ranks(
+            parts[num_ranks], lambda r, s: learn(r, s, loss_of=loss_of), num_ranks
+        ):
+            check_same(whole, other)
+
+
+def with_penalty(ranks, data, scores):
+    penalty = sum(scores.new_tensor(0) + p.square().sum() for p in ranks._models[0].parameters())
+    return data.loss(scores, "train") + ranks.once(0.01 * penalty)
+
+
+def test_a_penalty_on_weights_counts_once(graph, parts):
+    (whole,) = on_ranks(graph, lambda r, s: learn(r, s, loss_of=with_penalty), 1)
+    (plain,) = on_ranks(graph, learn, 1)
+    assert whole[0][0] > plain[0][0]
+    for other in on_ranks(parts[3], lambda r, s: learn(r, s, loss_of=with_penalty), 3):
+        check_same(whole, other)
+
+
+def test_gradients_accumulate_like_those_of_torch(graph, parts):
+    def twice(ranks, source):
+        data = ranks.load(source)
+        model = ranks.replicate(draw(lambda: Net(data))).eval()
+        for _ in range(2):
+            ranks.backward(data.loss(model(data.graph, data.x)))
+        double = [parameter.grad for parameter in model.parameters()]
+        model.zero_grad()
+        ranks.backward(data.loss(model(data.graph, data.x)))
+        for grad, parameter in zip(double, model.parameters(), strict=True):
+            torch.testing.assert_close(grad, 2 * parameter.grad)
+
+    on_ranks(parts[3], twice, 3)
+
+
+def test_frozen_weights_stay_without_a_gradient(parts):
+    def freeze(ranks, source):
+        data = ranks.load(source)
+        model = ranks.replicate(Net(data))
+        model.first.weight.requires_grad_(False)
+        ranks.backward(data.loss(model(data.graph, data.x)))
+        assert model.first.weight.grad is None
+        assert model.first.bias.grad is not None
+
+    on_ranks(parts[3], freeze, 3)
+
+
+def test_every_rank_begins_with_the_weights_of_rank_0(parts):
+    def begin(ranks, source):
+        model = torch.nn.Linear(2, 2)
+        torch.nn.init.constant_(model.weight, ranks.rank + 7)
+        return ranks.replicate(model).weight.detach().tolist()
+
+    assert on_ranks(parts[3], begin, 3) == [[[7, 7], [7, 7]]] * 3
+
+
+def test_delays_train_and_settle_on_the_exact_loss(graph, parts):
+    (whole,) = on_ranks(graph, lambda r, s: learn(r, s, num_epochs=60), 1)
+    delayed = on_ranks(parts[3], lambda r, s: learn(r, s, num_epochs=60, algorithm="cd-2"), 3)
+    assert delayed[0][0] == delayed[1][0] == delayed[2][0] != whole[0]
+    assert delayed[0][0][-1] == pytest.approx(whole[0][-1], rel=0.5)
+
+
+def test_a_graph_with_delays_is_walked_once_an_epoch(parts):
+    def evaluate_on_it(ranks, source, *, has_backward):
+        data = ranks.load(source, algorithm="cd-1")
+        model = ranks.replicate(Net(data))
+        ranks.backward(data.loss(model(data.graph, data.x)))
+        scores = model(data.graph, data.x)
+        if has_backward:
+            ranks.backward(data.loss(model.last(torch.zeros(len(scores), 10))))
+        with torch.no_grad():
+            model(data.graph, data.x)
+        ranks.backward(data.loss(scores))
+
+    with pytest.raises(InputError, match=r"message \d .* is another one in epoch 1 than before"):
+        on_ranks(parts[3], lambda r, s: evaluate_on_it(r, s, has_backward=False), 3)
+    with pytest.raises(InputError, match=r"carried \d messages .* evaluate on data\.exact"):
+        on_ranks(parts[3], lambda r, s: evaluate_on_it(r, s, has_backward=True), 3)
+
+
+def test_many_evaluations_need_no_epoch(parts):
+    def evaluate(ranks, source):
+        data = ranks.load(source)
+        with torch.no_grad():
+            for _ in range(1500):
+                total = data.exact.aggregate(data.x[:, :1])
+        assert data.exact.exchange.num_channels > 2048
+        torch.testing.assert_close(total, data.graph.aggregate(data.x[:, :1]))
+
+    on_ranks(parts[3], evaluate, 3)
+
+
+def test_data_say_what_they_are(graph, parts):
+    def look(ranks, source):
+        data = ranks.load(source)
+        assert data.x.shape == (data.num_rows, data.num_features)
+        assert data.y.shape == data.train_mask.shape == (data.num_rows,)
+        total = ranks.all_reduce(torch.stack([data.train_mask.sum(), data.test_mask.sum()]))
+        return ranks.all_reduce(data.num_rows), total.tolist(), repr(data), repr(ranks)
+
+    answers = on_ranks(parts[3], look, 3)
+    counts = [int(graph.train_mask.sum()), int(graph.test_mask.sum())]
+    assert [answer[:2] for answer in answers] == [(graph.num_vertices, counts)] * 3
+    assert f"part 2 of 3 of '{parts[3]}'" in answers[2][2]
+    assert "6 features, 3 classes, 20 train, 10 val, 10 test" in answers[2][2]
+    assert "rank 1 of 3 on cpu, open" in answers[1][3]
+    assert all(text.count("\n") == 1 for answer in answers for text in answer[2:])
+
+
+@pytest.mark.parametrize("kind", ["multi-label", "regression", "unknown-flags"])
+def test_other_tasks_have_their_loss_and_metric(tmp_path, kind):
+    graph = make_graph(kind)
+    (whole,) = on_ranks(graph, learn, 1)
+    for other in on_ranks(store(tmp_path / "parts", graph, 3), learn, 3):
+        check_same(whole, other)
+
+
+def test_sparse_features_are_dense_unless_they_are_to_stay(tmp_path):
+    graph = make_graph("sparse-features")
+    dense = dg.Data.__init__  # the class that load returns is public
+    assert dense is Data.__init__
+
+    def look(ranks, source):
+        rows, kept = ranks.load(source).x, ranks.load(source, sparse=True).x
+        torch.testing.assert_close(rows, kept.to_dense())
+
+    on_ranks(graph, look, 1)
+
+
+def test_a_graph_without_labels_takes_a_loss_of_ones_own(tmp_path):
+    rng = np.random.default_rng(0)
+    bare = dg.Graph(
+        name="bare",
+        num_vertices=9,
+        src=rng.integers(0, 9, 30),
+        dst=rng.integers(0, 9, 30),
+        features=rng.random((9, 2)).astype(np.float32),
+    )
+
+    def learn_mean(ranks, source):
+        data = ranks.load(source)
+        assert (data.y, data.train_mask, data.num_classes) == (None, None, 0)
+        model = ranks.replicate(draw(lambda: torch.nn.Linear(2, 1)))
+        values = data.graph.aggregate(model(data.x), "mean")[:, 0]
+        with pytest.raises(InputError, match="the graph has no labels; add them"):
+            data.loss(values[:, None])
+        return float(ranks.backward(data.mean(values.square(), "all"))), model.weight.grad
+
+    (one,) = on_ranks(bare, learn_mean, 1)
+    for other in on_ranks(store(tmp_path / "parts", bare, 3), learn_mean, 3):
+        assert other[0] == pytest.approx(one[0], rel=1e-5)
+        torch.testing.assert_close(other[1], one[1])
+
+
+# What would be wrong silently is one sentence.
+
+
+def backward_of(loss_of):
+    def work(ranks, source):
+        data = ranks.load(source)
+        model = ranks.replicate(Net(data))
+        return ranks.backward(loss_of(ranks, data, model(data.graph, data.x), model))
+
+    return work
+
+
+LOSSES = {
+    "a mean over one rank's rows weighs ranks, not vertices; use data.loss": lambda r, d, s, m: (
+        functional.cross_entropy(s[d.train_mask], d.y[d.train_mask])
+    ),
+    "for a penalty on weights add ranks.once": lambda r, d, s, m: (
+        d.loss(s) + m.first.weight.square().sum()
+    ),
+    "say how many terms it is the mean of with": lambda r, d, s, m: d.loss(s) * d.loss(s),
+    "takes a loss of one number that depends on weights": lambda r, d, s, m: d.loss(s.detach()),
+    "scores must have 3 columns, one for each class": lambda r, d, s, m: d.loss(s[:, :2]),
+    "one for each vertex that this rank owns, but the model returned 1;": lambda r, d, s, m: d.loss(
+        s[:1]
+    ),
+    "as many as the whole graph has vertices; keep the rows": lambda r, d, s, m: d.loss(
+        s.new_zeros(d.num_vertices, 3)
+    ),
+    "scores must be a tensor of floats": lambda r, d, s, m: d.loss(s.long()),
+    "one value for each row, got shape": lambda r, d, s, m: d.mean(s),
+    "split must be one of train, val, test, got 'dev'": lambda r, d, s, m: d.loss(s, "dev"),
+    "parameter of shape \\(3, 3\\) that is of no replicated model": lambda r, d, s, m: d.loss(
+        torch.nn.Linear(3, 3)(s)
+    ),
+    "data.x was changed in place": lambda r, d, s, m: (d.x.add_(1), d.loss(s))[1],
+}
+
+
+@pytest.mark.parametrize("sentence", LOSSES)
+def test_losses_that_would_be_wrong_are_refused(parts, sentence):
+    with pytest.raises(InputError, match=sentence):
+        on_ranks(parts[3], backward_of(LOSSES[sentence]), 3)
+
+
+def test_one_rank_takes_any_loss(graph):
+    on_ranks(graph, backward_of(lambda r, d, s, m: s.square().mean()), 1)
+
+
+class WithBatchNorm(Net):
+    def __init__(self, data):
+        super().__init__(data)
+        self.norm = torch.nn.BatchNorm1d(5)
+
+
+class WithRows(Net):
+    def __init__(self, data):
+        super().__init__(data)
+        self.own = torch.nn.Parameter(torch.zeros(data.num_rows, 2))
+
+
+class WithBuffer(Net):
+    def __init__(self, data):
+        super().__init__(data)
+        self.register_buffer("all_rows", torch.zeros(data.num_vertices, 2))
+
+
+class WithLazy(Net):
+    def __init__(self, data):
+        super().__init__(data)
+        self.lazy = torch.nn.LazyLinear(2)
+
+
+MODELS = {
+    "'norm' of the model is torch's BatchNorm1d, .* use distgnn.nn.BatchNorm": WithBatchNorm,
+    "'own' of the model is of shape .* on rank 0 but of shape .* on rank": WithRows,
+    "buffer 'all_rows' of the model has a row for each of the graph's 40": WithBuffer,
+    "parameter 'lazy.weight' of the model is lazy": WithLazy,
+    "model must be a torch.nn.Module, got a Data": lambda data: data,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("sentence", MODELS)
+def test_models_that_would_differ_between_ranks_are_refused(parts, sentence):
+    def work(ranks, source):
+        ranks.replicate(MODELS[sentence](ranks.load(source)))
+
+    with pytest.raises(InputError, match=sentence):
+        on_ranks(parts[3], work, 3)
+
+
+def test_backward_without_a_replicated_model_is_refused(graph):
+    def work(ranks, source):
+        data = ranks.load(source)
+        ranks.backward(data.loss(Net(data)(data.graph, data.x)))
+
+    with pytest.raises(InputError, match=r"call model = ranks\.replicate"):
+        on_ranks(graph, work, 1)
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"), [(False, "holds no parameter"), (True, "holds parameters beside those")]
+)
+def test_an_optimizer_of_another_model_is_refused(graph, extra, sentence):
+    def work(ranks, source):
+        data = ranks.load(source)
+        model = ranks.replicate(Net(data))
+        held = [*Net(data).parameters(), *(model.parameters() if extra else ())]
+        optimizer = torch.optim.SGD(held, lr=0.1)
+        ranks.backward(data.loss(model(data.graph, data.x)))
+        optimizer.step()
+
+    with pytest.raises(InputError, match=f"the optimizer {sentence} of a replicated model"):
+        on_ranks(graph, work, 1)
+    # The session has ended, and with it its watch.
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
+
+
+def test_verbs_inside_a_session_are_refused():
+    with dg.init(threads=1):
+        for verb, call in (
+            ("distgnn.init", dg.init),
+            ("distgnn.train", lambda: refuse_inside("distgnn.train")),
+        ):
+            with pytest.raises(InputError, match=f"{verb} opens the ranks itself, but a session"):
+                call()
+    refuse_inside("distgnn.train")
+
+
+def test_an_exception_leaves_a_session_of_one_rank_as_it_is():
+    with pytest.raises(ZeroDivisionError), dg.init(threads=1) as ranks:
+        _ = 1 / 0
+    for use in (lambda: ranks.load("cora"), ranks.__enter__):
+        with pytest.raises(InputError, match="the session has ended"):
+            use()
+    refuse_inside("distgnn.train")
+
+
+def test_one_rank_needs_no_with_but_several_do(graph, parts):
+    alone = Session(SingleGroup())
+    assert alone.load(graph).num_rows == graph.num_vertices
+    alone.close()
+    with pytest.raises(InputError, match=r"write with distgnn\.init\(\) as ranks: around"):
+        run_ranks(3, lambda group: Session(group).load(parts[3]))
+
+
+def test_sources_that_do_not_suit_the_ranks_are_refused(graph, parts):
+    for source, size, sentence in (
+        (parts[3], 2, "was made for 3 parts, but 2 ranks were started; run mpirun -n 3"),
+        ("cora", 2, "2 ranks were started on 'cora', .* distgnn partition cora --parts 2 --out"),
+        (graph, 2, "2 ranks were started on a Graph in memory, which is not cut"),
+        (5, 1, "a graph must be a name, a path, .* got a int; convert it"),
+        ("there-is-none", 1, "there-is-none"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            on_ranks(source, lambda ranks, source: ranks.load(source), size)
+
+
+def test_options_are_those_of_train_with_their_errors(graph):
+    for options, sentence in (
+        ({"algorithm": "0c"}, "algorithm 0c gives training other rows than evaluation"),
+        ({"algorithm": "cd-x"}, "must be 0c, cd-0 or cd-R"),
+        ({"smoothing": 0.5}, "has no effect with --algorithm cd-0"),
+        ({"feature_norm": "big"}, "must be one of none, row, standard"),
+        ({"split_index": 4}, "is out of range"),
+        ({"metric": "mse"}, "is none of a single-label task"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            on_ranks(graph, lambda ranks, source, o=options: ranks.load(source, **o), 1)
+
+
+# Graphs of other libraries, and partitions put together again.
+
+
+def test_a_joined_partition_is_the_graph_that_was_cut(tmp_path):
+    for kind in ("typed", "edge-features", "sparse-features", "weighted"):
+        graph = make_graph(kind)
+        again = join_parts(store(tmp_path / kind, graph, 3))
+        order, other = (np.lexsort((g.src, g.dst)) for g in (graph, again))
+        for name in ("src", "dst"):
+            assert np.array_equal(getattr(graph, name)[order], getattr(again, name)[other])
+        if graph.edge_type is not None:
+            assert sorted(zip(graph.src, graph.dst, graph.edge_type, strict=True)) == sorted(
+                zip(again.src, again.dst, again.edge_type, strict=True)
+            )
+        for name in ("labels", "train_mask", "val_mask", "test_mask", "vertex_type"):
+            one, two = getattr(graph, name), getattr(again, name)
+            assert (one is None and two is None) or np.array_equal(one, two), name
+        one, two = (g.features for g in (graph, again))
+        if scipy.sparse.issparse(one):
+            one, two = one.toarray(), two.toarray()
+        assert np.array_equal(one, two)
+        assert (again.name, again.num_classes) == (graph.name, graph.num_classes)
+
+
+def test_load_takes_graphs_in_memory(graph):
+    assert dg.load(graph) is graph
+    matrix = scipy.sparse.csr_matrix(np.eye(4, k=1))
+    assert dg.load(matrix).num_edges == 3
+    assert dg.load(np.array([[0, 1], [1, 2]])).num_vertices == 3
+    assert dg.load("cora").num_vertices == 2708
+    networkx = pytest.importorskip("networkx")
+    assert dg.load(networkx.path_graph(4)).num_edges == 6
+
+
+def test_options_of_files_have_no_effect_on_graphs_in_memory(graph):
+    with pytest.raises(InputError, match="has an effect on a data set's name or file only"):
+        dg.load(graph, split="0.5/0.25/0.25")
+
+
+def test_parts_in_memory_serve_as_shares(graph):
+    """Every way to cut gives the same loss, not only the stored ones."""
+    options = LoadOptions(0, "none", "auto", "auto", False, {"algorithm": "cd-0"})
+    cuts = cut(graph, 3)
+
+    def loss_of(group):
+        share = Share(cuts[group.rank], DataInfo.of(graph), "a test")
+        data = Data(share, group, options, seed=0)
+        return float(data.loss(data.exact.aggregate(data.x)[:, :3]))
+
+    alone = on_ranks(
+        graph, lambda r, s: (lambda d: float(d.loss(d.exact.aggregate(d.x)[:, :3])))(r.load(s)), 1
+    )
+    assert sum(run_ranks(3, loss_of)) == pytest.approx(alone[0], rel=1e-5)
