@@ -1,4 +1,4 @@
-"""From the task of a run to what it reads and what it learns."""
+"""Inputs and objective of a run, chosen by its task."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def load_task(
     *,
     num_classes: int,
 ) -> Inputs | LinkInputs:
-    """Copy what a run reads of a part into host memory; collective.
+    """Copy the inputs of a run from a part into host memory; collective.
 
-    Labels stay there, as metrics are taken on the processor; for features see `placement`.
+    Labels stay there, because metrics are taken on the processor; for features see `placement`.
 
     Args:
         part: This rank's part.
         group: One rank per part.
         config: The run; it knows its task, unless the graph has none.
-        num_classes: Columns of the model's output.
+        num_classes: Number of columns of the model's output.
 
     Returns:
         This rank's share.
 
     Raises:
-        InputError: If the graph lacks what the run reads.
+        InputError: If the graph lacks an input of the run.
     """
     if config.task == "link":
         return load_link_inputs(part, group, config)
@@ -67,13 +67,13 @@ def load_task(
 def build_objective(
     config: TrainConfig, inputs: Inputs | LinkInputs, graphs: RunGraphs, model: GNN
 ) -> Objective:
-    """Build what a run learns; collective.
+    """Build the objective of a run; collective.
 
     Args:
         config: The run.
-        inputs: From `load_task`.
-        graphs: What the model runs on.
-        model: As it will be trained.
+        inputs: Inputs of `load_task`.
+        graphs: Graphs that the model runs on.
+        model: Model to train.
 
     Returns:
         Loss and metric.
@@ -97,12 +97,12 @@ def build_objective(
 def evaluate_task(
     inputs: Inputs | LinkInputs, scores: Tensor, model: GNN, group: Group
 ) -> Evaluation:
-    """Measure what a trained model gives; collective.
+    """Measure the scores of a trained model; collective.
 
     Args:
-        inputs: From `load_task`.
-        scores: (num_roots, width) of this rank.
-        model: What gave them.
+        inputs: Inputs of `load_task`.
+        scores: (num_roots, width) scores of this rank.
+        model: Model that computed them.
         group: All ranks.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Metrics of links: how high their scores stand among those of pairs drawn at random.
+"""Metrics of links: the ranks of their scores among those of random pairs.
 
 Definitions are those of OGB's evaluator.
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class LinkMeasure(Metric):
-    """A metric of links.
+    """Metric of links.
 
     Attributes:
-        num_own: Pairs that are drawn for each link; 0 where all links share theirs.
-        num_shared: Pairs that all links share, at least.
+        num_own: Number of random pairs of each link; 0 where all links share them.
+        num_shared: Least number of pairs that all links share.
     """
 
     num_own: int = 0
@@ -34,11 +34,11 @@ class LinkMeasure(Metric):
 
     @abstractmethod
     def shares(self, links: Tensor, others: Tensor, group: Group) -> Tensor:
-        """Return what this rank adds to the metric; collective.
+        """Return this rank's share of the metric; collective.
 
         Args:
             links: (num,) scores of this rank's links.
-            others: (num, num_own) scores of the pairs drawn for each; or, where they are shared,
+            others: (num, num_own) scores of each link's random pairs. If pairs are shared,
                 (num_others,) scores of this rank's share of them.
             group: All ranks.
 
@@ -47,25 +47,24 @@ class LinkMeasure(Metric):
         """
 
     def value(self, sums: Tensor) -> float | None:
-        """Divide."""
+        """Return sum divided by count; None where there is no link."""
         return float(sums[0] / sums[1]) if sums[1] else None
 
 
 class MeanReciprocalRank(LinkMeasure):
-    """The mean of 1 / rank of a link among itself and 1000 pairs with its first end.
+    """Mean of 1 / rank of a link among itself and 1000 pairs with its first end.
 
-    Among equal scores it is in the middle: the mean of the best and the worst rank it could have.
-    A score that is no number ranks a link last, and another pair above it. 1000 is what
-    ogbl-citation2 has.
+    Among equal scores its rank is the mean of the best and the worst possible rank. A link whose
+    score is NaN is last; a random pair whose score is NaN is above it. ogbl-citation2 uses 1000.
     """
 
     name = "mrr"
     num_own = 1000
 
     def shares(self, links: Tensor, others: Tensor, group: Group) -> Tensor:
-        """Return the sum of 1 / rank, and the links."""
+        """Return the sum of 1 / rank, and the number of links."""
         del group
-        # Nothing compares with a score that is no number, so it is what is denied.
+        # A comparison with NaN is false, so its denial puts NaN above.
         above = (~(others <= links[:, None])).sum(dim=1)
         not_below = (~(others < links[:, None])).sum(dim=1)
         rank = (above + not_below).double() / 2 + 1
@@ -73,7 +72,7 @@ class MeanReciprocalRank(LinkMeasure):
 
 
 class Hits(LinkMeasure):
-    """The share of links that score higher than the K-th best of the pairs that all share.
+    """Share of links that score higher than the K-th best of the shared pairs.
 
     K is 20 for ogbl-ddi, 50 for ogbl-collab, 100 for ogbl-ppa.
 
@@ -86,7 +85,7 @@ class Hits(LinkMeasure):
         self.num_shared = k
 
     def shares(self, links: Tensor, others: Tensor, group: Group) -> Tensor:
-        """Return the links that do, and all."""
+        """Return the number of such links, and of all links."""
         best = others.new_full((self.num_shared,), -torch.inf)
         own = others.topk(min(self.num_shared, len(others))).values
         best[: len(own)] = own

@@ -1,4 +1,4 @@
-"""Predicting links: which pairs a rank scores, their loss, and how well they are told apart."""
+"""Link prediction: the pairs that a rank scores, their loss, and their metric."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.graph.local_graph import LocalGraph
 
-# Of the pairs that links are measured against: the same in every run, on any number of ranks.
+# Seeds of the pairs that links are ranked among: the same in every run, on any number of ranks.
 _SEEDS = {"val": 1, "test": 2}
-# Pairs whose rows are there at once: 4 MiB of 64 columns, which stay in cache. Blocks of 64 MiB
-# took two to three times as long.
+# Pairs of one block: 4 MiB of rows at 64 columns, which stay in cache. Blocks of 64 MiB took two to
+# three times as long.
 _BLOCK = 1 << 14
-# Of a pair that is drawn: both ends, and what is sorted to find them. Of a row: it, its gradient,
-# and a copy on its way. Measured on 680,000 edges of 20,000 vertices with 128, 256 and 512 columns,
-# whose peaks are predicted to 17 %.
+# Bytes of a drawn pair: both ends, and the arrays that are sorted to find them. Copies of a row:
+# the row, its gradient, and one in a message. Measured on 680,000 edges of 20,000 vertices with
+# 128, 256 and 512 columns, whose peaks are predicted to 17 %.
 _PAIR_BYTES = 128
 _ROW_COPIES = 3
-# What the pairs that links have of their own may take at once. All of them would be 117 KB a link.
+# Bytes that the random pairs of links may take at once. All of them would take 117 KB a link.
 _RANKED_BYTES = 64 << 20
-# What is kept of them between evaluations, at most, and of one: the numbers of both ends, and where
-# the row of one lies.
+# Bytes that are kept of them between evaluations, in all and for one pair: the numbers of both
+# ends, and the place of one row.
 _KEPT_BYTES = 256 << 20
 _KEPT_PAIR_BYTES = 20
 
@@ -50,12 +50,12 @@ class Pairs:
     """Pairs of vertices that a rank scores; planning them is collective.
 
     Args:
-        roots: Where vertices lie.
-        first: (num,) int64. One end of each.
-        second: (num,) int64. The other one.
+        roots: Places of the roots of all vertices.
+        first: (num,) int64. First end of each pair.
+        second: (num,) int64. Second end of each pair.
 
     Attributes:
-        num_rows: Different vertices, whose rows are fetched.
+        num_rows: Number of distinct vertices, whose rows are fetched.
     """
 
     def __init__(self, roots: Roots, first: Tensor, second: Tensor) -> None:
@@ -67,12 +67,12 @@ class Pairs:
     def loss(self, rows: Tensor, decoder: nn.Module, *, is_link: bool) -> Tensor:
         """Return the sum of the pairs' losses: -log sigmoid(score), or -log(1 - sigmoid(score)).
 
-        Memory holds the rows of one block of pairs at a time, in backward as well. Collective.
+        Memory holds the rows of one block of pairs at a time, also in backward. Collective.
 
         Args:
-            rows: (num_roots, width) of this rank.
-            decoder: Scores pairs.
-            is_link: Whether they are links.
+            rows: (num_roots, width) rows of this rank.
+            decoder: Module that scores pairs.
+            is_link: Whether the pairs are links.
         """
         table = self._fetch.rows(rows)
         sign = 1.0 if is_link else -1.0
@@ -80,11 +80,11 @@ class Pairs:
         return total
 
     def scores(self, rows: Tensor, decoder: nn.Module) -> Tensor:
-        """Return (num,) scores before the sigmoid, unseen by autograd; collective.
+        """Return (num,) scores before the sigmoid, without a gradient; collective.
 
         Args:
-            rows: (num_roots, width) of this rank.
-            decoder: Scores pairs.
+            rows: (num_roots, width) rows of this rank.
+            decoder: Module that scores pairs.
         """
         table = self._fetch.forward(rows)
         blocks = zip(*(torch.split(ends, _BLOCK) for ends in self._ends), strict=True)
@@ -99,7 +99,7 @@ def _picked(table: Tensor, numbers: Tensor) -> Tensor:
 
 
 class _SumOfLosses(torch.autograd.Function):
-    """The sum of the losses of pairs; forward makes the gradient as well, block by block."""
+    """Sum of the losses of pairs; forward computes the gradient, too, block by block."""
 
     @staticmethod
     def forward(
@@ -137,11 +137,11 @@ class _SumOfLosses(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class LinkEvaluation:
-    """How well links are told from other pairs.
+    """Metrics of links.
 
     Attributes:
-        metric: By name of the split. That of training is None: its edges are what rows are made of.
-        val_loss: Mean loss over validation links and the pairs drawn beside them.
+        metric: Metric by name of the split; None for training, whose edges the rows are made from.
+        val_loss: Mean loss over validation links and their random pairs.
     """
 
     metric: dict[str, float | None]
@@ -149,17 +149,17 @@ class LinkEvaluation:
 
 
 class LinkEvaluator:
-    """Measures links that are held out against pairs that never change; collective.
+    """Evaluator of held-out links against fixed random pairs; collective.
 
-    Pairs that each link has of its own are 1000 times as many as links. They are drawn and looked
-    up for some links at once, and kept for the next evaluation as far as `_KEPT_BYTES` let.
+    Where each link has its own pairs, these are 1000 times as many as links. They are drawn and
+    looked up for some links at a time, and kept for the next evaluation within `_KEPT_BYTES`.
 
     Args:
         inputs: This rank's share of the task.
         group: All ranks.
 
     Attributes:
-        exchange: Carries the rows of their ends.
+        exchange: Exchange of the rows of their ends.
     """
 
     def __init__(self, inputs: LinkInputs, group: Group) -> None:
@@ -187,11 +187,11 @@ class LinkEvaluator:
 
     @torch.no_grad()
     def evaluate(self, rows: Tensor, decoder: nn.Module) -> LinkEvaluation:
-        """Measure rows.
+        """Measure the links by rows of their ends.
 
         Args:
-            rows: (num_roots, width) of this rank.
-            decoder: Scores pairs.
+            rows: (num_roots, width) rows of this rank.
+            decoder: Module that scores pairs.
         """
         sums = torch.zeros(len(HELD_OUT), 3, 2, dtype=torch.float64)
         for of_split, name in zip(sums, HELD_OUT, strict=True):
@@ -209,9 +209,9 @@ class LinkEvaluator:
     def _scored(
         self, name: str, rows: Tensor, decoder: nn.Module
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Score links of a split, and the pairs that they are ranked among, as `shares` has them.
+        """Score links of a split and the pairs that they are ranked among, as `shares` takes them.
 
-        All links come at once where they share pairs, else as many as `_RANKED_BYTES` lets.
+        All links come at once where they share pairs, else as many as `_RANKED_BYTES` allows.
         """
         self.exchange.end_epoch()
         links, num_own = self._links[name].scores(rows, decoder), self._measure.num_own
@@ -227,57 +227,57 @@ class LinkEvaluator:
             yield links[begin:end], others.reshape(-1, num_own)
 
     def _own_pairs(self, name: str, begin: int, end: int) -> Pairs:
-        """Return the pairs that the links of a range have of their own; collective."""
+        """Return the random pairs of the links of a range; collective."""
         found = self._kept.get((name, begin, end))
         if found is None:
             num_own, ends = self._measure.num_own, self._held_out[name][begin:end]
             second = draw_others(_SEEDS[name], ends, num_own, self._num_vertices)
             found = self._pairs(np.repeat(ends[:, 0], num_own), second.reshape(-1))
-            # What decides is the same on all ranks, as planning is collective.
+            # All ranks must decide alike, because planning is collective: these numbers are equal.
             if end <= self._num_kept:
                 self._kept[name, begin, end] = found
         return found
 
     @property
     def _num_kept(self) -> int:
-        """Links of a split whose pairs are kept."""
+        """Number of links of a split whose pairs are kept."""
         link_bytes = max(1, self._measure.num_own) * _KEPT_PAIR_BYTES
         return _KEPT_BYTES // (len(HELD_OUT) * link_bytes)
 
     @property
     def kept_bytes(self) -> int:
-        """What pairs take between evaluations, at most, but for those that all links share."""
+        """Most bytes that pairs take between evaluations, without shared pairs."""
         num_links: int = sum(min(most, self._num_kept) for most in self._most.values())
         return num_links * self._measure.num_own * _KEPT_PAIR_BYTES
 
     def _num_ranked(self, width: int) -> int:
-        """Pairs that `_RANKED_BYTES` hold, whose rows are at most those of all vertices."""
+        """Return the number of pairs that fit into `_RANKED_BYTES`."""
         row_bytes = _ROW_COPIES * ITEM_BYTES * width
         with_all_rows = (_RANKED_BYTES - row_bytes * self._num_vertices) // _PAIR_BYTES
         return max(_RANKED_BYTES // (_PAIR_BYTES + row_bytes), with_all_rows)
 
 
 def _loss(scores: Tensor) -> Tensor:
-    """(2,) float64 sum of the losses of pairs that are no links, and their number."""
+    """Return (2,) float64: sum of the losses of pairs that are no links, and their number."""
     total = float(functional.softplus(scores).sum(dtype=torch.float64))
     return torch.tensor([total, scores.numel()], dtype=torch.float64)
 
 
 def own_share(count: int, group: Group) -> NDArray[np.int64]:
-    """Return the numbers of 0 .. count - 1 that are this rank's."""
+    """Return this rank's share of the numbers 0 .. count - 1."""
     return np.arange(count * group.rank // group.size, count * (group.rank + 1) // group.size)
 
 
 class LinkObjective(Objective):
     """Mean binary cross-entropy over the edges and as many random pairs, drawn in each epoch.
 
-    An edge counts as often as it is there, and in each direction that it has. A rank scores its
-    part's edges, and a share of the random pairs. Building one is collective.
+    A repeated edge counts each time, and each direction counts. A rank scores the edges of its
+    part and a share of the random pairs. The constructor is collective.
 
     Args:
         inputs: This rank's share of the task.
-        graph: What is trained on; draws the pairs.
-        decoder: Scores pairs.
+        graph: Graph of the training pass; its seeds draw the pairs.
+        decoder: Module that scores pairs.
     """
 
     def __init__(self, inputs: LinkInputs, graph: LocalGraph, decoder: nn.Module) -> None:
@@ -305,11 +305,11 @@ class LinkObjective(Objective):
         return total / (2 * self._count)
 
     def evaluate(self, scores: Tensor) -> LinkEvaluation:
-        """Measure links that are held out by (num_roots, width) rows."""
+        """Measure held-out links by (num_roots, width) rows."""
         return self._evaluator.evaluate(scores, self._decoder)
 
     def working_bytes(self, width: int) -> int:
-        """Return what a step takes: rows of roots and of ends, and pairs, those kept as well."""
+        """Return the bytes of a step: rows of roots and ends, and pairs, also kept ones."""
         num_drawn = len(own_share(self._count, self._graph.group))
         drawn_rows = min(2 * num_drawn, self._num_vertices)
         num_rows = self._graph.num_rows + self._edges.num_rows + drawn_rows
@@ -317,9 +317,9 @@ class LinkObjective(Objective):
         return step_bytes + self._evaluator.kept_bytes
 
     def take_bytes(self) -> int:
-        """Return the payload bytes of rows of ends, and of what finds them."""
+        """Return the payload bytes of rows of ends, and of the messages that find them."""
         return self._exchange.take_bytes()
 
     def take_eval_bytes(self) -> int:
-        """As `take_bytes`, in evaluation."""
+        """Return the same bytes of evaluations."""
         return self._evaluator.exchange.take_bytes()

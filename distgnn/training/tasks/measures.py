@@ -17,10 +17,10 @@ _GATHERED_VALUES = 1 << 24
 
 
 class Metric(ABC):
-    """What tells a good epoch from a bad one.
+    """Metric that chooses the best epoch.
 
     Attributes:
-        name: As `--metric` says it.
+        name: Name in `--metric`.
         is_lower_better: Whether a smaller value is a better one.
     """
 
@@ -29,7 +29,7 @@ class Metric(ABC):
 
     @abstractmethod
     def value(self, sums: Tensor) -> float | None:
-        """Return the metric from the shares of all ranks, added up; None where not defined."""
+        """Return the metric of the summed shares of all ranks; None where it is not defined."""
 
 
 class Measure(Metric):
@@ -37,39 +37,39 @@ class Measure(Metric):
 
     @abstractmethod
     def shares(self, scores: Tensor, targets: Tensor, group: Group) -> Tensor:
-        """Return what this rank adds to the metric; collective.
+        """Return this rank's share of the metric; collective.
 
         Args:
-            scores: (num, num_classes) of this rank's vertices, before softmax or sigmoid.
+            scores: (num, num_classes) scores of this rank's vertices, before softmax or sigmoid.
             targets: (num,) int64 classes, or (num, num_classes) float32 with NaN where unknown.
             group: All ranks.
 
         Returns:
-            (width,) float64, of the same width on every rank, to be summed over ranks.
+            (width,) float64 to sum over ranks; the width is the same on every rank.
         """
 
 
 class Accuracy(Measure):
-    """The share of vertices whose highest score is that of their class."""
+    """Share of vertices whose highest score is that of their class."""
 
     name = "accuracy"
 
     def shares(self, scores: Tensor, targets: Tensor, group: Group) -> Tensor:
-        """Return the vertices that are right, and all."""
+        """Return the number of correct vertices, and of all."""
         del group
         hits = (scores.argmax(dim=1) == targets).sum()
         return torch.tensor([int(hits), len(targets)], dtype=torch.float64)
 
     def value(self, sums: Tensor) -> float | None:
-        """Divide."""
+        """Return the quotient of the sums."""
         return float(sums[0] / sums[1]) if sums[1] else None
 
 
 class MicroF1(Measure):
     """F1 over all labels of all vertices: 2 TP / (2 TP + FP + FN); a score above 0 is a yes.
 
-    2 TP + FP + FN is the number of predicted plus the number of true labels. Where both are 0 it is
-    0 by the usual convention. Unknown labels count nowhere.
+    2 TP + FP + FN is the number of predicted plus the number of true labels. Where both are 0, F1
+    is 0 by convention. Unknown labels do not count.
     """
 
     name = "micro-f1"
@@ -82,19 +82,19 @@ class MicroF1(Measure):
         return torch.stack(counts).double()
 
     def value(self, sums: Tensor) -> float | None:
-        """Divide."""
+        """Return the quotient of the sums."""
         return float(sums[0] / sums[1].clamp(min=1))
 
 
 class _Ranked(Measure):
-    """A metric of the order of scores: the mean over columns with both a yes and a no.
+    """Metric of the order of scores: the mean over columns with both a yes and a no.
 
-    Each column is gathered to all ranks and reduced by one of them, so that the value is that of
-    one process. Of a task with two classes the one column is the second score minus the first.
+    Each column is gathered to all ranks and reduced by one of them, so the value is that of one
+    process. With two classes, the only column is the second score minus the first.
     """
 
     def shares(self, scores: Tensor, targets: Tensor, group: Group) -> Tensor:
-        """Return the sum over the columns that this rank reduces, and how many are defined."""
+        """Return the sum over this rank's columns, and the number of defined ones."""
         if targets.ndim == 1:
             scores, targets = scores[:, 1:] - scores[:, :1], targets[:, None].float()
         sizes = torch.stack(group.all_gather(torch.tensor([len(scores)]))).flatten().tolist()
@@ -112,7 +112,7 @@ class _Ranked(Measure):
         return total
 
     def value(self, sums: Tensor) -> float | None:
-        """Divide."""
+        """Return the quotient of the sums."""
         return float(sums[0] / sums[1]) if sums[1] else None
 
     def _of_column(self, score: Tensor, target: Tensor) -> Tensor | None:
@@ -121,7 +121,7 @@ class _Ranked(Measure):
         num_yes = int(is_yes.sum())
         if num_yes in (0, len(is_yes)):
             return None
-        # Equal scores form one group: their order is nobody's.
+        # Equal scores form one group, because they have no order.
         _, group_of, counts = torch.unique(score, return_inverse=True, return_counts=True)
         yes = torch.bincount(group_of, weights=is_yes.double(), minlength=len(counts))
         return self._of_groups(yes, counts.double())
@@ -165,7 +165,7 @@ class AveragePrecision(_Ranked):
 
 
 class _OfErrors(Measure):
-    """The mean over columns of the mean of something of each known error."""
+    """Mean over columns of the mean of a function of the known errors."""
 
     is_lower_better = True
 
@@ -176,18 +176,18 @@ class _OfErrors(Measure):
         return torch.cat([self._of(errors).sum(dim=0), is_known.sum(dim=0).double()])
 
     def value(self, sums: Tensor) -> float | None:
-        """Average."""
+        """Return the mean of the column means."""
         total, count = sums.chunk(2)
         has_any = count > 0
         return float((total[has_any] / count[has_any]).mean()) if has_any.any() else None
 
     @abstractmethod
     def _of(self, errors: Tensor) -> Tensor:
-        """Return what is averaged; 0 of 0."""
+        """Return the values to average; 0 for an error of 0."""
 
 
 class MeanSquaredError(_OfErrors):
-    """The mean of (score - value)^2."""
+    """Mean of (score - value)^2."""
 
     name = "mse"
 
@@ -196,7 +196,7 @@ class MeanSquaredError(_OfErrors):
 
 
 class MeanAbsoluteError(_OfErrors):
-    """The mean of |score - value|."""
+    """Mean of |score - value|."""
 
     name = "mae"
 
@@ -205,19 +205,19 @@ class MeanAbsoluteError(_OfErrors):
 
 
 class R2(Measure):
-    """The mean over columns of 1 - sum (score - value)^2 / sum (value - mean value)^2.
+    """Mean over columns of 1 - sum (score - value)^2 / sum (value - mean value)^2.
 
-    A column of equal values has 1 if it is met exactly, else 0, as in scikit-learn.
+    A column of equal values counts 1 if all scores are exact, else 0, as in scikit-learn.
     """
 
     name = "r2"
 
     def shares(self, scores: Tensor, targets: Tensor, group: Group) -> Tensor:
-        """Return, of each column, both sums and the number of known values."""
+        """Return both sums and the number of known values of each column."""
         errors, is_known = _errors(scores, targets)
         known = torch.where(is_known, targets.double(), 0)
         sums = torch.stack([known.sum(dim=0), is_known.sum(dim=0).double()])
-        # The mean first: squares less the square of their mean would lose digits.
+        # The mean comes first: the difference of two large sums of squares would lose digits.
         group.all_reduce(sums)
         mean = sums[0] / sums[1].clamp(min=1)
         deviation = torch.where(is_known, known - mean, 0)
@@ -225,7 +225,7 @@ class R2(Measure):
         return torch.cat([errors.square().sum(dim=0), deviation.square().sum(dim=0), counts])
 
     def value(self, sums: Tensor) -> float | None:
-        """Divide and average."""
+        """Return the mean of the columns' quotients."""
         missed, varied, count = sums.chunk(3)
         exact = (missed == 0).double()
         values = torch.where(varied > 0, 1 - missed / torch.where(varied > 0, varied, 1), exact)
@@ -234,13 +234,13 @@ class R2(Measure):
 
 
 def _errors(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """(num, num_columns) float64 errors, 0 where the value is unknown, and where it is known."""
+    """Return (num, num_columns) float64 errors, 0 where unknown, and whether each is known."""
     is_known = ~targets.isnan()
     return torch.where(is_known, scores.double() - targets.double(), 0), is_known
 
 
 def _gathered(own: Tensor, sizes: list[int], group: Group) -> Tensor:
-    """(sum of sizes, width) rows of all ranks, in rank order; collective."""
+    """Gather (sum of sizes, width) rows of all ranks, in rank order; collective."""
     padded = own.new_zeros(max(sizes), own.shape[1])
     padded[: len(own)] = own
     rows = group.all_gather(padded)

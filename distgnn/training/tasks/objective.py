@@ -1,4 +1,4 @@
-"""What a run learns: its loss and its metric, each vertex counted once, at its root."""
+"""Objective of a run: its loss and its metric; each vertex counts once, at its root."""
 
 from __future__ import annotations
 
@@ -20,55 +20,55 @@ if TYPE_CHECKING:
     from distgnn.training.data.label_input import LabelDraw
     from distgnn.training.tasks.measures import Metric
 
-# Divides a loss to which no vertex contributes.
+# Divisor of a loss to which no vertex contributes.
 _LEAST_TOTAL = torch.finfo(torch.float32).tiny
 
 
 class Evaluation(Protocol):
-    """What an evaluation finds, the same on every rank.
+    """Result of an evaluation, the same on every rank.
 
     Attributes:
-        metric: By name of the split; None where it is not measured.
-        val_loss: Mean loss of validation; breaks ties between epochs.
+        metric: Metric by name of the split; None where it is not measured.
+        val_loss: Mean validation loss; it breaks ties between epochs.
     """
 
     @property
     def metric(self) -> dict[str, float | None]:
-        """By name of the split."""
+        """Metric by name of the split."""
 
     @property
     def val_loss(self) -> float:
-        """Mean loss of validation."""
+        """Mean validation loss."""
 
 
 class Objective(ABC):
-    """What a run learns.
+    """Loss and metric of a run.
 
     Attributes:
-        measure: What chooses the best epoch.
+        measure: Metric that chooses the best epoch.
     """
 
     measure: Metric
 
     @abstractmethod
     def loss(self, scores: Tensor) -> Tensor:
-        """Return this rank's share of the loss for what the model gives in training."""
+        """Return this rank's share of the loss of the model's training scores."""
 
     @abstractmethod
     def evaluate(self, scores: Tensor) -> Evaluation:
-        """Measure what the model gives for (num_roots, width) roots; collective."""
+        """Measure (num_roots, width) scores of the roots; collective."""
 
     def working_bytes(self, width: int) -> int:
-        """Return what a step takes besides the model.
+        """Return the bytes of a step besides those of the model.
 
         Args:
-            width: Hidden columns.
+            width: Number of hidden columns.
         """
         del width
         return 0
 
     def take_bytes(self) -> int:
-        """Return the payload bytes of rows that losses sent from here since the last call."""
+        """Return the payload bytes of rows that losses sent since the last call."""
         return 0
 
     def take_eval_bytes(self) -> int:
@@ -77,11 +77,11 @@ class Objective(ABC):
 
 
 class VertexObjective(Objective):
-    """The loss and the metric of a task on vertices.
+    """Loss and metric of a task on vertices.
 
     Args:
         inputs: This rank's share of the task.
-        loss: Turns (num_rows, num_classes) scores into this rank's share.
+        loss: Function from (num_rows, num_classes) scores to this rank's share.
         group: All ranks.
     """
 
@@ -101,20 +101,19 @@ class VertexObjective(Objective):
 
 
 class Loss:
-    """The task's loss over training vertices.
+    """Loss of the task over training vertices.
 
-    A rank's value is the sum over its own roots divided by the global count, so that the values,
-    and the weight gradients, of all ranks add up to those of the whole graph.
+    A rank's value is the sum over its own roots divided by the global count. So the values, and the
+    weight gradients, of all ranks add up to those of the whole graph.
 
     Args:
-        inputs: This rank's share of the task; scores come where its features are.
-        rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand;
-            None if there are no others.
+        inputs: This rank's share of the task; scores are on the device of its features.
+        rows: (num_train_rows,) int64. Rows of the scores of training vertices; None for all rows.
         weight: (num_train_rows,) weight of each of this rank's training vertices, or None.
         total: Sum of the weights over all ranks; the count without weights.
 
     Attributes:
-        weight: As given.
+        weight: The argument.
     """
 
     def __init__(
@@ -133,22 +132,22 @@ class Loss:
 
     def of_each(self, scores: Tensor) -> Tensor:
         """Return the (num_train_rows,) loss of each training vertex, times its weight."""
-        # Not scores[rows], whose backward adds one row after the other on one thread.
+        # The backward of scores[rows] would add one row after the other on one thread.
         own = scores if self._rows is None else scores.index_select(0, self._rows)
         losses = self._losses(own, self._labels)
         return losses if self.weight is None else losses * self.weight
 
 
 class WithheldLoss:
-    """The loss over the training vertices whose labels an epoch does not give as input; collective.
+    """Loss over the training vertices whose labels are not input in this epoch; collective.
 
     A vertex that reads its own label has nothing to learn from it.
 
     Args:
-        whole: The loss over all training vertices.
+        whole: Loss over all training vertices.
         vertex_id: (num_train_rows,) int64. Global ids of this rank's training vertices.
-        draw: Of those that give their labels.
-        exchange: Sums over ranks.
+        draw: Draw of the vertices whose labels are input.
+        exchange: Exchange that sums over ranks.
     """
 
     def __init__(self, whole: Loss, vertex_id: Tensor, draw: LabelDraw, exchange: Exchange) -> None:
@@ -173,17 +172,14 @@ def build_loss(
     rows: Tensor | None,
     degrees: tuple[Tensor, Tensor] | None = None,
 ) -> Loss:
-    """Build the loss of a run.
-
-    Collective.
+    """Build the loss of a run; collective.
 
     Args:
         inputs: This rank's share of the task.
         group: All ranks.
-        rows: (num_train_rows,) int64. Where the scores of this rank's training vertices stand;
-            None if there are no others.
-        degrees: (num_roots or more, 1) each: in-degrees in the part alone and in the whole graph,
-            to let each vertex count by their ratio; None lets all count the same.
+        rows: (num_train_rows,) int64. Rows of the scores of training vertices; None for all rows.
+        degrees: (num_roots or more, 1) in-degrees in the part alone, and in the whole graph: each
+            vertex is weighted by their ratio. None weighs all alike.
 
     Returns:
         The loss.
@@ -199,21 +195,20 @@ def build_loss(
 
 
 class Scores:
-    """The metric of each split over all ranks; collective.
+    """Metric of each split over all ranks; collective.
 
     Args:
-        scores: (num_roots, num_classes) of this rank.
+        scores: (num_roots, num_classes) scores of this rank.
         inputs: This rank's share of the task.
         group: All ranks.
 
     Attributes:
-        metric: By name of the split; None for a split without vertices, or on which the metric is
-            not defined.
-        val_loss: Mean loss over validation vertices; breaks ties between epochs.
+        metric: Metric by name of the split; None where the split is empty or the metric undefined.
+        val_loss: Mean loss over validation vertices; it breaks ties between epochs.
     """
 
     def __init__(self, scores: Tensor, inputs: Inputs, group: Group) -> None:
-        # Labels lie with the processor, which takes the metrics.
+        # Labels stay in host memory, where metrics are computed.
         scores = scores.cpu()
         shares, losses = [], torch.zeros(1, dtype=torch.float64)
         for name in SPLITS:

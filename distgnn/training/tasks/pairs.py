@@ -1,6 +1,6 @@
-"""Pairs of vertices drawn at random: a function of numbers alone, whatever the partition.
+"""Random pairs of vertices: a function of numbers alone, so the partition does not matter.
 
-A pair that is drawn may be a link; in a large sparse graph hardly any is.
+A random pair may be a link. In a large sparse graph hardly any is.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def draw_pairs(seed: int, numbers: Ids, num_vertices: int) -> tuple[Ids, Ids]:
     """Draw pairs of two different vertices, all equally likely.
 
     Args:
-        seed: Of 64 bits.
-        numbers: (num,) int64. Which pairs; a number always gives the same one.
-        num_vertices: At least 2.
+        seed: Seed of 64 bits.
+        numbers: (num,) int64. Numbers of the pairs; a number always gives the same pair.
+        num_vertices: Number of vertices, at least 2.
 
     Returns:
-        (num,) int64 first and (num,) int64 second end of each.
+        (num,) int64 first ends, and (num,) int64 second ends.
     """
     words = _mixed(np.uint64(seed) + _STEP * (2 * numbers).astype(np.uint64))
     first = _below(words, num_vertices)
@@ -35,16 +35,16 @@ def draw_pairs(seed: int, numbers: Ids, num_vertices: int) -> tuple[Ids, Ids]:
 
 
 def draw_others(seed: int, links: Ids, num_each: int, num_vertices: int) -> Ids:
-    """Draw, for each link, vertices that its first end is paired with.
+    """Draw vertices to pair with the first end of each link.
 
     Args:
-        seed: Of 64 bits.
+        seed: Seed of 64 bits.
         links: (num, 2) int64. A link always gets the same vertices.
-        num_each: Vertices for a link.
-        num_vertices: At least 2.
+        num_each: Number of vertices for a link.
+        num_vertices: Number of vertices of the graph, at least 2.
 
     Returns:
-        (num, num_each) int64, each another vertex than the link's first end.
+        (num, num_each) int64 vertices, none equal to the link's first end.
     """
     ends = links.astype(np.uint64)
     key = _mixed(_mixed(np.uint64(seed) + _STEP * ends[:, 0]) + _STEP * ends[:, 1])
@@ -53,7 +53,7 @@ def draw_others(seed: int, links: Ids, num_each: int, num_vertices: int) -> Ids:
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of splitmix64 (Steele et al., OOPSLA 2014)."""
+    """Mix words by the finalizer of splitmix64 (Steele et al., OOPSLA 2014)."""
     words = (words ^ (words >> np.uint64(30))) * _MIX[0]
     words = (words ^ (words >> np.uint64(27))) * _MIX[1]
     mixed: NDArray[np.uint64] = words ^ (words >> np.uint64(31))
@@ -61,7 +61,7 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _below(words: NDArray[np.uint64], limit: int) -> Ids:
-    # The remainder prefers small numbers by limit / 2**64, which nothing can notice.
+    # The remainder prefers small numbers by limit / 2**64, which cannot be noticed.
     numbers: Ids = (words % np.uint64(limit)).astype(np.int64)
     return numbers
 

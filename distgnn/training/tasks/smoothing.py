@@ -1,4 +1,4 @@
-"""Correct and Smooth: what labels of training vertices say of their neighbours' scores."""
+"""Correct and Smooth: scores improved by the labels of training vertices nearby."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph
 
 _MOST_SCALE = 1000.0
-"""Errors that nearly vanished on their way are not blown up."""
+"""Largest factor: errors that nearly vanished are not amplified."""
 
 
 class CorrectAndSmooth(NamedTuple):
-    """Spreads the errors on training vertices, then labels, along edges; exact on any ranks.
+    """Spread of errors on training vertices, then of labels, along edges; exact on any ranks.
 
     With Z = softmax(scores), Y the one-hot labels, S = D^-1/2 A D^-1/2 (in-degrees or in-weights)
     and spread(X, a) the last of `num_steps` steps H' = a S H + (1 - a) X from H = X:
@@ -30,9 +30,9 @@ class CorrectAndSmooth(NamedTuple):
     smooth: G = spread(Y on training vertices, else Z), clamped to [0, 1] in each step.
 
     Attributes:
-        correct: a of the first.
-        smooth: a of the second.
-        num_steps: Of each.
+        correct: Factor a of the first spread.
+        smooth: Factor a of the second spread.
+        num_steps: Number of steps of each spread.
 
     References:
         Huang et al., "Combining Label Propagation and Simple Models Out-performs Graph Neural
@@ -47,13 +47,13 @@ class CorrectAndSmooth(NamedTuple):
         """Return new scores; collective.
 
         Args:
-            graph: A whole graph or a part, without delays.
-            scores: (num_roots, num_classes) before softmax.
+            graph: Whole graph or a part, without delays.
+            scores: (num_roots, num_classes) scores before softmax.
             labels: (num_roots,) int64 classes.
             train: (num_train,) int64. Roots whose labels may be used.
 
         Returns:
-            (num_roots, num_classes) logarithms of what was spread, whose softmax it is.
+            (num_roots, num_classes) logarithms of the spread values; softmax gives them back.
         """
         chance = scores.softmax(dim=1)
         known = functional.one_hot(labels[train], scores.shape[1]).to(chance.dtype)
@@ -64,7 +64,7 @@ class CorrectAndSmooth(NamedTuple):
         graph.group.all_reduce(sums)
         mean = float(sums[0] / sums[1].clamp(min=1))
         errors = self._spread(graph, errors, self.correct, -1.0)
-        # Rows that no error reached are 0, whatever they are multiplied by.
+        # A row that no error reached stays 0 with any factor.
         size = errors.abs().sum(dim=1, keepdim=True)
         factor = torch.where(size > 0, mean / size, 0.0)
         chance = chance + torch.where(factor > _MOST_SCALE, 1.0, factor) * errors
@@ -82,5 +82,5 @@ class CorrectAndSmooth(NamedTuple):
 
 
 def _scale(graph: LocalGraph) -> Tensor:
-    """(num_rows, 1): D^-1/2, and 0 where the degree is not positive."""
+    """Return (num_rows, 1) D^-1/2, and 0 where the degree is not positive."""
     return inverse_root(graph.in_weight.double())

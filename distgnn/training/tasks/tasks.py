@@ -1,4 +1,4 @@
-"""What is learned: of vertices targets, loss and output, one object a task; and the metrics."""
+"""Tasks on vertices: targets, loss and output, one object a task; and the metrics of all."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ VERTEX_METRICS: dict[str, tuple[type[Measure], ...]] = {
     "multi-label": (MicroF1, RocAuc, AveragePrecision),
     "regression": (MeanSquaredError, MeanAbsoluteError, R2),
 }
-"""By task; the first is the task's own."""
+"""Metrics by task; the first is the default."""
 LINK_METRICS: dict[str, LinkMeasure] = {
     measure.name: measure
     for measure in (MeanReciprocalRank(), *(Hits(k) for k in (10, 20, 50, 100)))
 }
-"""By name; the first is the task's own."""
+"""Metrics by name; the first is the default."""
 METRICS: dict[str, tuple[type[Metric] | Metric, ...]] = {
     **VERTEX_METRICS,
     "link": tuple(LINK_METRICS.values()),
@@ -52,19 +52,19 @@ _UNKNOWN_FLAG = 255
 
 
 class VertexTask(ABC):
-    """A task on vertices.
+    """Task on vertices.
 
     Attributes:
-        name: As `--task` says it.
+        name: Name in `--task`.
     """
 
     name: TaskName
 
     def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say which vertices have anything that can be learned.
+        """Return which vertices have something to learn.
 
         Args:
-            labels: As a part has them.
+            labels: Labels of a part.
 
         Returns:
             (num,) bool.
@@ -73,7 +73,7 @@ class VertexTask(ABC):
 
     @abstractmethod
     def targets(self, labels: NDArray[Any]) -> Tensor:
-        """Turn a part's labels into what losses and metrics compare scores with."""
+        """Turn a part's labels into targets of losses and metrics."""
 
     @abstractmethod
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
@@ -85,71 +85,71 @@ class VertexTask(ABC):
 
 
 class SingleLabel(VertexTask):
-    """One of several classes: cross-entropy of softmax."""
+    """Task of one class among several: cross-entropy of softmax."""
 
     name = "single-label"
 
     def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say which vertices have a class; -1 is none."""
+        """Return which vertices have a class; -1 is none."""
         return np.asarray(labels) > -1
 
     def targets(self, labels: NDArray[Any]) -> Tensor:
-        """(num,) int64."""
+        """Return (num,) int64 classes."""
         return torch.from_numpy(labels.astype(np.int64))
 
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """-log softmax(scores)[class]."""
+        """Return -log softmax(scores)[class]."""
         return cross_entropy(scores, targets)
 
     def output(self, scores: Tensor) -> Tensor:
-        """Softmax over classes."""
+        """Return the softmax over classes."""
         return scores.softmax(dim=1)
 
 
 class MultiLabel(VertexTask):
-    """Any of several labels: the mean binary cross-entropy over a vertex's known labels."""
+    """Task of any number of labels: mean binary cross-entropy over a vertex's known labels."""
 
     name = "multi-label"
 
     def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say which vertices have a flag that is known; 255 is none."""
+        """Return which vertices have a known flag; 255 is unknown."""
         known: NDArray[np.bool_] = (labels != _UNKNOWN_FLAG).any(axis=1)
         return known
 
     def targets(self, labels: NDArray[Any]) -> Tensor:
-        """(num, num_labels) float32: 0, 1, or NaN where it is not known."""
+        """Return (num, num_labels) float32: 0, 1, or NaN where it is unknown."""
         known = torch.from_numpy(labels.astype(np.float32))
         return torch.where(known == _UNKNOWN_FLAG, torch.nan, known)
 
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Mean over labels of -log sigmoid(score) for a yes, -log(1 - sigmoid(score)) for a no."""
+        """Return the mean of -log sigmoid(score) for a yes, -log(1 - sigmoid(score)) for a no."""
         return _mean_of_known(functional.binary_cross_entropy_with_logits, scores, targets)
 
     def output(self, scores: Tensor) -> Tensor:
-        """Sigmoid of each label."""
+        """Return the sigmoid of each label."""
         return scores.sigmoid()
 
 
 class Regression(VertexTask):
-    """Numbers: the mean squared error over a vertex's known values."""
+    """Task of numbers: the mean squared error over a vertex's known values."""
 
     name = "regression"
 
     def is_labelled(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
-        """Say which vertices have a value; NaN is none."""
+        """Return which vertices have a value; NaN is none."""
         known: NDArray[np.bool_] = ~np.isnan(labels).all(axis=1)
         return known
 
     def targets(self, labels: NDArray[Any]) -> Tensor:
-        """(num, num_values) float32; NaN where it is not known."""
+        """Return (num, num_values) float32; NaN where it is unknown."""
         return torch.from_numpy(labels.astype(np.float32))
 
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Mean over values of (score - value)^2."""
+        """Return the mean over values of (score - value)^2."""
         return _mean_of_known(functional.mse_loss, scores, targets)
 
     def output(self, scores: Tensor) -> Tensor:
-        """The scores themselves."""
+        """Return the scores."""
         return scores
 
 
