@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from distgnn.aggregate.relations import RelateAcrossCut
 from distgnn.aggregate.scores import Leaky
 from distgnn.aggregate.self_loops import with_loops
 from distgnn.aggregate.sums import PLAIN, SumAcrossCut, Weighting, pass_sum
+from distgnn.datasets.errors import InputError
 from distgnn.edges.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.exchange.base import Exchange, Synchronous
 from distgnn.exchange.tags import SETUP_TAG
@@ -182,26 +183,66 @@ class LocalGraph:
 
     # Sums, means and maxima over in-neighbors.
 
-    def aggregate(self, rows: Tensor, reduce: Reduce = "sum") -> Tensor:
+    def aggregate(
+        self, rows: Tensor, reduce: Reduce = "sum", weight: Literal["gcn"] | None = None
+    ) -> Tensor:
         """Reduce the rows of each vertex's in-neighbors, across the cut.
+
+        Other weights that depend on both ends of an edge are products at the ends: multiply rows
+        before, and the result after, for example by a power of `in_degree`.
 
         Args:
             rows: (num_rows, width), float32, float64 or bfloat16, which is summed in float32.
             reduce: `sum` adds weight x row over in-edges (weight 1 without edge weights); `mean`
                 divides that by the number of in-edges; `max` takes the maximum of each column over
                 in-edges, whatever their weights. A vertex without in-edges gets 0.
+            weight: None for the weights of the graph's edges. "gcn", with `sum`, for those of
+                D^-1/2 (A + I) D^-1/2: an edge from each vertex to itself is added where there is
+                none, and each edge is divided by the square roots of the degrees of both ends.
 
         Returns:
             (num_rows, width), differentiable. Sums and means have the dtype of the rows; maxima of
             bfloat16 are float32.
+
+        Raises:
+            InputError: If there is not a row of floats for each vertex, or the weight is another.
+
+        References:
+            Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks",
+            ICLR 2017, for "gcn".
         """
+        self._check_rows(rows)
         dtype = computed(rows.dtype)
+        if weight is not None or reduce not in get_args(Reduce):
+            if (weight, reduce) != ("gcn", "sum"):
+                raise InputError(
+                    "aggregate takes reduce sum, mean or max, and weight None, or gcn with sum, "
+                    f"got reduce {reduce!r} and weight {weight!r}"
+                )
+            return self.sum_weighted(rows, _gcn_weighting(self, dtype))
         if reduce == "max":
             assert not self.blocks.forward.has_loops, "a maximum takes no loops"
             result: Tensor = MaxAcrossCut.apply(rows.to(dtype), self._max_blocks, self.exchange)  # type: ignore[no-untyped-call]
             return result
         factor = self.once(inverse_in_degree, dtype) if reduce == "mean" else None
         return self.sum_weighted(rows, Weighting(factor))
+
+    def _check_rows(self, rows: Tensor, what: str = "rows") -> None:
+        """Refuse what has no row of floats for each vertex; a view of some rows knows its own."""
+        if not isinstance(rows, torch.Tensor) or rows.ndim != 2 or not rows.is_floating_point():
+            is_tensor = isinstance(rows, torch.Tensor)
+            kind = (
+                f"shape {tuple(rows.shape)} of {rows.dtype}" if is_tensor else type(rows).__name__
+            )
+            raise InputError(
+                f"{what} must be a (num_rows, width) tensor of floats, got {kind}; convert it, for "
+                "example with .float() or [:, None]"
+            )
+        if self.own_index is None and len(rows) != self.num_rows:
+            raise InputError(
+                f"{what} must have {self.num_rows} rows, one for each vertex of graph.row_id, got "
+                f"{len(rows)}; keep the rows of the model's input"
+            )
 
     def sum_weighted(self, rows: Tensor, weighting: Weighting) -> Tensor:
         """Sum the rows of each vertex's in-neighbors with factors, across the cut.
@@ -271,7 +312,7 @@ class LocalGraph:
         *,
         source_score: Tensor,
         target_score: Tensor,
-        slope: float,
+        slope: float = 0.2,
         edge_map: Tensor | None = None,
         dropout: float = 0.0,
         ending: Callable[[], Ending] | None = None,
@@ -299,11 +340,35 @@ class LocalGraph:
 
         Returns:
             (num_rows, heads * width), differentiable.
+
+        Raises:
+            InputError: If there is not a row of floats for each vertex, or the columns of rows are
+                no multiple of the heads.
+
+        References:
+            Velickovic et al., "Graph Attention Networks", ICLR 2018.
         """
+        self._check_attended(rows, source_score, target_score)
         heads, drops = source_score.shape[1], self._edge_dropout(dropout)
         scoring = Leaky(heads, slope, drops, self._map_of(edge_map))
         weights = None, edge_map
         return self._attend(rows, source_score, target_score, weights, scoring, ending)
+
+    def _check_attended(self, rows: Tensor, source_score: Tensor, target_score: Tensor) -> None:
+        self._check_rows(rows)
+        self._check_rows(source_score, "source_score")
+        heads = source_score.shape[1]
+        if target_score.ndim != 2 or target_score.shape[1] != heads or rows.shape[1] % heads:
+            raise InputError(
+                f"attend takes rows of heads * width columns and scores of heads columns each, got "
+                f"shapes {tuple(rows.shape)}, {tuple(source_score.shape)} and "
+                f"{tuple(target_score.shape)}; make one score a head for each vertex"
+            )
+        if target_score.shape[0] != self.num_rows:
+            raise InputError(
+                f"target_score must have {self.num_rows} rows, one for each vertex of "
+                f"graph.row_id, got {len(target_score)}; keep the rows of the model's input"
+            )
 
     def attend_additive(
         self,
@@ -554,16 +619,19 @@ class LocalGraph:
 
     # Dropout and epochs.
 
-    def dropout(self, rows: Rows, probability: float) -> Rows:
+    def dropout(self, rows: Rows, probability: float, *, training: bool = True) -> Rows:
         """Drop entries with a mask that is the same for a vertex whatever the partition.
 
         Args:
             rows: (num_rows, width).
-            probability: In [0, 1).
+            probability: Probability of dropping an entry, in [0, 1).
+            training: Whether to drop at all; a module passes `self.training`.
 
         Returns:
             Rows of the same kind.
         """
+        if not training or not probability:
+            return rows
         seed = self.mask_seeds.next_seed()
         return ops.dropout(rows, self.row_id, seed=seed, probability=probability)
 
@@ -605,3 +673,35 @@ def _sum_of_in_weights(graph: LocalGraph) -> Tensor:
 
 def _sum_at_targets(graph: LocalGraph, ones: Tensor) -> Tensor:
     return graph.aggregate(ones)
+
+
+def gcn_scale(graph: LocalGraph) -> Tensor:
+    """Return (num_rows,) 1 / sqrt(degree), loops included; collective in a weighted graph."""
+    if graph.part.edge_weight is None:
+        return inverse_root(graph.in_degree.double() + added_loops(graph))[:, 0]
+    ones = torch.ones(graph.num_rows, 1, device=graph.device)
+    return inverse_root(graph.at_setup(_sum_with_loops, ones).double())[:, 0]
+
+
+def added_loops(graph: LocalGraph) -> Tensor:
+    """Return (num_rows, 1) float64: 1 where a vertex without an edge to itself gets one."""
+    return (graph.self_loops == 0).double()
+
+
+def inverse_root(degree: Tensor) -> Tensor:
+    """Return D^-1/2, and 0 where the degree is not positive.
+
+    Args:
+        degree: (num_rows, 1) float64.
+    """
+    tiny = torch.finfo(torch.float64).tiny
+    return torch.where(degree > 0, degree.clamp(min=tiny).rsqrt(), 0)
+
+
+def _gcn_weighting(graph: LocalGraph, dtype: torch.dtype) -> Weighting:
+    source_factor = graph.once_at_sources(gcn_scale, dtype)
+    return Weighting(graph.once(gcn_scale, dtype), source_factor, has_loops=True)
+
+
+def _sum_with_loops(graph: LocalGraph, ones: Tensor) -> Tensor:
+    return graph.sum_forward(ones, Weighting(has_loops=True))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from distgnn.aggregate.sums import Weighting
+from distgnn.graph.local_graph import added_loops, gcn_scale, inverse_root
 from distgnn.kernels.tensors import column, computed
 from distgnn.nn.fused import FusedConvolution
 from distgnn.nn.linear import Linear, maps_first
@@ -113,7 +114,7 @@ class Normalised:
             dtype: Of the factors.
         """
         source_factor = graph.once_at_sources(self.source_scale, dtype)
-        return Weighting(graph.once(_in_scale, dtype), source_factor, has_loops=True)
+        return Weighting(graph.once(gcn_scale, dtype), source_factor, has_loops=True)
 
     def __call__(self, graph: LocalGraph, rows: Tensor) -> Tensor:
         """Multiply rows, as a type that is computed with."""
@@ -132,48 +133,21 @@ def normalised(degrees: Degrees) -> Normalised:
     """
     if degrees not in get_args(Degrees):
         raise ValueError(f"degrees must be in or out-in, got '{degrees}'")
-    return Normalised(_in_scale if degrees == "in" else _out_scale)
-
-
-def _in_scale(graph: LocalGraph) -> Tensor:
-    """(num_rows,): collective in a weighted graph."""
-    if graph.part.edge_weight is None:
-        return inverse_root(graph.in_degree.double() + _added_loops(graph))[:, 0]
-    sums = graph.at_setup(_sum_at_targets, _ones(graph))
-    return inverse_root(sums.double())[:, 0]
+    return Normalised(gcn_scale if degrees == "in" else _out_scale)
 
 
 def _out_scale(graph: LocalGraph) -> Tensor:
     """(num_rows,): collective in a weighted graph."""
     if graph.part.edge_weight is None:
         degree = column(graph.part.out_degree[: graph.num_rows]).to(graph.device)
-        return inverse_root(degree.double() + _added_loops(graph))[:, 0]
+        return inverse_root(degree.double() + added_loops(graph))[:, 0]
     sums = graph.at_setup(_sum_at_sources, _ones(graph))
     return inverse_root(sums.double())[:, 0]
-
-
-def _added_loops(graph: LocalGraph) -> Tensor:
-    """(num_rows, 1): 1 where a self-loop is added."""
-    return (graph.self_loops == 0).double()
 
 
 def _ones(graph: LocalGraph) -> Tensor:
     return torch.ones(graph.num_rows, 1, device=graph.device)
 
 
-def _sum_at_targets(graph: LocalGraph, ones: Tensor) -> Tensor:
-    return graph.sum_forward(ones, _LOOPS)
-
-
 def _sum_at_sources(graph: LocalGraph, ones: Tensor) -> Tensor:
     return graph.sum_backward(ones, _LOOPS)
-
-
-def inverse_root(degree: Tensor) -> Tensor:
-    """Return D^-1/2, and 0 where the degree is not positive.
-
-    Args:
-        degree: (num_rows, 1) float64.
-    """
-    tiny = torch.finfo(torch.float64).tiny
-    return torch.where(degree > 0, degree.clamp(min=tiny).rsqrt(), 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.nn import functional
 
-from distgnn.nn.gcn import inverse_root
+from distgnn.graph.local_graph import inverse_root
 
 if TYPE_CHECKING:
     from torch import Tensor
