@@ -84,7 +84,8 @@ def load(
     Raises:
         InputError: If the source is unknown, cannot be read, or contradicts itself or the options.
     """
-    fractions = None if split is None else parse_fractions(split)
+    if split is not None:
+        parse_fractions(split)  # A mistake is found before the graph is read.
     try:
         found = find(source, root)
         found = str(located(found, root, is_reversed=undirected or inverse_relations))
@@ -93,6 +94,38 @@ def load(
         raise InputError(
             f"{str(source)!r} cannot be read ({error.strerror}); check the path and its permissions"
         ) from error
+    options = {"undirected": undirected, "inverse_relations": inverse_relations}
+    return changed(graph, **options, one_hot=one_hot, split=split, edge_split=edge_split, seed=seed)
+
+
+def changed(
+    graph: Graph,
+    *,
+    undirected: bool = False,
+    inverse_relations: bool = False,
+    one_hot: bool = False,
+    split: str | None = None,
+    edge_split: str | None = None,
+    seed: int = 0,
+) -> Graph:
+    """Apply the options of `load` to a graph in memory.
+
+    Args:
+        graph: Graph, which stays as it is.
+        undirected: Whether to add the reverse of every edge that has none.
+        inverse_relations: Whether to add every edge of a typed graph reversed.
+        one_hot: Whether to give each vertex without features a column of its own.
+        split: Shares of train, val and test; None to keep the masks.
+        edge_split: Shares of the links; None to hold out none.
+        seed: Seed of both random splits.
+
+    Returns:
+        The graph with its changes.
+
+    Raises:
+        InputError: If an option contradicts the graph.
+    """
+    fractions = None if split is None else parse_fractions(split)
     if undirected:
         graph = add_reverse_edges(graph)
     if inverse_relations:

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-import re
-import socket
+import atexit
 import sys
-from typing import TYPE_CHECKING, TypeVar
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from distgnn.comm.failure import PeerError, fail
-from distgnn.datasets.errors import InputError
+from distgnn.comm.collective import as_input_error, collectively, on_rank_0
+from distgnn.comm.failure import PeerError, end_process, fail
 from distgnn.machine.limits import num_killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from distgnn.comm.group import Group
+
+__all__ = [
+    "EXIT_BAD_INPUT",
+    "EXIT_INTERRUPTED",
+    "EXIT_RETRY",
+    "Job",
+    "as_input_error",
+    "collectively",
+    "end_job",
+    "ending_process",
+    "hint_of_kernel",
+    "on_device",
+    "on_rank_0",
+    "open_ranks",
+    "say",
+]
 
 T = TypeVar("T")
 
@@ -22,13 +40,6 @@ EXIT_BAD_INPUT = 2
 EXIT_RETRY = 75
 """Another rank died: a relaunch with --resume continues."""
 EXIT_INTERRUPTED = 130
-
-# As torch, Triton, cuBLAS and NCCL say it.
-_OUT_OF_MEMORY = re.compile(
-    r"can't allocate memory|not enough memory|CUDA( error:|\]:)? out of memory"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure \d+ 'out of memory'",
-    re.IGNORECASE,
-)
 
 
 def open_ranks(
@@ -93,69 +104,144 @@ def on_device(group: Group, name: str, backend: str) -> Group:
     return staged.on_device(group, device, backend)
 
 
-def collectively(group: Group, action: Callable[[], T]) -> T:
-    """Do something that may fail on one rank only, and fail on all ranks if it does.
+@dataclass(frozen=True)
+class Job:
+    """How the ranks find each other, and what they use of their machines.
 
-    Args:
-        group: All ranks; every one calls this.
-        action: Without messages of its own.
-
-    Returns:
-        What the action returned here.
-
-    Raises:
-        InputError: If the action failed on any rank.
+    Attributes:
+        backend: Transport, or "auto".
+        interface: Network interface of gloo; None for the one towards rank 0.
+        heartbeat_timeout: Seconds of silence after which a rank counts as dead.
+        start_timeout: Longest wait in seconds for the processes of all ranks to meet.
+        threads: Threads of a rank; None for this rank's share of the cores.
+        device: Device that computes: cpu or cuda.
     """
-    error: InputError | None = None
+
+    backend: str = "auto"
+    interface: str | None = None
+    heartbeat_timeout: float = 25.0
+    start_timeout: float = 120.0
+    threads: int | None = None
+    device: str = "cpu"
+
+    def run(self, work: Callable[[Group], T]) -> T:
+        """Open the group that the launcher started, work on every rank, and close it.
+
+        torch computes with the number of threads of the job, and with its own again afterwards.
+
+        Args:
+            work: Function that is called once on every rank.
+
+        Returns:
+            The result of the work on this rank.
+
+        Raises:
+            InputError: If the user can correct what failed.
+            PeerError: If another rank failed.
+            StoppedError: If a signal stopped the work in order.
+        """
+        from distgnn.comm.binding import apply_threads
+        from distgnn.comm.choice import check_device
+
+        check_device(self.backend, self.device)
+        import torch
+
+        before = torch.get_num_threads()
+        try:
+            group = open_ranks(
+                backend=self.backend,
+                interface=self.interface,
+                threads=self.threads,
+                start_timeout=self.start_timeout,
+                heartbeat_timeout=self.heartbeat_timeout,
+            )
+            return _on_one_rank(work, group) if group.size == 1 else _on_ranks(work, group)
+        finally:
+            apply_threads(before)
+
+    def on_device(self, group: Group) -> Group:
+        """Let the ranks compute on the device of the job; collective.
+
+        Args:
+            group: All ranks.
+
+        Returns:
+            A group that takes tensors of the device; the same one for the processor.
+
+        Raises:
+            InputError: If a rank has no such device, no kernels for it, or not the backend.
+        """
+        return on_device(group, self.device, self.backend)
+
+
+@contextmanager
+def ending_process() -> Iterator[None]:
+    """Let a failed job of several ranks end the process at once, as `end_job` does.
+
+    The command line does so: it has nothing left to do, and a launcher that has seen one rank end
+    soon ends the others, which have their sentence to say first.
+    """
+    _STATE.ends_process = True
     try:
-        result = action()
-    except Exception as caught:
-        error = as_input_error(caught)
-        if error is None:
+        yield
+    finally:
+        _STATE.ends_process = False
+
+
+class _State(threading.local):
+    """Whether failed jobs of this thread end the process; ranks of tests are threads."""
+
+    ends_process = False
+
+
+_STATE = _State()
+
+
+def _on_one_rank(work: Callable[[Group], T], group: Group) -> T:
+    try:
+        return work(group)
+    except Exception as error:
+        shown = as_input_error(error)
+        if shown is None or shown is error:
             raise
-    group.agree(error)
+        raise shown from error
+
+
+def _on_ranks(work: Callable[[Group], T], group: Group) -> T:
+    from distgnn.training.loop.stop import StoppedError
+
+    killed_before = num_killed()
+    stopped: StoppedError | None = None
+    try:
+        try:
+            result = work(group)
+        except StoppedError as caught:  # which all ranks raise
+            stopped = caught
+        group.barrier()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, no peer may be left waiting
+        if _STATE.ends_process:
+            end_job(group, error, killed_before=killed_before)
+        _leave(group, error, num_killed() - killed_before)
+    group.close()
+    if stopped is not None:
+        raise stopped
     return result
 
 
-def on_rank_0(group: Group, action: Callable[[], None]) -> None:
-    """Do something on rank 0 only, and fail on all ranks if it fails.
-
-    Args:
-        group: All ranks; every one calls this.
-        action: Without messages of its own.
-
-    Raises:
-        InputError: If the action failed.
-    """
-    if group.rank == 0:
-        collectively(group, action)
-    else:
-        collectively(group, lambda: None)
-
-
-def as_input_error(error: BaseException) -> InputError | None:
-    """Turn what a user can mend into one sentence.
-
-    Args:
-        error: Anything that was raised.
-
-    Returns:
-        The sentence; None if the error is not the user's to mend.
-    """
-    if isinstance(error, InputError):
-        return error
+def _leave(group: Group, error: BaseException, num_killed: int) -> NoReturn:
+    """Tell the peers why this rank ends, and raise the error."""
+    # The exit of the interpreter would wait for peers that may never answer.
+    atexit.unregister(end_process)
+    atexit.register(end_process, 1)
+    shown = as_input_error(error)
+    fail(group, shown or error)
     if isinstance(error, PeerError):
-        return None  # whatever another rank failed for
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
-    ):
-        return InputError(
-            f"there is not enough memory on {socket.gethostname()} ({_first_line(error)}); use "
-            "more parts, a smaller model, or a machine with more memory"
-        )
-    if isinstance(error, OSError) and error.filename is not None:
-        return InputError(f"cannot use '{error.filename}': {error.strerror}; check the path")
-    return None
+        hint = hint_of_kernel(num_killed, group.host)
+        if hint:
+            raise PeerError(f"{error}{hint}") from error
+    if shown is None or shown is error:
+        raise error
+    raise shown from error
 
 
 def end_job(group: Group, error: BaseException, *, killed_before: int) -> None:
@@ -163,7 +249,7 @@ def end_job(group: Group, error: BaseException, *, killed_before: int) -> None:
 
     Args:
         group: The ranks of the job.
-        error: What happened here.
+        error: Error of this rank.
         killed_before: Processes that the kernel had ended for want of memory when the job began.
     """
     shown = as_input_error(error)
@@ -184,8 +270,8 @@ def hint_of_kernel(killed: int, host: str) -> str:
     """Return why a rank may have died, if the kernel of this host has ended processes meanwhile.
 
     Args:
-        killed: How many.
-        host: This host.
+        killed: Number of these processes.
+        host: Name of this host.
     """
     if killed <= 0:
         return ""
@@ -202,9 +288,3 @@ def say(sentence: object) -> None:
     # A path may hold a line break; the sentence stays on one line.
     sys.stderr.write(f"distgnn: {' '.join(str(sentence).splitlines())}\n")
     sys.stderr.flush()
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    # torch goes on about the device's capacity and the settings of its allocator.
-    return lines[0].partition(". GPU ")[0] if lines else type(error).__name__

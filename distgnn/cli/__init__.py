@@ -1,4 +1,4 @@
-"""The command line: `distgnn VERB ...`; one module a verb, imported when it is called."""
+"""The command line: `distgnn VERB ...`, one module a verb."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from distgnn import __version__
-from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, as_input_error, say
-from distgnn.cli.recipes import expanded
+from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, ending_process, say
+from distgnn.comm.collective import as_input_error
 from distgnn.comm.failure import PeerError
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
@@ -87,28 +87,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     _keep_torch_quiet()
     try:
         is_speaker = detect().rank == 0
+        from distgnn.cli.recipes import expanded
+
         words = expanded(sys.argv[1:] if argv is None else argv)
         arguments = build_parser().parse_args(words)
-        with _insistent_interrupts():
+        with _insistent_interrupts(), ending_process():
             return int(arguments.run(arguments))
     except BrokenPipeError:
         # The reader of our output went away, as `head` does: not a mistake.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        if is_speaker:
-            say("interrupted")
-        return EXIT_INTERRUPTED
+        said, status = "interrupted", EXIT_INTERRUPTED
     except Exception as error:
-        shown = as_input_error(error)
-        if shown is None and not isinstance(error, PeerError):
+        found = _sentence_of(error)
+        if found is None:
             raise
-        if is_speaker or shown is None:
-            say(shown or error)
-        else:
-            # A launcher ends all ranks once one has ended: let rank 0 say the sentence first.
-            time.sleep(_FIRST_WORD_S)
-        return EXIT_RETRY if shown is None else EXIT_BAD_INPUT
+        said, status = found
+    if is_speaker or status == EXIT_RETRY:
+        say(said)
+    elif status == EXIT_BAD_INPUT:
+        # A launcher ends all ranks once one has ended: let rank 0 say the sentence first.
+        time.sleep(_FIRST_WORD_S)
+    return status
+
+
+def _sentence_of(error: Exception) -> tuple[str, int] | None:
+    """Return the sentence and the exit status of an error; None if it is a bug of ours."""
+    from distgnn.training.loop.stop import StoppedError
+
+    if isinstance(error, StoppedError):
+        return str(error), error.exit_status
+    if isinstance(error, PeerError):
+        return str(error), EXIT_RETRY
+    shown = as_input_error(error)
+    return None if shown is None else (str(shown), EXIT_BAD_INPUT)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.bench import directories, partition, peers
 from distgnn.cli.output import note, table
-from distgnn.cli.source import load_graph
+from distgnn.datasets import load
 from distgnn.datasets.errors import InputError
 from distgnn.partition import METHODS
 
@@ -102,9 +102,7 @@ def lines_of_directories(found: Sequence[dict[str, Any]]) -> list[str]:
 
 def _graphs(arguments: argparse.Namespace) -> Iterator[Graph]:
     for source in arguments.files:
-        yield load_graph(
-            {"source": source, "vertices": None, "undirected": False, "split": None, "seed": 0}
-        )
+        yield load(source)
     default = () if arguments.files else ("reddit", "products")
     names = arguments.shapes.split(",") if arguments.shapes else default
     orders = arguments.orders.split(",") if arguments.orders else ("random",)

@@ -37,13 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look at the machine, measure it, and report on rank 0."""
-    from distgnn.cli.job import run_job
+    from distgnn.cli.job import job_from
 
-    return run_job(lambda group: _examine(arguments, group), arguments)
+    job_from(arguments).run(lambda group: _examine(arguments, group))
+    return 0
 
 
 def _examine(arguments: argparse.Namespace, group: Group) -> None:
-    from distgnn.cli.job import on_rank_0
+    from distgnn.comm.collective import on_rank_0
     from distgnn.machine.facts import advice, look
     from distgnn.machine.trials import disk_speed, link_speed, memory_speed
 

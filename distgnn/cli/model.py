@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from argparse import BooleanOptionalAction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distgnn.cli.flags import number, whole
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
-
-    from distgnn.nn.config import ModelConfig
 
 
 def add_model_arguments(
@@ -165,39 +162,3 @@ def _add_model_options(group: argparse._ArgumentGroup) -> None:
         default=False,
         help="of gin: E is a weight and starts there",
     )
-
-
-def model_from(arguments: argparse.Namespace) -> ModelConfig:
-    """Build the shape of a model from parsed arguments.
-
-    Args:
-        arguments: With the flags of `add_model_arguments`; what is left out is as the model has it
-            by default.
-
-    Returns:
-        It, not checked.
-    """
-    from distgnn.nn.config import KINDS, ModelConfig
-
-    values = picked(arguments, ModelConfig)
-    kind = KINDS.get(arguments.model)
-    if kind is None:  # to be refused with all other values
-        return ModelConfig(**values)
-    if kind.drops_input:
-        values.setdefault("input_dropout", arguments.dropout)
-    return ModelConfig(**{**kind.defaults, **values})
-
-
-def picked(
-    arguments: argparse.Namespace, owner: type, *, but: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """Return the parsed values of a configuration's fields, without those that are None.
-
-    Args:
-        arguments: Parsed.
-        owner: Class of the configuration.
-        but: Fields to leave out.
-    """
-    names = [item.name for item in dataclasses.fields(owner) if item.name not in but]
-    values = {name: getattr(arguments, name, None) for name in names}
-    return {name: value for name, value in values.items() if value is not None}

@@ -7,9 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distgnn.api.source import is_path
 from distgnn.cli.flags import path, size
 from distgnn.cli.output import note
-from distgnn.cli.source import is_path, located_source, source_values
+from distgnn.cli.source import source_options
 from distgnn.datasets.columns import Columns
 from distgnn.datasets.errors import InputError
 from distgnn.machine.limits import available_memory
@@ -122,7 +123,7 @@ def _fits(arguments: argparse.Namespace) -> bool:
     """Say whether the default method would fit into memory; and say so, if not."""
     from distgnn.partition.methods.auto import NEEDS, USABLE_FRACTION
 
-    source = located_source(arguments)
+    source = source_options(arguments).located(note).source
     if not is_path(source):
         return True
     num_vertices, num_edges = _numbers(Path(source))
@@ -190,7 +191,7 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
     )
     if is_begun(places.work):
         note(f"going on from '{places.work}'")
-    values = source_values(arguments)
+    values = source_options(arguments).located(note).to_json()
     # `stays_on_disk` has refused the others.
     names = {field.name for field in fields(Input)}
     values = {**values, "columns": Columns.from_json(values["columns"])}

@@ -7,7 +7,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from distgnn.pages.text import human_bytes
+from distgnn.machine.units import human_bytes
 
 __all__ = [
     "add_json_flag",

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.api.source import load_graph
 from distgnn.cli.flags import MAX_SEED, path, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.inspect_verb import manifest_json
@@ -19,7 +20,7 @@ from distgnn.cli.on_disk import (
     stays_on_disk,
 )
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines
-from distgnn.cli.source import add_source_arguments, load_graph, source_values
+from distgnn.cli.source import add_source_arguments, source_options
 from distgnn.datasets.errors import InputError
 from distgnn.machine.limits import available_memory
 from distgnn.partition.orders import DEFAULT_ORDER, ORDERS
@@ -105,7 +106,7 @@ def _in_memory(arguments: argparse.Namespace, parts: NDArray[Any] | None) -> Man
     from distgnn.partition.threads import available_threads
 
     start = time.perf_counter()
-    graph = load_graph(source_values(arguments))
+    graph = load_graph(source_options(arguments).located(note).to_json(), note)
     if arguments.parts > graph.num_vertices:
         raise InputError(
             f"--parts {arguments.parts} asks for more parts than graph '{graph.name}' has "

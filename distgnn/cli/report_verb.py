@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _refuse_series(folder: Path) -> None:
     """Name one of its runs instead."""
-    from distgnn.cli.series import FILE
     from distgnn.training.run.directory import CONFIG
+    from distgnn.training.run.series import FILE
 
     if (folder / FILE).is_file():
         runs = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))

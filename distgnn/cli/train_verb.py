@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 from argparse import BooleanOptionalAction
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
+from distgnn.api.recipes import names
+from distgnn.api.settings import ALL, config_of
 from distgnn.cli.delays import add_delay_arguments
 from distgnn.cli.flags import MAX_SEED, number, path, switch, whole
 from distgnn.cli.job import add_device_argument, add_machine_arguments
-from distgnn.cli.model import add_model_arguments, model_from, picked
+from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.plans import add_plan_arguments, build_planner, check_tuning
-from distgnn.cli.recipes import add_recipe_argument
-from distgnn.cli.results import announce, check_estimate, result_lines
-from distgnn.cli.series import (
-    ALL,
-    add_series_arguments,
-    check_series,
-    is_series,
-    split_index,
-    train_series,
-)
-from distgnn.cli.source import add_source_arguments, check_ranks, open_source, source_values
-from distgnn.cli.trace import add_trace_arguments, check_trace, check_trace_file, open_trace
+from distgnn.cli.plans import add_plan_arguments
+from distgnn.cli.results import result_lines
+from distgnn.cli.series import add_series_arguments, series_lines, split_index
+from distgnn.cli.source import add_source_arguments
+from distgnn.cli.trace import add_trace_arguments
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from distgnn.comm.group import Group
-    from distgnn.edges.planner import Planner
-    from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
-    from distgnn.training.data.info import DataInfo
-    from distgnn.training.loop.trainer import Trainer
-    from distgnn.training.run.directory import RunDirectory
 
 HELP = "train a model, on one process or under mpirun on one rank per part"
 EPILOG = (
     "P ranks: mpirun -n P distgnn train DIR --run RUN, srun -n P distgnn ..., or "
     "torchrun --nproc-per-node P --no-python -- distgnn ..."
 )
+# Arguments of the command line that are no settings of `distgnn.train`.
+_OWN = ("verb", "run", "source", "run_dir", "recipe", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +42,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe_argument(parser)
     add_recipe_flags(parser)
     _add_machine_arguments(parser.add_argument_group("machine and files"))
+
+
+def add_recipe_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --recipe.
+
+    Args:
+        parser: Parser of `distgnn train`.
+    """
+    parser.add_argument(
+        "--recipe",
+        metavar="NAME|FILE",
+        help="take flags from a recipe; those of the command line win (--no-residual unsets a "
+        f"switch). One of {', '.join(names())}, or a .json file",
+    )
 
 
 def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
@@ -226,8 +229,8 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     """Build the configuration of a run from parsed arguments.
 
     Args:
-        arguments: Of `distgnn train`, or of a verb that takes some of its flags; what it does not
-            take is as by default.
+        arguments: Arguments of `distgnn train`, or of a verb that takes some of its flags; those
+            that it does not take are as by default.
 
     Returns:
         The checked configuration.
@@ -235,160 +238,23 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
     Raises:
         InputError: If a value is not allowed.
     """
-    from distgnn.training.config.settings import TrainConfig
-
-    values = picked(arguments, TrainConfig, but=("model",))
-    if values.get("split_index") == ALL:
-        values["split_index"] = 0  # of the first run
-    return TrainConfig(model=model_from(arguments), **values)
+    return config_of(vars(arguments))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Open the group, train, report."""
-    from distgnn.cli.job import on_device, run_job
-    from distgnn.training.data.placement import check_features_on
+    """Train, and report."""
+    from distgnn.api.verbs import train
+    from distgnn.comm.launch import detect
 
-    several = is_series(arguments)
-    config = config_from(arguments)
-    check_trace(arguments)
-    check_tuning(arguments)
-    check_estimate(arguments, config)
-    check_features_on(config.features_on, arguments.device)
-    if several:
-        check_series(arguments)
-
-    def work(group: Group) -> None:
-        group = on_device(group, arguments)
-        if several:
-            train_series(arguments, config, group, _train)
-            return
-        summary = _train(arguments, config, group)
-        if group.rank == 0:
-            _report(arguments, summary)
-
-    return run_job(work, arguments)
-
-
-def _report(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
+    settings = {name: value for name, value in vars(arguments).items() if name not in _OWN}
+    # The recipe's flags are among the words already.
+    found = train(arguments.source, out=arguments.run_dir, **settings)
+    if detect().rank > 0:
+        return 0
     if arguments.json:
-        print_json(summary)
+        print_json(found.summary)
+    elif arguments.seeds is not None or arguments.split_index == ALL:
+        print_lines(series_lines(found.summary, found.path))
     else:
-        print_lines(result_lines(summary, Path(arguments.run_dir)))
-
-
-def _train(arguments: argparse.Namespace, config: TrainConfig, group: Group) -> dict[str, Any]:
-    """Train one run; its summary."""
-    from distgnn.cli.job import on_rank_0
-    from distgnn.training.run.directory import RunDirectory
-
-    run_dir = RunDirectory(Path(arguments.run_dir))
-    on_rank_0(group, lambda: _check_bounds(arguments, config, run_dir))
-    trainer = _load(arguments, config, run_dir, group)
-    with trainer.trace:
-        return _run_epochs(arguments, trainer, run_dir)
-
-
-def _check_bounds(
-    arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory
-) -> None:
-    """Refuse what a run that begins may not ask for; one that goes on may have begun before."""
-    from distgnn.training.config.delays import check_delay
-
-    if not (arguments.resume and run_dir.has_run()):
-        check_delay(config)
-
-
-def _run_epochs(
-    arguments: argparse.Namespace, trainer: Trainer, run_dir: RunDirectory
-) -> dict[str, Any]:
-    """Train; the summary."""
-    from distgnn.cli.beginning import resume
-    from distgnn.cli.signals import StopSignals
-    from distgnn.training.loop.progress import choose_progress
-    from distgnn.training.loop.trainer import train
-
-    records = resume(trainer, run_dir) if arguments.resume else []
-    progress = choose_progress(
-        rank=trainer.group.rank,
-        num_epochs=trainer.config.epochs,
-        done=len(records),
-        is_quiet=arguments.quiet,
-    )
-    with StopSignals().heard() as trainer.stop:
-        return train(trainer, run_dir, progress, records=records)
-
-
-def _load(
-    arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
-) -> Trainer:
-    """Build the trainer and say what is to come; the part, of which it has what it needs, goes."""
-    from distgnn.cli.beginning import prepare
-    from distgnn.cli.job import on_rank_0
-    from distgnn.forecast.memory import (
-        predict_added_bytes,
-        predict_host_bytes,
-        predict_peak_bytes,
-    )
-    from distgnn.kernels.devices import PROCESSOR
-    from distgnn.machine.memory_check import check_memory
-    from distgnn.training.loop.trainer import Trainer
-
-    opened = _open(arguments, config, run_dir, group)
-    trainer = Trainer(
-        *(opened.config, opened.ends, opened.part, group),
-        planner=opened.planner,
-        device=group.device,
-    )
-    working = trainer.objective.working_bytes(opened.config.model.hidden)
-    # An earlier peak counts for nothing here: what was let go of since is free again.
-    predicted = added = predict_added_bytes(trainer.model, trainer.graphs) + working
-    check_memory(group, added, what="training", is_forced=arguments.force, device=group.device)
-    if group.device == PROCESSOR:
-        predicted = predict_peak_bytes(trainer.model, trainer.graphs) + working
-    else:
-        streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
-        check_memory(group, streamed, what=what, is_forced=arguments.force)
-    on_rank_0(group, lambda: prepare(run_dir, arguments.resume, opened.begin))
-    announce(
-        *(trainer, opened.part, opened.ends, predicted),
-        estimates=arguments.estimate,
-        is_quiet=arguments.quiet,
-    )
-    # The file may lie in the run's directory, which is there now.
-    trainer.begin_trace(open_trace(arguments, group))
-    return trainer
-
-
-class _Opened(NamedTuple):
-    """What is needed of a source: its edges are let go, as the part has them in another form."""
-
-    config: TrainConfig
-    ends: DataInfo
-    part: Part
-    planner: Planner
-    begin: dict[str, Any]
-
-
-def _open(
-    arguments: argparse.Namespace, config: TrainConfig, run_dir: RunDirectory, group: Group
-) -> _Opened:
-    from distgnn.cli.beginning import begins_with, check_graph, check_settings
-    from distgnn.cli.job import collectively, on_rank_0
-    from distgnn.machine.memory_check import check_memory
-    from distgnn.training.tasks.tasks import resolve
-
-    source = collectively(group, lambda: open_source(source_values(arguments)))
-    check_ranks(source, group, f"distgnn train {arguments.source} ...")
-    config = collectively(group, lambda: resolve(config, source.ends))
-    collectively(group, lambda: check_estimate(arguments, config))
-    if not arguments.overwrite:
-        on_rank_0(group, lambda: check_settings(run_dir, config, arguments.resume))
-    on_rank_0(group, lambda: check_trace_file(arguments))
-    to_read = source.feature_bytes(group.rank, config)
-    check_memory(group, to_read, what="reading features", is_forced=arguments.force)
-    part = collectively(group, lambda: source.part(group.rank))
-    begin = begins_with(source, part, config, group)
-    if arguments.resume:
-        on_rank_0(group, lambda: check_graph(run_dir, begin))
-    planner = build_planner(arguments, config, source, group)
-    return _Opened(config, source.ends, part, planner, begin)
+        print_lines(result_lines(found.summary, found.path))
+    return 0

@@ -1,4 +1,4 @@
-"""Whether a run fits into memory, asked before its first epoch."""
+"""A check, before the first epoch of a run, that it fits into memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from distgnn.cli.output import human_bytes, note
 from distgnn.comm.process import machine
 from distgnn.datasets.errors import InputError
 from distgnn.kernels.devices import PROCESSOR, free_bytes, identity
 from distgnn.machine.limits import available_by_pool
+from distgnn.machine.units import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import torch
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Need:
-    """What one rank still needs, and what is left where it takes its memory from.
+    """Memory that one rank still needs, and the memory that is left there.
 
     Attributes:
         rank: The rank.
-        place: Its host, or its device and the host, for the message.
-        missing_bytes: What it will take besides what it has taken already.
-        available: Bytes left for all ranks that take from a pool, by pool: the rank's machine and
-            the limited control groups around it, or its device. Ranks share a pool that has the
-            same name.
+        place: Host of the rank, or its device and the host, for the message.
+        missing_bytes: Bytes that it will take besides those that it has taken already.
+        available: Bytes left for all ranks that take from a pool, by pool. Pools are the rank's
+            machine and the limited control groups around it, or its device. Ranks share a pool
+            that has the same name.
     """
 
     rank: int
@@ -45,16 +45,18 @@ def check_memory(
     *,
     what: str,
     is_forced: bool,
+    say: Callable[[str], None],
     device: torch.device = PROCESSOR,
 ) -> None:
-    """Refuse what does not fit into each machine and control group, or device; collective.
+    """Refuse work that does not fit into each machine and control group, or device; collective.
 
     Args:
         group: All ranks.
-        missing_bytes: What this rank will take besides what it has taken already.
-        what: What takes it, for the message, such as "training".
+        missing_bytes: Bytes that this rank will take besides those that it has taken already.
+        what: Name of the work, for the message, such as "training".
         is_forced: Whether to warn only.
-        device: Whose memory this rank will take.
+        say: Receives the warning, on rank 0.
+        device: Device whose memory this rank will take.
 
     Raises:
         InputError: If it does not fit, on every rank.
@@ -78,11 +80,11 @@ def check_memory(
             "--layers, or --force to try nevertheless"
         )
     if group.rank == 0:
-        note(f"warning: {problem}; trying nevertheless")
+        say(f"warning: {problem}; trying nevertheless")
 
 
 def _problems(needs: list[Need], what: str) -> Iterator[str]:
-    """A sentence for each pool that has too little: lowest rank first, then the smallest pool."""
+    """Yield a sentence for each pool with too little: lowest rank, then smallest pool, first."""
     seen: set[str] = set()
     for first in needs:
         new = [(left, pool) for pool, left in first.available.items() if pool not in seen]

@@ -6,8 +6,8 @@ import math
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from distgnn.machine.units import human_bytes
 from distgnn.pages.markup import Html, tag
-from distgnn.pages.text import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import columns, heat_map
 from distgnn.pages.markup import Html, figure, folded, join, page, section, table, tag
-from distgnn.pages.text import human_bytes, human_count
+from distgnn.pages.text import human_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import lines, stack
 from distgnn.pages.markup import Html, escaped, figure, folded, page, section, table, tag
-from distgnn.pages.text import human_bytes, human_count, human_seconds
+from distgnn.pages.text import human_count, human_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

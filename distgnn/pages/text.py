@@ -3,15 +3,6 @@
 from __future__ import annotations
 
 
-def human_bytes(count: float) -> str:
-    """Write a size with a binary unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def human_count(count: float) -> str:
     """Write a count or a measure in few digits."""
     if float(count).is_integer() and abs(count) < 1e15:

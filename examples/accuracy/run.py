@@ -21,10 +21,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from distgnn.api import recipes
 from distgnn.cli import main as distgnn
-from distgnn.cli import recipes
-from distgnn.cli.series import FILE
+from distgnn.cli.recipes import recipe_words
 from distgnn.partition.directory.store import MANIFEST_NAME
+from distgnn.training.run.series import FILE
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
@@ -58,7 +59,7 @@ def train(
         return None
     words = ["train", source, "--run", str(run), "--resume", "--quiet", "--eval-every=1"]
     words += ["--checkpoint-every=0", f"--device={device}"]
-    words += recipe.words(with_runs=True, is_cut=launcher is not None)
+    words += recipe_words(recipe, with_runs=True, is_cut=launcher is not None)
     if launcher is None:
         status = distgnn(words)
     else:

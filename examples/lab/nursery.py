@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import distgnn.cli.job
-import distgnn.cli.train_verb
+import distgnn.api.training
+import distgnn.api.verbs
 import distgnn.comm.transports.gloo
 import distgnn.training.data.inputs
 import distgnn.training.loop.graphs

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from distgnn import __version__
-from distgnn.api.job import as_input_error, hint_of_kernel
+from distgnn.api.job import hint_of_kernel
 from distgnn.cli import VERBS, main
+from distgnn.comm.collective import as_input_error
 from distgnn.comm.failure import PeerError
 from distgnn.datasets import InputError
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from ring import ring_arrays
 
+from distgnn.cli.output import note
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.machine import memory_check
@@ -25,7 +26,7 @@ def free(monkeypatch):
 
 
 def check(group, gib, *, is_forced=False):
-    check_memory(group, int(gib * GIB), what="training", is_forced=is_forced)
+    check_memory(group, int(gib * GIB), what="training", is_forced=is_forced, say=note)
 
 
 @pytest.mark.usefixtures("free")
@@ -106,7 +107,7 @@ def test_the_memory_of_a_device_is_shared_by_its_ranks(monkeypatch):
 
     def on_rank(group, gib):
         needed = int(gib * GIB)
-        check_memory(group, needed, what="training", is_forced=False, device=device)
+        check_memory(group, needed, what="training", is_forced=False, say=note, device=device)
 
     run_ranks(2, lambda group: on_rank(group, 0.9))
     with pytest.raises(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import gzip
 import importlib
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from large_graphs import write_folder
 
+from distgnn.cli import build_parser
 from distgnn.cli.flags import size
 from distgnn.cli.on_disk import stays_on_disk
 from distgnn.datasets.planted import planted
@@ -123,13 +123,13 @@ def write_edges(path, num_edges):
 )
 def test_an_edge_list_has_no_more_edges_than_its_size_is_taken_for(name, here):
     write_edges(here / name, 5000)
-    wish = dict.fromkeys(("method", "option", "assignment", "work"))
-    wish |= {"source": name.split("/")[0], "out": "p", "out_of_core": "auto"}
-    wish |= {"root": None, "undirected": False, "inverse_relations": False, "edge_split": None}
-    wish["one_hot"] = False
+    words = ["partition", name.split("/")[0], "--parts", "2", "--out", "p"]
+    arguments = build_parser().parse_args(words)
     needed = NEEDS[0].bytes(0, 5000) + 16 * 5000
-    assert stays_on_disk(argparse.Namespace(**wish, memory=needed - 1))
-    assert not stays_on_disk(argparse.Namespace(**wish, memory=3 * needed))
+    arguments.memory = needed - 1
+    assert stays_on_disk(arguments)
+    arguments.memory = 3 * needed
+    assert not stays_on_disk(arguments)
 
 
 @pytest.mark.parametrize("flags", [("--memory", "1GiB"), ("--work", "w")])

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from distgnn.cli.plans import plan_folder
-from distgnn.cli.source import open_source
+from distgnn.api.plans import plan_folder
+from distgnn.api.source import SourceOptions
 from distgnn.training.run.plan_cache import PlanCache
 
 
-def values(source):
-    return {"source": str(source), "vertices": None, "undirected": False, "split": None, "seed": 0}
+def opened(source):
+    return SourceOptions(str(source)).open(print)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ QUICK = ("--epochs", 3, "--hidden", 4, "--threads", 1, "--json")
 
 
 def test_plans_are_kept_beside_a_partition_directory_only(parts, ring):
-    directory, file = open_source(values(parts)), open_source(values(ring))
+    directory, file = opened(parts), opened(ring)
     assert plan_folder("on", directory) == parts.with_name("ring-1.plans")
     assert plan_folder("on", file) is None
     assert plan_folder("off", directory) is None

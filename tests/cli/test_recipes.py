@@ -9,13 +9,15 @@ import sys
 
 import pytest
 
-from distgnn.cli import build_parser, recipes
-from distgnn.cli.train_verb import config_from
+from distgnn.api import recipes
+from distgnn.cli import build_parser
+from distgnn.cli.recipes import expanded, recipe_words
+from distgnn.cli.train_verb import add_recipe_argument, config_from
 from distgnn.datasets.errors import InputError
 
 
 def parsed(*words):
-    return build_parser().parse_args(recipes.expanded([str(word) for word in words]))
+    return build_parser().parse_args(expanded([str(word) for word in words]))
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_each_recipe_is_a_configuration(name):
     # What it says of how the graph is loaded it does, too.
     named = [word for word in recipes._SWITCHES if f"--{word}" in recipe.about]
     assert all(recipe.source.get(word) for word in named)
-    repeated = build_parser().parse_args([*words, *recipe.words(with_runs=True)])
+    repeated = build_parser().parse_args([*words, *recipe_words(recipe, with_runs=True)])
     assert repeated.seeds is not None or repeated.split_index == "all"
 
 
@@ -63,8 +65,8 @@ def test_a_flag_of_the_command_line_wins_wherever_it_stands():
 
 def test_other_verbs_and_words_stay_as_they_are():
     words = ["evaluate", "--recipe", "cora-gcn"]
-    assert recipes.expanded(words) == words
-    assert recipes.expanded([]) == []
+    assert expanded(words) == words
+    assert expanded([]) == []
 
 
 def test_a_recipe_of_ones_own_sets_switches_too(write):
@@ -86,7 +88,7 @@ def test_a_switch_of_a_recipe_is_unset_as_help_says(write):
     assert config_from(parsed(*words)).model.residual
     assert not config_from(parsed(*words, "--no-residual")).model.residual
     parser = argparse.ArgumentParser()
-    recipes.add_recipe_argument(parser)
+    add_recipe_argument(parser)
     shown = " ".join(parser.format_help().split())
     assert "those of the command line win (--no-residual unsets a switch)" in shown
 

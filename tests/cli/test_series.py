@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ring import ring_arrays
 
-from distgnn.cli.series import as_published
+from distgnn.training.run.series import as_published
 
 QUICK = ("--epochs", 3, "--hidden", 4, "--quiet", "--json")
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from distgnn.cli import signals
+from distgnn.training.run import signals
 
 LIMIT_S = 100
 

@@ -9,8 +9,8 @@ import weakref
 import numpy as np
 import pytest
 
+from distgnn.api.source import open_source
 from distgnn.cli import build_parser
-from distgnn.cli.source import open_source
 from distgnn.cli.train_verb import config_from
 from distgnn.forecast import rehearsal
 from distgnn.nn.config import ModelConfig
@@ -348,8 +348,8 @@ def test_the_source_is_let_go_before_the_first_epoch(distgnn, ring, monkeypatch)
     given, held = [], []
     initialise, train_epoch = Trainer.__init__, Trainer.train_epoch
 
-    def open_and_note(values):
-        source = open_source(values)
+    def open_and_note(values, say, graph):
+        source = open_source(values, say, graph)
         given.append(weakref.ref(source.graph))
         return source
 
@@ -362,7 +362,7 @@ def test_the_source_is_let_go_before_the_first_epoch(distgnn, ring, monkeypatch)
         held.extend(each() for each in given)
         return train_epoch(trainer)
 
-    monkeypatch.setattr("distgnn.cli.train_verb.open_source", open_and_note)
+    monkeypatch.setattr("distgnn.api.source.open_source", open_and_note)
     monkeypatch.setattr(Trainer, "__init__", note_and_initialise)
     monkeypatch.setattr(Trainer, "train_epoch", look_and_train)
     assert distgnn("train", ring, "--run", "run", "--epochs", 1, "--threads", 1).status == 0

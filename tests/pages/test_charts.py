@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from distgnn.machine.units import human_bytes
 from distgnn.pages import charts
 from distgnn.pages.markup import escaped, page, table, tag
-from distgnn.pages.text import human_bytes, human_count, human_seconds
+from distgnn.pages.text import human_count, human_seconds
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = st.floats(0, 1e12, allow_nan=False)

@@ -186,28 +186,78 @@ class TrainedRun:
         Raises:
             InputError: If vertices have no single label, and `after` needs one.
         """
-        config = self.config
-        has_types = config.model.kind.is_typed
-        if after is not None and config.task != "single-label":
+        if after is not None and self.config.task != "single-label":
             raise InputError(
-                f"--correct-and-smooth needs one label a vertex, but this is a {config.task} task; "
-                "leave it out"
+                f"--correct-and-smooth needs one label a vertex, but this is a {self.config.task} "
+                "task; leave it out"
             )
+        model = self.load_model(group.device)
         if features is None:
             features = self._read_input(part, group)
-        features = place_rows(features, config, self.ends, part, group, device=group.device)
-        graph = self.graph(part, group, planner=planner, keeps_edges=after is not None)
-        if has_types and not features.shape[1]:
-            graph.find_relation_sources()
-        if isinstance(features, HostRows) and config.static_input and not has_types:
-            # Sums of them are made once, some columns at a time.
-            graph.set_static(features)
+        features = place_rows(features, self.config, self.ends, part, group, device=group.device)
+        graph = self._graph_of(
+            part, group, features, planner=planner, keeps_edges=after is not None
+        )
         with torch.no_grad():
-            scores: Tensor = self.load_model(group.device)(graph, features)
+            scores: Tensor = model(graph, features)
             if after is not None:
                 known = (one.to(group.device) for one in self._known_labels(part))
                 scores = after.apply(graph, scores, *known)
         return scores
+
+    def hidden(self, part: Part, group: Group, *, planner: Planner | None = None) -> Tensor:
+        """Compute the rows of the last hidden layer of a part's roots, exactly; collective.
+
+        Args:
+            part: This rank's part.
+            group: One rank per part.
+            planner: Planner of the sums; None for one that makes its plans.
+
+        Returns:
+            (num_roots, width) rows that the layer of the classes reads, on the group's device; of
+            a run that learned links, those that its decoder reads.
+
+        Raises:
+            InputError: If the model has no hidden layer.
+        """
+        if self.config.task == "link":
+            return self.scores(part, group, planner=planner)
+        model = self.load_model(group.device)
+        if not len(model.hidden):
+            raise InputError(
+                f"a {self.config.model.model} model of 1 layer has no hidden rows, so it embeds no "
+                "vertices; train one with more --layers"
+            )
+        kept: list[Tensor] = []
+        model.last.register_forward_pre_hook(lambda module, inputs: kept.append(inputs[-1]))
+        features = place_rows(
+            self._read_input(part, group),
+            *(self.config, self.ends, part, group),
+            device=group.device,
+        )
+        graph = self._graph_of(part, group, features, planner=planner, keeps_edges=False)
+        with torch.no_grad():
+            model(graph, features)
+        return kept[0]
+
+    def _graph_of(
+        self,
+        part: Part,
+        group: Group,
+        features: Rows,
+        *,
+        planner: Planner | None,
+        keeps_edges: bool,
+    ) -> LocalGraph:
+        """Build the graph of `graph`, ready for these features; collective."""
+        has_types = self.config.model.kind.is_typed
+        graph = self.graph(part, group, planner=planner, keeps_edges=keeps_edges)
+        if has_types and not features.shape[1]:
+            graph.find_relation_sources()
+        if isinstance(features, HostRows) and self.config.static_input and not has_types:
+            # Sums of them are made once, some columns at a time.
+            graph.set_static(features)
+        return graph
 
     def _read_input(self, part: Part, group: Group) -> Rows:
         """Read what the model reads of a part's roots; collective."""

@@ -1,15 +1,15 @@
-"""How a run begins and goes on: what is checked, written and read back before its epochs."""
+"""The beginning of a run: checks, files and state that come before its first epoch."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from distgnn.cli.output import note
+from distgnn.comm.collective import of_rank_0
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from distgnn.cli.source import Source
+    from collections.abc import Callable
+
     from distgnn.comm.group import Group
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 _OF_THE_CUT = ("source", "checksum", "partition")
 
 
-def begins_with(source: Source, part: Part, config: TrainConfig, group: Group) -> dict[str, Any]:
-    """Say what the configuration of a run is that begins now; collective.
+def begins_with(
+    about: dict[str, Any], part: Part, config: TrainConfig, group: Group
+) -> dict[str, Any]:
+    """Return the content of config.json of a run that begins now; collective.
 
     Args:
-        source: That the run is on.
-        part: This rank's.
-        config: The run.
+        about: Record of the source, as `distgnn.api.source.Source.to_json` gives it.
+        part: Part of this rank.
+        config: Settings of the run.
         group: All ranks.
 
     Returns:
@@ -34,7 +36,7 @@ def begins_with(source: Source, part: Part, config: TrainConfig, group: Group) -
     from distgnn.training.data.identity import identify_graph
 
     return {
-        **source.to_json(),
+        **about,
         "graph": identify_graph(part, group),
         "num_ranks": group.size,
         "train": config.to_json(),
@@ -42,12 +44,12 @@ def begins_with(source: Source, part: Part, config: TrainConfig, group: Group) -
 
 
 def check_settings(run_dir: RunDirectory, config: TrainConfig, is_resuming: bool) -> None:
-    """Check that a run that is there already is to go on, with the settings it was begun with.
+    """Check that an earlier run in the directory is resumed, and with its own settings.
 
     Args:
-        run_dir: Of the run.
-        config: Of the command.
-        is_resuming: Whether the command says so.
+        run_dir: Directory of the run.
+        config: Settings that were asked for.
+        is_resuming: Whether the run is to be resumed.
 
     Raises:
         InputError: If not.
@@ -66,11 +68,13 @@ def check_settings(run_dir: RunDirectory, config: TrainConfig, is_resuming: bool
 
 
 def check_graph(run_dir: RunDirectory, begin: dict[str, Any]) -> None:
-    """Check that a run that is there goes on with its graph, wherever that lies and how it is cut.
+    """Check that an earlier run in the directory continues with the graph it was begun with.
+
+    The graph may lie elsewhere and may be cut in another way.
 
     Args:
-        run_dir: Of the run.
-        begin: What the configuration of the run would be if it began now; see `begins_with`.
+        run_dir: Directory of the run.
+        begin: Content of config.json if the run began now; see `begins_with`.
 
     Raises:
         InputError: If it is another graph.
@@ -112,12 +116,12 @@ def _refuse(run_dir: RunDirectory, changed: list[str]) -> None:
 
 
 def prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> None:
-    """Create the run directory, or empty it if it is to begin anew.
+    """Create the run directory, or empty it if the run begins again.
 
     Args:
-        run_dir: Of the run.
-        is_resuming: Whether what is there stays.
-        begin: Its configuration, which is written.
+        run_dir: Directory of the run.
+        is_resuming: Whether an earlier run stays.
+        begin: Content of config.json, which is written.
 
     Raises:
         InputError: If it cannot be written.
@@ -128,15 +132,18 @@ def prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> 
     run_dir.write_config(begin)
 
 
-def resume(trainer: Trainer, run_dir: RunDirectory) -> list[dict[str, Any]]:
-    """Put the trainer where the run's newest checkpoint is, and say so; collective.
+def resume(
+    trainer: Trainer, run_dir: RunDirectory, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Continue from the newest checkpoint of the run, and say so; collective.
 
     Args:
-        trainer: Fresh.
-        run_dir: Of the run.
+        trainer: Trainer that has not trained yet.
+        run_dir: Directory of the run.
+        say: Receives notes about the work under way, on rank 0.
 
     Returns:
-        The records of the epochs before, on every rank.
+        Records of the epochs that were trained before, on every rank.
 
     Raises:
         InputError: If no checkpoint is whole.
@@ -147,16 +154,10 @@ def resume(trainer: Trainer, run_dir: RunDirectory) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     if group.rank == 0:
         for skipped in checkpoints.damaged:
-            note(f"{skipped}; an older checkpoint is used")
+            say(f"{skipped}; an older checkpoint is used")
         where = f"from epoch {trainer.num_epochs}" if found else "from the start: no checkpoint yet"
-        note(f"resuming {where}")
+        say(f"resuming {where}")
         if found is not None and found.why_cold:
-            note(f"delays start cold: {found.why_cold}")
+            say(f"delays start cold: {found.why_cold}")
         records = run_dir.keep_metrics(trainer.num_epochs)
-    return _of_rank_0(group, records)
-
-
-def _of_rank_0(group: Group, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give every rank rank 0's records; collective."""
-    first = group.all_gather_bytes(json.dumps(records).encode())[0]
-    return list(json.loads(first))
+    return of_rank_0(group, records)

@@ -1,4 +1,4 @@
-"""Scores of links: of those that are held out for the test, or of pairs in a file."""
+"""Probabilities of links: those that are held out for the test, or pairs in a file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from distgnn.comm.collective import collectively
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from distgnn.cli.runs import Share
+    from distgnn.api.trained import Share
     from distgnn.comm.group import Group
     from distgnn.partition.directory.store import Part
     from distgnn.training.run.inference import TrainedRun
@@ -26,20 +27,15 @@ HEADER = ("first", "second", "probability")
 
 
 class LinkPredictions(NamedTuple):
-    """The same on every rank.
+    """Probabilities of pairs, the same on every rank.
 
     Attributes:
-        names: (num, 2) int64 or str. Both ends, as the user's files name them.
+        names: (num, 2) int64 or str. Both ends, by the names of the user's files.
         probability: (num,) float32.
     """
 
     names: NDArray[np.generic]
     probability: NDArray[np.float32]
-
-    @property
-    def counted(self) -> tuple[str, int]:
-        """What this is of, and how many."""
-        return "pairs", len(self.names)
 
     def as_text(self, separator: str) -> str:
         """Return a line for each pair below a header."""
@@ -56,11 +52,11 @@ def predict_links(trained: TrainedRun, share: Share, pairs: str | None) -> LinkP
 
     Args:
         trained: A run that learned links.
-        share: What this rank works on.
+        share: Work of this rank.
         pairs: File of pairs; None for the links that are held out for the test.
 
     Returns:
-        Their probabilities, in the order of the file, or of the vertices.
+        The probabilities, in the order of the file, or of the vertices.
 
     Raises:
         InputError: If the file cannot be read or names what is no vertex.
@@ -71,8 +67,6 @@ def predict_links(trained: TrainedRun, share: Share, pairs: str | None) -> LinkP
         ends = _held_out(part, group)
         names = _named(ends, part, group)
     else:
-        from distgnn.cli.job import collectively
-
         path = Path(pairs)
         lines = collectively(group, lambda: _read(path))
         names, ends = lines[1:], _numbered(lines, part, group, path)
@@ -86,7 +80,7 @@ def gather_arrays(
 
     Args:
         group: All ranks.
-        arrays: By name, of any shape; without objects.
+        arrays: Arrays of any shape by name; without objects.
     """
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
@@ -98,7 +92,7 @@ def gather_arrays(
 
 
 def _held_out(part: Part, group: Group) -> NDArray[np.int64]:
-    """(num, 2) the test links of all parts, in the order of their ends."""
+    """Return (num, 2) test links of all parts, in the order of their ends."""
     assert part.test_links is not None, "the graph holds links out"
     parts = gather_arrays(group, {"links": np.asarray(part.test_links)})
     links = np.concatenate([one["links"] for one in parts])
@@ -106,7 +100,7 @@ def _held_out(part: Part, group: Group) -> NDArray[np.int64]:
 
 
 def _names(part: Part) -> NDArray[Any]:
-    """(num_roots,) what the user's files call the roots."""
+    """Return (num_roots,) names of the roots in the user's files."""
     if part.vertex_id is None:
         return np.asarray(part.global_id[: part.num_roots])
     return np.asarray(part.vertex_id)
@@ -128,7 +122,7 @@ def _named(ends: NDArray[np.int64], part: Part, group: Group) -> NDArray[Any]:
 
 
 def _read(path: Path) -> NDArray[np.str_]:
-    """(1 + num, 2) the first two columns, the header among them."""
+    """Return (1 + num, 2) words of the first two columns, the header among them."""
     separator = SEPARATORS.get(path.suffix)
     if separator is None:
         raise InputError(f"--pairs must end in .csv or .tsv, got '{path}'")
@@ -149,7 +143,7 @@ def _read(path: Path) -> NDArray[np.str_]:
 
 
 def _numbered(names: NDArray[np.str_], part: Part, group: Group, path: Path) -> NDArray[np.int64]:
-    """(num, 2) global ids of the vertices below the header; each rank knows those of its roots."""
+    """Return (num, 2) global ids of the names below the header; a rank knows those of its roots."""
     import torch
 
     own = _names(part).astype(str)

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end in order: the epoch under way, a checkpoint, and no more."""
+"""Signals that end a run in order: after the epoch under way, with a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,0 +1,66 @@
+"""Notes about a run before its first epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distgnn.machine.units import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.data.info import DataInfo
+    from distgnn.training.loop.trainer import Trainer
+
+
+def announce(
+    trainer: Trainer,
+    part: Part,
+    ends: DataInfo,
+    predicted: int,
+    *,
+    estimates: bool,
+    is_quiet: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Say what is about to happen; collective.
+
+    Args:
+        trainer: Trainer of the run.
+        part: Part that it trains on.
+        ends: Sizes of the data of the whole graph.
+        predicted: Bytes at the peak of this rank; on a device those that it will take besides.
+        estimates: Whether to try how long an epoch will take.
+        is_quiet: Whether to say nothing.
+        say: Receives the notes, on rank 0.
+    """
+    import torch
+
+    from distgnn.forecast.estimate import estimate_epoch
+    from distgnn.forecast.traffic import planned_bytes
+    from distgnn.kernels.devices import PROCESSOR
+    from distgnn.ops.host_rows import HostRows
+    from distgnn.training.data.placement import describe_streamed
+
+    config, group = trainer.config, trainer.group
+    sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
+    group.all_reduce(sent)
+    if estimates:
+        trainer.estimated_epoch_s = estimate_epoch(trainer, part, ends)
+    if group.rank > 0 or is_quiet:
+        return
+    if group.reason:
+        say(f"backend: {group.backend}, because {group.reason}")
+    say(f"task: {config.task}, measured by {config.metric}")
+    for saving in trainer.graphs.savings:
+        say(saving)
+    if isinstance(trainer.inputs.features, HostRows):
+        say(describe_streamed(trainer.inputs.features))
+    if group.size > 1:
+        per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
+        say(f"rows: {per_epoch} will be sent per epoch by all ranks")
+    more = "" if group.device == PROCESSOR else " more of the device"
+    say(f"memory: about {human_bytes(predicted)}{more} at the peak of rank 0, predicted")
+    if trainer.estimated_epoch_s is not None:
+        say(f"time: about {1e3 * trainer.estimated_epoch_s:.1f} ms an epoch, estimated")

@@ -1,0 +1,134 @@
+"""Settings: keywords of the verbs, checked and sorted into what they configure."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from typing import TYPE_CHECKING, Any
+
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from distgnn.training.config.settings import TrainConfig
+
+ALL = "all"
+"""The value of split_index that trains a run on each split."""
+_KINDS = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "True or False"),
+}
+_SWITCH = {"on": True, "off": False}
+
+
+def config_of(values: Mapping[str, Any]) -> TrainConfig:
+    """Build the configuration of a run.
+
+    Args:
+        values: Settings by name: fields of the model and of its training, and perhaps others, which
+            are ignored. Those that are missing or None are as by default.
+
+    Returns:
+        The checked configuration.
+
+    Raises:
+        InputError: If a value is not allowed.
+    """
+    from distgnn.nn.config import KINDS, ModelConfig
+    from distgnn.training.config.settings import TrainConfig
+
+    given = {**_picked(values, TrainConfig)}
+    given.pop("model", None)
+    if given.get("split_index") == ALL:
+        given["split_index"] = 0  # of the first run
+    model = _picked(values, ModelConfig)
+    kind = KINDS.get(model.get("model", ModelConfig.model))
+    if kind is not None:  # else it is refused with all other values
+        if kind.drops_input:
+            model.setdefault("input_dropout", model.get("dropout", ModelConfig.dropout))
+        model = {**kind.defaults, **model}
+    return TrainConfig(model=ModelConfig(**model), **given)
+
+
+def _picked(values: Mapping[str, Any], owner: type) -> dict[str, Any]:
+    """Return the values of a configuration's fields, without those that are None."""
+    names = [item.name for item in dataclasses.fields(owner)]
+    return {name: values[name] for name in names if values.get(name) is not None}
+
+
+class Keywords:
+    """Keywords of a verb, each of which must be used.
+
+    Args:
+        verb: Name of the verb, for messages.
+        values: The keywords; None stands for the default.
+    """
+
+    def __init__(self, verb: str, values: Mapping[str, Any]) -> None:
+        self._verb = verb
+        self._values = {name: value for name, value in values.items() if value is not None}
+        self._known: set[str] = set()
+
+    def fields_of(self, owner: type, *, but: Iterable[str] = ()) -> dict[str, Any]:
+        """Return the keywords that are fields of a dataclass, checked for their types.
+
+        Args:
+            owner: The dataclass.
+            but: Fields that are no keywords.
+
+        Raises:
+            InputError: If a value is of another type.
+        """
+        fields = [item for item in dataclasses.fields(owner) if item.name not in but]
+        self._known |= {item.name for item in fields}
+        return {
+            item.name: _checked(item.name, self._values[item.name], str(item.type))
+            for item in fields
+            if item.name in self._values
+        }
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Return the value of one keyword.
+
+        Args:
+            name: Name of the keyword.
+            default: Value if it was not given.
+        """
+        self._known.add(name)
+        return self._values.get(name, default)
+
+    def refuse_others(self, more: Iterable[str] = ()) -> None:
+        """Refuse keywords that nobody asked for.
+
+        Args:
+            more: Parameters of the verb that are spelled out, to suggest them.
+
+        Raises:
+            InputError: If there are such; names the nearest keyword.
+        """
+        for name in self._values:
+            if name not in self._known:
+                close = difflib.get_close_matches(name, [*self._known, *more], n=1)
+                hint = f"did you mean {close[0]}?" if close else f"see help(distgnn.{self._verb})"
+                raise InputError(f"{self._verb} has no setting '{name}'; {hint}")
+
+
+def _checked(name: str, value: Any, annotation: str) -> Any:
+    """Check the type of a value, as far as its field tells: a name is checked with the others."""
+    if name == "split_index" and value == ALL:
+        return value
+    kind = annotation.removesuffix(" | None")
+    if kind == "bool" and isinstance(value, str) and value in _SWITCH:
+        return _SWITCH[value]
+    if kind == "str" and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    types, wanted = _KINDS.get(kind, ((str,), "a text"))
+    if hasattr(value, "item") and not isinstance(value, (str, bytes)):
+        value = value.item()  # a number of numpy
+    is_right = isinstance(value, types) and (kind == "bool" or not isinstance(value, bool))
+    if not is_right:
+        raise InputError(f"{name} must be {wanted}, got {value!r}")
+    return value

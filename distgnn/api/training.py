@@ -1,0 +1,371 @@
+"""Training: the source, the trainer and the directory of a run, put together on every rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distgnn.api.job import Job
+from distgnn.api.source import check_ranks
+from distgnn.comm.collective import collectively, of_rank_0, on_rank_0
+from distgnn.datasets.errors import InputError
+from distgnn.training.run.trace_file import TraceFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from distgnn.api.source import Source, SourceOptions
+    from distgnn.comm.group import Group
+    from distgnn.edges.planner import Planner
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.info import DataInfo
+    from distgnn.training.loop.progress import Progress
+    from distgnn.training.loop.trainer import Trainer
+    from distgnn.training.run.directory import RunDirectory
+    from distgnn.training.run.series import Member
+
+_SEED_LIMIT = 2**63
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run that is asked for, or a series of runs.
+
+    Attributes:
+        source: Source to train on.
+        config: Settings of the run; of the first run in a series.
+        folder: Directory of the run or of the series.
+        say: Receives notes and warnings about the work under way.
+        job: How the ranks work together.
+        progress: Shows the epochs; None to choose a bar or lines on standard error.
+        resume: Whether to continue from the newest checkpoint.
+        overwrite: Whether to replace an earlier run.
+        force: Whether to train even if too little memory is free.
+        estimate: Whether to try, before the first epoch, how long one will take.
+        quiet: Whether to show warnings only.
+        plan_cache: Folder of the plans of kernels, or on or off.
+        tune_kernels: Whether to try how sums walk each block fastest.
+        trace: Picture to write.
+        seeds: Number of runs with a seed each; None for one run that is no series.
+        all_splits: Whether to train a run on each split.
+    """
+
+    source: SourceOptions
+    config: TrainConfig
+    folder: Path
+    say: Callable[[str], None]
+    job: Job = field(default_factory=Job)
+    progress: Progress | None = None
+    resume: bool = False
+    overwrite: bool = False
+    force: bool = False
+    estimate: bool = False
+    quiet: bool = False
+    plan_cache: str = "on"
+    tune_kernels: bool = False
+    trace: TraceFile = field(default_factory=TraceFile)
+    seeds: int | None = None
+    all_splits: bool = False
+
+    @property
+    def is_series(self) -> bool:
+        """Whether more than one run is asked for."""
+        return self.seeds is not None or self.all_splits
+
+    def check(self) -> None:
+        """Refuse options that contradict each other, before any work.
+
+        Raises:
+            InputError: If there are such.
+        """
+        from distgnn.api.plans import check_tuning
+        from distgnn.training.data.placement import check_features_on
+
+        self.trace.check(self.config.epochs)
+        check_tuning(tunes=self.tune_kernels, device=self.job.device)
+        self.check_estimate(self.config)
+        check_features_on(self.config.features_on, self.job.device)
+        if not self.is_series:
+            return
+        if self.trace.path is not None:
+            raise InputError(
+                "--trace shows one run, but --seeds and --split-index all make several; "
+                "leave one of them out"
+            )
+        if self.config.seed + (self.seeds or 1) > _SEED_LIMIT:
+            raise InputError(f"--seeds {self.seeds} leads past the last seed, {_SEED_LIMIT - 1}")
+
+    def check_estimate(self, config: TrainConfig) -> None:
+        """Refuse to estimate the time of epochs that no trial resembles.
+
+        Args:
+            config: Settings of the run; its task may be still to be resolved.
+
+        Raises:
+            InputError: If an estimate is asked for on a device, or of an epoch that learns links.
+        """
+        if self.estimate and self.job.device != "cpu":
+            raise InputError(
+                f"--estimate tries epochs on the processor, got --device {self.job.device}; leave "
+                "it out"
+            )
+        if self.estimate and config.task == "link":
+            raise InputError(
+                "--estimate tries epochs of tasks on vertices, but this is a link task; leave it "
+                "out"
+            )
+
+    def run(self) -> dict[str, Any]:
+        """Train on all ranks that the launcher started.
+
+        Returns:
+            The summary of the run, or the content of series.json; the same on every rank.
+
+        Raises:
+            InputError: If the run cannot be, or fails.
+            PeerError: If another rank failed.
+            StoppedError: If a signal stopped the run in order.
+        """
+        self.check()
+        return self.job.run(self._on_rank)
+
+    def _on_rank(self, group: Group) -> dict[str, Any]:
+        group = self.job.on_device(group)
+        return _train_series(self, group) if self.is_series else _train(self, group)
+
+
+def _train(asked: Training, group: Group) -> dict[str, Any]:
+    """Train one run; return its summary."""
+    from distgnn.training.run.directory import RunDirectory
+
+    run_dir = RunDirectory(asked.folder)
+    on_rank_0(group, lambda: _check_bounds(asked, run_dir))
+    trainer = _load(asked, run_dir, group)
+    with trainer.trace:
+        return _run_epochs(asked, trainer, run_dir)
+
+
+def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
+    """Refuse what a run that begins may not ask for; one that continues may have begun before."""
+    from distgnn.training.config.delays import check_delay
+
+    if not (asked.resume and run_dir.has_run()):
+        check_delay(asked.config)
+
+
+def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dict[str, Any]:
+    """Train all epochs; return the summary."""
+    from distgnn.training.loop.progress import Silent, choose_progress
+    from distgnn.training.loop.trainer import train
+    from distgnn.training.run.beginning import resume
+    from distgnn.training.run.signals import StopSignals
+
+    records = resume(trainer, run_dir, asked.say) if asked.resume else []
+    rank = trainer.group.rank
+    progress = asked.progress if rank == 0 else Silent()
+    if progress is None:
+        progress = choose_progress(
+            rank=rank,
+            num_epochs=trainer.config.epochs,
+            done=len(records),
+            is_quiet=asked.quiet,
+        )
+    with StopSignals().heard() as trainer.stop:
+        return train(trainer, run_dir, progress, records=records)
+
+
+def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
+    """Build the trainer and announce the run; the part is freed once the trainer has its own."""
+    from distgnn.api.announcement import announce
+    from distgnn.forecast.memory import (
+        predict_added_bytes,
+        predict_host_bytes,
+        predict_peak_bytes,
+    )
+    from distgnn.kernels.devices import PROCESSOR
+    from distgnn.machine.memory_check import check_memory
+    from distgnn.training.loop.trainer import Trainer
+    from distgnn.training.run.beginning import prepare
+
+    opened = _open(asked, run_dir, group)
+    trainer = Trainer(
+        *(opened.config, opened.ends, opened.part, group),
+        planner=opened.planner,
+        device=group.device,
+    )
+    working = trainer.objective.working_bytes(opened.config.model.hidden)
+    # An earlier peak counts for nothing here: memory that was freed since is free again.
+    predicted = added = predict_added_bytes(trainer.model, trainer.graphs) + working
+    check_memory(
+        *(group, added),
+        what="training",
+        is_forced=asked.force,
+        say=asked.say,
+        device=group.device,
+    )
+    if group.device == PROCESSOR:
+        predicted = predict_peak_bytes(trainer.model, trainer.graphs) + working
+    else:
+        streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
+        check_memory(group, streamed, what=what, is_forced=asked.force, say=asked.say)
+    on_rank_0(group, lambda: prepare(run_dir, asked.resume, opened.begin))
+    announce(
+        *(trainer, opened.part, opened.ends, predicted),
+        estimates=asked.estimate,
+        is_quiet=asked.quiet,
+        say=asked.say,
+    )
+    # The file may lie in the run's directory, which is there now.
+    trainer.begin_trace(asked.trace.open(group))
+    return trainer
+
+
+class _Opened(NamedTuple):
+    """What a run needs of its source.
+
+    The source's edges are not among it: they are freed, as the part has them in another form.
+    """
+
+    config: TrainConfig
+    ends: DataInfo
+    part: Part
+    planner: Planner
+    begin: dict[str, Any]
+
+
+def _open(asked: Training, run_dir: RunDirectory, group: Group) -> _Opened:
+    from distgnn.api.plans import build_planner
+    from distgnn.machine.memory_check import check_memory
+    from distgnn.training.run.beginning import begins_with, check_graph, check_settings
+    from distgnn.training.tasks.tasks import resolve
+
+    source = _open_source(asked, group)
+    config = collectively(group, lambda: resolve(asked.config, source.ends))
+    collectively(group, lambda: asked.check_estimate(config))
+    if not asked.overwrite:
+        on_rank_0(group, lambda: check_settings(run_dir, config, asked.resume))
+    on_rank_0(group, lambda: asked.trace.check_path(run_dir.path))
+    to_read = source.feature_bytes(group.rank, config)
+    check_memory(group, to_read, what="reading features", is_forced=asked.force, say=asked.say)
+    part = collectively(group, lambda: source.part(group.rank))
+    begin = begins_with(source.to_json(), part, config, group)
+    if asked.resume:
+        on_rank_0(group, lambda: check_graph(run_dir, begin))
+    planner = build_planner(
+        *(config, source, group),
+        cache=asked.plan_cache,
+        tunes=asked.tune_kernels,
+        say=asked.say,
+        is_quiet=asked.quiet,
+    )
+    return _Opened(config, source.ends, part, planner, begin)
+
+
+def _open_source(asked: Training, group: Group) -> Source:
+    source = collectively(group, lambda: asked.source.open(asked.say))
+    check_ranks(source, group, f"distgnn train {asked.source.source} ...")
+    return source
+
+
+def _train_series(asked: Training, group: Group) -> dict[str, Any]:
+    """Train one run after the other; collective.
+
+    A random split (`--split`) is that of the first seed in all runs: seeds vary the training.
+    Runs that have ended are not run again if the series is resumed.
+
+    Returns:
+        The content of series.json.
+
+    Raises:
+        InputError: If a directory is in the way, or a run fails.
+    """
+    from distgnn.training.run.directory import RunDirectory
+    from distgnn.training.run.series import FILE, check_folders, members_of, summarise_series
+
+    num_splits = None
+    if asked.all_splits:
+        num_splits = collectively(group, lambda: _num_splits(asked))
+    members = members_of(asked.config, num_seeds=asked.seeds, num_splits=num_splits)
+    may_exist = asked.resume or asked.overwrite
+    on_rank_0(group, lambda: check_folders(asked.folder, members, may_exist=may_exist))
+    ended, summaries = _Ended(asked, group), []
+    for number, member in enumerate(members):
+        run_dir = RunDirectory(asked.folder / member.name)
+        summary = ended.summary(run_dir, member) if asked.resume else {}
+        if not summary:
+            # The figures are those of runs that are about to be replaced.
+            on_rank_0(group, lambda: (asked.folder / FILE).unlink(missing_ok=True))
+            if group.rank == 0 and not asked.quiet:
+                asked.say(f"{member.name}: run {number + 1} of {len(members)}")
+            own = replace(asked, config=member.config, folder=run_dir.path)
+            summary = _train(own, group)
+        summaries.append(summary)
+    found = summarise_series(members, summaries)
+    on_rank_0(group, lambda: RunDirectory(asked.folder).write_json(FILE, found))
+    return found
+
+
+def _num_splits(asked: Training) -> int:
+    from distgnn.training.tasks.tasks import resolve
+
+    source = asked.source.open(asked.say)
+    if resolve(asked.config, source.ends).task == "link":
+        raise InputError(
+            "--split-index all has no effect on a link task: links are held out once; leave it out"
+        )
+    return source.num_splits
+
+
+class _Ended:
+    """Runs of a series that have ended, on the graph that is asked for.
+
+    Args:
+        asked: The series.
+        group: All ranks.
+    """
+
+    def __init__(self, asked: Training, group: Group) -> None:
+        self._asked = asked
+        self._group = group
+
+    def summary(self, run_dir: RunDirectory, member: Member) -> dict[str, Any]:
+        """Return the summary of a run that has ended with these settings; else {}; collective.
+
+        Args:
+            run_dir: Directory of the run.
+            member: The run.
+
+        Raises:
+            InputError: If it has other settings, or was on another graph.
+        """
+        from distgnn.training.run.beginning import check_graph
+        from distgnn.training.run.directory import SUMMARY
+        from distgnn.training.run.series import read_finished
+        from distgnn.training.tasks.tasks import resolve
+
+        group = self._group
+        if not of_rank_0(group, (run_dir.path / SUMMARY).is_file()):
+            return {}
+        ends, begin = self._graph
+        found: dict[str, Any] = {}
+
+        def read() -> None:
+            found.update(read_finished(run_dir, resolve(member.config, ends)))
+            check_graph(run_dir, begin)
+
+        on_rank_0(group, read)
+        return of_rank_0(group, found)
+
+    @cached_property
+    def _graph(self) -> tuple[DataInfo, dict[str, Any]]:
+        """Sizes of the graph, and config.json of a run that began now; collective, read once."""
+        from distgnn.training.run.beginning import begins_with
+
+        group = self._group
+        source = _open_source(self._asked, group)
+        part = collectively(group, lambda: source.part(group.rank))
+        begin = begins_with(source.to_json(), part, self._asked.config, group)
+        return source.ends, begin

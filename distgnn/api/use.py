@@ -1,0 +1,190 @@
+"""The verbs that use a trained run: evaluate, predict and embed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from distgnn.api.job import Job
+from distgnn.api.settings import Keywords
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from distgnn.api.trained import Use
+    from distgnn.datasets.graph import Graph
+    from distgnn.training.tasks.smoothing import CorrectAndSmooth
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """A trained run: a `Run`."""
+
+    path: Path
+    graph: Graph | None
+
+
+def evaluate(
+    run: str | os.PathLike[str] | Trained,
+    *,
+    split_index: int | None = None,
+    correct_and_smooth: tuple[float, float] | None = None,
+    source: Any = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Score a trained run on its graph.
+
+    Args:
+        run: The run, or its directory.
+        split_index: Row of the masks; None for that of the run.
+        correct_and_smooth: Two shares, such as (0.8, 0.8): the errors on training vertices spread
+            along edges, then their labels do (Huang et al., ICLR 2021).
+        source: Graph in memory that the run was trained on, if it was one.
+        settings: Flags of the machine: backend, device, threads, plan_cache and others.
+
+    Returns:
+        train_metric, val_metric and test_metric, val_loss, the name of the metric, and the split.
+
+    Raises:
+        InputError: If the run cannot be opened, or no longer fits its source.
+        PeerError: If another rank failed.
+    """
+    from distgnn.api.predictions import evaluate_run
+
+    after = _smoothing(correct_and_smooth)
+    use = _use("evaluate", run, source, settings)
+    return use.on_parts(lambda trained, share: evaluate_run(trained, share, split_index, after))[0]
+
+
+def predict(
+    run: str | os.PathLike[str] | Trained,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    pairs: str | os.PathLike[str] | None = None,
+    correct_and_smooth: tuple[float, float] | None = None,
+    source: Any = None,
+    **settings: Any,
+) -> NDArray[Any]:
+    """Predict every vertex, or pairs of vertices, with a trained run.
+
+    Args:
+        run: The run, or its directory.
+        out: File to write, too: .csv or .tsv under original ids, or .npy; None for no file.
+        pairs: File of pairs, for a run that learned links; None for those held out for the test.
+        correct_and_smooth: As for `evaluate`.
+        source: As for `evaluate`.
+        settings: As for `evaluate`.
+
+    Returns:
+        (num_vertices, num_classes) float32 probabilities, or values, in the order of the graph's
+        vertices; (num_pairs,) float32 probabilities, of a run that learned links.
+
+    Raises:
+        InputError: If the run cannot be opened, no longer fits its source, or cannot be written.
+        PeerError: If another rank failed.
+    """
+    from distgnn.api.predictions import check_target, predict_run, write_predictions
+    from distgnn.comm.launch import detect
+
+    target = _path(out)
+    if target is not None:
+        check_target(target)
+    after, file = _smoothing(correct_and_smooth), None if pairs is None else os.fspath(pairs)
+    use = _use("predict", run, source, settings)
+    found = use.on_parts(lambda trained, share: predict_run(trained, share, use.run, file, after))[
+        0
+    ]
+    if target is not None and detect().rank == 0:
+        write_predictions(target, found)
+    return found.probability
+
+
+def embed(
+    run: str | os.PathLike[str] | Trained, *, source: Any = None, **settings: Any
+) -> NDArray[Any]:
+    """Compute the rows of the last hidden layer of a trained run.
+
+    Args:
+        run: The run, or its directory.
+        source: As for `evaluate`.
+        settings: As for `evaluate`.
+
+    Returns:
+        (num_vertices, width) float32, in the order of the graph's vertices; of a run that learned
+        links, the rows that its decoder reads.
+
+    Raises:
+        InputError: If the run cannot be opened, no longer fits its source, or has no hidden layer.
+        PeerError: If another rank failed.
+    """
+    from distgnn.api.predictions import embed_run
+
+    return _use("embed", run, source, settings).on_parts(embed_run)[0]
+
+
+def _use(verb: str, run: Any, source: Any, settings: Mapping[str, Any]) -> Use:
+    """Return the use of a trained run that a verb is asked for."""
+    from distgnn.api.graphs import from_memory
+    from distgnn.api.trained import Use
+
+    words = Keywords(verb, settings)
+    path = run.path if isinstance(run, Trained) else run
+    graph = run.graph if isinstance(run, Trained) else None
+    if source is not None:
+        graph = from_memory(source)
+    job, plan_cache = job_of(words), os.fspath(words.take("plan_cache", "on"))
+    words.refuse_others(("source",))
+    check_no_session(verb)
+    return Use(os.fspath(path), write_note, verb, job=job, plan_cache=plan_cache, graph=graph)
+
+
+def check_no_session(verb: str) -> None:
+    """Refuse a verb that opens the ranks itself while a session is open.
+
+    Args:
+        verb: Name of the verb.
+
+    Raises:
+        InputError: If a session is open in this thread.
+    """
+    # Without the module there is no session, and a run need not wait for its imports.
+    module = sys.modules.get("distgnn.api.session")
+    if module is not None:
+        module.refuse_inside(f"distgnn.{verb}")
+
+
+def job_of(words: Keywords) -> Job:
+    """Return the job that keywords describe.
+
+    Args:
+        words: Keywords of a verb.
+
+    Raises:
+        InputError: If a value is of another type.
+    """
+    return Job(**words.fields_of(Job))
+
+
+def _smoothing(alphas: tuple[float, float] | None) -> CorrectAndSmooth | None:
+    from distgnn.training.tasks.smoothing import CorrectAndSmooth
+
+    return None if alphas is None else CorrectAndSmooth(*alphas)
+
+
+def _path(value: Any) -> Path | None:
+    return None if value is None else Path(value)
+
+
+def write_note(line: str) -> None:
+    """Write a note about the work under way on standard error.
+
+    Args:
+        line: The note.
+    """
+    from distgnn.training.loop.progress import Lines
+
+    Lines().note(line)

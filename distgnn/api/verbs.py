@@ -1,0 +1,183 @@
+"""The verbs of the command line as functions, with the same settings and errors.
+
+Under mpirun, srun or torchrun they find the ranks by themselves, as the command line does: every
+rank calls the function, and every rank gets the result.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from distgnn.api.settings import ALL, Keywords, config_of
+from distgnn.api.use import check_no_session, embed, evaluate, job_of, predict, write_note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from distgnn.api.run import Run, Series
+    from distgnn.api.source import SourceOptions
+    from distgnn.training.loop.progress import Progress
+
+__all__ = ["embed", "evaluate", "predict", "train"]
+
+# Parameters that are spelled out, which are named beside settings if one is misspelled.
+_TRAIN = ("model", "out", "resume", "overwrite", "quiet", "progress", "seeds", "recipe")
+
+
+@overload
+def train(
+    source: Any,
+    *,
+    model: str | None = ...,
+    out: str | os.PathLike[str] = ...,
+    resume: bool = ...,
+    overwrite: bool = ...,
+    quiet: bool | None = ...,
+    progress: Progress | None = ...,
+    seeds: None = ...,
+    recipe: str | None = ...,
+    **settings: Any,
+) -> Run: ...
+
+
+@overload
+def train(
+    source: Any,
+    *,
+    model: str | None = ...,
+    out: str | os.PathLike[str] = ...,
+    resume: bool = ...,
+    overwrite: bool = ...,
+    quiet: bool | None = ...,
+    progress: Progress | None = ...,
+    seeds: int,
+    recipe: str | None = ...,
+    **settings: Any,
+) -> Series: ...
+
+
+def train(
+    source: Any,
+    *,
+    model: str | None = None,
+    out: str | os.PathLike[str] = "run",
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool | None = None,
+    progress: Progress | None = None,
+    seeds: int | None = None,
+    recipe: str | None = None,
+    **settings: Any,
+) -> Run | Series:
+    """Train a model, on one process or under mpirun on one rank per part.
+
+    Args:
+        source: Name of a data set, a file, or a partition directory; or a graph in memory: a
+            `Graph`, or one of PyG, DGL, scipy or networkx.
+        model: Name of the model: sage, gcn, gat, gatv2, gin, sgc or appnp; of graphs with types of
+            edges, rgcn or rsage. None for that of the recipe, or else sage.
+        out: Directory of the run.
+        resume: Whether to continue from the run's newest checkpoint, if any.
+        overwrite: Whether to replace an earlier run.
+        quiet: Whether to show warnings only; None to do so unless standard error is a terminal.
+        progress: Shows epochs and notes; None for a bar or lines on standard error.
+        seeds: Number of runs, with seeds S to S + N - 1; None for one run.
+        recipe: Name or file of a recipe, whose settings count where none is given here.
+        settings: The flags of `distgnn train` with underscores for dashes, such as hidden=16,
+            epochs=200, threads=4, device="cuda". A switch is True or False.
+
+    Returns:
+        The run; a series of runs if `seeds` is given or split_index is "all".
+
+    Raises:
+        InputError: If a setting is unknown or not allowed, or the run fails in a way that the
+            user can correct.
+        PeerError: If another rank failed; the same call with resume=True continues.
+        StoppedError: If a signal ended the run in order, with a checkpoint.
+    """
+    from distgnn.api.run import Run, Series
+    from distgnn.api.training import Training
+    from distgnn.training.run.trace_file import TraceFile
+
+    given = {**settings, "model": model}
+    if recipe is not None:
+        given = {**_recipe(recipe, source), **_without_none(given)}
+    words = Keywords("train", given)
+    say, is_quiet = _notes(quiet, progress)
+    trace = words.take("trace")
+    asked = Training(
+        _source(words, source),
+        config_of(_config_values(words)),
+        Path(out),
+        say,
+        job=job_of(words),
+        progress=progress,
+        resume=resume,
+        overwrite=overwrite,
+        force=words.take("force", False),
+        estimate=words.take("estimate", False),
+        quiet=is_quiet,
+        plan_cache=os.fspath(words.take("plan_cache", "on")),
+        tune_kernels=words.take("tune_kernels", False),
+        trace=TraceFile(None if trace is None else Path(trace), words.take("trace_epochs")),
+        seeds=seeds,
+        all_splits=words.take("split_index") == ALL,
+    )
+    words.refuse_others(_TRAIN)
+    check_no_session("train")
+    values = asked.run()
+    if asked.is_series:
+        return Series(out, values)
+    return Run(out, values, source=asked.source.graph)
+
+
+def _recipe(name: str, source: Any) -> dict[str, Any]:
+    from distgnn.api.recipes import read
+    from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
+
+    recipe = read(name)
+    is_path = isinstance(source, str | os.PathLike)
+    is_cut = is_path and (Path(source) / MANIFEST_NAME).is_file()
+    if is_cut:
+        recipe.check_cut(os.fspath(source), read_manifest(source))
+    return recipe.settings(is_cut=is_cut)
+
+
+def _source(words: Keywords, source: Any) -> SourceOptions:
+    from distgnn.api.source import IN_MEMORY, SourceOptions
+    from distgnn.datasets.columns import FLAGS, Columns
+
+    graph = None
+    if not isinstance(source, str | os.PathLike):
+        from distgnn.api.graphs import from_memory
+
+        graph = from_memory(source)
+    options = words.fields_of(SourceOptions, but=("source", "graph", "columns"))
+    columns = {
+        field: words.take(flag.removeprefix("--").replace("-", "_"))
+        for field, flag in FLAGS.items()
+    }
+    text = IN_MEMORY if graph is not None else os.fspath(source)
+    return SourceOptions(text, graph=graph, columns=Columns(**columns), **options)
+
+
+def _config_values(words: Keywords) -> dict[str, Any]:
+    from distgnn.nn.config import ModelConfig
+    from distgnn.training.config.settings import TrainConfig
+
+    return {**words.fields_of(TrainConfig, but=("model",)), **words.fields_of(ModelConfig)}
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _notes(quiet: bool | None, progress: Progress | None) -> tuple[Callable[[str], None], bool]:
+    """Return who hears notes, and whether the run shows warnings only."""
+    import sys
+
+    if progress is not None:
+        return progress.note, bool(quiet)
+    return write_note, not sys.stderr.isatty() if quiet is None else quiet
