@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from distgnn.comm.collective import as_input_error, collectively, on_rank_0
-from distgnn.comm.failure import PeerError, end_process, fail
+from distgnn.comm.errors import EXIT_RETRY, PeerError
+from distgnn.comm.failure import fail
+from distgnn.comm.process import end_process
 from distgnn.machine.limits import num_killed
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ __all__ = [
 T = TypeVar("T")
 
 EXIT_BAD_INPUT = 2
-EXIT_RETRY = 75
-"""Another rank died: a relaunch with --resume continues."""
 EXIT_INTERRUPTED = 130
 
 
@@ -67,7 +67,8 @@ def open_ranks(
         PeerError: If the other ranks do not appear in time.
     """
     from distgnn.comm.binding import apply_threads, choose_threads
-    from distgnn.comm.launch import detect, open_group
+    from distgnn.comm.launch import detect
+    from distgnn.comm.open import open_group
 
     choice = choose_threads(threads, detect())
     apply_threads(choice.threads)
@@ -99,9 +100,9 @@ def on_device(group: Group, name: str, backend: str) -> Group:
     device = collectively(group, lambda: find_device(name, group.local_rank))
     if device.type == "cpu":
         return group
-    from distgnn.comm.transports import staged
+    from distgnn.comm import open as opening
 
-    return staged.on_device(group, device, backend)
+    return opening.on_device(group, device, backend)
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Job:
             StoppedError: If a signal stopped the work in order.
         """
         from distgnn.comm.binding import apply_threads
-        from distgnn.comm.choice import check_device
+        from distgnn.comm.open import check_device
 
         check_device(self.backend, self.device)
         import torch

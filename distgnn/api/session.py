@@ -69,7 +69,7 @@ def init(
         InputError: If a session is open already, or a value is not allowed here.
         PeerError: If the other ranks do not appear in time.
     """
-    from distgnn.comm.choice import check_device
+    from distgnn.comm.open import check_device
 
     refuse_inside("distgnn.init")
     check_device(backend, device)

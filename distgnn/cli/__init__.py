@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from distgnn import __version__
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, ending_process, say
 from distgnn.comm.collective import as_input_error
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
 

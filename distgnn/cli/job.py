@@ -17,7 +17,7 @@ def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
     Args:
         parser: Parser of a verb that runs a job, or a group of its arguments.
     """
-    from distgnn.comm.launch import BACKENDS
+    from distgnn.comm.open import BACKENDS
 
     add = parser.add_argument
     add(

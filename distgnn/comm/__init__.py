@@ -9,8 +9,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 from distgnn.comm.binding import ThreadChoice, apply_threads, choose_threads
-from distgnn.comm.failure import PeerError, fail
-from distgnn.comm.launch import Launch, detect, open_group
+from distgnn.comm.errors import PeerError
+from distgnn.comm.failure import fail
+from distgnn.comm.launch import Launch, detect
+from distgnn.comm.open import open_group
 
 if TYPE_CHECKING:
     from distgnn.comm.group import Group, ReduceOp, Work

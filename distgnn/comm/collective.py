@@ -7,7 +7,7 @@ import re
 import socket
 from typing import TYPE_CHECKING, TypeVar
 
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
+
+from distgnn.comm.process import end_process
 
 if TYPE_CHECKING:
     from distgnn.comm.group import Group
-
-
-class PeerError(RuntimeError):
-    """Another rank died or went silent.
-
-    The message is one sentence that names the rank, its host, the last epoch and phase it was
-    seen in and the last checkpoint. A relaunch with ``--resume`` continues the run.
-    """
 
 
 def fail(group: Group, error: BaseException, *, exit_code: int | None = None) -> None:
@@ -33,18 +25,3 @@ def fail(group: Group, error: BaseException, *, exit_code: int | None = None) ->
     group.publish_failure(error)
     if exit_code is not None:
         end_process(exit_code)
-
-
-def end_process(exit_code: int) -> None:
-    """Flush the standard streams and end this process without waiting for any peer.
-
-    Args:
-        exit_code: The exit status of the process.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-        # MPI_Finalize waits for the peers; Abort ends the whole job on every launcher.
-        mpi.COMM_WORLD.Abort(exit_code)
-    os._exit(exit_code)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Who this process is, told from the launcher's environment, and its group.
+"""Who this process is among the ranks of its job, told from the launcher's environment.
 
 Importing this module does not import torch.
 """
@@ -8,22 +8,15 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from distgnn.comm.choice import check_interface, choose_backend
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from distgnn.comm.group import Group
-
 Kind = Literal["torchrun", "openmpi", "mpich", "intelmpi", "srun", "single"]
-BACKENDS = ("auto", "gloo", "mpi", "nccl")
-_CONNECT_S = 25.0
-_CONNECT_S_PER_RANK = 0.1
 
 
 @dataclass(frozen=True)
@@ -179,86 +172,3 @@ def _bad_node_list(text: str) -> InputError:
         f"SLURM_STEP_NODELIST must look like 'gpu[003-007,9]', got {text!r}; set MASTER_ADDR "
         "to the host of rank 0"
     )
-
-
-def open_group(
-    *,
-    backend: str = "auto",
-    interface: str | None = None,
-    timeout_s: float = 120,
-    stale_s: float = 30,
-    has_lanes: bool = True,
-) -> Group:
-    """Meet the other ranks of this job.
-
-    The ranks of one machine meet through a file that only this user can read and listen on the
-    loopback interface only. Ranks of several machines meet at the address that torchrun or the
-    node list of srun gives, or at MASTER_ADDR, or at one that mpi4py passes around.
-
-    Args:
-        backend: The transport, or "auto"; see distgnn.comm.choice.
-        interface: Network interface to use; None takes the one that leads to rank 0.
-        timeout_s: Longest wait for the other ranks to appear.
-        stale_s: Time without a heartbeat after which a rank counts as dead; one that has come and
-            waits for the others has a heart already.
-        has_lanes: Whether gloo's ranks of one machine exchange through shared memory.
-
-    Returns:
-        A group of the launcher's size.
-
-    Raises:
-        InputError: If the backend or interface does not exist, the backend cannot be used or has
-            no use for the interface, or rank 0 has no known address.
-        PeerError: If the other ranks do not appear in time.
-    """
-    if backend not in BACKENDS:
-        raise InputError(
-            f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}; leave --backend "
-            "out or choose another"
-        )
-    interfaces = [name for _, name in socket.if_nameindex()]
-    if interface is not None and interface not in interfaces:
-        raise InputError(
-            f"network interface must be one of {', '.join(interfaces)} on host "
-            f"{socket.gethostname()}, got {interface!r}; leave --interface out or choose another"
-        )
-    launch = detect()
-    if launch.size == 1:
-        from distgnn.comm.single import SingleGroup
-
-        return SingleGroup(launch)
-    check_interface(backend, launch, interface)
-    from distgnn.comm.process import die_with_parent
-    from distgnn.comm.rendezvous import meet
-    from distgnn.comm.roster import Roster
-
-    die_with_parent()
-    place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
-    roll = Roster(launch, place.store, stale_s=stale_s)
-    # Once all have come, nobody has anything to do that takes long.
-    connect_s = min(timeout_s, max(_CONNECT_S, launch.size * _CONNECT_S_PER_RANK))
-    try:
-        roll.call(timeout_s)
-        if not place.interface:
-            from distgnn.comm.remote import common_interface
-
-            place.interface = common_interface(place, roll, connect_s)
-        choice = choose_backend(
-            backend, launch, place.store, roll, interface=interface, timeout_s=timeout_s
-        )
-        group: Group
-        with roll.watching(lambda: place.client(connect_s)):
-            if choice.mpi is not None:
-                from distgnn.comm.transports.mpi import MpiGroup
-
-                group = MpiGroup(launch, place, choice.mpi, timeout_s=timeout_s, stale_s=stale_s)
-            else:
-                from distgnn.comm.transports.gloo import GlooGroup
-
-                group = GlooGroup(
-                    launch, place, timeout_s=connect_s, stale_s=stale_s, has_lanes=has_lanes
-                )
-    finally:
-        place.remove_file()
-    group.reason = choice.reason
-    return group

@@ -116,6 +116,21 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def end_process(exit_code: int) -> None:
+    """Flush the standard streams and end this process without waiting for any peer.
+
+    Args:
+        exit_code: The exit status of the process.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        # MPI_Finalize waits for the peers; Abort ends the whole job on every launcher.
+        mpi.COMM_WORLD.Abort(exit_code)
+    os._exit(exit_code)
+
+
 def _name(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()

@@ -1,7 +1,8 @@
-"""Where the ranks of a job meet: a key-value store at rank 0 and the interface to it."""
+"""How the ranks of a job find rank 0, on one machine through a file and else by its address."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -10,63 +11,29 @@ import socket
 import stat
 import tempfile
 import time
-from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from distgnn.comm import network, process
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
+from distgnn.comm.launch import expand_nodes
+from distgnn.comm.mpi_library import import_mpi, start_mpi
+from distgnn.comm.store import Meeting, connect_store, listen, serve_store, within
+from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from torch._C._distributed_c10d import PrefixStore as PrefixStore
-    from torch._C._distributed_c10d import Store as Store
-    from torch._C._distributed_c10d import TCPStore as TCPStore
+    from types import ModuleType
 
     from distgnn.comm.launch import Launch
-else:
-    from torch.distributed import PrefixStore, TCPStore
+    from distgnn.comm.roster import Roster
+    from distgnn.comm.store import TCPStore
 
 _POLL_S = 0.02
-_LAST_WAIT_S = 5.0
-
-
-@dataclass
-class Meeting:
-    """The store the ranks of a job share.
-
-    Attributes:
-        store: This rank's client of it; rank 0 also serves it.
-        address: Address of rank 0 that this rank uses.
-        port: Port of the store.
-        interface: Network interface that leads to rank 0.
-        file: Where rank 0 of a local job published the port; None elsewhere.
-        prefix: Of the keys of this attempt, in a store that outlives it; empty elsewhere.
-    """
-
-    store: Store
-    address: str
-    port: int
-    interface: str
-    file: Path | None = field(default=None)
-    prefix: str = ""
-
-    def client(self, timeout_s: float) -> Store:
-        """Return another client, for another thread.
-
-        Args:
-            timeout_s: Longest wait of its calls.
-        """
-        return within(connect_store(self.address, self.port, timeout_s), self.prefix)
-
-    def remove_file(self) -> None:
-        """Remove the published port; every rank has connected."""
-        if self.file is not None:
-            self.file.unlink(missing_ok=True)
-            self.file = None
+_DEFAULT_PORT = 29500
+_TRY_S = 2.0
 
 
 def meet(
@@ -89,70 +56,7 @@ def meet(
         meeting = _meet_locally(launch, environ, timeout_s)
         meeting.interface = interface or meeting.interface
         return meeting
-    from distgnn.comm.remote import meet_remotely
-
     return meet_remotely(launch, environ, interface=interface, timeout_s=timeout_s)
-
-
-def serve_store(listener: socket.socket, address: str, timeout_s: float) -> TCPStore:
-    """Serve a store on a listening socket, so that it is reachable through that address only.
-
-    Args:
-        listener: Bound and listening; the store takes it over.
-        address: How this process itself reaches it.
-        timeout_s: Longest wait of the calls of this client.
-    """
-    port = listener.getsockname()[1]
-    return TCPStore(
-        address,
-        port,
-        None,
-        True,
-        timedelta(seconds=timeout_s),
-        wait_for_workers=False,
-        master_listen_fd=listener.detach(),
-    )
-
-
-def connect_store(address: str, port: int, timeout_s: float) -> TCPStore:
-    """Return a client of the store at rank 0.
-
-    Args:
-        address: Address of rank 0.
-        port: Port of the store.
-        timeout_s: Longest wait for the connection and of its calls.
-    """
-    return TCPStore(
-        address, port, None, False, timedelta(seconds=timeout_s), wait_for_workers=False
-    )
-
-
-def within(store: Store, prefix: str) -> Store:
-    """Return the keys of a store that begin with a prefix, without it.
-
-    Args:
-        store: Any.
-        prefix: Empty for the store itself.
-    """
-    return PrefixStore(prefix, store) if prefix else store
-
-
-def leave_store(store: Store, rank: int, size: int) -> None:
-    """Say that this rank needs the store no more; rank 0, which serves it, waits for all others.
-
-    Args:
-        store: Of the job.
-        rank: This rank.
-        size: Number of ranks.
-    """
-    if rank != 0:
-        # Rank 0 may have been ended meanwhile, and then nobody waits for this.
-        with suppress(RuntimeError):
-            store.add("gone", 1)
-        return
-    deadline_s = time.monotonic() + _LAST_WAIT_S
-    while store.add("gone", 0) < size - 1 and time.monotonic() < deadline_s:
-        time.sleep(0.005)
 
 
 def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) -> Meeting:
@@ -251,3 +155,213 @@ def _read(file: Path) -> tuple[int, str] | None:
         return None
     is_valid = owner.machine == process.machine() and process.is_alive(owner)
     return (port, token) if is_valid else None
+
+
+def meet_remotely(
+    launch: Launch, environ: Mapping[str, str], *, interface: str | None, timeout_s: float
+) -> Meeting:
+    """Meet the other ranks of a job on several machines.
+
+    Args:
+        launch: Who this rank is.
+        environ: The environment of this process.
+        interface: Network interface to use; None leaves it open, see `common_interface`.
+        timeout_s: Longest wait for the other ranks.
+
+    Raises:
+        InputError: If rank 0 has no known address or none that every rank can reach.
+        PeerError: If rank 0 does not appear in time.
+    """
+    known = master_address(launch, environ)
+    is_agent = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if known is None:
+        store, address, port = _meet_through_mpi(launch, interface, timeout_s)
+    elif launch.rank == 0 and not is_agent:
+        store, address, port = _serve(*known, launch.size, timeout_s)
+    else:
+        address = reach(*known, rank=launch.rank, timeout_s=timeout_s)
+        port = known[1]
+        store = connect_store(address, port, timeout_s)
+    # The store of torchrun's agent outlives an attempt, whose keys are not those of the next one.
+    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    prefix = f"distgnn/attempt-{attempt}" if is_agent else ""
+    return Meeting(within(store, prefix), address, port, interface or "", prefix=prefix)
+
+
+def master_address(launch: Launch, environ: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return host and port of rank 0, as far as the environment tells.
+
+    Args:
+        launch: Who this rank is.
+        environ: The environment of this process.
+
+    Returns:
+        None under mpirun without MASTER_ADDR.
+
+    Raises:
+        InputError: If MASTER_PORT is no port.
+    """
+    text = environ.get("MASTER_PORT", str(_DEFAULT_PORT))
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise InputError(
+            f"MASTER_PORT must be a port in 1..65535, got {text!r}; unset or change it"
+        )
+    if "MASTER_ADDR" in environ:
+        return environ["MASTER_ADDR"], int(text)
+    if launch.kind == "torchrun":
+        raise InputError(
+            "MASTER_ADDR is not set, but RANK and WORLD_SIZE are, so it must name the host of "
+            "rank 0; start through torchrun or set it"
+        )
+    if launch.kind != "srun":
+        return None
+    host = expand_nodes(environ.get("SLURM_STEP_NODELIST", ""))[0]
+    if "MASTER_PORT" in environ:
+        return host, int(text)
+    job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    # Below the ports that the kernel gives to outgoing connections.
+    return host, 20000 + (job * 64 + step) % 12000
+
+
+def reach(host: str, port: int, *, rank: int, timeout_s: float) -> str:
+    """Wait until the store of rank 0 accepts connections.
+
+    Args:
+        host: Host of rank 0.
+        port: Port of the store.
+        rank: This rank, for the message.
+        timeout_s: Longest wait.
+
+    Returns:
+        The address that answered.
+
+    Raises:
+        PeerError: If none answers in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    reason = ""
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=_TRY_S) as connection:
+                return str(connection.getpeername()[0])
+        except OSError as error:
+            reason = str(error)
+        if time.monotonic() > deadline:
+            raise PeerError(
+                f"rank {rank} ({socket.gethostname()}) waited {timeout_s:g} s for rank 0 at "
+                f"{host} port {port} ({reason}); see the output of rank 0, let nothing block this "
+                "port, or wait longer with --start-timeout"
+            )
+        time.sleep(0.1)
+
+
+def _serve(host: str, port: int, size: int, timeout_s: float) -> tuple[TCPStore, str, int]:
+    try:
+        address = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise InputError(
+            f"the host of rank 0 must have an address, got {host!r} ({error}); correct MASTER_ADDR"
+        ) from error
+    # A hosts file may map the own name to loopback, which the other machines cannot reach.
+    places = ["", address] if network.is_loopback(address) else [address, ""]
+    for place in places:
+        try:
+            listener = listen(place, port, size)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:  # the address of a router or service
+                continue
+            raise InputError(
+                f"rank 0 cannot listen on {place or 'any address'} port {port} ({error.strerror}); "
+                "set MASTER_PORT to a free port"
+            ) from error
+        reached = place or "127.0.0.1"
+        return serve_store(listener, reached, timeout_s), reached, port
+    raise AssertionError("listening on any address needs no address")
+
+
+def common_interface(meeting: Meeting, roll: Roster, timeout_s: float) -> str:
+    """Find the interface of this rank that leads to an address of rank 0 that is not loopback.
+
+    Collective.
+
+    Args:
+        meeting: Of the job.
+        roll: Of the job; all have come.
+        timeout_s: Longest wait.
+
+    Returns:
+        Its name; empty if it is not known.
+
+    Raises:
+        PeerError: If a rank does not answer in time.
+    """
+    what = "say how they reach rank 0"
+    reached = roll.gather("reached", meeting.address, what, timeout_s)[1:]
+    public = [address for address in reached if not network.is_loopback(address)]
+    return network.interface_towards((public or reached)[0])
+
+
+def _meet_through_mpi(
+    launch: Launch, interface: str | None, timeout_s: float
+) -> tuple[TCPStore, str, int]:
+    mpi = _load_mpi(launch)
+    with listen("", 0, launch.size) as probe:  # only answers, and only until an address is chosen
+        offered = [
+            address
+            for name, address in network.addresses()
+            if not network.is_loopback(address) and interface in (None, name)
+        ]
+        offer: dict[str, Any] = {"port": int(probe.getsockname()[1]), "addresses": offered}
+        offer = _broadcast_json(mpi, offer)
+        offered = offer["addresses"]
+        answers = [_answers(address, offer["port"]) for address in offered]
+        reached = np.array(answers, dtype=np.int32)
+        mpi.COMM_WORLD.Allreduce(mpi.IN_PLACE, reached, op=mpi.MIN)
+    if not reached.any():
+        raise InputError(
+            f"no address of rank 0 ({', '.join(offered) or 'none'}) can be reached from every "
+            "rank; set MASTER_ADDR to one that can or name another network interface"
+        )
+    address = str(offered[int(np.flatnonzero(reached)[0])])
+    if launch.rank == 0:
+        listener = listen(address, 0, launch.size)
+        port = int(listener.getsockname()[1])
+        store = serve_store(listener, address, timeout_s)
+        _broadcast_json(mpi, {"port": port})
+        return store, address, port
+    port = int(_broadcast_json(mpi, {})["port"])
+    return connect_store(address, port, timeout_s), address, port
+
+
+def _broadcast_json(mpi: ModuleType, content: dict[str, Any]) -> dict[str, Any]:
+    """Return what rank 0 passed; the lower-case verbs of mpi4py would unpickle it."""
+    data = json.dumps(content).encode()
+    length = np.array([len(data)], dtype=np.int64)
+    mpi.COMM_WORLD.Bcast(length, root=0)
+    text = np.zeros(int(length[0]), dtype=np.uint8)
+    if mpi.COMM_WORLD.rank == 0:
+        text[:] = np.frombuffer(data, dtype=np.uint8)
+    mpi.COMM_WORLD.Bcast(text, root=0)
+    received: dict[str, Any] = json.loads(text.tobytes())
+    return received
+
+
+def _load_mpi(launch: Launch) -> ModuleType:
+    try:
+        mpi = import_mpi()
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"{launch.size} ranks on several hosts do not know where rank 0 is ({error}); install "
+            "distgnn[mpi], or set MASTER_ADDR to the host of rank 0 (Open MPI passes it on with "
+            "mpirun -x MASTER_ADDR)"
+        ) from error
+    start_mpi(mpi, launch)
+    return mpi
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=_TRY_S).close()
+    except OSError:
+        return False
+    return True

@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
-from distgnn.comm.failure import PeerError, end_process
-from distgnn.comm.watchdog import EXIT_RETRY, Peer
+from distgnn.comm.errors import EXIT_RETRY, PeerError
+from distgnn.comm.process import end_process
+from distgnn.comm.watchdog import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distgnn.comm.launch import Launch
-    from distgnn.comm.rendezvous import Store
+    from distgnn.comm.store import Store
 
 _POLL_S = 0.02
 _FAILURE = "roll-failure"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.comm.group import Group, ReduceOp, Work, check_tensor, combine
 from distgnn.comm.launch import Launch
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
-from distgnn.comm.failure import PeerError, end_process
+from distgnn.comm.errors import EXIT_RETRY, PeerError
+from distgnn.comm.process import end_process
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from distgnn.comm.rendezvous import Store
+    from distgnn.comm.store import Store
 
-EXIT_RETRY = 75  # EX_TEMPFAIL: the same job may succeed when started again
 _DIAGNOSIS_S = 5.0
 _GRACE_S = 10.0
 _LINGER_S = 2.5

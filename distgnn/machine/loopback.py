@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch._C._distributed_c10d import AllreduceOptions, HashStore, ProcessGroupGloo
 
-from distgnn.comm.watched import first_line
+from distgnn.comm.transports.watched import first_line
 from distgnn.datasets.errors import InputError
 from distgnn.forecast.pace import MessageCost
 

@@ -16,7 +16,7 @@ from distgnn import __version__
 from distgnn.api.job import hint_of_kernel
 from distgnn.cli import VERBS, main
 from distgnn.comm.collective import as_input_error
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.datasets import InputError
 
 PROGRAM = str(Path(sys.executable).with_name("distgnn"))

@@ -16,9 +16,9 @@ from contract import run_contract
 import distgnn.comm.transports.mpi
 from distgnn.comm import PeerError, detect, fail, open_group, process, watchdog
 from distgnn.comm.group import Group, ReduceOp, combine
+from distgnn.comm.open import on_device
 from distgnn.comm.transports import lanes as lanes_module
 from distgnn.comm.transports.gloo import GlooGroup
-from distgnn.comm.transports.staged import on_device
 from distgnn.datasets import InputError
 
 SLOW_S = 7

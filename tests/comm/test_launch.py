@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from distgnn.comm.launch import Launch, detect, expand_nodes, expand_tasks, open_group
+from distgnn.comm.launch import Launch, detect, expand_nodes, expand_tasks
+from distgnn.comm.open import open_group
 from distgnn.datasets import InputError
 
 OPENMPI = {

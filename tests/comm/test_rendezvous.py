@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from distgnn.comm import network, process, rendezvous
-from distgnn.comm.failure import PeerError
+from distgnn.comm import network, process, rendezvous, store
+from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
-from distgnn.comm.remote import master_address, meet_remotely, reach
+from distgnn.comm.rendezvous import master_address, meet_remotely, reach
 from distgnn.comm.transports.gloo import GlooGroup
 from distgnn.datasets import InputError
 
@@ -58,12 +58,12 @@ def test_a_rank_leaves_a_store_whose_server_has_ended() -> None:
     """As when rank 0 was killed after all had said that they are done."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    served = [rendezvous.serve_store(listener, "127.0.0.1", 1)]
-    client = rendezvous.connect_store("127.0.0.1", port, 1)
+    served = [store.serve_store(listener, "127.0.0.1", 1)]
+    client = store.connect_store("127.0.0.1", port, 1)
     served.clear()
     with pytest.raises(RuntimeError):
         client.add("anything", 1)
-    rendezvous.leave_store(client, 1, 2)
+    store.leave_store(client, 1, 2)
 
 
 def _other_address() -> str:
@@ -147,7 +147,7 @@ def test_several_hosts_without_any_address_ask_for_mpi4py_or_master_addr(
 @pytest.mark.mpi
 def test_mpirun_of_another_library_is_told() -> None:
     code = (
-        "from distgnn.comm.launch import Launch; from distgnn.comm.remote import meet_remotely;"
+        "from distgnn.comm.launch import Launch; from distgnn.comm.rendezvous import meet_remotely;"
         "meet_remotely(Launch('openmpi', 0, 4, 0, 2), {}, interface=None, timeout_s=1)"
     )
     # Tried in a process of its own: importing it starts MPI.

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from distgnn.comm import network, process
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
-from distgnn.comm.remote import common_interface, meet_remotely
-from distgnn.comm.rendezvous import Meeting, connect_store, serve_store
+from distgnn.comm.rendezvous import common_interface, meet_remotely
 from distgnn.comm.roster import Roster
+from distgnn.comm.store import Meeting, connect_store, serve_store
 
 HOST = re.escape(socket.gethostname())
 ENDED = process.ProcessId(process.machine(), 1 << 22, 1)
@@ -265,7 +265,7 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(jo
 
 _SERVER = """
 import socket, sys
-from distgnn.comm.rendezvous import serve_store
+from distgnn.comm.store import serve_store
 listener = socket.create_server(("127.0.0.1", 0))
 port = listener.getsockname()[1]
 store = serve_store(listener, "127.0.0.1", 60)

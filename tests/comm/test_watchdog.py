@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from distgnn.comm import process
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.comm.watchdog import Peer, Watchdog
 from distgnn.datasets import InputError
 

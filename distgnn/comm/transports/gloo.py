@@ -14,16 +14,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, BarrierOptions
 from torch.distributed.distributed_c10d import PrefixStore
 
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor
 from distgnn.comm.transports.lanes import Inbox, Lanes
-from distgnn.comm.watched import MESSAGE_TIMEOUT_S, WatchedGroup, first_line
+from distgnn.comm.transports.watched import MESSAGE_TIMEOUT_S, WatchedGroup, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.launch import Launch
-    from distgnn.comm.rendezvous import Meeting
+    from distgnn.comm.store import Meeting
 
 _OPS = {
     "sum": dist.ReduceOp.SUM,

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distgnn.comm.failure import PeerError, end_process, fail
+from distgnn.comm.errors import EXIT_RETRY, PeerError
+from distgnn.comm.failure import fail
 from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor, combine
-from distgnn.comm.watchdog import EXIT_RETRY
-from distgnn.comm.watched import MESSAGE_TIMEOUT_S, WatchedGroup
+from distgnn.comm.process import end_process
+from distgnn.comm.transports.watched import MESSAGE_TIMEOUT_S, WatchedGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.launch import Launch
-    from distgnn.comm.rendezvous import Meeting
+    from distgnn.comm.store import Meeting
 
 # Counts are 32-bit integers in many an MPI, and some fail before 2^31.
 MAX_MESSAGE_BYTES = 1 << 30

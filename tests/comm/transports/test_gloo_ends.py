@@ -13,7 +13,7 @@ import pytest
 import torch.distributed as dist
 
 from distgnn.comm import rendezvous
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
 from distgnn.comm.transports.gloo import GlooGroup
 

@@ -8,9 +8,11 @@ import torch.distributed as dist
 from comm.contract import run_contract
 from second_device import DEVICE, FarTensor, SecondDevice
 
+from distgnn.comm.open import on_device
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
-from distgnn.comm.transports.staged import NcclGroup, StagedGroup, on_device
+from distgnn.comm.transports.nccl import NcclGroup
+from distgnn.comm.transports.staged import StagedGroup
 from distgnn.datasets.errors import InputError
 
 

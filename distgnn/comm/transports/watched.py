@@ -10,16 +10,16 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
-from distgnn.comm.failure import PeerError
+from distgnn.comm.errors import PeerError
 from distgnn.comm.group import Group
-from distgnn.comm.rendezvous import leave_store
+from distgnn.comm.store import leave_store
 from distgnn.comm.watchdog import Peer, Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distgnn.comm.launch import Launch
-    from distgnn.comm.rendezvous import Meeting
+    from distgnn.comm.store import Meeting
 
 # A dead rank is the watchdog's to name, within seconds. This bounds only the wait for a rank that
 # lives and cannot be reached by one other, or never sends; a rank may well work alone for minutes,

@@ -1,0 +1,14 @@
+"""How the loss of another rank is said, and the exit status that it ends with."""
+
+from __future__ import annotations
+
+EXIT_RETRY = 75
+"""EX_TEMPFAIL: the same job may succeed when it is started again."""
+
+
+class PeerError(RuntimeError):
+    """Another rank died or went silent.
+
+    The message is one sentence that names the rank, its host, the last epoch and phase it was
+    seen in and the last checkpoint. A relaunch with ``--resume`` continues the run.
+    """

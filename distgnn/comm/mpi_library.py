@@ -1,0 +1,118 @@
+"""The MPI library of mpi4py, started only if it is the one that launched this rank.
+
+Importing this module imports neither torch nor mpi4py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distgnn.datasets import InputError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from distgnn.comm.launch import Launch
+
+# Vendors as mpi4py names them, and the launchers whose ranks they find.
+_LAUNCHERS_OF = {
+    "Open MPI": ("openmpi",),
+    "MPICH": ("mpich", "intelmpi"),
+    "Intel MPI": ("mpich", "intelmpi"),
+}
+MPI_LAUNCHERS = ("openmpi", "mpich", "intelmpi")
+# On one host no MPI needs a network, and Open MPI and UCX would listen on every interface.
+_LOCAL_SETTINGS = {
+    "OMPI_MCA_btl": "^tcp,ofi,uct,openib",
+    "UCX_TLS": "self,sm",
+    "I_MPI_FABRICS": "shm",
+}
+# A rank of Open MPI that loses a peer over TCP would end at once, and mpirun the others with it:
+# with fault tolerance the request fails, and there is time to say which rank died.
+_TCP_SETTINGS = {
+    "OMPI_MCA_mpi_ft_enable": "1",
+    "OMPI_MCA_btl_base_warn_peer_error": "0",
+}
+# Their drivers have not been tried with fault tolerance, and Open MPI warns of some.
+_FABRICS = (Path("/sys/class/infiniband"), Path("/sys/class/cxi"))
+
+
+def load_mpi(launch: Launch) -> ModuleType:
+    """Load and initialise the MPI library, if it is the one that started this rank.
+
+    A library under the mpirun of another one sees one rank alone and reports no error.
+
+    Args:
+        launch: Who this rank is.
+
+    Returns:
+        mpi4py.MPI.
+
+    Raises:
+        InputError: If there is no such library or it does not see all ranks.
+    """
+    try:
+        mpi = import_mpi()
+    except (ImportError, RuntimeError) as error:
+        raise InputError(f"mpi4py cannot be loaded ({error}); install distgnn[mpi]") from error
+    start_mpi(mpi, launch)
+    return mpi
+
+
+def import_mpi() -> ModuleType:
+    """Return mpi4py.MPI, not initialised unless it was.
+
+    Raises:
+        ImportError: If mpi4py is not installed.
+        RuntimeError: If it finds no MPI library.
+    """
+    if "mpi4py.MPI" not in sys.modules:
+        import mpi4py
+
+        # The library of another launcher had better not be started at all.
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = True
+    from mpi4py import MPI as mpi  # noqa: N811
+
+    module: ModuleType = mpi
+    return module
+
+
+def start_mpi(mpi: ModuleType, launch: Launch) -> None:
+    """Initialise MPI and check that it sees the ranks that the launcher started.
+
+    Args:
+        mpi: mpi4py.MPI.
+        launch: Who this rank is.
+
+    Raises:
+        InputError: If it is not the launcher's.
+    """
+    vendor = str(mpi.get_vendor()[0])
+    kinds = _LAUNCHERS_OF.get(vendor, MPI_LAUNCHERS)
+    if launch.kind in MPI_LAUNCHERS and launch.kind not in kinds:
+        raise InputError(
+            f"the launcher is {launch.kind}, but mpi4py loads {vendor}; use the mpirun of that "
+            "library, beside this Python's executable"
+        )
+    if not mpi.Is_initialized():
+        for name, value in _settings(launch).items():
+            os.environ.setdefault(name, value)
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    found = int(mpi.COMM_WORLD.size)
+    if found != launch.size:
+        raise InputError(
+            f"the launcher started {launch.size} ranks, but the MPI library of mpi4py sees "
+            f"{found}; use the mpirun of that library, beside this Python's executable"
+        )
+
+
+def _settings(launch: Launch) -> dict[str, str]:
+    """Variables that MPI libraries read when they start; those of others are not looked at."""
+    if launch.is_local:
+        return _LOCAL_SETTINGS
+    has_fabric = any(folder.is_dir() and any(folder.iterdir()) for folder in _FABRICS)
+    return {} if has_fabric else _TCP_SETTINGS
