@@ -1,4 +1,4 @@
-"""How many threads a rank computes with, whatever the launcher did to its cores."""
+"""Number of threads of a rank, whatever the launcher did to its cores."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ThreadChoice:
 
     Attributes:
         threads: The number, at least 1.
-        reason: Where it comes from, for people.
-        warning: What the user may want to change; None if nothing.
+        reason: Source of the number, for people.
+        warning: Advice to the user; None if there is none.
     """
 
     threads: int
@@ -70,8 +70,8 @@ def choose_threads(
     Never left to torch, whose default is 1 under an MPI launcher.
 
     Args:
-        requested: What the user asked for; None if nothing.
-        launch: Who this rank is.
+        requested: Number that the user asked for; None if there is none.
+        launch: Place of this rank in the job.
         environ: The environment of this process.
         cores: The cores of this machine; None looks at them.
 

@@ -1,4 +1,4 @@
-"""How the loss of another rank is said, and the exit status that it ends with."""
+"""The error that names a lost rank, and the exit status that goes with it."""
 
 from __future__ import annotations
 

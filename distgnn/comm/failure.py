@@ -1,4 +1,4 @@
-"""How a failure on one rank reaches the others and ends the job."""
+"""A failure on one rank: it reaches the other ranks and ends the job."""
 
 from __future__ import annotations
 

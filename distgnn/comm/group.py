@@ -51,7 +51,7 @@ class Group(ABC):
         backend: Name of the transport.
         interface: Network interface of the transport; empty where there is none.
         reason: Why this transport was taken; empty where there was no choice.
-        device: That this rank computes on, whose tensors the verbs take beside the processor's.
+        device: Device that this rank computes on. The verbs take its tensors, and the processor's.
     """
 
     backend: str = ""
@@ -62,7 +62,7 @@ class Group(ABC):
         """Describe the group.
 
         Args:
-            launch: Who this rank is.
+            launch: Place of this rank in the job.
             interface: Network interface of the transport.
         """
         self.rank = launch.rank
@@ -91,7 +91,7 @@ class Group(ABC):
             tensor: Contiguous, on the CPU, of the size and dtype that is sent; must not be
                 touched until wait(). A shorter message is not noticed by every transport.
             peer: Another rank.
-            tag: As given to isend.
+            tag: Tag of the isend.
         """
 
     def transfer(
@@ -108,10 +108,10 @@ class Group(ABC):
         Args:
             incoming: Tensors as for irecv, each with its peer.
             outgoing: Tensors as for isend, each with its peer.
-            tag: As given to isend.
+            tag: Tag of the isend.
 
         Returns:
-            What is under way; wait for each.
+            Messages under way; wait for each.
         """
         works = [self.irecv(tensor, peer, tag) for tensor, peer in incoming]
         return works + [self.isend(tensor, peer, tag) for tensor, peer in outgoing]
@@ -124,7 +124,7 @@ class Group(ABC):
 
         Args:
             tensor: Contiguous, on the CPU, same shape and dtype on every rank.
-            op: How two elements become one.
+            op: Operation that makes one element of two.
         """
 
     @abstractmethod
@@ -169,7 +169,7 @@ class Group(ABC):
         """Raise the same error on every rank if any rank has one.
 
         Args:
-            error: What went wrong on this rank; None if nothing.
+            error: Failure of this rank; None if there is none.
 
         Raises:
             InputError: If the lowest failing rank passed an InputError.
@@ -241,8 +241,8 @@ def check_size(group: Group, source: int, what: str, tensor: Tensor, received: i
     Args:
         group: The receiver.
         source: The sender.
-        what: What the receiver waited for.
-        tensor: What it expected.
+        what: Name of the message, for the error.
+        tensor: Place for the message.
         received: Bytes that came.
 
     Raises:
@@ -261,7 +261,7 @@ def combine(rows: Sequence[Tensor], op: ReduceOp) -> Tensor:
 
     Args:
         rows: At least one.
-        op: How two elements become one.
+        op: Operation that makes one element of two.
     """
     total = rows[0].clone()
     for row in rows[1:]:

@@ -1,4 +1,4 @@
-"""Who this process is among the ranks of its job, told from the launcher's environment.
+"""Place of this process among the ranks of its job, read from the launcher's environment.
 
 Importing this module does not import torch.
 """
@@ -21,7 +21,7 @@ Kind = Literal["torchrun", "openmpi", "mpich", "intelmpi", "srun", "single"]
 
 @dataclass(frozen=True)
 class Launch:
-    """Who this process is among those that were started together.
+    """Place of this process among those that were started together.
 
     Attributes:
         kind: The launcher.
@@ -47,7 +47,7 @@ SINGLE = Launch("single", 0, 1, 0, 1)
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launch:
-    """Tell from environment variables how this process was started.
+    """Read from environment variables how this process was started.
 
     torchrun comes before the MPI launchers and those before Slurm, because the variables of an
     outer launcher are inherited by the processes of an inner one.

@@ -46,7 +46,7 @@ def load_mpi(launch: Launch) -> ModuleType:
     A library under the mpirun of another one sees one rank alone and reports no error.
 
     Args:
-        launch: Who this rank is.
+        launch: Place of this rank in the job.
 
     Returns:
         mpi4py.MPI.
@@ -86,7 +86,7 @@ def start_mpi(mpi: ModuleType, launch: Launch) -> None:
 
     Args:
         mpi: mpi4py.MPI.
-        launch: Who this rank is.
+        launch: Place of this rank in the job.
 
     Raises:
         InputError: If it is not the launcher's.

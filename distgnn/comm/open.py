@@ -1,4 +1,4 @@
-"""How the ranks of a job become a group: they meet, choose a transport, and connect.
+"""The way from a launched process to a group: ranks meet, choose a transport, and connect.
 
 Importing this module imports neither torch nor mpi4py.
 """
@@ -82,20 +82,20 @@ def open_group(
 
     die_with_parent()
     place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
-    roll = Roster(launch, place.store, stale_s=stale_s)
+    roster = Roster(launch, place.store, stale_s=stale_s)
     # Once all have come, nobody has anything to do that takes long.
     connect_s = min(timeout_s, max(_CONNECT_S, launch.size * _CONNECT_S_PER_RANK))
     try:
-        roll.call(timeout_s)
+        roster.call(timeout_s)
         if not place.interface:
             from distgnn.comm.rendezvous import common_interface
 
-            place.interface = common_interface(place, roll, connect_s)
+            place.interface = common_interface(place, roster, connect_s)
         choice = choose_backend(
-            backend, launch, place.store, roll, interface=interface, timeout_s=timeout_s
+            backend, launch, place.store, roster, interface=interface, timeout_s=timeout_s
         )
         group: Group
-        with roll.watching(lambda: place.client(connect_s)):
+        with roster.watching(lambda: place.client(connect_s)):
             if choice.mpi is not None:
                 from distgnn.comm.transports.mpi import MpiGroup
 
@@ -131,7 +131,7 @@ def choose_backend(
     requested: str,
     launch: Launch,
     store: Store,
-    roll: Roster,
+    roster: Roster,
     *,
     interface: str | None,
     timeout_s: float,
@@ -140,14 +140,14 @@ def choose_backend(
 
     On one host MPI's sums and barriers are several times faster than gloo's, which cross the
     loopback interface; rows take about as long, through shared memory with both. Between hosts gloo
-    fills an Ethernet link, computes beside it and needs no polling, so there MPI is the user's to
-    ask for, who knows whether a faster fabric joins the hosts.
+    fills an Ethernet link, computes beside it and needs no polling. MPI is faster there only on
+    another fabric, which the user knows of and asks for.
 
     Args:
         requested: "auto" or the name of a transport.
-        launch: Who this rank is.
-        store: Shared by all ranks.
-        roll: Of the job; all have come.
+        launch: Place of this rank in the job.
+        store: Store of the job.
+        roster: Roster of the job; all ranks have come.
         interface: The network interface that the user named, if any.
         timeout_s: Longest wait for a rank to load MPI.
 
@@ -166,8 +166,8 @@ def choose_backend(
         mpi, problem = load_mpi(launch), ""
     except InputError as error:
         mpi, problem = None, str(error)
-    # What keeps each rank from MPI.
-    problems = roll.gather("mpi", problem, "say whether they can use MPI", timeout_s)
+    # A sentence of each rank that cannot use MPI; empty for the others.
+    problems = roster.gather("mpi", problem, "say whether they can use MPI", timeout_s)
     worst = next((text for text in problems if text), "")
     if not worst:
         reason = "all ranks are on this host, and MPI works in its memory"
@@ -204,7 +204,7 @@ def check_interface(requested: str, launch: Launch, interface: str | None) -> No
 
     Args:
         requested: "auto" or the name of a transport.
-        launch: Who this rank is.
+        launch: Place of this rank in the job.
         interface: The network interface that the user named, if any.
 
     Raises:
@@ -218,7 +218,7 @@ def check_interface(requested: str, launch: Launch, interface: str | None) -> No
 
 
 def _reason_against(launch: Launch, interface: str | None) -> str:
-    """Why MPI is not even tried; empty if it is."""
+    """Say why MPI is not even tried; nothing if it is."""
     if launch.kind not in MPI_LAUNCHERS:
         return f"{launch.kind} is no launcher of MPI"
     if not launch.is_local:

@@ -1,4 +1,4 @@
-"""What the operating system knows about the processes of this machine."""
+"""Processes of this machine: who they are, whether they live, and how this one ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the ranks of a job find rank 0, on one machine through a file and else by its address."""
+"""The meeting of the ranks of a job with rank 0, through a file or at an address."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def meet(
     """Meet the other ranks of the job.
 
     Args:
-        launch: Who this rank is.
+        launch: Place of this rank in the job.
         environ: The environment of this process.
         interface: Network interface to use; None takes the one that leads to rank 0.
         timeout_s: Longest wait for the other ranks.
@@ -51,6 +51,8 @@ def meet(
         InputError: If the ranks are on several hosts and rank 0 has no known address.
         PeerError: If rank 0 does not appear in time.
     """
+    # Who sets torchrun's variables by hand has chosen an address; everybody else on one machine
+    # meets in a file, which needs no port, and which no other user can read.
     is_given = launch.kind == "torchrun" and "TORCHELASTIC_RUN_ID" not in environ
     if launch.is_local and not is_given:
         meeting = _meet_locally(launch, environ, timeout_s)
@@ -67,6 +69,8 @@ def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) 
         listener = socket.create_server(("127.0.0.1", 0), backlog=max(128, launch.size))
         port = int(listener.getsockname()[1])
         store = serve_store(listener, "127.0.0.1", timeout_s)
+        # A file of an earlier job may name a port that now belongs to somebody else. The token is
+        # in the file and in the store, so that a rank knows its own store when it reaches one.
         token = secrets.token_hex(16)
         store.set("token", token)
         _publish(file, {"port": port, "token": token})
@@ -118,7 +122,7 @@ def job_key(launch: Launch, environ: Mapping[str, str]) -> str:
     """Return a name that is the same for the local ranks of this job and for no other job.
 
     Args:
-        launch: Who this rank is.
+        launch: Place of this rank in the job.
         environ: The environment of this process.
     """
     names: tuple[str, ...] = ()
@@ -140,6 +144,7 @@ def job_key(launch: Launch, environ: Mapping[str, str]) -> str:
 def _publish(file: Path, content: dict[str, str | int]) -> None:
     me = process.this_process()
     text = json.dumps({**content, "pid": me.pid, "start": me.start, "machine": me.machine})
+    # By a new name first: nobody may read half a file.
     temporary = file.with_suffix(f".{me.pid}.tmp")
     temporary.write_text(text, encoding="ascii")
     temporary.replace(file)
@@ -163,7 +168,7 @@ def meet_remotely(
     """Meet the other ranks of a job on several machines.
 
     Args:
-        launch: Who this rank is.
+        launch: Place of this rank in the job.
         environ: The environment of this process.
         interface: Network interface to use; None leaves it open, see `common_interface`.
         timeout_s: Longest wait for the other ranks.
@@ -192,7 +197,7 @@ def master_address(launch: Launch, environ: Mapping[str, str]) -> tuple[str, int
     """Return host and port of rank 0, as far as the environment tells.
 
     Args:
-        launch: Who this rank is.
+        launch: Place of this rank in the job.
         environ: The environment of this process.
 
     Returns:
@@ -279,14 +284,14 @@ def _serve(host: str, port: int, size: int, timeout_s: float) -> tuple[TCPStore,
     raise AssertionError("listening on any address needs no address")
 
 
-def common_interface(meeting: Meeting, roll: Roster, timeout_s: float) -> str:
+def common_interface(meeting: Meeting, roster: Roster, timeout_s: float) -> str:
     """Find the interface of this rank that leads to an address of rank 0 that is not loopback.
 
     Collective.
 
     Args:
-        meeting: Of the job.
-        roll: Of the job; all have come.
+        meeting: Store of the job, as this rank reaches it.
+        roster: Roster of the job; all ranks have come.
         timeout_s: Longest wait.
 
     Returns:
@@ -296,7 +301,7 @@ def common_interface(meeting: Meeting, roll: Roster, timeout_s: float) -> str:
         PeerError: If a rank does not answer in time.
     """
     what = "say how they reach rank 0"
-    reached = roll.gather("reached", meeting.address, what, timeout_s)[1:]
+    reached = roster.gather("reached", meeting.address, what, timeout_s)[1:]
     public = [address for address in reached if not network.is_loopback(address)]
     return network.interface_towards((public or reached)[0])
 
@@ -305,6 +310,8 @@ def _meet_through_mpi(
     launch: Launch, interface: str | None, timeout_s: float
 ) -> tuple[TCPStore, str, int]:
     mpi = _load_mpi(launch)
+    # Rank 0 offers all its addresses, every rank tries each of them, and the first that all ranks
+    # reached is taken: the name of its host may mean another network elsewhere.
     with listen("", 0, launch.size) as probe:  # only answers, and only until an address is chosen
         offered = [
             address

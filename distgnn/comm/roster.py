@@ -1,4 +1,4 @@
-"""The roll of a job: who has come to the store, and who of them is gone before the ranks met."""
+"""The ranks that have come to the store, watched until all have met."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _POLL_S = 0.02
 _FAILURE = "roll-failure"
 _MOST_HOSTS = 8
 _REMEDY = "see its output, and start the job again"
-# Of a rank that lives; what the store holds of one that died may be news for as many looks.
+# Signs of life that prove a rank alive: the last ones of a dead rank may still be news here.
 _NEW_BEATS = 3
 
 
@@ -36,8 +36,8 @@ class Roster:
     From the first heartbeat on, this is the watchdog's.
 
     Args:
-        launch: Who this rank is.
-        store: Of the job.
+        launch: Place of this rank in the job.
+        store: Store of the job.
         stale_s: Time without a sign of life after which a rank counts as dead.
     """
 
@@ -67,16 +67,16 @@ class Roster:
         self._look()
 
     def gather(self, name: str, text: str, what: str, timeout_s: float) -> list[str]:
-        """Tell all ranks something, and hear the same of them; all have come.
+        """Exchange a text with all ranks, which have all come.
 
         Args:
-            name: Of what is told; different in each call.
-            text: What this rank tells.
-            what: What ranks do that tell it, for the message.
+            name: Name of the question; different in each call.
+            text: Answer of this rank.
+            what: The answering in words, for the error: ranks were expected to do this.
             timeout_s: Longest wait.
 
         Returns:
-            What each rank told, in rank order.
+            Answers of all ranks, in rank order.
 
         Raises:
             PeerError: If time is up, or a rank of this machine is gone.
@@ -108,10 +108,10 @@ class Roster:
         """This rank has written `name/rank`: count it, and wait until all have.
 
         Args:
-            name: Of what is written.
+            name: Name of the keys.
             timeout_s: Longest wait.
             judge: Raises if a rank that came is gone.
-            late: What to say of ranks that have not written it in time; nothing if all just have.
+            late: Names the ranks that are late, in a sentence; empty if all have just written.
         """
         size, count = self._launch.size, f"{name}-count"
         begin_s = look_s = self._contact_s = time.monotonic()
@@ -170,7 +170,11 @@ class Roster:
             attendant.join(2 * self._tick_s)
 
     def _await_verdict(self) -> str:
-        """What was found; nothing once all ranks have given signs of life from now on."""
+        """Return the sentence about a lost rank; nothing once all ranks have proved to be alive.
+
+        Only signs of life that are given from now on count. A transport's connection fails at once
+        when its peer dies, long before the silence of that peer is noticed.
+        """
         wanted = {rank: _number(peer) + _NEW_BEATS for rank, peer in self._peers.items()}
         deadline_s = time.monotonic() + self._stale_s + 2 * self._tick_s
         while not self._verdict and time.monotonic() < deadline_s:
@@ -303,7 +307,7 @@ class Roster:
 
 
 def _number(peer: Peer) -> float:
-    """How many signs of life a rank has given; infinite once it has connected."""
+    """Return the number of signs of life of a rank; infinite once it has connected."""
     number = peer.beat["number"]
     return number if isinstance(number, int) else float("inf")
 

@@ -20,7 +20,7 @@ class SingleGroup(Group):
         """Make the group.
 
         Args:
-            launch: Who started this rank; its size is 1.
+            launch: Launch of this rank; its size is 1.
         """
         assert launch.size == 1, f"{launch.size} ranks are no single one"
         super().__init__(launch)

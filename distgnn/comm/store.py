@@ -30,8 +30,8 @@ class Meeting:
         address: Address of rank 0 that this rank uses.
         port: Port of the store.
         interface: Network interface that leads to rank 0.
-        file: Where rank 0 of a local job published the port; None elsewhere.
-        prefix: Of the keys of this attempt, in a store that outlives it; empty elsewhere.
+        file: File in which rank 0 of a local job published the port; None elsewhere.
+        prefix: Prefix of the keys of this attempt, in a store that outlives it; empty elsewhere.
     """
 
     store: Store
@@ -80,7 +80,7 @@ def serve_store(listener: socket.socket, address: str, timeout_s: float) -> TCPS
 
     Args:
         listener: Bound and listening; the store takes it over.
-        address: How this process itself reaches it.
+        address: Address through which this process reaches it.
         timeout_s: Longest wait of the calls of this client.
     """
     port = listener.getsockname()[1]
@@ -112,7 +112,7 @@ def within(store: Store, prefix: str) -> Store:
     """Return the keys of a store that begin with a prefix, without it.
 
     Args:
-        store: Any.
+        store: Any store.
         prefix: Empty for the store itself.
     """
     return PrefixStore(prefix, store) if prefix else store
@@ -122,7 +122,7 @@ def leave_store(store: Store, rank: int, size: int) -> None:
     """Say that this rank needs the store no more; rank 0, which serves it, waits for all others.
 
     Args:
-        store: Of the job.
+        store: Store of the job.
         rank: This rank.
         size: Number of ranks.
     """

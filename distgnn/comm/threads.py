@@ -45,7 +45,7 @@ class _Slot:
 
 
 class _World:
-    """What the ranks share, under one lock."""
+    """State that the ranks share, under one lock."""
 
     def __init__(self, size: int, timeout_s: float) -> None:
         self.size = size
@@ -107,7 +107,7 @@ class _World:
             raise _AbortedError(f"another rank failed: {self.first_error}")
 
     def check_deadlock(self) -> None:
-        """Fail at once when every rank waits and none of them can go on."""
+        """Fail at once when every rank waits and none of them can continue."""
         is_stuck = len(self.waiting) + self.num_finished == self.size
         if is_stuck and not any(is_ready() for is_ready, _ in self.waiting.values()):
             waits = "; ".join(
@@ -242,14 +242,14 @@ def run_ranks(size: int, fn: Callable[[Group], T], *, timeout_s: float = 60) -> 
 
     Args:
         size: Number of ranks.
-        fn: What each rank does.
+        fn: Work of each rank.
         timeout_s: Longest wait of a rank, and of the whole call.
 
     Returns:
-        What fn returned, in rank order.
+        Results of fn, in rank order.
 
     Raises:
-        RuntimeError: If time is up, no rank can go on, or the ranks' calls do not fit.
+        RuntimeError: If time is up, all ranks wait for each other, or their calls do not fit.
         Exception: The first error a rank raised; it ends the waits of all other ranks.
     """
     world = _World(size, timeout_s)

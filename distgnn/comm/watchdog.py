@@ -28,15 +28,15 @@ _HEAD_START_S = 1.0
 
 @dataclass
 class Peer:
-    """What this rank knows about a rank, itself included.
+    """Knowledge of this rank about a rank, itself included.
 
     Attributes:
         rank: Its number.
         host: Its host.
         process: Its process.
-        endpoints: Where its transport listens and connects from, as "[address]:port".
+        endpoints: Addresses of its transport, as "[address]:port".
         beat: Its newest heartbeat: epoch, phase, checkpoint, is_closing.
-        seen_s: When that arrived, on this rank's clock.
+        seen_s: Time of arrival of that heartbeat, on this rank's clock.
     """
 
     rank: int
@@ -63,8 +63,12 @@ class Peer:
 class Watchdog:
     """Sends this rank's heartbeat, reads those of the others, and judges.
 
-    One thread talks to the store of rank 0. A second one judges and never touches the network,
-    so that it still judges when the network is gone.
+    One thread talks to the store of rank 0: it sends the heartbeat, and reads those of all ranks
+    and the verdict of the first rank that found one. A second thread judges. It never touches the
+    network, so that it still judges when the network is gone.
+
+    The first verdict wins, on all ranks: it is written to the store by compare-and-set, and every
+    rank adopts what the store holds. So all ranks that reach it end with the same sentence.
     """
 
     def __init__(
@@ -157,7 +161,7 @@ class Watchdog:
         """Find out which rank made a verb fail.
 
         Args:
-            error: What the transport said.
+            error: Error of the transport.
             lost: Ranks that it knows to be gone.
 
         Returns:
@@ -165,6 +169,9 @@ class Watchdog:
         """
         begin_s = time.monotonic()
         talks = self._num_talks
+        # The evidence, from the best to the worst: a cause that the failed rank published itself; a
+        # process of this machine that has ended; ranks that the transport knows to be gone; a lost
+        # store, which means rank 0; and last a rank that is silent for longer than usual.
         while self._verdict is None and time.monotonic() < begin_s + _DIAGNOSIS_S:
             self._wake.set()
             waited_s = time.monotonic() - begin_s
@@ -203,7 +210,8 @@ class Watchdog:
             text = str(error) if isinstance(error, InputError) else _named(error)
             where = f"rank {self._me.rank} ({self._me.host})"
             self._declare(f"{where}: {text} ({self._place(self._me)}); {self._remedy()}")
-        # The store ends with rank 0, and a launcher ends the others once one rank has ended.
+        # The store ends with rank 0, and a launcher ends the others once one rank has ended. So
+        # linger until all ranks that live have heard.
         deadline_s = time.monotonic() + _LINGER_S
         while time.monotonic() < deadline_s and not self._is_cut_off and self._is_unseen():
             time.sleep(0.05)
@@ -227,13 +235,15 @@ class Watchdog:
     # Judging
 
     def _judge(self) -> None:
+        """Judge twice in each tick, whatever the thread that talks is stuck in."""
         period_s = self._tick_s / 2
         last_s = time.monotonic()
         suspects: dict[int, int] = {}
         while not self._stop.wait(period_s):
             now_s = time.monotonic()
             if now_s - last_s > 3 * period_s + 1:
-                # This process was itself stopped or starved: it may not blame the others.
+                # This process was itself stopped or starved: it may not blame the others. All
+                # clocks of silence start again.
                 self._contact_s = now_s
                 for peer in self._peers:
                     peer.seen_s = now_s
@@ -244,10 +254,17 @@ class Watchdog:
             self._judge_once(now_s, suspects)
 
     def _judge_once(self, now_s: float, suspects: dict[int, int]) -> None:
+        """Declare the ranks that are surely lost, if there are any.
+
+        Args:
+            now_s: Time on this rank's clock.
+            suspects: Number of talks at which each dead process was first seen; extended here.
+        """
         dead = self._dead()
         for peer in dead:
             suspects.setdefault(peer.rank, self._num_talks)
-        # Two more rounds of heartbeats would bring the last words of a rank that ended in order.
+        # A process that is gone may have ended in order, or with a cause of its own. Two more
+        # rounds of heartbeats bring its last words, so wait for those, unless there is no store.
         sure = [
             peer
             for peer in dead
@@ -255,9 +272,12 @@ class Watchdog:
         ]
         if sure:
             self._declare(self._describe(sure, "died"), is_unblocking=True)
+        # No answer of the store: rank 0 or this host's network is lost. Nothing can be said of the
+        # other ranks, whose heartbeats come through the store.
         elif now_s - self._contact_s > self._stale_s:
             what = f"did not answer for {self._stale_s:g} s or this host lost its network"
             self._declare(self._describe([self._peers[0]], what), is_unblocking=True)
+        # Only a rank that hears the store itself may call another one silent.
         elif now_s - self._contact_s < 2 * self._tick_s and self._silent(self._stale_s):
             what = f"sent no heartbeat for {self._stale_s:g} s"
             text = self._describe(self._silent(self._stale_s), what)
@@ -271,11 +291,16 @@ class Watchdog:
         end_process(EXIT_RETRY)
 
     def _dead(self) -> list[Peer]:
+        """Return the ranks of this machine whose processes ended before their work was done."""
         others = (peer for peer in self._peers if peer is not self._me)
         return [peer for peer in others if not peer.is_closing and peer.is_dead(self._machine)]
 
     def _named_in(self, error: Exception) -> list[Peer]:
-        """The rank of another machine that closed the connection the transport complains of."""
+        """Return the rank of another machine that closed the connection of an error.
+
+        gloo writes the address of the peer into its error. Ranks of this machine are left out,
+        as their processes can be looked at, which is better evidence.
+        """
         found = set(re.findall(r"\[[^\]]+\]:\d+", str(error))) if "peer" in str(error) else set()
         return [
             peer
@@ -286,17 +311,21 @@ class Watchdog:
         ]
 
     def _silent(self, limit_s: float) -> list[Peer]:
+        """Return the ranks without a new heartbeat for this long."""
         oldest_s = time.monotonic() - limit_s
         others = (peer for peer in self._peers if peer is not self._me)
         return [peer for peer in others if not peer.is_closing and peer.seen_s < oldest_s]
 
     def _declare(self, sentence: str, *, is_unblocking: bool = False) -> None:
+        """Make a sentence the verdict, unless there is one, and have it published."""
         with self._lock:
             if self._verdict is not None:
                 return
             self._verdict_s = time.monotonic()
             self._verdict = sentence
         self._wake.set()
+        # Publish before this rank's verbs end: the errors that this makes on its peers would else
+        # look like their own findings.
         if not self._has_lost_store:
             self._is_published.wait(timeout=1.0)
         if is_unblocking:

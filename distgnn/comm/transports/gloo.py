@@ -50,7 +50,7 @@ class GlooGroup(WatchedGroup):
         """Connect to all other ranks.
 
         Args:
-            launch: Who this rank is.
+            launch: Place of this rank in the job.
             meeting: The store of the job.
             timeout_s: Longest wait for the connections.
             stale_s: Time without a heartbeat after which a rank counts as dead.

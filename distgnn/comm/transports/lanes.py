@@ -6,7 +6,7 @@ receiver copies it out when it waits for it. So messages move without a thread o
 wait for one peer holds up another. Slots and memory are used again once a message was taken.
 
 A sender never waits: where a file has no slot or no room left, because its readers wait for their
-messages many epochs later, it goes on in a larger file and tells them so in a slot kept for that.
+messages many epochs later, it continues in a larger file and says so in a slot kept for that.
 So a message can be read as soon as isend has been called, whatever its receiver does meanwhile, be
 it a collective verb or a send of its own. The only waits are those of receivers, for calls of isend
 that do not wait for anything: they cannot form a circle. The limit is the memory of the machine.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Beyond this the memory for messages under way would show.
 MAX_LANE_BYTES = 1 << 26
-# Of the first file, for each reader.
+# Slots of the first file, for each reader.
 _SLOTS = 1024
 # A slot: number of the message + 1 (negative once it was taken), tag, place, bytes. In the last one
 # that a file needs: the same number, -slots, descriptor and bytes of the next file.
@@ -43,7 +43,7 @@ _PAGE_BYTES = 1 << 12
 
 
 class Extent(NamedTuple):
-    """How large a file is: slots for each reader, and bytes with all slots."""
+    """Size of a file: slots for each reader, and bytes with all slots."""
 
     num_slots: int
     num_bytes: int
@@ -53,9 +53,9 @@ class SharedFile:
     """A file in memory, mapped; pages that were never written take none.
 
     Attributes:
-        extent: How large it is.
+        extent: Size of the file.
         words: The slots of all readers, as 64-bit integers.
-        address: Where it is mapped.
+        address: Address of the first byte.
     """
 
     def __init__(self, descriptor: int, extent: Extent) -> None:
@@ -63,7 +63,7 @@ class SharedFile:
 
         Args:
             descriptor: Open for reading and writing; stays the caller's.
-            extent: As it was created.
+            extent: Size of the file.
 
         Raises:
             OSError: If there are not enough addresses.
@@ -121,9 +121,9 @@ class Outbox:
         """Tell a reader that further messages are in another file.
 
         Args:
-            reader: Who; gets no more messages here.
-            descriptor: Of that file, to stay open until the reader has marked the slot.
-            extent: How large it is.
+            reader: Number of the reader, which gets no more messages here.
+            descriptor: Descriptor of the other file, open until the reader has marked the slot.
+            extent: Size of the other file.
 
         Returns:
             The slot, and its first word until it is marked.
@@ -168,7 +168,7 @@ class Inbox:
         Args:
             file: Written by the other rank.
             reader: Number of this rank among its readers.
-            pid: Of the other rank.
+            pid: Process number of the other rank.
         """
         self._file = file
         self._pid = pid
@@ -203,7 +203,7 @@ class Inbox:
             self._num_arrived[tag] += 1
 
     def _follow(self, slot: int) -> None:
-        """Go on in the next file; this one is unmapped when its last message was taken."""
+        """Continue in the next file; this one is unmapped when its last message was taken."""
         words = self._file.words
         descriptor, extent = words[slot + 2], Extent(-words[slot + 1], words[slot + 3])
         file = _open(self._pid, descriptor, extent)
@@ -220,8 +220,8 @@ class Inbox:
         """Copy a message that is there, and free its memory.
 
         Args:
-            name: From `expect`.
-            tensor: Where to.
+            name: Name that `expect` returned.
+            tensor: Place for the message.
 
         Returns:
             Its bytes; nothing is copied unless the tensor has as many.
@@ -236,7 +236,7 @@ class Inbox:
 
 
 def _room(tensor: Tensor) -> int:
-    """Bytes that a message takes in a file; few sizes, so that they fit the next ones."""
+    """Return the bytes that a message takes in a file, rounded so that few sizes are in use."""
     num_bytes = tensor.numel() * tensor.element_size()
     return max(_PAGE_BYTES, 1 << (num_bytes - 1).bit_length())
 
@@ -245,7 +245,7 @@ class Lanes:
     """The ways between this rank and the others of its machine.
 
     Attributes:
-        inboxes: By rank; empty where shared memory cannot be used.
+        inboxes: Inboxes by rank; empty where shared memory cannot be used.
     """
 
     def __init__(self, group: Group) -> None:
@@ -294,9 +294,9 @@ class Lanes:
         """Send a message; it is on its way when this returns, which waits for nobody.
 
         Args:
-            tensor: What.
-            peer: To whom.
-            tag: As for Group.isend.
+            tensor: Content of the message.
+            peer: Receiving rank.
+            tag: Tag, see Group.isend.
 
         Raises:
             RuntimeError: If there is no memory for it.
@@ -311,7 +311,7 @@ class Lanes:
         self._outbox.write(reader, tensor, tag)
 
     def _move(self, outbox: Outbox, *, more_slots: bool, more_room: bool) -> Outbox:
-        """Go on in a file with twice the slots or twice the room, so that there are few of them."""
+        """Continue in a file with twice the slots or twice the room, so that few are needed."""
         num_slots, num_bytes = outbox.file.extent
         slot_bytes = len(self._readers) * num_slots * _SLOT_BYTES
         extent = Extent(
@@ -345,7 +345,7 @@ class Lanes:
 
 
 def _create(extent: Extent) -> int:
-    """Descriptor of a new file, or -1 where this cannot work."""
+    """Return the descriptor of a new file, or -1 where this cannot work."""
     if platform.machine() not in {"x86_64", "AMD64"} or not hasattr(os, "memfd_create"):
         return -1
     try:
@@ -375,5 +375,5 @@ def _open(pid: int, descriptor: int, extent: Extent) -> SharedFile | None:
 
 
 def _gather(group: Group, row: list[Any]) -> list[list[Any]]:
-    """The rows of all ranks."""
+    """Return the rows of all ranks, in rank order."""
     return [list(json.loads(text)) for text in group.all_gather_bytes(json.dumps(row).encode())]

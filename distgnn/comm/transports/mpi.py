@@ -59,7 +59,7 @@ class MpiGroup(WatchedGroup):
         """Join the other ranks.
 
         Args:
-            launch: Who this rank is.
+            launch: Place of this rank in the job.
             meeting: The store of the job.
             mpi: mpi4py.MPI, initialised and with as many ranks as the launcher started.
             timeout_s: Longest wait for the other ranks to join.
@@ -154,7 +154,7 @@ class MpiGroup(WatchedGroup):
 
         Args:
             requests: All that one message or collective needs.
-            what: What they wait for, for messages.
+            what: Name of the wait, for errors.
 
         Returns:
             Their statuses.
@@ -187,7 +187,7 @@ class MpiGroup(WatchedGroup):
             raise self._diagnose(error) from error
 
     def _lost(self) -> list[int]:
-        """Ranks that MPI knows to be gone, if the library goes on after that."""
+        """Return the ranks that MPI knows to be gone, if the library survives that."""
         world = self._mpi.COMM_WORLD
         try:
             failed, everybody = world.Get_failed(), world.Get_group()
@@ -289,10 +289,10 @@ class MpiWork:
         """Count the message as under way.
 
         Args:
-            group: Whose message it is.
+            group: Group of this rank.
             requests: One for each piece; none if the tensor is empty.
-            tensor: What is sent or received into.
-            what: What it waits for, for messages.
+            tensor: Content of the message, or place for it.
+            what: Name of the wait, for errors.
             source: The rank that sends; None if this one does.
         """
         self._group = group

@@ -28,15 +28,15 @@ class NcclGroup(StagedGroup):
     started alone could wait for its other half forever.
 
     Args:
-        group: Of gloo, which finds the ranks, names the one that fails and moves what is not on a
-            device.
+        group: Group over gloo: it finds the ranks, names the one that fails, and moves tensors of
+            the host.
         device: CUDA device of this rank; no other rank has the same.
     """
 
     def __init__(self, group: Group, device: torch.device) -> None:
         super().__init__(group, device)
         self.backend = "nccl"
-        # Of the rank that fails the watchdog tells; NCCL's would end this process before it could.
+        # The watchdog names the rank that fails. That of NCCL would end this process before.
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
         if group.interface:
             os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={group.interface}")

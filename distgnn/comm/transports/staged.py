@@ -20,7 +20,7 @@ class StagedGroup(Group):
 
     Args:
         group: The ranks.
-        device: That this rank computes on.
+        device: Device that this rank computes on.
     """
 
     def __init__(self, group: Group, device: torch.device) -> None:
@@ -130,7 +130,7 @@ def staged(group: Group, device: torch.device) -> Group:
 
     Args:
         group: One rank, or threads.
-        device: That computes.
+        device: Device that computes.
 
     Returns:
         A group for its tensors; the same one for the processor.

@@ -1,4 +1,4 @@
-"""What groups of processes have in common: a store, a watchdog, an orderly end."""
+"""The common ground of groups of processes: a store, a watchdog, an orderly end."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _LOOK_S = 0.02
 class WatchedGroup(Group):
     """A group of processes with a watchdog that names the rank that fails.
 
-    A transport calls `_watch` once its verbs work, `_check_alive` before each of them, and raises
-    what `_diagnose` makes of its errors.
+    A transport calls `_watch` once its verbs work, and `_check_alive` before each of them. It
+    gives its errors to `_diagnose` and raises what that returns.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class WatchedGroup(Group):
         """Describe the group; nothing is watched yet.
 
         Args:
-            launch: Who this rank is.
-            meeting: The store of the job.
+            launch: Place of this rank in the job.
+            meeting: Store of the job.
             interface: Network interface of the transport; empty where there is none.
             timeout_s: Longest wait for the connections.
             message_timeout_s: Longest wait for a message of a rank whose heart beats.
@@ -123,7 +123,7 @@ class WatchedGroup(Group):
         """Start the watchdog; collective.
 
         Args:
-            meeting: The store of the job.
+            meeting: Store of the job.
             stale_s: Time without a heartbeat after which a rank counts as dead.
             endpoints: Own addresses, as the transport writes them in its errors.
         """
@@ -153,7 +153,7 @@ class WatchedGroup(Group):
 
         Args:
             is_done: Looked at often; it may move messages along.
-            what: What this rank waits for, for messages.
+            what: Name of the wait, for errors.
 
         Raises:
             PeerError: If a rank has failed.
