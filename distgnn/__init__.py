@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from distgnn import nn, optim
     from distgnn.api.data import Data
     from distgnn.api.graphs import load
+    from distgnn.api.run import Run, Series
     from distgnn.api.session import Session, init
+    from distgnn.api.verbs import embed, evaluate, predict, train
     from distgnn.datasets.errors import InputError
     from distgnn.datasets.graph import Graph
     from distgnn.graph.local_graph import LocalGraph
@@ -27,11 +29,17 @@ __all__ = [
     "Graph",
     "InputError",
     "LocalGraph",
+    "Run",
+    "Series",
     "Session",
+    "embed",
+    "evaluate",
     "init",
     "load",
     "nn",
     "optim",
+    "predict",
+    "train",
 ]
 
 _MODULES = {
@@ -39,9 +47,15 @@ _MODULES = {
     "Graph": "datasets.graph",
     "InputError": "datasets.errors",
     "LocalGraph": "graph.local_graph",
+    "Run": "api.run",
+    "Series": "api.run",
     "Session": "api.session",
+    "embed": "api.verbs",
+    "evaluate": "api.verbs",
     "init": "api.session",
     "load": "api.graphs",
+    "predict": "api.verbs",
+    "train": "api.verbs",
 }
 
 

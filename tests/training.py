@@ -68,12 +68,13 @@ def run(
     *,
     resume: bool = False,
     stop_at: int | None = None,
+    factory: Any = None,
 ) -> list[Trained]:
     """Train as the command line does; `stop_at` ends the run after that epoch."""
     ends = DataInfo.of(graph)
 
     def on_rank(group):
-        trainer = Trainer(config, ends, parts[group.rank], group)
+        trainer = Trainer(config, ends, parts[group.rank], group, factory=factory)
         run_dir = RunDirectory(folder)
         if group.rank == 0:
             run_dir.create()

@@ -44,7 +44,10 @@ def announce(
     from distgnn.training.data.placement import describe_streamed
 
     config, group = trainer.config, trainer.group
-    sent = torch.tensor([planned_bytes(config, trainer.model, trainer.graphs)])
+    # Nobody knows what a model sends that the user wrote.
+    is_known = trainer.gnn is not None
+    own = planned_bytes(config, trainer.gnn, trainer.graphs) if trainer.gnn is not None else 0
+    sent = torch.tensor([own])
     group.all_reduce(sent)
     if estimates:
         trainer.estimated_epoch_s = estimate_epoch(trainer, part, ends)
@@ -57,6 +60,9 @@ def announce(
         say(saving)
     if isinstance(trainer.inputs.features, HostRows):
         say(describe_streamed(trainer.inputs.features))
+    if not is_known:
+        say(f"model: {config.model.own}, of your own; its rows and its memory are not predicted")
+        return
     if group.size > 1:
         per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
         say(f"rows: {per_epoch} will be sent per epoch by all ranks")

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from distgnn.training.run.directory import SUMMARY, RunDirectory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from distgnn.datasets.graph import Graph
 
@@ -25,10 +27,12 @@ class Run:
         path: The directory.
         summary: Its summary, if that is known already; None to read it when it is asked for.
         source: Graph in memory that it was trained on; None for a source with a name.
+        model: Class or function that made the model, if the user wrote it.
 
     Attributes:
         path: The directory.
         graph: As source.
+        model: As given.
     """
 
     def __init__(
@@ -37,7 +41,9 @@ class Run:
         summary: dict[str, Any] | None = None,
         *,
         source: Graph | None = None,
+        model: Callable[[Any], nn.Module] | None = None,
     ) -> None:
+        self.model = model
         self.path = Path(path)
         self.graph = source
         self._directory = RunDirectory(self.path)
@@ -123,7 +129,8 @@ class Run:
         if not self._directory.has_run():
             return f"Run('{self.path}')\n  no run was begun here"
         config, metrics = self.config, self.metrics
-        model, task = config["train"]["model"]["model"], config["task"]
+        shape, task = config["train"]["model"], config["task"]
+        model = shape["own"] or shape["model"]
         first = f"Run('{self.path}'): {model} on {task['name']}, {len(metrics)} epochs"
         if self._summary is None and not (self.path / SUMMARY).is_file():
             return f"{first}\n  has not ended"

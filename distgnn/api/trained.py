@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distgnn.api.job import Job
 from distgnn.api.plans import build_reader
@@ -14,6 +14,8 @@ from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from torch import nn
 
     from distgnn.api.source import Source
     from distgnn.comm.group import Group
@@ -53,6 +55,7 @@ class Use:
         job: How the ranks work together.
         plan_cache: Folder of the plans of kernels, or on or off.
         graph: Graph in memory that the run was trained on, if it was one.
+        factory: Class or function that made the model, if the user wrote it.
     """
 
     run: str
@@ -61,6 +64,7 @@ class Use:
     job: Job = field(default_factory=Job)
     plan_cache: str = "on"
     graph: Graph | None = None
+    factory: Callable[[Any], nn.Module] | None = None
 
     def on_parts(self, work: Callable[[TrainedRun, Share], T]) -> list[T]:
         """Load the run and its parts, and work on each.
@@ -89,7 +93,7 @@ class Use:
         from distgnn.comm.threads import run_ranks
         from distgnn.comm.transports.staged import staged
 
-        trained, source = collectively(group, lambda: _open(self.run, self.say, self.graph))
+        trained, source = collectively(group, lambda: _open(self))
 
         def on_one(member: Group) -> T:
             part = collectively(member, lambda: source.part(member.rank))
@@ -105,15 +109,14 @@ class Use:
         return [on_one(group)]
 
 
-def _open(
-    run_dir: str, say: Callable[[str], None], graph: Graph | None
-) -> tuple[TrainedRun, Source]:
+def _open(use: Use) -> tuple[TrainedRun, Source]:
     """Open a run and the source that it was trained on, and check that they still fit."""
     from distgnn.training.run.directory import RunDirectory
     from distgnn.training.run.inference import TrainedRun
     from distgnn.training.tasks.tasks import resolve_again
 
-    trained = TrainedRun(RunDirectory(Path(run_dir)))
+    run_dir, say, graph = use.run, use.say, use.graph
+    trained = TrainedRun(RunDirectory(Path(run_dir)), use.factory)
     check_source_values(trained.source, run_dir)
     if graph is not None and trained.source["source"] != IN_MEMORY:
         raise InputError(

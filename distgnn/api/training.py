@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from torch import nn
+
     from distgnn.api.source import Source, SourceOptions
     from distgnn.comm.group import Group
     from distgnn.edges.planner import Planner
@@ -51,6 +53,7 @@ class Training:
         trace: Picture to write.
         seeds: Number of runs with a seed each; None for one run that is no series.
         all_splits: Whether to train a run on each split.
+        factory: Class or function that makes the model, if the user wrote it.
     """
 
     source: SourceOptions
@@ -69,6 +72,7 @@ class Training:
     trace: TraceFile = field(default_factory=TraceFile)
     seeds: int | None = None
     all_splits: bool = False
+    factory: Callable[[Any], nn.Module] | None = None
 
     @property
     def is_series(self) -> bool:
@@ -85,6 +89,12 @@ class Training:
         from distgnn.training.data.placement import check_features_on
 
         self.trace.check(self.config.epochs)
+        if self.factory is not None and (self.tune_kernels or self.estimate):
+            asked = "--tune-kernels" if self.tune_kernels else "--estimate"
+            raise InputError(
+                f"{asked} needs to know the layers of the model, which is one of your own; leave "
+                "it out"
+            )
         check_tuning(tunes=self.tune_kernels, device=self.job.device)
         self.check_estimate(self.config)
         check_features_on(self.config.features_on, self.job.device)
@@ -195,19 +205,23 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         *(opened.config, opened.ends, opened.part, group),
         planner=opened.planner,
         device=group.device,
+        factory=asked.factory,
     )
     working = trainer.objective.working_bytes(opened.config.model.hidden)
     # An earlier peak counts for nothing here: memory that was freed since is free again.
-    predicted = added = predict_added_bytes(trainer.model, trainer.graphs) + working
-    check_memory(
-        *(group, added),
-        what="training",
-        is_forced=asked.force,
-        say=asked.say,
-        device=group.device,
-    )
+    model, predicted = trainer.gnn, 0
+    if model is not None:
+        predicted = added = predict_added_bytes(model, trainer.graphs) + working
+        check_memory(
+            *(group, added),
+            what="training",
+            is_forced=asked.force,
+            say=asked.say,
+            device=group.device,
+        )
     if group.device == PROCESSOR:
-        predicted = predict_peak_bytes(trainer.model, trainer.graphs) + working
+        if model is not None:
+            predicted = predict_peak_bytes(model, trainer.graphs) + working
     else:
         streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
         check_memory(group, streamed, what=what, is_forced=asked.force, say=asked.say)

@@ -11,9 +11,10 @@ from distgnn.api.job import Job
 from distgnn.api.settings import Keywords
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
+    from torch import nn
 
     from distgnn.api.trained import Use
     from distgnn.datasets.graph import Graph
@@ -26,6 +27,7 @@ class Trained(Protocol):
 
     path: Path
     graph: Graph | None
+    model: Callable[[Any], nn.Module] | None
 
 
 def evaluate(
@@ -139,7 +141,14 @@ def _use(verb: str, run: Any, source: Any, settings: Mapping[str, Any]) -> Use:
     job, plan_cache = job_of(words), os.fspath(words.take("plan_cache", "on"))
     words.refuse_others(("source",))
     check_no_session(verb)
-    return Use(os.fspath(path), write_note, verb, job=job, plan_cache=plan_cache, graph=graph)
+    factory = run.model if isinstance(run, Trained) else None
+    return Use(
+        *(os.fspath(path), write_note, verb),
+        job=job,
+        plan_cache=plan_cache,
+        graph=graph,
+        factory=factory,
+    )
 
 
 def check_no_session(verb: str) -> None:

@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any, overload
 
 from distgnn.api.settings import ALL, Keywords, config_of
 from distgnn.api.use import check_no_session, embed, evaluate, job_of, predict, write_note
+from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from torch import nn
+
     from distgnn.api.run import Run, Series
     from distgnn.api.source import SourceOptions
     from distgnn.training.loop.progress import Progress
+
+    Factory = Callable[[Any], nn.Module]
 
 __all__ = ["embed", "evaluate", "predict", "train"]
 
@@ -30,7 +35,7 @@ _TRAIN = ("model", "out", "resume", "overwrite", "quiet", "progress", "seeds", "
 def train(
     source: Any,
     *,
-    model: str | None = ...,
+    model: str | Factory | None = ...,
     out: str | os.PathLike[str] = ...,
     resume: bool = ...,
     overwrite: bool = ...,
@@ -46,7 +51,7 @@ def train(
 def train(
     source: Any,
     *,
-    model: str | None = ...,
+    model: str | Factory | None = ...,
     out: str | os.PathLike[str] = ...,
     resume: bool = ...,
     overwrite: bool = ...,
@@ -61,7 +66,7 @@ def train(
 def train(
     source: Any,
     *,
-    model: str | None = None,
+    model: str | Factory | None = None,
     out: str | os.PathLike[str] = "run",
     resume: bool = False,
     overwrite: bool = False,
@@ -77,7 +82,9 @@ def train(
         source: Name of a data set, a file, or a partition directory; or a graph in memory: a
             `Graph`, or one of PyG, DGL, scipy or networkx.
         model: Name of the model: sage, gcn, gat, gatv2, gin, sgc or appnp; of graphs with types of
-            edges, rgcn or rsage. None for that of the recipe, or else sage.
+            edges, rgcn or rsage. Or a module class of your own, or a function, that is called with
+            the sizes of the data (num_features, num_classes and others) and returns a module with
+            forward(graph, x). None for the model of the recipe, or else sage.
         out: Directory of the run.
         resume: Whether to continue from the run's newest checkpoint, if any.
         overwrite: Whether to replace an earlier run.
@@ -101,7 +108,8 @@ def train(
     from distgnn.api.training import Training
     from distgnn.training.run.trace_file import TraceFile
 
-    given = {**settings, "model": model}
+    factory = None if model is None or isinstance(model, str) else model
+    given = {**settings, "model": model if factory is None else None}
     if recipe is not None:
         given = {**_recipe(recipe, source), **_without_none(given)}
     words = Keywords("train", given)
@@ -109,7 +117,7 @@ def train(
     trace = words.take("trace")
     asked = Training(
         _source(words, source),
-        config_of(_config_values(words)),
+        config_of(_config_values(words, factory)),
         Path(out),
         say,
         job=job_of(words),
@@ -124,13 +132,14 @@ def train(
         trace=TraceFile(None if trace is None else Path(trace), words.take("trace_epochs")),
         seeds=seeds,
         all_splits=words.take("split_index") == ALL,
+        factory=factory,
     )
     words.refuse_others(_TRAIN)
     check_no_session("train")
     values = asked.run()
     if asked.is_series:
         return Series(out, values)
-    return Run(out, values, source=asked.source.graph)
+    return Run(out, values, source=asked.source.graph, model=factory)
 
 
 def _recipe(name: str, source: Any) -> dict[str, Any]:
@@ -163,11 +172,21 @@ def _source(words: Keywords, source: Any) -> SourceOptions:
     return SourceOptions(text, graph=graph, columns=Columns(**columns), **options)
 
 
-def _config_values(words: Keywords) -> dict[str, Any]:
+def _config_values(words: Keywords, factory: Factory | None = None) -> dict[str, Any]:
     from distgnn.nn.config import ModelConfig
     from distgnn.training.config.settings import TrainConfig
 
-    return {**words.fields_of(TrainConfig, but=("model",)), **words.fields_of(ModelConfig)}
+    model = words.fields_of(ModelConfig, but=("own",))
+    if factory is not None:
+        if not callable(factory):
+            raise InputError(
+                "model must be the name of a model, or a module class or function that is called "
+                f"with the data, got a {type(factory).__name__}"
+            )
+        from distgnn.training.loop.own_model import own_name
+
+        model = {**model, "model": "own", "own": own_name(factory)}
+    return {**words.fields_of(TrainConfig, but=("model",)), **model}
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,16 +39,17 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: DataInfo) -> float:
         Seconds on the slowest rank; the same on every rank.
     """
     group, config = trainer.group, trainer.config
+    model = trainer.known_model("--estimate")
     group.barrier()
     compute_s = _compute_seconds(trainer, part, ends) if part.num_roots else 0.0
     rows_s = weights_s = 0.0
     if group.size > 1:
         link = _try_link(group)
-        sent = planned_bytes(config, trainer.model, trainer.graphs) / config.delays.num_bins
+        sent = planned_bytes(config, model, trainer.graphs) / config.delays.num_bins
         layers = () if config.is_isolated else walked(trainer)[0].layers
         num_steps = sum(len(layer.legs) for layer in layers)
         rows_s = sent / link.bytes_per_s + num_steps * link.latency_s
-        num_bytes = ITEM_BYTES * sum(weight.numel() for weight in trainer.model.parameters())
+        num_bytes = ITEM_BYTES * sum(weight.numel() for weight in model.parameters())
         weights_s = reduce_seconds(num_bytes, group.size, link)
     own_s = (max(compute_s, rows_s) if config.overlap else compute_s + rows_s) + weights_s
     slowest = torch.tensor([own_s], dtype=torch.float64)

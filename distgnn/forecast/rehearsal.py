@@ -211,7 +211,8 @@ def rehearse(
     sample = on_sample(part, ends, config, max_edges)
     epoch_s = epoch_seconds(sample, least_s=_LEAST_S)
     found, density = walked(sample)
-    return Rehearsal(found, sample.model, density, epoch_s, min(fixed_s, epoch_s))
+    model = sample.known_model("a rehearsal")
+    return Rehearsal(found, model, density, epoch_s, min(fixed_s, epoch_s))
 
 
 def on_sample(part: Part, ends: DataInfo, config: TrainConfig, max_edges: int) -> Trainer:
@@ -264,7 +265,8 @@ def walked(trainer: Trainer) -> tuple[Forecast, float]:
     is_sparse = isinstance(features, SparseRows)
     if isinstance(features, SparseRows):
         density = len(features.columns) / max(features.shape[0] * features.shape[1], 1)
-    layers = trainer.model.traffic(
+    model = trainer.known_model("a rehearsal")
+    layers = model.traffic(
         is_sparse=is_sparse,
         is_static=not why_not_static(config, is_sparse=is_sparse),
         feature_bytes=config.feature_bytes,
@@ -275,7 +277,5 @@ def walked(trainer: Trainer) -> tuple[Forecast, float]:
         counts = (np.array([level.blocks.forward.num_edges]), np.array([level.num_rows]))
         rows.append(LayerRows(nothing, nothing, *counts))
     shares = (1.0,) * len(layers)
-    found = Forecast(
-        trainer.model, tuple(layers), tuple(rows), (), rows[0], config.delays, shares, ()
-    )
+    found = Forecast(model, tuple(layers), tuple(rows), (), rows[0], config.delays, shares, ())
     return found, density

@@ -1,15 +1,17 @@
-"""Models that users write: how they are built, and checks that need no knowledge of them."""
+"""Models that users write: how they are built and called, and checks of what they return."""
 
 from __future__ import annotations
 
 import json
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
 
 from distgnn.datasets.errors import InputError
+from distgnn.nn.config import OWN, ModelConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group
+    from distgnn.graph.local_graph import LocalGraph
+    from distgnn.ops.rows import Rows
 
 # Ranks that are threads share torch's generator: without a lock they would mix their draws.
 _GENERATOR_LOCK = threading.Lock()
@@ -37,6 +41,80 @@ class Widths(Protocol):
     @property
     def num_classes(self) -> int:
         """Number of columns of the scores."""
+
+
+def own_config(factory: Callable[[Any], nn.Module]) -> ModelConfig:
+    """Return the shape of a model that the user wrote: its name is all that is known.
+
+    Args:
+        factory: Class of modules, or a function that returns one.
+    """
+    return ModelConfig(model=OWN, own=own_name(factory))
+
+
+def own_name(factory: Callable[[Any], nn.Module]) -> str:
+    """Return the name that a run remembers of a user's model.
+
+    Args:
+        factory: Class of modules, or a function that returns one.
+    """
+    return str(getattr(factory, "__qualname__", type(factory).__name__))
+
+
+def rows_for(factory: Callable[[Any], nn.Module], rows: Rows) -> Rows:
+    """Return input as a user's model takes it: dense, unless its class says `takes_sparse = True`.
+
+    Args:
+        factory: Class of modules, or a function that returns one.
+        rows: (num_rows, num_features).
+    """
+    return rows if getattr(factory, "takes_sparse", False) else rows.to_dense()
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Let torch draw by a seed in this block, and as if nothing had happened after it.
+
+    A resumed run then draws what the straight run draws, whatever else used the generator.
+
+    Args:
+        seed: In [0, 2**64).
+        device: Device whose generator is seeded beside that of the processor.
+    """
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
+        # torch takes seeds of 64 bits with a sign.
+        torch.manual_seed(seed - (1 << 64) if seed >> 63 else seed)
+        yield
+
+
+def call_own(model: nn.Module, graph: LocalGraph, rows: Rows, sizes: Widths) -> Tensor:
+    """Run a user's model and check what it returns.
+
+    Args:
+        model: Module with forward(graph, x).
+        graph: Graph of the pass.
+        rows: (graph.num_rows, num_features).
+        sizes: Sizes of the whole graph.
+
+    Returns:
+        (graph.num_rows, num_classes) scores.
+
+    Raises:
+        InputError: If the scores have another shape, or the model changed its input in place.
+    """
+    before = _version(rows)
+    scores: Tensor = model(graph, rows)
+    if _version(rows) != before:
+        raise InputError(
+            "the model changed its input x in place, which later epochs read again; make a new "
+            "tensor, such as x = x * 2"
+        )
+    check_scores(scores, graph.num_rows, sizes)
+    return scores
+
+
+def _version(rows: Rows) -> int:
+    return rows._version if isinstance(rows, torch.Tensor) else 0
 
 
 def build_own(factory: Callable[[Any], nn.Module], data: Any, seed: int) -> nn.Module:

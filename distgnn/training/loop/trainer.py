@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,14 @@ from distgnn.training.data.placement import place
 from distgnn.training.loop.best import Best
 from distgnn.training.loop.graphs import build_graphs
 from distgnn.training.loop.metrics import over_ranks, peak_rss_bytes, summarise
+from distgnn.training.loop.own_model import (
+    build_own,
+    call_own,
+    check_own,
+    rows_for,
+    seeded,
+    trainable,
+)
 from distgnn.training.loop.replay import build_repeated, may_replay
 from distgnn.training.loop.stop import NoStop, encode
 from distgnn.training.loop.trace import NoTrace
@@ -30,11 +39,15 @@ from distgnn.training.tasks.tasks import resolve
 from distgnn.weights.summed_gradients import WeightSync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from torch import nn
 
     from distgnn.aggregate.learned_rows import RelationSources
     from distgnn.comm.group import Group
+    from distgnn.graph.local_graph import LocalGraph
+    from distgnn.ops.rows import Rows
     from distgnn.optim.optimizers import Optimizer
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
@@ -56,8 +69,11 @@ class Trainer:
         group: One rank per part.
         planner: Decides how sums walk the graph; None for one that keeps nothing.
         device: That computes; the planner's plans are for the processor.
+        factory: Class or function that makes the model of the data's sizes, where the user wrote
+            it; the configuration is then that of `own_config`. None for a model of ours.
 
     Attributes:
+        model: The model, an nn.Module with forward(graph, x); a `GNN` unless there is a factory.
         stop: May ask for an early end.
         stop_number: Which rank was asked, and how, as `stop.encode` puts it; 0 for none.
         estimated_epoch_s: What `estimate_epoch` said; None where nobody asked.
@@ -72,11 +88,17 @@ class Trainer:
         *,
         planner: Planner | None = None,
         device: torch.device = PROCESSOR,
+        factory: Callable[[DataInfo], nn.Module] | None = None,
     ) -> None:
         self.config = config = resolve(config, ends)
+        assert bool(config.model.own) == (factory is not None), "a model of its own is made"
         self.group = group
         self.planner = planner or Planner()
+        self._ends = ends
         self.inputs = load_task(part, group, config, num_classes=ends.num_classes)
+        if factory is not None:
+            rows = rows_for(factory, self.inputs.features)
+            self.inputs = replace(self.inputs, features=rows)
         # Not by another name: where they were is let go before more is made of them.
         self.inputs = place(self.inputs, config, ends, part, group, device=device)
         self.graphs = build_graphs(
@@ -87,9 +109,16 @@ class Trainer:
             config.labels_as_input, self.graphs.features, self.graph, ends.num_classes
         )
         self._layout = "" if config.delays.is_synchronous else layout_of(part)
-        self.model = build_model(config, ends, self.graphs.exact.relation_sources).to(device)
+        self.model: nn.Module
+        if factory is None:
+            model = build_model(config, ends, self.graphs.exact.relation_sources)
+            model.set_recompute(config.recompute)
+            self.model = model.to(device)
+        else:
+            sizes = replace(ends, num_features=num_inputs(config, ends))
+            self.model = build_own(factory, sizes, config.seed).to(device)
+            check_own(self.model, group, num_vertices=ends.num_vertices)
         self.objective = build_objective(config, self.inputs, self.graphs, self.model)
-        self.model.set_recompute(config.recompute)
         self.optimizer = optimizer_of(config, self.model)
         self.weights = WeightSync(group, self.graph.exchange.clock)
         self.begin_trace(NoTrace(device))
@@ -111,7 +140,7 @@ class Trainer:
         """
         self.trace = trace
         self.graph.exchange.clock = self.weights.clock = trace.clock
-        is_wanted = may_replay(self.config, trace, self.inputs.features)
+        is_wanted = may_replay(self.config, trace, self.inputs.features) and self.gnn is not None
         # Pairs of vertices, and labels that are given, are drawn anew.
         is_same = self.config.task != "link" and not self.config.labels_as_input
         self.steps = build_repeated(
@@ -128,12 +157,17 @@ class Trainer:
             This rank's share of the loss before the step.
         """
         self.model.train()
-        loss = self.steps.take()
+        if self.gnn is None:
+            seed = self.graph.mask_seeds.epoch_seed ^ self.group.rank
+            with seeded(seed, self.graph.device):
+                loss = self.steps.take()
+        else:
+            loss = self.steps.take()
         self.graph.end_epoch()
         return float(loss)
 
     def _step(self) -> torch.Tensor:
-        scores = self.model(self.graph, self.input.rows())
+        scores = self._call(self.graph, self.input.rows())
         loss: torch.Tensor = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.sync(self.model)
@@ -150,8 +184,34 @@ class Trainer:
         return self.objective.evaluate(scores)
 
     def _scores(self) -> torch.Tensor:
-        scores: torch.Tensor = self.model(self.graphs.exact, self.inputs.features)
+        return self._call(self.graphs.exact, self.inputs.features)
+
+    def known_model(self, what: str) -> GNN:
+        """Return the model for something that has to know its layers.
+
+        Args:
+            what: What asks, for the message.
+
+        Raises:
+            InputError: If the user wrote the model.
+        """
+        if self.gnn is None:
+            raise InputError(
+                f"{what} needs to know the layers of the model, which is one of your own; leave it "
+                "out"
+            )
+        return self.gnn
+
+    def _call(self, graph: LocalGraph, rows: Rows) -> torch.Tensor:
+        if self.gnn is None:
+            return call_own(self.model, graph, rows, self._ends)
+        scores: torch.Tensor = self.model(graph, rows)
         return scores
+
+    @property
+    def gnn(self) -> GNN | None:
+        """The model, if its layers are known; None if the user wrote it."""
+        return self.model if isinstance(self.model, GNN) else None
 
     def epochs(self) -> Iterator[dict[str, Any]]:
         """Train until the last epoch, until patience ends, or until a rank is asked to stop.
@@ -313,28 +373,38 @@ def build_model(config: TrainConfig, ends: DataInfo, sources: RelationSources | 
     if config.task == "link":
         model: GNN = LinkModel(config.model, ends.num_features, size, config.decoder)
     else:
-        num_features = ends.num_features
-        if config.labels_as_input:
-            num_features += ends.num_classes
-        model = GNN(config.model, num_features, ends.num_classes, size)
+        model = GNN(config.model, num_inputs(config, ends), ends.num_classes, size)
     model.reset_parameters(torch.Generator().manual_seed(config.seed))
     return model
 
 
-def optimizer_of(config: TrainConfig, model: GNN) -> Optimizer:
+def num_inputs(config: TrainConfig, ends: DataInfo) -> int:
+    """Return the number of columns that a model reads: features, and labels that are given.
+
+    Args:
+        config: Settings of the run.
+        ends: Sizes of the graph.
+    """
+    return ends.num_features + (ends.num_classes if config.labels_as_input else 0)
+
+
+def optimizer_of(config: TrainConfig, model: nn.Module) -> Optimizer:
     """Build the optimizer of a run.
 
     Args:
         config: Settings of the run.
         model: Model whose weights it steps.
     """
-    first = model.convolutions[0]
+    decaying = None
+    if config.decay_of == "first":
+        assert isinstance(model, GNN), "others have no layers that are known"
+        decaying = model.convolutions[0].parameters()
     return build_optimizer(
         config.optimizer,
-        model.parameters(),
+        trainable([model]),
         lr=config.lr,
         weight_decay=config.weight_decay,
-        decaying=first.parameters() if config.decay_of == "first" else None,
+        decaying=decaying,
     )
 
 

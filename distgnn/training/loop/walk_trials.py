@@ -44,6 +44,7 @@ _HOPELESS = 1.5
 _WORTHWHILE = 0.97
 # Rows of a trial and their sums; a block with more of them is tried with narrower rows.
 _MAX_BYTES = 1 << 30
+_USUAL_WIDTH = 64
 
 
 def aggregated_widths(config: TrainConfig, ends: DataInfo) -> tuple[int, ...]:
@@ -56,8 +57,10 @@ def aggregated_widths(config: TrainConfig, ends: DataInfo) -> tuple[int, ...]:
         ends: Widths of input and output.
 
     Returns:
-        Distinct widths, ascending.
+        Distinct widths, ascending; a usual one for a model that the user wrote.
     """
+    if config.model.own:
+        return (_USUAL_WIDTH,)
     model = build_model(config, ends)
     is_static = not why_not_static(config, is_sparse=False)
     layers = model.traffic(is_sparse=False, is_static=is_static)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from distgnn.exchange.fetch import Roots
 from distgnn.exchange.tags import SETUP_TAG
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.kernels.devices import PROCESSOR
-from distgnn.nn.models import LinkModel
+from distgnn.nn.models import GNN, LinkModel
 from distgnn.ops.host_rows import HostRows
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.info import DataInfo
@@ -22,7 +23,8 @@ from distgnn.training.data.inputs import input_rows, split_rows
 from distgnn.training.data.label_input import append_labels
 from distgnn.training.data.placement import place_rows
 from distgnn.training.loop.graphs import plan_edges
-from distgnn.training.loop.trainer import build_model
+from distgnn.training.loop.own_model import build_own, call_own, own_name, rows_for
+from distgnn.training.loop.trainer import build_model, num_inputs
 from distgnn.training.run.directory import CONFIG, RunDirectory
 from distgnn.training.run.tensors import read_tensors
 from distgnn.training.tasks.links import Pairs, own_share
@@ -31,14 +33,14 @@ from distgnn.training.tasks.tasks import TASKS
 _SIZES = ("num_vertices", "num_relations", "num_vertex_types", "num_edge_features")
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from distgnn.comm.group import Group
     from distgnn.edges.planner import Planner
-    from distgnn.nn.models import GNN
     from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
     from distgnn.training.tasks.smoothing import CorrectAndSmooth
@@ -50,8 +52,10 @@ class TrainedRun:
 
     Args:
         run_dir: Its directory.
+        factory: Class or function that made the model, if the user wrote it.
 
     Attributes:
+        factory: As given.
         source: Values that open the source again.
         ends: Widths of the model's ends.
         config: How it was trained.
@@ -60,7 +64,10 @@ class TrainedRun:
         InputError: If it is no run, or has no trained model yet.
     """
 
-    def __init__(self, run_dir: RunDirectory) -> None:
+    def __init__(
+        self, run_dir: RunDirectory, factory: Callable[[Any], nn.Module] | None = None
+    ) -> None:
+        self.factory = factory
         values = run_dir.read_config()
         try:
             self.source: dict[str, Any] = dict(values["source"])
@@ -82,23 +89,37 @@ class TrainedRun:
                 "finish it with distgnn train --resume"
             )
 
-    def load_model(self, device: torch.device = PROCESSOR) -> GNN:
+    def load_model(self, device: torch.device = PROCESSOR) -> nn.Module:
         """Build the model with the weights of its best epoch.
 
         Args:
             device: Where it is to run.
 
         Raises:
-            InputError: If the file is damaged or holds another model.
+            InputError: If the file is damaged or holds another model, or the user wrote the model
+                and it was not given.
         """
         try:
-            model = build_model(self.config, self.ends)
+            model = self._build_model()
             model.load_state_dict(read_tensors(self._model_path))
         except RuntimeError as error:
             raise InputError(
                 f"'{self._model_path}' holds another model than its run's {CONFIG}; train again"
             ) from error
         return model.to(device).eval()
+
+    def _build_model(self) -> nn.Module:
+        own = self.config.model.own
+        if not own:
+            return build_model(self.config, self.ends)
+        if self.factory is None or own_name(self.factory) != own:
+            given = "" if self.factory is None else f", not {own_name(self.factory)}"
+            raise InputError(
+                f"the run trained a model of your own, {own}{given}; use it from Python with "
+                f"distgnn.Run(path, model={own})"
+            )
+        sizes = replace(self.ends, num_features=num_inputs(self.config, self.ends))
+        return build_own(self.factory, sizes, self.config.seed)
 
     @property
     def learned(self) -> VertexTask:
@@ -194,12 +215,18 @@ class TrainedRun:
         model = self.load_model(group.device)
         if features is None:
             features = self._read_input(part, group)
+        if self.factory is not None:
+            features = rows_for(self.factory, features)
         features = place_rows(features, self.config, self.ends, part, group, device=group.device)
         graph = self._graph_of(
             part, group, features, planner=planner, keeps_edges=after is not None
         )
         with torch.no_grad():
-            scores: Tensor = model(graph, features)
+            scores: Tensor = (
+                call_own(model, graph, features, self.ends)
+                if self.config.model.own
+                else model(graph, features)
+            )
             if after is not None:
                 known = (one.to(group.device) for one in self._known_labels(part))
                 scores = after.apply(graph, scores, *known)
@@ -223,6 +250,11 @@ class TrainedRun:
         if self.config.task == "link":
             return self.scores(part, group, planner=planner)
         model = self.load_model(group.device)
+        if not isinstance(model, GNN):
+            raise InputError(
+                f"embed needs to know the hidden layers of the model, but {self.config.model.own} "
+                "is one of your own; let it return the rows, and use predict"
+            )
         if not len(model.hidden):
             raise InputError(
                 f"a {self.config.model.model} model of 1 layer has no hidden rows, so it embeds no "

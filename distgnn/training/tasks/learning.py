@@ -13,10 +13,9 @@ from distgnn.training.tasks.links import LinkEvaluator, LinkObjective
 from distgnn.training.tasks.objective import Scores, VertexObjective, WithheldLoss, build_loss
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from distgnn.comm.group import Group
-    from distgnn.nn.models import GNN
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.loop.graphs import RunGraphs
@@ -65,7 +64,7 @@ def load_task(
 
 
 def build_objective(
-    config: TrainConfig, inputs: Inputs | LinkInputs, graphs: RunGraphs, model: GNN
+    config: TrainConfig, inputs: Inputs | LinkInputs, graphs: RunGraphs, model: nn.Module
 ) -> Objective:
     """Build the objective of a run; collective.
 
@@ -95,7 +94,7 @@ def build_objective(
 
 
 def evaluate_task(
-    inputs: Inputs | LinkInputs, scores: Tensor, model: GNN, group: Group
+    inputs: Inputs | LinkInputs, scores: Tensor, model: nn.Module, group: Group
 ) -> Evaluation:
     """Measure the scores of a trained model; collective.
 

@@ -1,0 +1,96 @@
+"""distgnn.train with a module of the user's, and what becomes of its run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from graphs import make_graph
+
+import distgnn as dg
+from distgnn.datasets.npz import write_npz
+
+
+class Net(torch.nn.Module):
+    def __init__(self, data):
+        super().__init__()
+        self.first = torch.nn.Linear(data.num_features, 6)
+        self.last = torch.nn.Linear(12, data.num_classes)
+
+    def forward(self, graph, x):
+        h = graph.dropout(torch.relu(self.first(x)), 0.2, training=self.training)
+        return self.last(torch.cat([h, graph.aggregate(h, "mean")], dim=1))
+
+
+class Other(Net):
+    pass
+
+
+OPTIONS = {"epochs": 6, "threads": 1, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run on a file, and its file."""
+    folder = tmp_path_factory.mktemp("own")
+    file = folder / "graph.npz"
+    write_npz(make_graph("sparse-features"), file)
+    return dg.train(file, model=Net, out=folder / "run", **OPTIONS)
+
+
+def test_a_run_of_ones_own_model_scores_and_predicts(trained):
+    assert len(trained.metrics) == 6
+    assert "Net on" in repr(trained)
+    found = trained.evaluate(threads=1)
+    assert found["test_metric"] == pytest.approx(trained.test_metric)
+    assert trained.predict(threads=1).shape == (40, 3)
+    assert set(trained.state_dict()) == {
+        f"{n}.{k}" for n in ("first", "last") for k in ("weight", "bias")
+    }
+    again = dg.Run(trained.path, model=Net)
+    assert np.array_equal(again.predict(threads=1), trained.predict(threads=1))
+
+
+def test_its_config_says_whose_model_it_was(trained):
+    model = json.loads((trained.path / "config.json").read_text())["train"]["model"]
+    assert (model["model"], model["own"]) == ("own", "Net")
+
+
+def test_a_run_is_used_with_its_own_class_only(trained):
+    for run in (trained.path, dg.Run(trained.path, model=Other)):
+        with pytest.raises(dg.InputError, match=r"trained a model of your own, Net.*model=Net\)"):
+            dg.predict(run, threads=1)
+    with pytest.raises(dg.InputError, match="embed needs to know the hidden layers of the model"):
+        trained.embed(threads=1)
+
+
+def test_it_is_resumed_with_its_own_class_only(trained):
+    source = trained.config["source"]["source"]
+    more = dg.train(source, model=Net, out=trained.path, resume=True, **{**OPTIONS, "epochs": 8})
+    assert [record["epoch"] for record in more.metrics] == list(range(8))
+    with pytest.raises(dg.InputError, match=r"own \(begun with Net, now Other\)"):
+        dg.train(source, model=Other, out=trained.path, resume=True, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"hidden": 8}, "--hidden 8 has no effect on a model of your own"),
+        ({"estimate": True}, "--estimate needs to know the layers of the model"),
+        ({"tune_kernels": True}, "--tune-kernels needs to know the layers of the model"),
+        ({"model": 5}, "model must be the name of a model, or a module class or function"),
+    ],
+)
+def test_settings_that_do_not_go_with_it_are_refused(tmp_path, options, sentence):
+    with pytest.raises(dg.InputError, match=sentence):
+        dg.train(make_graph(), **{"model": Net, "out": tmp_path / "run", **OPTIONS, **options})
+
+
+def test_training_inside_a_session_is_refused(tmp_path):
+    with (
+        dg.init(threads=1),
+        pytest.raises(dg.InputError, match=r"distgnn\.train opens the ranks itself"),
+    ):
+        dg.train(make_graph(), model=Net, out=tmp_path / "run", **OPTIONS)
