@@ -42,6 +42,7 @@ test-baseline: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/english.py
 	rm -rf build/typing
 	mkdir -p build/typing/distgnn
 	ln -s $(filter-out %/__pycache__,$(wildcard $(CURDIR)/distgnn/*)) $(CURDIR)/partition \
