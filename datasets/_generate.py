@@ -1,4 +1,4 @@
-"""What the synthetic graphs share: option checks, labels, features and the final graph."""
+"""Parts that synthetic graphs share: checks of options, labels, features, the final graph."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ARCHIVE_DAMAGES = (*DAMAGES, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""What reading a damaged archive raises."""
+"""Exceptions that reading a damaged archive raises."""
 _SUFFIX = ".npy"
 
 

@@ -25,7 +25,7 @@ class Buckets:
         Args:
             folder: Where the files are written.
             num_buckets: At least 1; as many files are open at a time, so at most some hundreds.
-            dtype: Of what is thrown in; a structured one for records.
+            dtype: Type of the values; a structured one for records.
 
         Raises:
             OSError: If the folder cannot be written to.

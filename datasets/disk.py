@@ -15,7 +15,7 @@ def check_room(target: Path, needed_bytes: int) -> None:
     """Check that a file or folder can be written.
 
     Args:
-        target: What is to be written, in a folder that exists.
+        target: File or folder to write, in a folder that exists.
         needed_bytes: Its size.
 
     Raises:

@@ -36,11 +36,11 @@ _NETWORK = (
 
 @dataclass(frozen=True)
 class _Part:
-    """What there is of a file.
+    """Part of a file that is there.
 
     Attributes:
         file: Its beginning.
-        note: What tells whether the server still has the same file.
+        note: Mark of the file on the server, which shows whether it is still the same.
     """
 
     file: Path
@@ -76,7 +76,7 @@ def download(
     the server says that its file is the same.
 
     Args:
-        url: Of http or https.
+        url: Address, with http or https.
         target: The file to write.
         progress: Called with one line of text now and then.
         patience: Seconds to wait before each retry; retries that bring nothing new count.

@@ -80,8 +80,8 @@ def read_edge_list(
         progress: Called with one line a table that says which columns became what.
 
     Raises:
-        InputError: If a file cannot be read, the ends of edges are not told by the header, a given
-            column is missing, or an edge has an id that the vertex table lacks.
+        InputError: If a file cannot be read, its header does not tell the ends of edges, or a given
+            column is missing. Also if an edge has an id that the vertex table lacks.
     """
     path = Path(path)
     columns.check_vertices(path, has_vertices=vertices is not None)

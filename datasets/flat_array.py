@@ -43,11 +43,11 @@ _HEADER_BYTES = 128
 
 @dataclass(frozen=True)
 class Header:
-    """What the first bytes of an .npy file say.
+    """Header of an .npy file: its first bytes.
 
     Attributes:
-        dtype: Of the array.
-        shape: Of the array.
+        dtype: Type of the values.
+        shape: Shape of the array.
         is_fortran: Whether it is stored column by column.
         offset_bytes: Where its values begin.
     """
@@ -90,7 +90,7 @@ def parse_header(file: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], bool]
     """Read the header of an array from the beginning of a stream.
 
     Args:
-        file: Of bytes; left where the values begin.
+        file: Open file of bytes; left where the values begin.
 
     Returns:
         The dtype, the shape, and whether the array is stored column by column.
@@ -117,7 +117,7 @@ class FlatArray:
     Attributes:
         path: The file.
         offset_bytes: Where the values begin in it.
-        dtype: Of the values, in the byte order of this machine.
+        dtype: Type of the values, in the byte order of this machine.
         size: Number of values.
     """
 
@@ -208,8 +208,8 @@ class FlatWriter:
 
         Args:
             path: Where it is to be; one that exists is replaced.
-            dtype: Of the values.
-            num_columns: Of an array of two dimensions; 0 for one of one dimension.
+            dtype: Type of the values.
+            num_columns: Columns of an array of two dimensions; 0 for one dimension.
 
         Raises:
             OSError: If the folder cannot be written to.

@@ -1,8 +1,8 @@
 """The `.npz` archives of Amazon, Coauthor and the citation graphs of gnn-benchmark.
 
 The adjacency matrix and the features are CSR matrices, each as four arrays (`adj_data`,
-`adj_indices`, `adj_indptr`, `adj_shape`, `attr_data`, ...), or, in recompressed copies, as one
-pickled scipy matrix (`adj_matrix`, `node_attr` or `attr_matrix`), which `read_pickle` reads.
+`adj_indices`, `adj_indptr`, `adj_shape`, `attr_data`, ...). Recompressed copies have one pickled
+scipy matrix instead (`adj_matrix`, `node_attr` or `attr_matrix`), which `read_pickle` reads.
 
 References:
     Shchur, Mumme, Bojchevski, Guennemann, "Pitfalls of Graph Neural Network Evaluation", 2018.
@@ -87,8 +87,8 @@ def csr_of(arrays: Mapping[str, Any], kind: str) -> scipy.sparse.csr_matrix | No
     """Return a matrix of an archive.
 
     Args:
-        arrays: Of the archive, by name.
-        kind: What its four arrays, or the matrix itself, are called by: adj or attr.
+        arrays: Arrays of the archive, by name.
+        kind: Beginning of the names of its arrays: adj or attr.
 
     Returns:
         The matrix; None if the archive has none of that kind.

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Graph:
-    """A directed graph with what is needed to train on it: plain arrays, validated once.
+    """A directed graph with all that training needs: plain arrays, validated once.
 
     Messages flow along edges from `src` to `dst`. Self-loops, parallel edges and isolated vertices
     are allowed; an undirected graph has both directions of every edge. Construction converts
-    arrays to the dtypes below and raises `InputError` where they contradict each other or are not
+    arrays to the dtypes below. It raises `InputError` where they contradict each other or are not
     finite, so that later stages may trust them.
     """
 
     name: str
-    """What reports and partition directories call the graph."""
+    """Name of the graph in reports and partition directories."""
     num_vertices: int
     """At least 1; vertices are 0 .. num_vertices - 1."""
     src: NDArray[np.int64]
@@ -59,14 +59,14 @@ class Graph:
     vertex_id: NDArray[np.int64] | NDArray[np.str_] | None = None
     """(num_vertices,) int64 or str. The ids of the input; None where they are 0, 1, 2, ..."""
     val_links: NDArray[np.int64] | None = None
-    """(num, 2) int64. Pairs of vertices, the smaller id first, whose edges are held out of the
-    graph and choose the best epoch of what predicts links; with test_links, or none."""
+    """(num, 2) int64. Pairs of vertices, the smaller id first, whose edges are held out. They
+    choose the best epoch of link prediction; with test_links, or none."""
     test_links: NDArray[np.int64] | None = None
-    """(num, 2) int64. Likewise; those that the final metric is measured on."""
+    """(num, 2) int64. Pairs like these, which the final metric is measured on."""
     class_names: tuple[str, ...] | None = None
     """The name of each class, where the input has names."""
     metric: str = ""
-    """What results on this graph are published in, as `distgnn train --metric` says it; or none."""
+    """Metric of published results, a value of `distgnn train --metric`; empty if there is none."""
     unused: tuple[str, ...] = ()
     """Names of arrays in the source that a Graph cannot hold, such as `time`."""
     source: str = ""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class _Layout(NamedTuple):
-    """What has it, who reads it, and which files that reader reads."""
+    """A published layout: how it is known, its reader, and the files that the reader reads."""
 
     is_layout: Callable[[Path], bool]
     read: Reader
@@ -116,8 +116,8 @@ def files_of(path: Path) -> list[Path]:
         path: A file or folder that `datasets.load` takes.
 
     Returns:
-        The files in a fixed order, some of which may not be there: those of a published layout,
-        the arrays of an array folder, else all of a folder, or the file itself.
+        The files in a fixed order: those of a published layout, the arrays of an array folder, all
+        files of another folder, or the file itself. Some may not be there.
 
     Raises:
         InputError: If a folder has several graphs.
@@ -137,7 +137,8 @@ def locate(source: str, root: str | Path | None = None) -> str:
     """Return the path of a graph that is named; any other source as it is.
 
     A file or folder of that name wins. Else a name stands for a folder or an .npz file of that name
-    below the root, or for its published files there, in a folder of its name, or in `raw` of any.
+    below the root. Last, it stands for its published files: in the root, in a folder of its name,
+    or in `raw` of any folder.
 
     Args:
         source: A name, a path, or anything else that `load` takes.
@@ -157,11 +158,11 @@ def locate(source: str, root: str | Path | None = None) -> str:
 
 
 def describe_named(name: str, root: str | Path | None = None) -> dict[str, Any]:
-    """Return what is known of a graph that users bring, without reading it.
+    """Describe a graph that users bring, without reading it.
 
     Args:
         name: A key of `NAMED`.
-        root: As of `locate`.
+        root: Where named graphs lie; None for `DISTGNN_DATASETS` or ./dataset.
 
     Returns:
         `path`, where it lies, or None; and `bring`, a sentence about what to put where.
@@ -173,7 +174,7 @@ def describe_named(name: str, root: str | Path | None = None) -> dict[str, Any]:
 
 
 def _below(folder: Path, name: str) -> Path | None:
-    """Where a named graph lies below the root, if its files are there."""
+    """Return where a named graph lies below the root, or None if its files are not there."""
     # PyG's folders are called as its users call a graph: PubMed, Computers, AIFB.
     places = [folder / name, folder / name / "raw", folder, *sorted(folder.glob("*/raw"))]
     found = [place / file for place in places for file in NAMED.get(name, ())]

@@ -61,13 +61,13 @@ def make(
         scale: Vertices over those of the original, in (0, 1].
         seed: At least 0.
         features: "random" or "none".
-        order: Of the edges: "shuffled" as they are drawn, "sorted" by source and destination, or
-            "reversed", from the last of those to the first.
+        order: Order of the edges: "shuffled" as they are drawn, "sorted" by source and destination,
+            or "reversed", from the last of those to the first.
         threads: At least 1; None takes all cores.
         progress: Called with one line of text now and then.
 
     Returns:
-        What was drawn from, with the numbers of vertices and edges.
+        The sketch that was drawn from, with the numbers of vertices and edges.
 
     Raises:
         InputError: If an argument is not allowed, a mask would be empty, the folder exists, or the
@@ -108,8 +108,8 @@ def check_masks(graph: Sketch, scale: float) -> None:
     """Refuse a graph so small that no vertex is drawn for a mask: nothing reads it.
 
     Args:
-        graph: What is drawn from.
-        scale: Of it, for the message.
+        graph: Sketch to draw from.
+        scale: Scale of it, for the message.
 
     Raises:
         InputError: If a mask would be empty.

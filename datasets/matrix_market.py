@@ -34,7 +34,7 @@ _BUFFER_BYTES = 1 << 20
 MATRIX_SUFFIXES = (".mtx", ".mtx.gz")
 """Suffixes of Matrix Market files."""
 PROTEINS_FILES = ("proteins.mtx", "subgraph3_iso_vs_iso_30_70length_ALL.m100.propermm.mtx")
-"""What DistGNN's program and its publisher call the file of Proteins."""
+"""Names of the file of Proteins: that of DistGNN's program, and that of its publisher."""
 _PROTEINS_FEATURES, _PROTEINS_CLASSES = 128, 256
 # DistGNN takes vertices 0 to 999,999 for training, 500,000 for testing, 5,000 for validation, of
 # 8,745,542; a piece of the graph is divided likewise.
@@ -83,8 +83,8 @@ def read_proteins(path: str | Path) -> Graph:
     """Read Proteins, the similarities of HipMCL, and give it what DistGNN trains it on.
 
     The graph has neither features nor labels. As in DistGNN, 128 random features and one of 256
-    random classes stand in for them, drawn from a fixed seed, the first vertices train, and the
-    similarities are not used: epochs can be timed on it, and no accuracy means anything.
+    random classes stand in for them, drawn from a fixed seed. The first vertices train, and the
+    similarities are not used. Epochs can be timed on this graph, but accuracies mean nothing.
 
     Args:
         path: The Matrix Market file.
@@ -127,11 +127,11 @@ def read_proteins(path: str | Path) -> Graph:
 class _Text(io.RawIOBase):
     """A file as scipy can bear it.
 
-    From the last number of a line scipy looks for the line end, up to a NUL byte; where it finds
-    none, it reads on behind the end of the text.
+    Behind the last number of a line, scipy looks for the line end, up to a NUL byte. Where it finds
+    neither, it reads past the end of the text.
 
     Args:
-        file: That is read.
+        file: Open file to read from.
     """
 
     def __init__(self, file: io.BufferedIOBase) -> None:
@@ -147,7 +147,7 @@ class _Text(io.RawIOBase):
         """Read on; a line end follows what has none.
 
         Args:
-            buffer: That is filled.
+            buffer: Memory to fill.
 
         Returns:
             How many bytes were read.

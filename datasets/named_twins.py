@@ -31,7 +31,7 @@ _EDGE_BYTES = {**dict.fromkeys(TWINS, 90), **dict.fromkeys(streamed.TWINS, 32)}
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """What a source such as synthetic:papers@1/64,seed=1 asks for."""
+    """Request for a twin, such as synthetic:papers@1/64,seed=1."""
 
     source: str
     name: str

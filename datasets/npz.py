@@ -1,11 +1,17 @@
 """Reader and writer of the `.npz` graph file.
 
-A file holds `edge_index` (2, num_edges), optionally `num_vertices`, `features` (or the CSR arrays
-`features_indptr`, `features_indices`, `features_data`, `features_shape`), `labels`, the three
-masks (or two, without `val_mask`), `edge_weight`, `edge_features` (num_edges, num_edge_features),
-the types `edge_type` and `vertex_type`, `relation_names`, `vertex_id`, `class_names`, `metric`, and
-links that are held out of the edges, `val_links` and `test_links` (num, 2). Nothing in it is ever
-unpickled.
+A file holds `edge_index` (2, num_edges), and optionally:
+
+- `num_vertices`
+- `features`, or the CSR arrays `features_indptr`, `features_indices`, `features_data` and
+  `features_shape`
+- `labels`, and the three masks (or two, without `val_mask`)
+- `edge_weight`, and `edge_features` (num_edges, num_edge_features)
+- the types `edge_type` and `vertex_type`, and `relation_names`
+- `vertex_id`, `class_names`, `metric`
+- links that are held out of the edges, `val_links` and `test_links` (num, 2)
+
+Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
@@ -152,9 +158,9 @@ def graph_of_arrays(
     Args:
         arrays: By name, as the file has them.
         ends: Sources and destinations, where they are no array `edge_index`.
-        name: Of the graph.
+        name: Name of the graph.
         source: The file or folder.
-        checksum: Of the source.
+        checksum: SHA-256 of the source.
 
     Raises:
         InputError: If an array is missing or they contradict each other.

@@ -21,7 +21,7 @@ def add_one_hot(graph: Graph) -> Graph:
     any. A layer then learns a row of its weight for each of these vertices.
 
     Args:
-        graph: Of any kind.
+        graph: Any graph.
 
     Returns:
         The same graph if every vertex has features. Else features are sparse, (num_vertices,

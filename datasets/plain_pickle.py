@@ -82,12 +82,12 @@ def read_pickle(data: bytes, what: str) -> Any:
 
     Args:
         data: The pickle, of any protocol, written by Python 2 or 3.
-        what: What the pickle is, for messages.
+        what: Name of the pickle, for messages.
 
     Returns:
         Numbers, texts (those of Python 2 decoded as Latin-1), bytes, lists, tuples, dicts (also
-        for defaultdicts of lists), numpy arrays of numbers, and scipy CSR matrices; an array of
-        objects comes as a list, or as the object if it holds a single one.
+        for defaultdicts of lists), numpy arrays of numbers, and scipy CSR matrices. An array of
+        objects becomes a list, or the object if it holds a single one.
 
     Raises:
         InputError: If the pickle is damaged, or holds anything else.

@@ -61,8 +61,8 @@ def read_rdf(path: str | Path) -> Graph:
     value with its language or datatype), as R-GCN's authors count them. A statement is an edge from
     subject to object, whose type is its predicate; predicates are numbered by falling frequency.
     Statements of the relations that give the labels away are left out. `vertex_type` is 0 for URIs,
-    1 for blank nodes and 2 for literals; ids are the URIs or, where a literal is very long or
-    repeats one when escapes are resolved, none are kept.
+    1 for blank nodes and 2 for literals. The ids are the texts of the vertices. None are kept where
+    a literal is very long, or repeats another when escapes are resolved.
 
     Args:
         path: The folder, or its .nt or .nt.gz file. Of several, the `_stripped` one is taken. The

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 VARIABLE = "DISTGNN_DATASETS"
-"""Of the environment: the folder, where none is given."""
+"""Environment variable that names the folder where none is given."""
 DEFAULT = "dataset"
 """The folder, where the variable is not set either; the one that OGB's own package takes."""
 
@@ -15,7 +15,7 @@ def root_of(root: str | Path | None) -> Path:
     """Return the folder of the data sets that have a name.
 
     Args:
-        root: As given by the user; None where it is not.
+        root: Folder that the user gives; None without.
 
     Returns:
         The folder, which may not exist: the one given, that of `DISTGNN_DATASETS`, or ./dataset.

@@ -56,7 +56,7 @@ def ends_of_matrix(arrays: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any
     """Return the edges of an adjacency matrix.
 
     Args:
-        arrays: As `save_npz` writes them.
+        arrays: Arrays that `save_npz` writes.
 
     Returns:
         Sources (rows) and destinations (columns), each (num_edges,), and the number of vertices.

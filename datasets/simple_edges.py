@@ -18,7 +18,7 @@ def simple_edges(
     Args:
         src: (num_edges,) int, each below num_vertices.
         dst: (num_edges,) int, likewise.
-        num_vertices: Of the graph.
+        num_vertices: Number of vertices of the graph.
 
     Returns:
         Sources and destinations, each int64, sorted by destination, then source.

@@ -1,4 +1,4 @@
-"""From what a user writes (a name, a file, a folder) to a graph."""
+"""Loading of graphs: from a name, a file or a folder that a user writes."""
 
 from __future__ import annotations
 
@@ -61,12 +61,16 @@ def load(
     """Load a graph.
 
     Args:
-        source: A name of `names`, a synthetic graph with options such as
-            "synthetic:rmat,scale=14,seed=1", a twin such as "synthetic:reddit@1/16", an `.npz`
-            file, an edge list, a folder with an edge list or with arrays, a file or folder in a
-            published layout, OGB's among them, or the name of one that lies below the root. A name
-            of `names` wins over a file of that name (write "./cora" for the file); a file or
-            folder wins over a name that is looked up below the root.
+        source: One of these. A name of `names` wins over a file of that name (write "./cora" for
+            the file). A file or folder wins over a name that is looked up below the root.
+
+            - a name of `names`
+            - a synthetic graph with options, such as "synthetic:rmat,scale=14,seed=1"
+            - a twin, such as "synthetic:reddit@1/16"
+            - an `.npz` file or an edge list
+            - a folder with an edge list or with arrays
+            - a file or folder in a published layout, such as OGB's
+            - the name of a graph that lies below the root
         vertices: The vertex table of an edge list.
         undirected: Add the reverse of every edge that has none.
         inverse_relations: Add every edge of a typed graph reversed, as `add_inverse_relations`.
@@ -141,8 +145,8 @@ def find(source: str | Path, root: str | Path | None = None) -> str:
     """Return the path of a graph that lies below the root under its name; else the source.
 
     Args:
-        source: As of `load`.
-        root: As of `load`.
+        source: A name or a path, as for `load`.
+        root: Where named graphs lie, as for `load`.
 
     Raises:
         InputError: If the name is that of a published graph whose files are not there.
@@ -157,11 +161,11 @@ def _is_own_name(source: str) -> bool:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Return what `distgnn datasets` shows of a name: counts, licence, and options if synthetic.
+    """Describe a name for `distgnn datasets`: counts, licence, and options if synthetic.
 
-    The counts of a twin are those of its original at its scale, and those of data sets of OGB
-    are what is published; they need not be there. Those of graphs that users bring are None; `path`
-    says where they lie, if they do, and `bring` what to put where.
+    The counts of a twin are those of its original at its scale. Those of data sets of OGB are as
+    published; the data sets need not be there. Those of graphs that users bring are None; `path`
+    says where they lie, if they do, and `bring` which files to put where.
 
     Raises:
         InputError: If the name is unknown.
@@ -214,7 +218,7 @@ def add_reverse_edges(graph: Graph) -> Graph:
 
 
 def _and_again(values: NDArray[Any] | None, is_repeated: NDArray[np.bool_]) -> Any:
-    """Values of edges, then once more those of the edges that got a reverse."""
+    """Return the values of edges, then again those of the edges that got a reverse."""
     return None if values is None else np.concatenate([values, values[is_repeated]])
 
 

@@ -1,9 +1,9 @@
 """Synthetic twins of published graphs, drawn edge by edge, so that any size fits into memory.
 
-A vertex has a place. The places form blocks of 128, 256, 512, ... neighbours, and an edge joins two
-places of one block, whose size is drawn first: the graph has communities of every size, the larger
-the looser, as citations have (papers of a topic, of a field, of a science). So the share of edges
-between parts grows with their number, by about `loose_fraction` for each doubling.
+A vertex has a place. The places form blocks of 128, 256, 512, ... neighbours. An edge joins two
+places of one block, whose size is drawn first. So the graph has communities of every size, the
+larger the looser, as citations have (papers of a topic, of a field, of a science). The share of
+edges between parts grows with their number, by about `loose_fraction` for each doubling.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BLOCK = 1 << 17
-"""Edges or vertices drawn at once. Each block has random numbers of its own: whoever draws it, in
-whichever order, gets the same."""
+"""Edges or vertices drawn at once. Each block has its own random numbers, so it is the same in
+whichever order blocks are drawn."""
 # Sizes of blocks are looked up in a table by 16 random bits.
 _TABLE_SIZE = 1 << 16
 _SMALLEST_EXPONENT = 7
 # Block sizes whose shares do not depend on the number of vertices: enough for 1024 parts.
 _NUM_LOOSE = 10
-# Places are numbered anew to find sources and ids, by multiples of numbers without structure.
+# Places are renumbered to find sources and ids, by multiples of numbers without structure.
 _SOURCE_FACTOR, _ID_FACTOR = 0x9E3779B1, 0x85EBCA6B
 # Out-degrees range from 157 times the mean down to a seventh of it, and equally many edges leave
 # the vertices of every tenfold range.
@@ -40,11 +40,11 @@ _LEAST_VERTICES = 64
 
 @dataclass(frozen=True)
 class Twin:
-    """What is kept of a published graph.
+    """Properties of a published graph that its twin keeps.
 
     Attributes:
-        num_vertices: Of the original.
-        num_edges: Of the original, directed.
+        num_vertices: Number of vertices of the original.
+        num_edges: Number of directed edges of the original.
         num_features: Columns of the features.
         num_classes: Classes of the labels.
         split: Shares of all vertices that train, validate and test; only those have labels.
@@ -68,10 +68,10 @@ TWINS = {
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """A twin at a scale: what any of its edges and vertices is drawn from.
+    """A twin at a scale, from which any of its edges and vertices is drawn.
 
     Attributes:
-        twin: Whose twin.
+        twin: Properties of the original.
         num_vertices: At least 64.
         num_edges: Directed.
         seed: Another seed gives another graph.
@@ -89,12 +89,12 @@ def sketch(twin: Twin, scale: float, seed: int) -> Sketch:
     """Scale a twin down; the mean degree stays.
 
     Args:
-        twin: Whose twin.
+        twin: Properties of the original.
         scale: In (0, 1].
         seed: At least 0.
 
     Returns:
-        What to draw from.
+        The sketch to draw from.
     """
     num_vertices = max(round(twin.num_vertices * scale), _LEAST_VERTICES)
     num_edges = round(twin.num_edges * (num_vertices / twin.num_vertices))
@@ -121,7 +121,7 @@ def edges(graph: Sketch, block: int) -> tuple[NDArray[np.int64], NDArray[np.int6
     may repeat.
 
     Args:
-        graph: Of which graph.
+        graph: Sketch of the graph.
         block: Less than `num_edges` / `BLOCK`, rounded up.
 
     Returns:
@@ -154,7 +154,7 @@ def vertices(
     A class is a run of places, so most edges join vertices of one class or of classes beside it.
 
     Args:
-        graph: Of which graph.
+        graph: Sketch of the graph.
         block: Less than `num_vertices` / `BLOCK`, rounded up.
 
     Returns:
@@ -173,7 +173,7 @@ def features(graph: Sketch, block: int) -> NDArray[np.float32]:
     The centres are so close that a vertex alone is hardly ever recognised, its neighbourhood is.
 
     Args:
-        graph: Of which graph.
+        graph: Sketch of the graph.
         block: Less than `num_vertices` / `BLOCK`, rounded up.
 
     Returns:

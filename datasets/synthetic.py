@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
 
 PREFIX = "synthetic:"
-"""What a source begins with to name a synthetic graph."""
+"""Beginning of a source that names a synthetic graph."""
 
 
 def rmat(

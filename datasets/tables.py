@@ -1,4 +1,4 @@
-"""What edge lists and vertex tables share: opening a table by its suffix, and reading ids."""
+"""Opening of tables by their suffix and reading of ids, for edge lists and vertex tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def table_slices(
         is_header: Decides from the first two rows of a text whether the first one is a header.
 
     Returns:
-        What yields rows of the table; it raises InputError where the file is damaged.
+        Slices of the rows; the iterator raises InputError where the file is damaged.
 
     Raises:
         InputError: If the file is missing or of another kind.

@@ -1,4 +1,4 @@
-"""Where the fields of a delimited text begin and end."""
+"""Search for the beginnings and ends of the fields of a delimited text."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def fields_of(
     """Find the fields of a text. Empty lines and lines that begin with # are left out.
 
     Args:
-        buffer: (num_bytes,) uint8. Lines, of which one at least is a row, each with its line end.
-        delimiter: Of the fields, one byte.
+        buffer: (num_bytes,) uint8. Lines with their ends, at least one of them a row.
+        delimiter: Separator of the fields, one byte.
         path: The file, for messages.
         first_line: Number of the first line in it.
 

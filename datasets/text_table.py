@@ -1,8 +1,8 @@
 """Delimited text (CSV, TSV, plain edge lists, also gzipped) as columns, without a loop per row.
 
-The file is read into one byte array; the positions of its line ends and delimiters give the
-boundaries of every field, and a column is parsed digit position by digit position for all its rows
-at once. Memory peaks at about ten bytes per byte of text.
+The file is read into one byte array. The positions of its line ends and delimiters give the
+boundaries of every field. A column is parsed digit by digit, for all its rows at once. Memory peaks
+at about ten bytes per byte of text.
 """
 
 from __future__ import annotations

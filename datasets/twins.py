@@ -1,9 +1,9 @@
 """Twins of Reddit, ogbn-products and ogbn-arxiv: their size, density, skew and communities.
 
 A twin is a symmetric planted partition with skewed degrees and communities within communities.
-`distgnn.bench.shapes` says what it was matched with. Here it also gets features and labels: the
-innermost communities are shared out among the classes, and the features tell a class so faintly
-that a vertex alone is hardly ever recognised, while the mean of its neighbours is.
+`distgnn.bench.shapes` says what it was matched with. Here it also gets features and labels. The
+innermost communities are shared out among the classes. The features tell a class faintly: from its
+own, a vertex is hardly ever recognised; from the mean of its neighbours', it is.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CLASS_DISTANCE = 2.0
 
 @dataclass(frozen=True)
 class Twin:
-    """What is kept of a graph.
+    """Properties of a graph that its twin keeps.
 
     Attributes:
-        num_vertices: Of the original.
+        num_vertices: Number of vertices of the original.
         mean_degree: Edges per vertex, both directions counted.
         levels: (size, share of the edges) of communities, from the innermost; sizes from 1 on are
             vertices, below 1 shares of the graph. The other edges join any vertices.
         degree_sigma: Standard deviation of the logarithm of the expected degree.
         num_features: Columns of the original's features.
-        num_classes: Of the original.
+        num_classes: Number of classes of the original.
         split: Vertices of the original that train, validate and test.
         most_spread: Largest expected degree over the median: no vertex joins all others.
         hub_draws: An edge that leaves the innermost community ends at the one with most edges of

@@ -56,8 +56,8 @@ def read_vertex_table(
     Its columns, unless `columns` names others, whose names may be in capitals:
 
     - `id`.
-    - `label`: integers (empty or -1 = unlabelled) or class names (empty = unlabelled). Numbers of
-      which one has a fraction are values to be learned (empty = not known).
+    - `label`: integers (empty or -1 = unlabelled) or class names (empty = unlabelled). If one has a
+      fraction, they are values to be learned (empty = not known).
     - `label_NAME`, several columns instead of `label`: 0 and 1 (empty = not known).
     - `split`: train, val, test or nothing.
     - Any number of numeric columns, which become the features in their order. Columns of other
@@ -242,8 +242,8 @@ def numeric_columns(
     """Read features.
 
     Args:
-        table: Of vertices or edges, with names of its columns.
-        columns: To look at.
+        table: Table of vertices or edges, with names of its columns.
+        columns: Columns to look at.
 
     Returns:
         (num_rows, num_numeric) float32: the columns of numbers side by side, None where there are

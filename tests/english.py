@@ -25,8 +25,6 @@ FIRST_WORDS_OF_ENTRIES = {"Of", "What", "As", "That"}
 UNCHECKED: set[str] = {
     ".",
     "csrc",
-    "datasets",
-    "datasets/ogb",
     "distgnn",
     "distgnn/aggregate",
     "distgnn/api",

@@ -35,10 +35,10 @@ MASKS = tuple(f"{name}.npy" for _, name in _SPLITS)
 
 @dataclass(frozen=True)
 class Stage:
-    """A step of a conversion, which is left out when an interrupted one goes on.
+    """A step of a conversion, which is left out when an interrupted one continues.
 
     Attributes:
-        files: What it writes; each appears when it is complete.
+        files: Files that it writes; each appears when it is complete.
         write: Writes them.
     """
 
@@ -67,8 +67,8 @@ class Target:
     """Where a conversion writes.
 
     Attributes:
-        folder: Of the arrays.
-        name: Of the data set.
+        folder: Folder of the arrays.
+        name: Name of the data set.
         progress: Called with one line of text now and then.
     """
 
@@ -80,10 +80,10 @@ class Target:
         """Say how far a stage is, each 16 million rows.
 
         Args:
-            what: What is counted.
-            done: Of them.
-            step: How many of those are new.
-            total: Of them.
+            what: Name of the things that are counted.
+            done: Number of things that are done.
+            step: Number of those that are new.
+            total: Number of all things.
         """
         if self.progress is not None and done // _REPORT_ROWS > (done - step) // _REPORT_ROWS:
             self.progress(f"{self.name}: {done} of {total} {what}")
@@ -99,7 +99,7 @@ def check_ids(ids: NDArray[Any], num_vertices: int, where: tuple[Path | str, int
 
     Args:
         ids: Any shape, integers.
-        num_vertices: That there are.
+        num_vertices: Number of vertices.
         where: The file, and the number of the first row in it.
 
     Raises:
@@ -146,9 +146,9 @@ def write_masks(
 
     Args:
         split: Folder with train.csv.gz, valid.csv.gz and test.csv.gz, one vertex in a row.
-        num_vertices: That may be listed.
+        num_vertices: Number of vertices that may be listed.
         folder: Where the masks are written.
-        offset: Of these vertices among all.
+        offset: Number of the first of these vertices among all.
         num_all: Vertices of the graph; None if there are no others.
 
     Raises:
@@ -205,7 +205,7 @@ def write_rows(target: Target, file: str, slices: Iterable[NDArray[Any]], num_ro
         target: Where.
         file: Its name.
         slices: (some rows,) or (some rows, num_columns), at least one; floats become float32.
-        num_rows: Of all.
+        num_rows: Number of all rows.
     """
     done = 0
     with ExitStack() as stack:

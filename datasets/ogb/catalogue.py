@@ -1,4 +1,4 @@
-"""What the Open Graph Benchmark says of its data sets, and how their folders are told apart."""
+"""Data sets of the Open Graph Benchmark as published, and how their folders are told apart."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Published:
     """A data set as it is published.
 
     Attributes:
-        name: Of the data set.
+        name: Name of the data set.
         archive: The zip file without its suffix, and the folder inside it.
         layout: `BINARY`, `TYPED` or `PLAIN`.
         split: The folder below split/.
         is_both_ways: Whether each stored edge stands for both directions.
-        metric: What it is measured by.
-        licence: Of the data.
-        num_vertices: Of the graph.
+        metric: Metric of published results.
+        licence: Licence of the data.
+        num_vertices: Number of vertices.
         num_edges: Directed edges, after both directions are there.
         num_features: Columns.
         num_edge_features: Columns of the features of edges; 0 without.
         num_classes: Classes, or tasks of two classes each.
-        notes: What a user who compares with published figures should know, a sentence each.
+        notes: Differences that matter beside published figures, a sentence each.
     """
 
     name: str

@@ -31,8 +31,8 @@ class Member:
     Attributes:
         path: The file.
         key: The name of the array.
-        dtype: Of the array, perhaps of another byte order.
-        shape: Of the array.
+        dtype: Type of the array, perhaps of another byte order.
+        shape: Shape of the array.
         is_fortran: Whether it is stored column by column.
     """
 

@@ -131,7 +131,7 @@ def prepare(
         progress: Called with one line of text now and then.
 
     Returns:
-        What the array folder is, for JSON.
+        Description of the array folder, JSON values.
 
     Raises:
         InputError: If the name is unknown, the archive cannot be got or is damaged, or the disk
@@ -229,7 +229,7 @@ def _downloaded(published: Published, raw: Path, url: str, progress: Progress) -
 
 
 def _convert(published: Published, raw: Path, arrays: Path, progress: Progress) -> None:
-    """Make the array folder, unless it is there; goes on where it was interrupted."""
+    """Make the array folder, unless it is there; continues where it was interrupted."""
     if _is_prepared(published, raw, arrays):
         return
     if not raw.is_dir():

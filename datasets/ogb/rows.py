@@ -28,9 +28,9 @@ def blocks(
 
     Args:
         path: The file.
-        dtype: Of the numbers, int64 or a float.
+        dtype: Type of the numbers, int64 or a float.
         num_columns: How many each row must have; None takes those of the first row.
-        slice_bytes: Of text that is read at once.
+        slice_bytes: Bytes of text that are read at once.
 
     Yields:
         (some rows, num_columns) of dtype, at least one row.
@@ -78,9 +78,9 @@ def counted(
 
     Args:
         path: The file.
-        dtype: As in `blocks`.
-        num_rows: Of the whole table.
-        num_columns: As in `blocks`.
+        dtype: Type of the numbers, int64 or a float.
+        num_rows: Number of rows of the whole table.
+        num_columns: Number of columns, as in `blocks`.
 
     Yields:
         The number of the first row, and the rows as `blocks` gives them.

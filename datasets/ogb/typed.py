@@ -55,10 +55,10 @@ class Relation:
 
     Attributes:
         source: Type of the vertices that they leave.
-        name: Of the relation.
+        name: Name of the relation.
         destination: Type of the vertices that they enter.
         folder: With the table of them.
-        num_edges: Of this type.
+        num_edges: Number of edges of this type.
     """
 
     source: str
@@ -73,7 +73,7 @@ class Types:
     """The types of a graph.
 
     Attributes:
-        num_vertices: Of each type, sorted by name.
+        num_vertices: Number of vertices of each type, sorted by name.
         relations: Sorted by source, name and destination.
     """
 

@@ -36,12 +36,12 @@ def unpack(
 ) -> None:
     """Unpack an archive; the folder appears under its name when it is complete.
 
-    After an interruption the same call goes on with the members that are missing.
+    After an interruption the same call continues with the members that are missing.
 
     Args:
         archive: A zip file.
         published: The data set that it must hold.
-        folder: What the folder of the data set becomes.
+        folder: Folder that the data set becomes.
         progress: Called with one line of text now and then.
 
     Raises:
