@@ -9,14 +9,16 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
+from distgnn.aggregate.overlap import add_to_roots, overlap, send_to_leaves
 from distgnn.aggregate.scores import Edges, Ends, LeafSums, Sources, State, Targets
-from distgnn.aggregate.sums import send_to_leaves
+from distgnn.edges.blocks import transposed
 from distgnn.kernels import attention
 from distgnn.kernels.dense import multiply_transposed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from distgnn.aggregate.overlap import BlockName
     from distgnn.aggregate.scores import Scoring
     from distgnn.edges.blocks import Blocks, Half
     from distgnn.exchange.base import Arrival, Exchange
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """What is done to the means of an attention before they are left.
+    """Bias, ReLU and dropout of the means of an attention, in the same operation.
 
     Attributes:
-        finish: With a bias and relu.
-        has_one_reader: Whether one layer alone reads the result, and nothing adds to that layer's
-            gradient of it: then the gradient may be overwritten.
-        dtype: That the result is stored as; None for the one that is computed with.
+        finish: The bias, ReLU and dropout.
+        has_one_reader: Whether one layer alone reads the result, and nothing is added to that
+            layer's gradient of it. The gradient may then be overwritten.
+        dtype: Type that the result is stored as; None for the type that is computed with.
     """
 
     finish: Finish
@@ -39,7 +41,7 @@ class Ending(NamedTuple):
     dtype: torch.dtype | None = None
 
     def result(self, means: Tensor, buffers: Buffers) -> Tensor:
-        """Return where the result goes: in the place of the means, or of its own type."""
+        """Return memory for the result: that of the means, or some of its own type."""
         if self.dtype is None:
             return means
         return buffers.empty(means.shape[0], means.shape[1], self.dtype)
@@ -49,8 +51,8 @@ class Ending(NamedTuple):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradient of the means, its products with them by head, and that of the bias.
 
-        Where the gradient is not 0, the means are what dropout kept of the result, less the bias:
-        they need not be kept.
+        The means need not be kept. Where the gradient is not 0, they are what dropout kept of the
+        result, less the bias.
         """
         if not (self.has_one_reader and buffers.owns(grad)):
             own = buffers.empty(grad.shape[0], grad.shape[1], grad.dtype)
@@ -67,14 +69,16 @@ class Ending(NamedTuple):
 class AttendAcrossCut(torch.autograd.Function):
     """Attention over in-edges of a graph that is cut into parts; see `LocalGraph.attend`.
 
-    A part makes the maximum of its scores, the sum of their exponentials and the sum of the rows
-    weighted by them; the root merges those of all parts exactly, as in online softmax. Backward
-    computes the weights again from the scores and the logarithm of the whole sum, so that nothing
-    is kept per edge.
+    Softmax over in-edges is decomposable, as in online softmax. Each part computes three things per
+    vertex and head: the maximum of its scores, the sum of their exponentials less that maximum, and
+    the sum of the rows with these weights. The root scales the states of all parts to their common
+    maximum and adds them, which is exact. Backward recomputes the weights from the scores and the
+    logarithm of the whole sum, so that nothing is kept per edge.
 
-    Under a delay, a source row that never arrived is a row of zeros with score 0, and a partial or
-    gradient that never arrived is none. The sum that arrives with a gradient may be older than the
-    scores; a leaf takes its own partial sum where that is larger, so that no weight exceeds 1.
+    Under a delay, a source row that never arrived is a row of zeros with score 0. A partial or
+    gradient that never arrived counts as none. The sum that arrives with a gradient may be older
+    than the scores. A leaf takes its own partial sum where that is larger, so that no weight
+    exceeds 1.
 
     References:
         Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
@@ -96,10 +100,10 @@ class AttendAcrossCut(torch.autograd.Function):
         scoring: Scoring,
         ending: Ending | None,
     ) -> Tensor:
-        """Return (num_targets, heads * width): weighted means of the rows of in-neighbours.
+        """Return (num_targets, heads * width): weighted means of the rows of in-neighbors.
 
-        The vectors and the map are those that the scoring holds, and the bias that of the ending,
-        named here for their gradients.
+        The scoring holds the vectors and the map, and the ending holds the bias. Autograd must see
+        them as arguments to ask for their gradients.
         """
         del vectors, edge_map, bias
         attention_pass = _Pass(blocks, exchange, scoring)
@@ -112,8 +116,8 @@ class AttendAcrossCut(torch.autograd.Function):
         with exchange.clock.timed("aggregate"):
             attention.finish_attention(*total, result=result, finish=finish)
         ctx.attention_pass, ctx.ending = attention_pass, ending
-        # What is saved lives until backward has ended: a result that has an ending is held instead,
-        # detached, because it holds what holds this.
+        # Saved tensors live until backward has ended. A result with an ending is held instead, so
+        # that backward can drop it; detached, because the result itself refers to ctx.
         ctx.held = [] if ending is None else [result.detach()]
         kept = [result] if ending is None else []
         ctx.save_for_backward(*roots, *leaves, target_score, total.maximum, *leaf_sums, *kept)
@@ -140,16 +144,9 @@ class AttendAcrossCut(torch.autograd.Function):
         if not ctx.attention_pass.scoring.reads_narrow:
             grad = grad.to(log_sum.dtype)
         targets = Targets.of(target_score, grad, delta, log_sum)
-        root_grad = ctx.attention_pass.backward(roots, leaves, targets, leaf_sums)
+        root_grad = ctx.attention_pass.backward((roots, leaves), targets, leaf_sums)
         own_grads = ctx.attention_pass.scoring.take_gradients()
         return *root_grad, targets.score_grad, *own_grads, bias_grad, None, None, None, None
-
-
-class _Tables(NamedTuple):
-    """A message with the columns of several tables side by side."""
-
-    arrival: Arrival
-    widths: list[int]
 
 
 class _Pass(NamedTuple):
@@ -160,128 +157,207 @@ class _Pass(NamedTuple):
     scoring: Scoring
 
     def forward(self, roots: Sources, target_score: Tensor) -> tuple[State, Sources, LeafSums]:
-        """Return the state of the roots after all edges, the rows of leaves, and their sums.
-
-        The scores of leaves as targets are few and needed first. Then the order is that of a sum:
-        partials leave before the roots' own edges are walked.
-        """
-        direction, exchange = self.blocks.forward, self.exchange
-        exchange.start_pass(is_backward=False)
-        arriving_scores = send_to_leaves(direction.reduce, exchange, target_score)
-        arriving = self._send(direction.send, *roots)
-        channel = exchange.new_channel()
-        leaf_score = arriving_scores.wait()
-        heads, buffers = self.scoring.heads, exchange.buffers
-        partial = State.empty(direction.leaf_from_root.num_rows, roots, heads, buffers)
-        total = State.empty(direction.root_from_root.num_rows, roots, heads, buffers)
-        self._take("leaf_from_root", partial, roots, leaf_score, accumulate=False)
-        needs_leaves = direction.leaf_from_leaf.num_edges > 0
-        if not needs_leaves:
-            returning = self._return(direction.reduce, channel, *partial)
-        self._take("root_from_root", total, roots, target_score, accumulate=False)
-        leaves = Sources(*self._received(arriving))
-        if needs_leaves:
-            self._take("leaf_from_leaf", partial, leaves, leaf_score, accumulate=True)
-            returning = self._return(direction.reduce, channel, *partial)
-        self._take("root_from_leaf", total, leaves, target_score, accumulate=True)
-        received = returning.wait()
-        with exchange.clock.timed("pack"):
-            attention.merge_attention(received, direction.reduce.root_rows, **total._asdict())
-        leaf_log_sum = partial.maximum + partial.denominator.log()
-        return total, leaves, LeafSums(leaf_score, leaf_log_sum)
+        """Return the state of the roots after all edges, the rows of leaves, and their sums."""
+        self.exchange.start_pass(is_backward=False)
+        steps = _Forward(self, roots, target_score)
+        overlap(self.blocks.forward, self.exchange, steps)
+        return steps.total, steps.leaves, LeafSums.of(steps.leaf_score, steps.partial)
 
     def backward(
-        self, roots: Sources, leaves: Sources, targets: Targets, leaf_sums: LeafSums
+        self, sources: tuple[Sources, Sources], targets: Targets, leaf_sums: LeafSums
     ) -> Sources:
         """Return the gradients of the roots' rows and scores; the targets collect theirs."""
-        forward, exchange = self.blocks.forward, self.exchange
-        exchange.start_pass(is_backward=True)
-        widths = [part.shape[1] for part in roots]
-        arriving = self._send(forward.reduce, targets.grad, targets.delta, targets.log_sum)
-        channels = exchange.new_channel(), exchange.new_channel()
-        # What is added to is as wide as what is computed with.
-        is_sum = forward.leaf_from_root.num_edges > 0 or forward.send.route.num_out > 0
-        root_grad = roots.like(exchange.buffers, is_wide=is_sum)
-        leaf_grad = leaves.like(exchange.buffers, is_wide=True)
-        self._back("root_from_leaf", leaves, targets, leaf_grad, accumulate=False)
-        needs_leaves = forward.leaf_from_leaf.num_edges > 0
-        if not needs_leaves:
-            returning = self._return(forward.send, channels[0], *leaf_grad)
-        self._back("root_from_root", roots, targets, root_grad, accumulate=False)
-        grad, delta, log_sum = self._received(arriving)
-        log_sum = torch.maximum(log_sum, leaf_sums.log_sum)
-        leaf_targets = Targets.of(leaf_sums.score, grad, delta, log_sum)
-        if needs_leaves:
-            self._back("leaf_from_leaf", leaves, leaf_targets, leaf_grad, accumulate=True)
-            returning = self._return(forward.send, channels[0], *leaf_grad)
-        self._back("leaf_from_root", roots, leaf_targets, root_grad, accumulate=True)
-        returning_scores = self._return(forward.reduce, channels[1], leaf_targets.score_grad)
-        for part, received in zip(root_grad, self._split(returning, widths), strict=True):
-            self._add(forward.send, received, part)
-        self._add(forward.reduce, returning_scores.wait(), targets.score_grad)
-        return root_grad
+        self.exchange.start_pass(is_backward=True)
+        steps = _Backward(self, sources, targets, leaf_sums)
+        overlap(self.blocks.backward, self.exchange, steps)
+        return steps.root_grad
 
-    def _take(
-        self, name: str, state: State, sources: Sources, target: Tensor, *, accumulate: bool
-    ) -> None:
-        """Let the edges of a block take part in a softmax; without `accumulate`, start one."""
-        edges = Edges.of(self.blocks, name)
-        if accumulate and edges.forward.num_edges == 0:
+
+class _Forward:
+    """Steps of the forward direction: states of a softmax are built and merged.
+
+    The state of a vertex at its root takes the root's own edges. Leaves build states of their own,
+    which travel as partials do in a sum.
+
+    Args:
+        whole: The attention.
+        roots: Rows and scores of the sources.
+        target_score: (num_rows, columns) scores, or rows that are scored, of the targets.
+
+    Attributes:
+        total: State of the roots.
+        partial: State of the leaves that are targets.
+        leaf_score: Scores of these leaves.
+        leaves: Rows and scores of the leaves that are sources.
+    """
+
+    waits_for_rows = True
+    total: State
+    partial: State
+    leaf_score: Tensor
+    leaves: Sources
+
+    def __init__(self, whole: _Pass, roots: Sources, target_score: Tensor) -> None:
+        self._whole = whole
+        self._roots = roots
+        self._target_score = target_score
+
+    def send(self) -> None:
+        """Send the scores of targets to writing leaves, and the sources to reading leaves.
+
+        A leaf cannot score its first edge before it has its score as a target. These scores are
+        narrow, so they go first and are waited for at once, while the rows travel.
+        """
+        (blocks, exchange, scoring), roots = self._whole, self._roots
+        direction = blocks.forward
+        arriving_scores = send_to_leaves(direction.reduce, exchange, self._target_score)
+        self._arriving = _send(direction.send, exchange, *roots)
+        self.leaf_score = arriving_scores.wait()
+        heads, buffers = scoring.heads, exchange.buffers
+        self.partial = State.empty(direction.leaf_from_root.num_rows, roots, heads, buffers)
+        self.total = State.empty(direction.root_from_root.num_rows, roots, heads, buffers)
+
+    def walk(self, name: BlockName) -> None:
+        blocks, _, scoring = self._whole
+        edges, is_first = Edges.of(blocks, name), name.endswith("root")
+        if not is_first and edges.forward.num_edges == 0:
             return
-        with self.exchange.clock.timed("aggregate"):
-            self.scoring.take(edges, sources, target, state, accumulate=accumulate)
+        sources = self._roots if is_first else self.leaves
+        state, target = self.total, self._target_score
+        if name.startswith("leaf"):
+            state, target = self.partial, self.leaf_score
+        scoring.take(edges, sources, target, state, accumulate=not is_first)
 
-    def _back(
-        self,
-        name: str,
-        sources: Sources,
-        targets: Targets,
-        source_grad: Sources,
-        *,
-        accumulate: bool,
+    def reduce(self) -> None:
+        blocks, exchange, _ = self._whole
+        self._returning = _return(blocks.forward.reduce, exchange, *self.partial)
+
+    def receive(self) -> None:
+        self.leaves = Sources(*_received(self._arriving, self._whole.exchange))
+
+    def finish(self) -> None:
+        blocks, exchange, _ = self._whole
+        received, rows = self._returning.wait(), blocks.forward.reduce.root_rows
+        with exchange.clock.timed("pack"):
+            attention.merge_attention(received, rows, **self.total._asdict())
+
+
+class _Backward:
+    """Steps of the backward direction: each edge sends gradients from its target to its source.
+
+    Leaves that are targets need the gradient of their vertex, and what its softmax was made of.
+    Leaves that are sources collect gradients of rows and scores, which return to their roots.
+    Gradients of target scores are collected at the targets of edges, so at leaves as well: these
+    return last, after the final walk.
+
+    Args:
+        whole: The attention.
+        sources: Rows and scores of roots and of leaves.
+        targets: What gradients start from; it collects the gradients of its scores.
+        leaf_sums: What forward left at the leaves that are targets.
+
+    Attributes:
+        root_grad: Gradients of the rows and scores of the roots.
+    """
+
+    waits_for_rows = True
+
+    def __init__(
+        self, whole: _Pass, sources: tuple[Sources, Sources], targets: Targets, leaf_sums: LeafSums
     ) -> None:
-        """Send gradients over the edges of a forward block; without `accumulate`, start them."""
-        edges = Edges.of(self.blocks, name)
+        self._whole = whole
+        self._sources = dict(zip(("root", "leaf"), sources, strict=True))
+        self._targets = {"root": targets}
+        self._leaf_sums = leaf_sums
+        (roots, leaves), direction = sources, whole.blocks.backward
+        buffers = whole.exchange.buffers
+        # Sums that more than one walk, or a message, adds to are as wide as what is computed with.
+        is_sum = direction.root_from_leaf.num_edges > 0 or direction.reduce.route.num_out > 0
+        self.root_grad = roots.like(buffers, is_wide=is_sum)
+        self._leaf_grad = leaves.like(buffers, is_wide=True)
+        self._grads = {"root": self.root_grad, "leaf": self._leaf_grad}
+
+    def send(self) -> None:
+        blocks, exchange, _ = self._whole
+        targets = self._targets["root"]
+        rows = targets.grad, targets.delta, targets.log_sum
+        self._arriving = _send(blocks.backward.send, exchange, *rows)
+
+    def walk(self, name: BlockName) -> None:
+        """Send gradients over the edges of a block, from targets to sources."""
+        blocks, exchange, scoring = self._whole
+        edges, is_first = Edges.of(blocks, transposed(name)), name.endswith("root")
         num_edges = edges.forward.num_edges
-        if accumulate and num_edges == 0:
+        if not is_first and num_edges == 0:
             return
-        dtype = sources.score.dtype
-        edge_grad = self.exchange.buffers.empty(num_edges, self.scoring.heads, dtype)
-        ends = Ends(sources, targets, source_grad)
-        with self.exchange.clock.timed("aggregate"):
-            self.scoring.back(edges, ends, edge_grad, accumulate=accumulate)
+        source, target = name[:4], name[-4:]
+        sources = self._sources[source]
+        edge_grad = exchange.buffers.empty(num_edges, scoring.heads, sources.score.dtype)
+        ends = Ends(sources, self._targets[target], self._grads[source])
+        scoring.back(edges, ends, edge_grad, accumulate=not is_first)
 
-    def _send(self, half: Half, *tables: Tensor) -> list[_Tables]:
-        """Send rows of several tables to the leaves, in one message for each type."""
-        sent = []
-        for _, group in groupby(tables, key=lambda table: table.dtype):
-            with self.exchange.clock.timed("pack"):
-                picked = []
-                for table in group:
-                    picked.append(table.new_empty((half.route.num_out, table.shape[1])))
-                    kernels.gather_rows(table, half.root_rows, picked[-1])
-                packed = torch.cat(picked, dim=1) if len(picked) > 1 else picked[0]
-            arrival = self.exchange.begin(half.route, packed, self.exchange.new_channel())
-            sent.append(_Tables(arrival, [part.shape[1] for part in picked]))
-        return sent
+    def reduce(self) -> None:
+        blocks, exchange, _ = self._whole
+        self._returning = _return(blocks.backward.reduce, exchange, *self._leaf_grad)
 
-    def _return(self, half: Half, channel: int, *tables: Tensor) -> Arrival:
-        """Send the leaves' rows of several tables to their roots in one message."""
-        with self.exchange.clock.timed("pack"):
-            packed = torch.cat(tables, dim=1)
-        return self.exchange.begin(half.route.reversed(), packed, channel)
+    def receive(self) -> None:
+        grad, delta, log_sum = _received(self._arriving, self._whole.exchange)
+        # Under a delay, what arrived may be older than the leaf's own sum; see the class above.
+        log_sum = torch.maximum(log_sum, self._leaf_sums.log_sum)
+        self._targets["leaf"] = Targets.of(self._leaf_sums.score, grad, delta, log_sum)
 
-    def _received(self, messages: list[_Tables]) -> list[Tensor]:
-        """Wait for what was sent together, and take it apart."""
-        return [part for sent in messages for part in self._split(sent.arrival, sent.widths)]
+    def finish(self) -> None:
+        blocks, exchange, _ = self._whole
+        direction, score_grad = blocks.backward, self._targets["leaf"].score_grad
+        returning_scores = _return(direction.send, exchange, score_grad)
+        widths = [part.shape[1] for part in self.root_grad]
+        returned = _split(self._returning, widths, exchange)
+        for part, received in zip(self.root_grad, returned, strict=True):
+            _add(direction.reduce, exchange, received, part)
+        received = returning_scores.wait()
+        _add(direction.send, exchange, received, self._targets["root"].score_grad)
 
-    def _split(self, arrival: Arrival, widths: list[int]) -> list[Tensor]:
-        rows = arrival.wait()
-        with self.exchange.clock.timed("pack"):
-            return [part.contiguous() for part in torch.split(rows, widths, dim=1)]
 
-    def _add(self, half: Half, received: Tensor, total: Tensor) -> None:
-        if len(received) == 0:
-            return
-        with self.exchange.clock.timed("pack"):
-            kernels.scatter_add_rows(received, half.root_rows, total)
+class _Tables(NamedTuple):
+    """A message with the columns of several tables side by side."""
+
+    arrival: Arrival
+    widths: list[int]
+
+
+def _send(half: Half, exchange: Exchange, *tables: Tensor) -> list[_Tables]:
+    """Send rows of several tables to the leaves, in one message for each type."""
+    sent = []
+    for _, group in groupby(tables, key=lambda table: table.dtype):
+        with exchange.clock.timed("pack"):
+            picked = []
+            for table in group:
+                picked.append(table.new_empty((half.route.num_out, table.shape[1])))
+                kernels.gather_rows(table, half.root_rows, picked[-1])
+            packed = torch.cat(picked, dim=1) if len(picked) > 1 else picked[0]
+        arrival = exchange.begin(half.route, packed, exchange.new_channel())
+        sent.append(_Tables(arrival, [part.shape[1] for part in picked]))
+    return sent
+
+
+def _return(half: Half, exchange: Exchange, *tables: Tensor) -> Arrival:
+    """Send the leaves' rows of several tables to their roots in one message."""
+    with exchange.clock.timed("pack"):
+        packed = torch.cat(tables, dim=1)
+    return exchange.begin(half.route.reversed(), packed, exchange.new_channel())
+
+
+def _received(messages: list[_Tables], exchange: Exchange) -> list[Tensor]:
+    """Wait for what was sent together, and take it apart."""
+    return [part for sent in messages for part in _split(sent.arrival, sent.widths, exchange)]
+
+
+def _split(arrival: Arrival, widths: list[int], exchange: Exchange) -> list[Tensor]:
+    rows = arrival.wait()
+    with exchange.clock.timed("pack"):
+        return [part.contiguous() for part in torch.split(rows, widths, dim=1)]
+
+
+def _add(half: Half, exchange: Exchange, received: Tensor, total: Tensor) -> None:
+    if len(received):
+        add_to_roots(half, exchange, received, total)

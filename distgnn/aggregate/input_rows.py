@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix
 
-from distgnn.aggregate.sums import send_to_leaves
+from distgnn.aggregate.overlap import send_to_leaves
 from distgnn.exchange.route import plan_route
 from distgnn.ops import SparseRows
 

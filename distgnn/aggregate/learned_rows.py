@@ -16,14 +16,15 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
+from distgnn.aggregate.overlap import RowSteps, overlap
 from distgnn.aggregate.relations import csr_of, edge_weights, grouped
-from distgnn.aggregate.sums import add_to_roots, reduce_to_roots, send_to_leaves
 from distgnn.kernels.devices import PROCESSOR, moved
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from distgnn.aggregate.overlap import BlockName
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks, Csr
     from distgnn.exchange.base import Exchange
@@ -192,8 +193,10 @@ def _planned(block: Csr, source: NDArray[np.intp], num_sources: int, is_mean: bo
 class SumLearnedRows(torch.autograd.Function):
     """Sum learned rows over typed in-edges of a graph that is cut into parts.
 
-    total_v = sum over relations r and in-edges uv of r of w_uv / c e_ur, with w and c as in
-    `RelateAcrossCut` and e the (num_relation_sources, width) float32 or float64 table.
+    total_v = sum over relations r and in-edges uv of r of (w_uv / c) e_ur
+
+    w and c are those of `RelateAcrossCut`; e is the (num_relation_sources, width) table, float32 or
+    float64.
     """
 
     @staticmethod
@@ -203,14 +206,9 @@ class SumLearnedRows(torch.autograd.Function):
         exchange.start_pass(is_backward=False)
         partial = table.new_zeros(direction.leaf_from_root.num_rows, width)
         total = table.new_zeros(direction.root_from_root.num_rows, width)
-        with exchange.clock.timed("aggregate"):
-            for block in blocks.leaves:
-                block.add(table, partial)
-        returning = reduce_to_roots(direction.reduce, exchange, partial)
-        with exchange.clock.timed("aggregate"):
-            for block in blocks.roots:
-                block.add(table, total)
-        add_to_roots(direction.reduce, exchange, returning.wait(), total)
+        steps = _Forward(direction, exchange, table, total, partial)
+        steps.blocks = {"leaf_from_root": blocks.leaves, "root_from_root": blocks.roots}
+        overlap(direction, exchange, steps)
         ctx.blocks, ctx.exchange, ctx.num_sources = blocks, exchange, len(table)
         return total
 
@@ -218,17 +216,43 @@ class SumLearnedRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """Send gradients to the leaves that wrote, and sum them over the edges of each source."""
-        (grad,) = grads
-        grad = grad.contiguous()
-        blocks, exchange = ctx.blocks, ctx.exchange
+        blocks, exchange, grad = ctx.blocks, ctx.exchange, grads[0].contiguous()
         exchange.start_pass(is_backward=True)
-        arriving = send_to_leaves(blocks.whole.backward.send, exchange, grad)
         out = grad.new_zeros(ctx.num_sources, grad.shape[1])
-        with exchange.clock.timed("aggregate"):
-            for block in blocks.roots:
-                block.add(grad, out, is_backward=True)
-        of_leaves = arriving.wait()
-        with exchange.clock.timed("aggregate"):
-            for block in blocks.leaves:
-                block.add(of_leaves, out, is_backward=True)
+        steps = _Backward(blocks.whole.backward, exchange, grad, out, out)
+        steps.blocks = {"root_from_root": blocks.roots, "root_from_leaf": blocks.leaves}
+        overlap(blocks.whole.backward, exchange, steps)
         return out, None, None
+
+
+class _Forward(RowSteps):
+    """Sums of rows that every rank holds: nothing is sent to leaves, so no edge waits for rows."""
+
+    waits_for_rows = False
+    blocks: dict[str, tuple[LearnedBlock, ...]]
+
+    def send(self) -> None:
+        self.leaf_rows = self.rows
+
+    def receive(self) -> None:
+        pass
+
+    def add(self, name: BlockName, rows: Tensor, out: Tensor) -> None:
+        for block in self.blocks.get(name, ()):
+            block.add(rows, out)
+
+
+class _Backward(RowSteps):
+    """Gradients of rows that every rank holds: they stay here, and are summed with the weights."""
+
+    blocks: dict[str, tuple[LearnedBlock, ...]]
+
+    def add(self, name: BlockName, rows: Tensor, out: Tensor) -> None:
+        for block in self.blocks.get(name, ()):
+            block.add(rows, out, is_backward=True)
+
+    def reduce(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass

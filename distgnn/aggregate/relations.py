@@ -1,13 +1,14 @@
 """Sums over typed edges, a linear map for each relation, across a cut.
 
-partial_v = sum over relations r of (sum over edges u -> v of r of w_uv h_u) W_r is made where the
-edges are: rows of the input's width travel to the leaves that read, and one partial of the output's
-width from each leaf that writes, however many relations there are.
+    partial_v = sum over relations r of (sum over edges u -> v of r of w_uv h_u) W_r
+
+Each part computes it where the edges are. Rows of the input's width travel to the leaves that read.
+One partial of the output's width travels from each leaf that writes, however many relations there
+are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
-from distgnn.aggregate.sums import add_to_roots, send_to_leaves
+from distgnn.aggregate.overlap import RowSteps, overlap
 from distgnn.edges.blocks import Csr, transposed
 from distgnn.kernels.devices import PROCESSOR, moved
 from distgnn.kernels.tensors import own
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from distgnn.edges.blocks import Blocks, Direction
+    from distgnn.aggregate.overlap import BlockName
+    from distgnn.edges.blocks import Blocks
     from distgnn.exchange.base import Exchange
 
 
@@ -231,54 +233,18 @@ def csr_of(
     )
 
 
-# What a pass does over one of its blocks, named as in `Direction`: read some rows, add to others.
-Work = Callable[[str, torch.Tensor, torch.Tensor], None]
-
-
-def run_pass(
-    direction: Direction, exchange: Exchange, rows: Tensor, out: tuple[Tensor, Tensor], work: Work
-) -> Tensor:
-    """Run one direction in the order that hides the wire; see `pass_sum`.
-
-    Args:
-        direction: Routes of the pass.
-        exchange: Decides when rows travel.
-        rows: (num_roots, width) that leaves read, too.
-        out: (num_roots, other width) totals and (num_writing_leaves, other width) partials, zeros.
-        work: Done over each block.
-
-    Returns:
-        (num_reading_leaves, width) the rows of leaves.
-    """
-    total, partial = out
-    arriving = send_to_leaves(direction.send, exchange, rows)
-    clock, channel = exchange.clock, exchange.new_channel()
-    route = direction.reduce.route.reversed()
-    needs_leaves = direction.leaf_from_leaf.num_edges > 0
-    with clock.timed("aggregate"):
-        work("leaf_from_root", rows, partial)
-    if not needs_leaves:
-        returning = exchange.begin(route, partial, channel)
-    with clock.timed("aggregate"):
-        work("root_from_root", rows, total)
-    leaf_rows = arriving.wait()
-    if needs_leaves:
-        with clock.timed("aggregate"):
-            work("leaf_from_leaf", leaf_rows, partial)
-        returning = exchange.begin(route, partial, channel)
-    with clock.timed("aggregate"):
-        work("root_from_leaf", leaf_rows, total)
-    add_to_roots(direction.reduce, exchange, returning.wait(), total)
-    return leaf_rows
-
-
 class RelateAcrossCut(torch.autograd.Function):
     """Sum mapped rows over typed in-edges of a graph that is cut into parts.
 
-    total_v = sum over relations r and in-edges uv of r of w_uv / c h_u W_r, where w_uv is the
-    weight of the edge, or 1, and c how many in-edges of r vertex v has in the whole graph, if
-    is_mean, or 1. Rows (num_sources, in_width) and weight (num_relations, in_width, out_width) are
-    float32 or float64, both alike; the blocks are planned with types.
+    total_v = sum over relations r and in-edges uv of r of (w_uv / c) h_u W_r
+
+    w_uv is the weight of the edge, or 1. If is_mean, c is the number of in-edges of r that vertex v
+    has in the whole graph; else 1. Rows (num_sources, in_width) and weight (num_relations,
+    in_width, out_width) are float32 or float64, both alike; the blocks are planned with types.
+
+    References:
+        Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional Networks", ESWC
+        2018, equation 2.
     """
 
     @staticmethod
@@ -292,16 +258,13 @@ class RelateAcrossCut(torch.autograd.Function):
     ) -> Tensor:
         """Return (num_rows, out_width) totals."""
         rows, weight, forward = rows.contiguous(), weight.contiguous(), blocks.forward
-
-        def work(name: str, read: Tensor, out: Tensor) -> None:
-            for relation in relations_of(getattr(forward, name), is_mean=is_mean):
-                relation.add(read, weight[relation.number], out)
-
         exchange.start_pass(is_backward=False)
         total = rows.new_zeros(forward.root_from_root.num_rows, weight.shape[2])
         partial = rows.new_zeros(forward.leaf_from_root.num_rows, weight.shape[2])
-        leaf_rows = run_pass(forward, exchange, rows, (total, partial), work)
-        ctx.save_for_backward(rows, leaf_rows, weight)
+        steps = _Forward(forward, exchange, rows, total, partial)
+        steps.weight, steps.is_mean = weight, is_mean
+        overlap(forward, exchange, steps)
+        ctx.save_for_backward(rows, steps.leaf_rows, weight)
         ctx.blocks, ctx.exchange, ctx.is_mean = blocks, exchange, is_mean
         return total
 
@@ -310,18 +273,40 @@ class RelateAcrossCut(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         """Run the relations backward with the two halves swapped."""
         rows, leaf_rows, weight = ctx.saved_tensors
-        of_weight = torch.zeros_like(weight)
-
-        def work(name: str, grad: Tensor, out: Tensor) -> None:
-            forward_name = transposed(name)
-            read = leaf_rows if forward_name.endswith("from_leaf") else rows
-            block = getattr(ctx.blocks.forward, forward_name)
-            for relation in relations_of(block, is_mean=ctx.is_mean):
-                number = relation.number
-                relation.add_gradients(read, grad, weight[number], (out, of_weight[number]))
-
         exchange, backward = ctx.exchange, ctx.blocks.backward
         exchange.start_pass(is_backward=True)
+        grad = grads[0].contiguous()
         of_rows, of_leaves = torch.zeros_like(rows), torch.zeros_like(leaf_rows)
-        run_pass(backward, exchange, grads[0].contiguous(), (of_rows, of_leaves), work)
-        return of_rows, of_weight, None, None, None
+        steps = _Backward(backward, exchange, grad, of_rows, of_leaves)
+        steps.weight, steps.is_mean = weight, ctx.is_mean
+        steps.blocks, steps.read = ctx.blocks, {"root": rows, "leaf": leaf_rows}
+        steps.of_weight = torch.zeros_like(weight)
+        overlap(backward, exchange, steps)
+        return of_rows, steps.of_weight, None, None, None
+
+
+class _Forward(RowSteps):
+    """Sums of mapped rows; totals and partials start as zeros."""
+
+    weight: Tensor
+    is_mean: bool
+
+    def add(self, name: BlockName, rows: Tensor, out: Tensor) -> None:
+        for relation in relations_of(getattr(self.direction, name), is_mean=self.is_mean):
+            relation.add(rows, self.weight[relation.number], out)
+
+
+class _Backward(RowSteps):
+    """Gradients of rows, and of the weights: these from the rows that forward read."""
+
+    blocks: Blocks
+    weight: Tensor
+    is_mean: bool
+    read: dict[str, Tensor]
+    of_weight: Tensor
+
+    def add(self, name: BlockName, rows: Tensor, out: Tensor) -> None:
+        block, read = getattr(self.blocks.forward, transposed(name)), self.read[name[:4]]
+        for relation in relations_of(block, is_mean=self.is_mean):
+            number = relation.number
+            relation.add_gradients(read, rows, self.weight[number], (out, self.of_weight[number]))

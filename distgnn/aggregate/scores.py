@@ -1,4 +1,13 @@
-"""How attention scores its edges: what one block of a part computes, in either direction."""
+"""Scores of attention, and softmax over them: what one block of a part computes.
+
+`Leaky` adds numbers of both ends, as GAT does, and keeps nothing per edge. `Additive` scores the
+sum of the rows of both ends, as GATv2 does, and keeps a score for every edge of a block while it is
+walked; `AdditiveOfFeatures` also adds a map of the edge's features.
+
+References:
+    Velickovic et al., "Graph Attention Networks", ICLR 2018.
+    Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +15,25 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
+from torch.nn.functional import leaky_relu
 
 from distgnn.edges.blocks import transposed
-from distgnn.kernels import attention
+from distgnn.edges.chunks import chunks_of
+from distgnn.kernels import attention, edge_values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
     from distgnn.aggregate.edge_dropout import EdgeDropout
-    from distgnn.aggregate.edge_map import EdgeMap
+    from distgnn.aggregate.edge_features import EdgeMap
     from distgnn.edges.blocks import Blocks, Csr
+    from distgnn.edges.chunks import Chunk
     from distgnn.ops.buffers import Buffers
+
+# Values of the rows of both ends that are there at once: a few MiB, which stay in the cache.
+_CHUNK_VALUES = 1 << 20
 
 
 class Edges(NamedTuple):
@@ -86,6 +103,11 @@ class LeafSums(NamedTuple):
 
     score: Tensor
     log_sum: Tensor
+
+    @classmethod
+    def of(cls, score: Tensor, partial: State) -> LeafSums:
+        """Return those of the state that a leaf has after all edges of its part."""
+        return cls(score, partial.maximum + partial.denominator.log())
 
 
 class Targets(NamedTuple):
@@ -283,3 +305,203 @@ class Leaky(Scoring):
     def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
         """See `Scoring`."""
         return None, None if self._edge_map is None else self._edge_map.take_gradient()
+
+
+class Additive(Scoring):
+    """vector . leaky_relu(row of the source + row of the target), per head, by kernels.
+
+    They score the edges of a block, which then have scores of their own and no others.
+
+    Args:
+        vectors: (heads, width). One a head.
+        slope: Of the leaky ReLU below 0.
+        dropout: Of the weights, after the softmax; None for none.
+        buffers: Give what is kept while a block is walked.
+    """
+
+    def __init__(
+        self, vectors: Tensor, slope: float, dropout: EdgeDropout | None, buffers: Buffers
+    ) -> None:
+        super().__init__(len(vectors))
+        self._slope = slope
+        # The scores have gone through the leaky ReLU already.
+        self._softmax = Softmax(1.0, dropout)
+        self._buffers = buffers
+        self._factor = vectors.detach().flatten()
+        self._gradient = torch.zeros_like(self._factor)
+
+    def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the gradient of the vectors, from the edges taken so far."""
+        found, self._gradient = self._gradient, torch.zeros_like(self._factor)
+        return found.view(self.heads, -1), None
+
+    def take(
+        self, edges: Edges, sources: Sources, target: Tensor, state: State, *, accumulate: bool
+    ) -> None:
+        """See `Scoring`."""
+        own = self._empty(edges.forward.num_edges, self.heads)
+        self._score(edges.forward, sources.x, target, own)
+        sources = sources._replace(score=self._zeros(sources.x))
+        self._softmax.take(edges, sources, self._zeros(target), state, own, accumulate=accumulate)
+
+    def back(self, edges: Edges, ends: Ends, edge_grad: Tensor, *, accumulate: bool) -> None:
+        """See `Scoring`."""
+        (x, _), targets, (x_grad, _) = ends
+        y = targets.score
+        self._score(edges.forward, x, y, edge_grad)
+        unscored = Ends(
+            Sources(x, self._zeros(x)),
+            targets._replace(score=self._zeros(y)),
+            Sources(x_grad, self._empty(len(x), self.heads)),
+        )
+        self._softmax.back(edges, unscored, edge_grad, has_own=True, accumulate=accumulate)
+        self._add_gradient(edges.forward, None, edge_grad, (x, y), targets.score_grad)
+        self._add_gradient(edges.transposed, edges.position, edge_grad, (y, x), x_grad)
+
+    def _score(self, block: Csr, x: Tensor, y: Tensor, scores: Tensor) -> None:
+        ends = block.indptr, block.indices, x, y, self._factor
+        edge_values.sddmm_leaky(*ends, scores, slope=self._slope, plan=block.plan)
+
+    def _add_gradient(
+        self,
+        block: Csr,
+        position: Tensor | None,
+        edge_grad: Tensor,
+        rows: tuple[Tensor, Tensor],
+        grad: Tensor,
+    ) -> None:
+        """Add the gradient of the second rows, those of the block, and of the vectors with it."""
+        sums = self._empty(*rows[1].shape)
+        given = block.indptr, block.indices, position, edge_grad, *rows, sums
+        edge_values.sddmm_leaky_backward(*given, slope=self._slope, plan=block.plan)
+        grad.addcmul_(sums, self._factor)
+        self._gradient += sums.mul_(rows[1]).sum(0)
+
+    def _empty(self, num_rows: int, width: int) -> Tensor:
+        return self._buffers.empty(num_rows, width, self._factor.dtype)
+
+    def _zeros(self, rows: Tensor) -> Tensor:
+        return self._empty(len(rows), self.heads).zero_()
+
+
+class AdditiveOfFeatures(Scoring):
+    """As `Additive`, of the rows of both ends and a map of the edge's features.
+
+    All three are added chunk by chunk, so that they are never there for all edges.
+
+    Args:
+        vectors: (heads, width). One a head.
+        slope: Of the leaky ReLU below 0.
+        dropout: Of the weights, after the softmax; None for none.
+        edge_map: What the features of edges add.
+    """
+
+    def __init__(
+        self,
+        vectors: Tensor,
+        slope: float,
+        dropout: EdgeDropout | None,
+        edge_map: EdgeMap,
+    ) -> None:
+        super().__init__(len(vectors))
+        self._slope = slope
+        self._dropout = dropout
+        self._edge_map = edge_map
+        self._vectors = vectors.detach()
+        self._gradient = torch.zeros_like(self._vectors)
+
+    def take_gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the gradients of the vectors and of the map, from the edges taken so far."""
+        found, self._gradient = self._gradient, torch.zeros_like(self._vectors)
+        return found, self._edge_map.take_gradient()
+
+    def take(
+        self, edges: Edges, sources: Sources, target: Tensor, state: State, *, accumulate: bool
+    ) -> None:
+        """See `Scoring`."""
+        block = edges.forward
+        scores = self._scores(edges, sources, target)
+        _rescale(block, scores, state, accumulate=accumulate)
+        weight = scores.sub_(state.maximum[block.row_of_edge]).exp_()
+        attention.edge_sum(block.indptr, weight, state.denominator, accumulate=True)
+        edge_values.spmm_heads(
+            block.indptr,
+            block.indices,
+            self._dropped(edges.name, weight),
+            sources.x,
+            state.out,
+            accumulate=accumulate,
+            plan=block.plan,
+        )
+
+    def back(self, edges: Edges, ends: Ends, edge_grad: Tensor, *, accumulate: bool) -> None:
+        """See `Scoring`."""
+        sources, targets, source_grad = ends
+        block, transposed = edges.forward, edges.transposed
+        row = block.row_of_edge
+        scores = self._scores(edges, sources, targets.score)
+        weight = scores.sub_(targets.log_sum[row]).exp_()
+        edge_values.sddmm_dot(
+            block.indptr, block.indices, sources.x, targets.grad, edge_grad, plan=block.plan
+        )
+        edge_values.spmm_heads(
+            transposed.indptr,
+            transposed.indices,
+            self._dropped(edges.name, weight)[edges.position],
+            targets.grad,
+            source_grad.x,
+            accumulate=accumulate,
+            plan=transposed.plan,
+        )
+        grad = self._dropped(edges.name, edge_grad).sub(targets.delta[row]).mul_(weight)
+        self._scores_back(edges, ends, grad, accumulate=accumulate)
+
+    def _dropped(self, name: str, values: Tensor) -> Tensor:
+        return values if self._dropout is None else self._dropout.apply(name, values)
+
+    def _chunks(
+        self, edges: Edges, sources: Sources, target: Tensor
+    ) -> Iterator[tuple[Chunk, Tensor]]:
+        """Yield edges and (num, heads, width) sums of their ends before the ReLU."""
+        block = edges.forward
+        for chunk in chunks_of(block, max(_CHUNK_VALUES // max(sources.x.shape[1], 1), 1)):
+            total = target.index_select(0, chunk.row) + sources.x.index_select(0, chunk.column)
+            self._edge_map.add(block, chunk.edges, total)
+            yield chunk, total.view(-1, *self._vectors.shape)
+
+    def _scores(self, edges: Edges, sources: Sources, target: Tensor) -> Tensor:
+        """Return the (num_edges, heads) scores of a block."""
+        scores = sources.x.new_empty((edges.forward.num_edges, self.heads))
+        for chunk, total in self._chunks(edges, sources, target):
+            passed = leaky_relu(total, self._slope, inplace=True)
+            scores[chunk.edges] = torch.einsum("ehw,hw->eh", passed, self._vectors)
+        return scores
+
+    def _scores_back(self, edges: Edges, ends: Ends, grad: Tensor, *, accumulate: bool) -> None:
+        sources, targets, source_grad = ends
+        for chunk, total in self._chunks(edges, sources, targets.score):
+            some, passed = chunk.edges, leaky_relu(total, self._slope)
+            self._gradient += torch.einsum("eh,ehw->hw", grad[some], passed)
+            gate = torch.where(total > 0, 1, self._slope).to(grad.dtype)
+            back = gate.mul_(self._vectors).mul_(grad[some, :, None]).flatten(1)
+            self._edge_map.add_gradient(edges.forward, some, back)
+            chunk.add_to_rows(back, targets.score_grad)
+            chunk.add_to_columns(back, source_grad.x)
+
+
+def _rescale(block: Csr, scores: Tensor, state: State, *, accumulate: bool) -> None:
+    """Start the state of rows, or bring it to the maximum that the edges of a block have, too."""
+    largest = torch.segment_reduce(
+        scores, "max", offsets=block.indptr, axis=0, initial=-torch.inf, unsafe=True
+    )
+    if accumulate:
+        has_state = state.denominator != 0
+        largest = torch.where(has_state, torch.maximum(largest, state.maximum), largest)
+        scale = torch.where(has_state, (state.maximum - largest).exp(), 0)
+        state.denominator.copy_(torch.where(has_state, state.denominator * scale, 0))
+        width = state.out.shape[1] // scale.shape[1]
+        wide = scale.repeat_interleave(width, dim=1)
+        state.out.copy_(torch.where(wide > 0, state.out * wide, 0))
+    else:
+        state.denominator.zero_()
+    state.maximum.copy_(torch.where(largest == -torch.inf, 0, largest))

@@ -142,7 +142,7 @@ class Direction:
             that owns neither end.
         send: Rows that reading leaves get from their roots.
         reduce: Partials that roots get from writing leaves (its route is from roots to leaves).
-        has_loops: Whether `distgnn.aggregate.self_loops.with_loops` added edges.
+        has_loops: Whether `distgnn.edges.self_loops.with_loops` added edges.
     """
 
     root_from_root: Csr

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from distgnn.aggregate.self_loops import with_loops
 from distgnn.edges.blocks import Blocks, Csr, Direction, Half, plan_blocks, plan_half
+from distgnn.edges.self_loops import with_loops
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,9 +17,7 @@ import torch
 from distgnn import ops
 from distgnn.aggregate.attention import AttendAcrossCut
 from distgnn.aggregate.edge_dropout import EdgeDropout, EdgeKeys
-from distgnn.aggregate.edge_map import EdgeMap
-from distgnn.aggregate.edge_scores import Additive, AdditiveOfFeatures
-from distgnn.aggregate.edge_sums import SumWithFeatures
+from distgnn.aggregate.edge_features import EdgeMap, SumWithFeatures
 from distgnn.aggregate.learned_rows import (
     ColumnIds,
     RelationSources,
@@ -28,11 +26,11 @@ from distgnn.aggregate.learned_rows import (
 )
 from distgnn.aggregate.maxima import MaxAcrossCut, max_blocks
 from distgnn.aggregate.relations import RelateAcrossCut
-from distgnn.aggregate.scores import Leaky
-from distgnn.aggregate.self_loops import with_loops
+from distgnn.aggregate.scores import Additive, AdditiveOfFeatures, Leaky
 from distgnn.aggregate.sums import PLAIN, SumAcrossCut, Weighting, pass_sum
 from distgnn.datasets.errors import InputError
 from distgnn.edges.blocks import isolated_part, plan_blocks, without_edges
+from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.base import Exchange, Synchronous
 from distgnn.exchange.tags import SETUP_TAG
 from distgnn.kernels.devices import PROCESSOR

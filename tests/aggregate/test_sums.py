@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from graphs import CUTS, KINDS, adjacency, cut, make_graph
 
-from distgnn.aggregate.sums import reduce_to_roots, send_to_leaves
+from distgnn.aggregate.overlap import reduce_to_roots, send_to_leaves
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.edges.blocks import plan_blocks

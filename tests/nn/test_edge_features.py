@@ -12,7 +12,7 @@ import torch
 from graphs import EDGE_KIND, cut, make_graph
 from scipy.sparse import csr_matrix
 
-from distgnn.aggregate import edge_scores, edge_sums
+from distgnn.aggregate import edge_features, scores
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.graph.local_graph import LocalGraph
@@ -77,7 +77,7 @@ def attention_formula(graph, conv, dense):
 @pytest.mark.parametrize("layer", [GATConv, GATv2Conv])
 def test_features_add_to_the_scores_of_edges(layer, concat, monkeypatch):
     # Some chunks, the last one smaller.
-    monkeypatch.setattr(edge_scores, "_CHUNK_VALUES", 15 * 7)
+    monkeypatch.setattr(scores, "_CHUNK_VALUES", 15 * 7)
     graph, local, dense = whole()
     conv = layer(6, 5, heads=3, concat=concat, edge_width=3)
     torch.nn.init.normal_(conv.bias)
@@ -92,7 +92,7 @@ def test_features_add_to_the_scores_of_edges(layer, concat, monkeypatch):
 @pytest.mark.parametrize("is_weighted", [True, False])
 def test_gin_adds_features_to_the_rows_that_are_passed_on(is_weighted, eps, monkeypatch):
     # Chunks that end inside a row, and a smaller one.
-    monkeypatch.setattr(edge_sums, "_CHUNK_VALUES", 6 * 5)
+    monkeypatch.setattr(edge_features, "_CHUNK_VALUES", 6 * 5)
     graph = make_graph(EDGE_KIND)
     weight = np.random.default_rng(0).random(graph.num_edges)
     if is_weighted:
@@ -155,7 +155,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_gradients_are_those_of_finite_differences(layer, monkeypatch):
-    for module in (edge_scores, edge_sums):
+    for module in (scores, edge_features):
         monkeypatch.setattr(module, "_CHUNK_VALUES", 6 * 7)
     _, local, dense = whole()
     conv = LAYERS[layer]().double()

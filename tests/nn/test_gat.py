@@ -8,7 +8,7 @@ import pytest
 import torch
 from graphs import cut, make_graph
 
-from distgnn.aggregate import edge_scores
+from distgnn.aggregate import scores as aggregate_scores
 from distgnn.bench import peers
 from distgnn.comm.single import SingleGroup
 from distgnn.graph.local_graph import LocalGraph
@@ -81,7 +81,7 @@ def additive_formula(graph, conv, dense):
 @pytest.mark.parametrize("kind", ["random", "weighted", "loops", "sparse-features"])
 def test_additive_scores_are_made_of_the_rows_of_both_ends(kind, concat, monkeypatch):
     # Some chunks, the last one smaller.
-    monkeypatch.setattr(edge_scores, "_CHUNK_VALUES", 15 * 7)
+    monkeypatch.setattr(aggregate_scores, "_CHUNK_VALUES", 15 * 7)
     graph, local, rows, dense = whole(kind)
     conv = GATv2Conv(6, 5, heads=3, concat=concat)
     for bias in (conv.bias, conv.source.bias, conv.target.bias):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from distgnn.aggregate.self_loops import with_loops
 from distgnn.edges.blocks import isolated_part, plan_blocks
+from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.base import Exchange, Synchronous, SynchronousBlocking
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG

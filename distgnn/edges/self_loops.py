@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from distgnn.aggregate.sums import add_to_roots
+from distgnn import kernels
 from distgnn.kernels.attention import edge_sum
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor, exchange: Synchronous) -> Blocks:
     """Give each root without an edge to itself one; collective where edges have features.
 
-    As edges they cost one row more to gather, which is less than it takes to start the sums of a
-    layer from the vertices' own rows, and to add the gradients of these.
+    An edge costs one row more to gather. That is less than to start the sums of a layer from the
+    vertices' own rows, and to add the gradients of these.
 
     Args:
         blocks: Edges and routes of both directions.
-        num_loops: (num_rows,) Edges that each root among the rows has from itself, on any part.
-        columns: (num_rows,) int64, ascending. Where each of them stands among the columns.
+        num_loops: (num_rows,) edges that each root among the rows has from itself, on any part.
+        columns: (num_rows,) int64, ascending. Position of each root among the columns.
         exchange: Any synchronous exchange whose tags are free.
 
     Returns:
-        Blocks that share all else with the given ones. New edges weigh 1, and have the mean of the
-        features of the in-edges of their vertex on all parts, as in PyG; 0 where there are none.
+        Blocks that share all else with the given ones. New edges weigh 1. Their features are the
+        mean over the in-edges of their vertex on all parts, as in PyG; 0 where there are none.
     """
     rows = torch.nonzero(num_loops == 0)[:, 0]
     columns = columns[rows]
@@ -59,17 +59,17 @@ def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor, exchange: Syn
 
 
 def _mean_features(direction: Direction, exchange: Synchronous) -> Tensor:
-    """(num_rows, num_edge_features) Means over the in-edges of each root, on all parts."""
+    """Return (num_rows, num_edge_features) means over the in-edges of each root, on all parts."""
     partial = _sums(direction.leaf_from_root) + _sums(direction.leaf_from_leaf)
     total = _sums(direction.root_from_root) + _sums(direction.root_from_leaf)
     route, channel = direction.reduce.route.reversed(), exchange.new_channel()
     received = exchange.begin(route, partial, channel).wait()
-    add_to_roots(direction.reduce, exchange, received, total)
+    kernels.scatter_add_rows(received, direction.reduce.root_rows, total)
     return total[:, :-1] / total[:, -1:].clamp(min=1)
 
 
 def _sums(block: Csr) -> Tensor:
-    """(num_rows, num_edge_features + 1) Sums over the edges of each row, and how many there are."""
+    """Return (num_rows, num_edge_features + 1) sums over the edges of each row, and their count."""
     features = block.edge_features
     assert features is not None, "all blocks of a part have features, or none"
     out = features.new_empty(block.num_rows, features.shape[1])
@@ -78,7 +78,7 @@ def _sums(block: Csr) -> Tensor:
 
 
 def _places(block: Csr, rows: Tensor, columns: Tensor) -> NDArray[np.int64]:
-    """Number of the edge before which each new one stands, so that global ids keep ascending."""
+    """Return the edge before which each new one stands, so that global ids keep ascending."""
     rank = np.arange(block.num_columns)
     if block.column_id is not None:
         rank[block.column_id.argsort().numpy()] = np.arange(block.num_columns)
@@ -103,7 +103,7 @@ def _added(block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64])
 def _moved(
     position: NDArray[np.int64], places: NDArray[np.int64], t_places: NDArray[np.int64]
 ) -> Tensor:
-    """Count the new edges in, in both orders."""
+    """Return the positions after the new edges were inserted in both orders."""
     num_before = np.cumsum(np.bincount(places, minlength=len(position) + 1))
     moved = position + num_before[position]
     return torch.from_numpy(np.insert(moved, t_places, places + np.arange(len(places))))

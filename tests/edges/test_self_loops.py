@@ -7,9 +7,9 @@ import pytest
 import torch
 from graphs import cut, make_graph
 
-from distgnn.aggregate.self_loops import with_loops
 from distgnn.comm.threads import run_ranks
 from distgnn.edges.blocks import plan_blocks
+from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.base import Synchronous
 
 
