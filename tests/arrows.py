@@ -65,15 +65,11 @@ MAX_LINES = 800
 CIRCLES_LEFT: set[str] = {
     *("distgnn.bench.epoch", "distgnn.bench.memory"),
     *("distgnn.edges.blocks", "distgnn.edges.planner"),
-    *("distgnn.forecast.memory", "distgnn.forecast.traffic"),
     *(f"distgnn.training.config.{name}" for name in ("delays", "settings")),
-    *(f"distgnn.training.{n}" for n in ("data.placement", "loop.trainer", "run.writer")),
     "distgnn.training.tasks.tasks",
 }
 # Arrows that still point upward: this set only ever shrinks, too.
-ARROWS_LEFT = {
-    ("distgnn.training.data.placement", "distgnn.forecast.memory"),
-}
+ARROWS_LEFT: set[tuple[str, str]] = set()
 
 
 class Import(NamedTuple):

@@ -14,8 +14,9 @@ from distgnn.nn.config import ModelConfig
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.info import DataInfo
 from distgnn.training.loop.progress import Silent
-from distgnn.training.loop.trainer import Trainer, train
+from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.directory import RunDirectory
+from distgnn.training.run.writer import train
 from distgnn.training.tasks.tasks import METRICS
 
 if TYPE_CHECKING:

@@ -99,8 +99,8 @@ def predict_run(
             f"--pairs is for a run that learned links, but '{run}' learned a "
             f"{trained.config.task} task; leave it out"
         )
-    part, group, planner = share
-    scores = trained.scores(part, group, planner=planner, after=after)
+    part, group, planner, crowded = share
+    scores = trained.scores(part, group, planner=planner, after=after, crowded=crowded)
     output = trained.learned.output(scores.cpu()).numpy()
     joined = _gathered(share, output)
     return Predictions(
@@ -125,7 +125,8 @@ def embed_run(trained: TrainedRun, share: Share) -> NDArray[np.float32]:
     Raises:
         InputError: If the model has no hidden layer.
     """
-    rows = trained.hidden(share.part, share.group, planner=share.planner)
+    part, group, planner, crowded = share
+    rows = trained.hidden(part, group, planner=planner, crowded=crowded)
     found: NDArray[np.float32] = _gathered(share, rows.float().cpu().numpy())["rows"]
     return found
 
@@ -151,16 +152,18 @@ def evaluate_run(
     from distgnn.training.tasks.learning import evaluate_task, load_task
     from distgnn.training.tasks.tasks import check_split_index
 
-    part, group, planner = share
+    part, group, planner, crowded = share
     index = trained.config.split_index if split_index is None else split_index
     config = replace(trained.config, split_index=index)
     check_split_index(config)
     num_classes = trained.ends.num_classes
     inputs = load_task(part, group, config, num_classes=num_classes)
-    inputs = place(inputs, config, trained.ends, part, group, device=group.device)
+    inputs = place(inputs, config, device=group.device, crowded=crowded)
     # Labels that the model reads are those of the vertices that it was trained on.
     features = inputs.features if index == trained.config.split_index else None
-    scores = trained.scores(part, group, features=features, planner=planner, after=after)
+    scores = trained.scores(
+        part, group, features=features, planner=planner, after=after, crowded=crowded
+    )
     result = evaluate_task(inputs, scores, trained.load_model(group.device), group)
     metrics = {f"{split}_metric": value for split, value in result.metric.items()}
     return {

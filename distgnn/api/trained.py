@@ -37,11 +37,13 @@ class Share(NamedTuple):
         part: Its part.
         group: All ranks.
         planner: Planner that has the plans that training left, and makes none.
+        crowded: Reason why features have no room on the device; empty where they do.
     """
 
     part: Part
     group: Group
     planner: Planner
+    crowded: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,13 +94,15 @@ class Use:
     def _on_rank(self, group: Group, work: Callable[[TrainedRun, Share], T]) -> list[T]:
         from distgnn.comm.threads import run_ranks
         from distgnn.comm.transports.staged import staged
+        from distgnn.forecast.room import why_crowded
 
         trained, source = collectively(group, lambda: _open(self))
 
         def on_one(member: Group) -> T:
             part = collectively(member, lambda: source.part(member.rank))
             planner = build_reader(trained.config, source, cache=self.plan_cache, say=self.say)
-            return work(trained, Share(part, member, planner))
+            room = why_crowded(trained.config, trained.ends, part, member, member.device)
+            return work(trained, Share(part, member, planner, room))
 
         def on_thread(member: Group) -> T:
             return on_one(staged(member, group.device))

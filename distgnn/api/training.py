@@ -169,9 +169,9 @@ def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
 def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dict[str, Any]:
     """Train all epochs; return the summary."""
     from distgnn.training.loop.progress import Silent, choose_progress
-    from distgnn.training.loop.trainer import train
     from distgnn.training.run.beginning import resume
     from distgnn.training.run.signals import StopSignals
+    from distgnn.training.run.writer import train
 
     records = resume(trainer, run_dir, asked.say) if asked.resume else []
     rank = trainer.group.rank
@@ -195,6 +195,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         predict_host_bytes,
         predict_peak_bytes,
     )
+    from distgnn.forecast.room import why_crowded
     from distgnn.kernels.devices import PROCESSOR
     from distgnn.machine.memory_check import check_memory
     from distgnn.training.loop.trainer import Trainer
@@ -206,6 +207,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         planner=opened.planner,
         device=group.device,
         factory=asked.factory,
+        crowded=why_crowded(*opened[:3], group, group.device),
     )
     working = trainer.objective.working_bytes(opened.config.model.hidden)
     # An earlier peak counts for nothing here: memory that was freed since is free again.

@@ -183,7 +183,7 @@ def peer_alone(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
         InputError: If the peer is not installed.
     """
     from distgnn.training.data.info import DataInfo
-    from distgnn.training.loop.trainer import build_model
+    from distgnn.training.loop.model import build_model
 
     model = build_model(_our_config(plan), DataInfo.of(graph))
     return _peer_step(name, graph, plan, model, torch.float32)
@@ -301,7 +301,7 @@ def exact_losses(graph: Graph, plan: EpochPlan) -> list[float] | None:
         (rounds + 1,) losses; None without a peer, or where everybody drops out something else.
     """
     from distgnn.training.data.info import DataInfo
-    from distgnn.training.loop.trainer import build_model
+    from distgnn.training.loop.model import build_model
 
     name = next((peer for peer in plan.peers if peer in PEERS), None)
     if name is None or plan.dropout > 0:

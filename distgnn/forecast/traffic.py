@@ -17,7 +17,7 @@ from distgnn.partition.directory.store import read_part
 from distgnn.training.data.info import DataInfo
 from distgnn.training.data.inputs import split_rows
 from distgnn.training.loop.graphs import describe_savings, why_not_restricted, why_not_static
-from distgnn.training.loop.trainer import build_model
+from distgnn.training.loop.model import build_model
 from distgnn.training.tasks.tasks import resolve
 
 if TYPE_CHECKING:

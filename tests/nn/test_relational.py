@@ -20,7 +20,7 @@ from distgnn.nn.config import ModelConfig
 from distgnn.nn.models import GNN
 from distgnn.nn.relational import GraphSize, LearnedRelationalConv, RelationalConv
 from distgnn.partition.directory.whole import whole_part
-from distgnn.training.loop.trainer import build_model
+from distgnn.training.loop.model import build_model
 
 
 def local(graph):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,28 +11,25 @@ import torch
 from distgnn.datasets.errors import InputError
 from distgnn.edges.planner import Planner
 from distgnn.kernels.devices import PROCESSOR
-from distgnn.nn.models import GNN, LinkModel
-from distgnn.optim.optimizers import build_optimizer
+from distgnn.nn.models import GNN
 from distgnn.training.data.identity import layout_of
 from distgnn.training.data.label_input import build_input
 from distgnn.training.data.placement import place
 from distgnn.training.loop.best import Best
 from distgnn.training.loop.graphs import build_graphs
-from distgnn.training.loop.metrics import over_ranks, peak_rss_bytes, summarise
+from distgnn.training.loop.metrics import over_ranks
+from distgnn.training.loop.model import build_model, num_inputs, optimizer_of
 from distgnn.training.loop.own_model import (
     build_own,
     call_own,
     check_own,
     rows_for,
     seeded,
-    trainable,
 )
 from distgnn.training.loop.replay import build_repeated, may_replay
 from distgnn.training.loop.stop import NoStop, encode
 from distgnn.training.loop.trace import NoTrace
 from distgnn.training.run.checkpoint import Checkpoints, pack_state, unpack_state
-from distgnn.training.run.directory import SUMMARY
-from distgnn.training.run.writer import RunWriter
 from distgnn.training.tasks.learning import build_objective, load_task
 from distgnn.training.tasks.tasks import resolve
 from distgnn.weights.summed_gradients import WeightSync
@@ -44,18 +40,14 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from distgnn.aggregate.learned_rows import RelationSources
     from distgnn.comm.group import Group
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.ops.rows import Rows
-    from distgnn.optim.optimizers import Optimizer
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
-    from distgnn.training.loop.progress import Progress
     from distgnn.training.loop.stop import StopRequest
     from distgnn.training.run.checkpoint import Checkpoint
-    from distgnn.training.run.directory import RunDirectory
     from distgnn.training.tasks.objective import Evaluation
 
 
@@ -69,6 +61,8 @@ class Trainer:
         group: One rank per part.
         planner: Decides how sums walk the graph; None for one that keeps nothing.
         device: That computes; the planner's plans are for the processor.
+        crowded: Reason why features have no room on the device, see `forecast.room`; empty where
+            they do.
         factory: Class or function that makes the model of the data's sizes, where the user wrote
             it; the configuration is then that of `own_config`. None for a model of ours.
 
@@ -88,6 +82,7 @@ class Trainer:
         *,
         planner: Planner | None = None,
         device: torch.device = PROCESSOR,
+        crowded: str = "",
         factory: Callable[[DataInfo], nn.Module] | None = None,
     ) -> None:
         self.config = config = resolve(config, ends)
@@ -100,7 +95,7 @@ class Trainer:
             rows = rows_for(factory, self.inputs.features)
             self.inputs = replace(self.inputs, features=rows)
         # Not by another name: where they were is let go before more is made of them.
-        self.inputs = place(self.inputs, config, ends, part, group, device=device)
+        self.inputs = place(self.inputs, config, device=device, crowded=crowded)
         self.graphs = build_graphs(
             config, self.inputs, part, group, planner=self.planner, device=device
         )
@@ -352,134 +347,3 @@ class Trainer:
         if found.rows:
             self.graph.exchange.load_state(found.rows)
         return found
-
-
-def build_model(config: TrainConfig, ends: DataInfo, sources: RelationSources | None = None) -> GNN:
-    """Draw the model of a run; the same seed gives the same weights.
-
-    Args:
-        config: The run.
-        ends: Widths of the model's ends.
-        sources: Of a typed graph without features; None for a model whose weights will be read, or
-            that only says what travels.
-
-    Returns:
-        The model.
-    """
-    size = ends.size
-    if sources is not None:
-        number, digest = len(sources.keys), sources.digest
-        size = size._replace(num_relation_sources=number, relation_digest=digest)
-    if config.task == "link":
-        model: GNN = LinkModel(config.model, ends.num_features, size, config.decoder)
-    else:
-        model = GNN(config.model, num_inputs(config, ends), ends.num_classes, size)
-    model.reset_parameters(torch.Generator().manual_seed(config.seed))
-    return model
-
-
-def num_inputs(config: TrainConfig, ends: DataInfo) -> int:
-    """Return the number of columns that a model reads: features, and labels that are given.
-
-    Args:
-        config: Settings of the run.
-        ends: Sizes of the graph.
-    """
-    return ends.num_features + (ends.num_classes if config.labels_as_input else 0)
-
-
-def optimizer_of(config: TrainConfig, model: nn.Module) -> Optimizer:
-    """Build the optimizer of a run.
-
-    Args:
-        config: Settings of the run.
-        model: Model whose weights it steps.
-    """
-    decaying = None
-    if config.decay_of == "first":
-        assert isinstance(model, GNN), "others have no layers that are known"
-        decaying = model.convolutions[0].parameters()
-    return build_optimizer(
-        config.optimizer,
-        trainable([model]),
-        lr=config.lr,
-        weight_decay=config.weight_decay,
-        decaying=decaying,
-    )
-
-
-def train(
-    trainer: Trainer, run: RunDirectory, progress: Progress, *, records: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Run all epochs and write metrics, checkpoints, the best weights and the summary.
-
-    Collective; only rank 0 writes.
-
-    Args:
-        trainer: Fresh or resumed.
-        run: The directory, already created.
-        progress: Shows each epoch.
-        records: Records of the epochs done before; extended here.
-
-    Returns:
-        The summary, the same on every rank.
-
-    Raises:
-        InputError: If the loss is not finite, no epoch is left to train and none was evaluated, or
-            the results cannot be written.
-        StoppedError: If a rank was asked to stop; a checkpoint is written.
-    """
-    keeper = RunWriter(trainer, run, progress)
-    first, counts = trainer.num_epochs + 1, trainer.planner.counts
-    try:
-        for record in trainer.epochs():
-            records.append(record)
-            keeper.epoch(record)
-            progress.epoch(record)
-            if trainer.num_epochs == first and counts.num_plans:
-                progress.note(counts.describe())
-            for repeated in (trainer.steps, trainer.scores):
-                if (note := repeated.take_note()) is not None:
-                    progress.note(note)
-            keeper.save_if_due()
-        keeper.stop_if_asked()
-    finally:
-        progress.close()
-    if not trainer.best_state:
-        raise InputError(
-            f"none of the run's {trainer.num_epochs} epochs was evaluated, so there is no model "
-            f"to keep; use --epochs above {trainer.num_epochs}"
-        )
-    keeper.finish()
-    summary = {**summarise(records, trainer.best.epoch), **_of_all_ranks(trainer)}
-    error = None
-    if trainer.group.rank == 0:
-        try:
-            run.write_model(trainer.best_state)
-            run.write_json(SUMMARY, summary)
-        except InputError as caught:
-            error = caught
-    trainer.group.agree(error)
-    return summary
-
-
-def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:
-    """Gather what the summary says of ranks rather than epochs; collective."""
-    counts = trainer.planner.counts
-    own = [peak_rss_bytes(), trainer.graphs.setup_bytes_sent, counts.num_read, counts.num_made]
-    table = trainer.group.all_gather(torch.tensor([*own, counts.seconds], dtype=torch.float64))
-    memory, sent, num_read, num_made, seconds = torch.stack(table).unbind(dim=1)
-    texts = trainer.group.all_gather_bytes(json.dumps(trainer.planner.records).encode())
-    return {
-        "estimated_epoch_s": trainer.estimated_epoch_s,
-        "setup_bytes_sent": int(sent.sum()),
-        "peak_rss_bytes": [int(value) for value in memory],
-        "plans_read": int(num_read.sum()),
-        "plans_made": int(num_made.sum()),
-        "plans_s": float(seconds.max()),
-        "kernels": [json.loads(text) for text in texts],
-        "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "num_ranks": trainer.group.size,
-        "task": trainer.config.task,
-        "metric": trainer.config.metric,
-    }

@@ -14,7 +14,7 @@ from distgnn import kernels
 from distgnn.edges.planner import Chooser, Way, content_key, edges_per_piece, make_plan
 from distgnn.kernels.walk_order import PLAN_VERSION
 from distgnn.training.loop.graphs import why_not_static
-from distgnn.training.loop.trainer import build_model
+from distgnn.training.loop.model import build_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

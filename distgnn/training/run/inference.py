@@ -23,8 +23,8 @@ from distgnn.training.data.inputs import input_rows, split_rows
 from distgnn.training.data.label_input import append_labels
 from distgnn.training.data.placement import place_rows
 from distgnn.training.loop.graphs import plan_edges
+from distgnn.training.loop.model import build_model, num_inputs
 from distgnn.training.loop.own_model import build_own, call_own, own_name, rows_for
-from distgnn.training.loop.trainer import build_model, num_inputs
 from distgnn.training.run.directory import CONFIG, RunDirectory
 from distgnn.training.run.tensors import read_tensors
 from distgnn.training.tasks.links import Pairs, own_share
@@ -189,6 +189,7 @@ class TrainedRun:
         features: Rows | None = None,
         planner: Planner | None = None,
         after: CorrectAndSmooth | None = None,
+        crowded: str = "",
     ) -> Tensor:
         """Score a part's roots, exactly, on the group's device; collective.
 
@@ -199,6 +200,7 @@ class TrainedRun:
                 if None.
             planner: Decides how sums walk the graph; None for one that makes its plans.
             after: What is made of the scores, with the labels of the run's training vertices.
+            crowded: Reason why features have no room on the device; empty where they do.
 
         Returns:
             (num_roots, num_classes) scores before softmax or sigmoid; (num_roots, width) rows that
@@ -217,7 +219,7 @@ class TrainedRun:
             features = self._read_input(part, group)
         if self.factory is not None:
             features = rows_for(self.factory, features)
-        features = place_rows(features, self.config, self.ends, part, group, device=group.device)
+        features = place_rows(features, self.config, device=group.device, crowded=crowded)
         graph = self._graph_of(
             part, group, features, planner=planner, keeps_edges=after is not None
         )
@@ -232,13 +234,16 @@ class TrainedRun:
                 scores = after.apply(graph, scores, *known)
         return scores
 
-    def hidden(self, part: Part, group: Group, *, planner: Planner | None = None) -> Tensor:
+    def hidden(
+        self, part: Part, group: Group, *, planner: Planner | None = None, crowded: str = ""
+    ) -> Tensor:
         """Compute the rows of the last hidden layer of a part's roots, exactly; collective.
 
         Args:
             part: This rank's part.
             group: One rank per part.
             planner: Planner of the sums; None for one that makes its plans.
+            crowded: Reason why features have no room on the device; empty where they do.
 
         Returns:
             (num_roots, width) rows that the layer of the classes reads, on the group's device; of
@@ -248,7 +253,7 @@ class TrainedRun:
             InputError: If the model has no hidden layer.
         """
         if self.config.task == "link":
-            return self.scores(part, group, planner=planner)
+            return self.scores(part, group, planner=planner, crowded=crowded)
         model = self.load_model(group.device)
         if not isinstance(model, GNN):
             raise InputError(
@@ -262,11 +267,8 @@ class TrainedRun:
             )
         kept: list[Tensor] = []
         model.last.register_forward_pre_hook(lambda module, inputs: kept.append(inputs[-1]))
-        features = place_rows(
-            self._read_input(part, group),
-            *(self.config, self.ends, part, group),
-            device=group.device,
-        )
+        features = self._read_input(part, group)
+        features = place_rows(features, self.config, device=group.device, crowded=crowded)
         graph = self._graph_of(part, group, features, planner=planner, keeps_edges=False)
         with torch.no_grad():
             model(graph, features)

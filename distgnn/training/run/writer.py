@@ -1,11 +1,16 @@
-"""What a run leaves behind while it goes on: metrics and checkpoints, whatever the disk does."""
+"""The files of a run, written while it trains, whatever the disk does."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from distgnn.datasets.errors import InputError
+from distgnn.training.loop.metrics import peak_rss_bytes, summarise
 from distgnn.training.loop.stop import StoppedError, decode, name_of
+from distgnn.training.run.directory import SUMMARY
 
 if TYPE_CHECKING:
     from distgnn.training.loop.progress import Progress
@@ -106,3 +111,80 @@ class RunWriter:
     def _finish_metrics(self) -> None:
         error = self._append() if self._unwritten else None
         self._trainer.group.agree(error)
+
+
+def train(
+    trainer: Trainer, run: RunDirectory, progress: Progress, *, records: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Run all epochs and write metrics, checkpoints, the best weights and the summary.
+
+    Collective; only rank 0 writes.
+
+    Args:
+        trainer: Fresh or resumed.
+        run: The directory, already created.
+        progress: Shows each epoch.
+        records: Records of the epochs done before; extended here.
+
+    Returns:
+        The summary, the same on every rank.
+
+    Raises:
+        InputError: If the loss is not finite, no epoch is left to train and none was evaluated, or
+            the results cannot be written.
+        StoppedError: If a rank was asked to stop; a checkpoint is written.
+    """
+    writer = RunWriter(trainer, run, progress)
+    first, counts = trainer.num_epochs + 1, trainer.planner.counts
+    try:
+        for record in trainer.epochs():
+            records.append(record)
+            writer.epoch(record)
+            progress.epoch(record)
+            if trainer.num_epochs == first and counts.num_plans:
+                progress.note(counts.describe())
+            for repeated in (trainer.steps, trainer.scores):
+                if (note := repeated.take_note()) is not None:
+                    progress.note(note)
+            writer.save_if_due()
+        writer.stop_if_asked()
+    finally:
+        progress.close()
+    if not trainer.best_state:
+        raise InputError(
+            f"none of the run's {trainer.num_epochs} epochs was evaluated, so there is no model "
+            f"to keep; use --epochs above {trainer.num_epochs}"
+        )
+    writer.finish()
+    summary = {**summarise(records, trainer.best.epoch), **_of_all_ranks(trainer)}
+    error = None
+    if trainer.group.rank == 0:
+        try:
+            run.write_model(trainer.best_state)
+            run.write_json(SUMMARY, summary)
+        except InputError as caught:
+            error = caught
+    trainer.group.agree(error)
+    return summary
+
+
+def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:
+    """Gather the values of the summary that are of ranks, not of epochs; collective."""
+    counts = trainer.planner.counts
+    own = [peak_rss_bytes(), trainer.graphs.setup_bytes_sent, counts.num_read, counts.num_made]
+    table = trainer.group.all_gather(torch.tensor([*own, counts.seconds], dtype=torch.float64))
+    memory, sent, num_read, num_made, seconds = torch.stack(table).unbind(dim=1)
+    texts = trainer.group.all_gather_bytes(json.dumps(trainer.planner.records).encode())
+    return {
+        "estimated_epoch_s": trainer.estimated_epoch_s,
+        "setup_bytes_sent": int(sent.sum()),
+        "peak_rss_bytes": [int(value) for value in memory],
+        "plans_read": int(num_read.sum()),
+        "plans_made": int(num_made.sum()),
+        "plans_s": float(seconds.max()),
+        "kernels": [json.loads(text) for text in texts],
+        "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "num_ranks": trainer.group.size,
+        "task": trainer.config.task,
+        "metric": trainer.config.metric,
+    }

@@ -15,11 +15,12 @@ from training import MODELS, TYPED_MODELS, check_equal, ends_of, first_step, mak
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
+from distgnn.forecast import room
 from distgnn.forecast.memory import device_bytes, predict_added_bytes, predict_host_bytes
+from distgnn.forecast.room import why_crowded
 from distgnn.forecast.traffic import planned_bytes
 from distgnn.ops import host_rows
 from distgnn.ops.host_rows import HostRows
-from distgnn.training.data import placement
 from distgnn.training.data.inputs import input_rows
 from distgnn.training.data.placement import check_features_on, describe_streamed, place_rows
 from distgnn.training.loop.trainer import Trainer
@@ -29,7 +30,7 @@ from distgnn.training.loop.trainer import Trainer
 def streams():
     """Let the processor stream features to itself, five rows and three columns at a time."""
 
-    def place(inputs, *about, device):
+    def place(inputs, *about, device, crowded):
         return replace(inputs, features=HostRows.of(inputs.features, device))
 
     with pytest.MonkeyPatch.context() as patch:
@@ -129,12 +130,11 @@ def placed(monkeypatch, left, options=None, *, kind="random", num_parts=1, rooms
     def on_rank(group):
         features = input_rows(parts[group.rank], group, norm="none", dtype="fp32", needs=False)
         with SecondDevice():
-            return place_rows(
-                features, config, ends_of(graph), parts[group.rank], group, device=DEVICE
-            )
+            crowded = why_crowded(config, ends_of(graph), parts[group.rank], group, DEVICE)
+            return place_rows(features, config, device=DEVICE, crowded=crowded)
 
     rooms = iter(rooms or [("device", left)] * num_parts)
-    monkeypatch.setattr(placement, "room", lambda device: next(rooms))
+    monkeypatch.setattr(room, "room", lambda device: next(rooms))
     return run_ranks(num_parts, on_rank)
 
 
@@ -168,7 +168,7 @@ def test_features_stay_on_all_ranks_or_on_none(monkeypatch):
 
 def test_ranks_that_share_a_device_share_its_memory(monkeypatch):
     monkeypatch.setattr("distgnn.forecast.memory.SLICE_BYTES", 1 << 24)
-    monkeypatch.setattr(placement, "device_bytes", lambda *_, features_on: SHARES[features_on])
+    monkeypatch.setattr(room, "device_bytes", lambda *_, features_on: SHARES[features_on])
     left = int(60 * MIB / 0.9) + 1
     for rows in placed(monkeypatch, left, num_parts=2):
         assert isinstance(rows, HostRows)

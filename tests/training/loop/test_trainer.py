@@ -23,10 +23,12 @@ from distgnn.partition import assign
 from distgnn.partition.build import build_parts
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop.graphs import build_exchange
+from distgnn.training.loop.model import build_model
 from distgnn.training.loop.progress import Silent
-from distgnn.training.loop.trainer import Trainer, build_model, train
+from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.directory import SUMMARY, RunDirectory
 from distgnn.training.run.tensors import read_tensors
+from distgnn.training.run.writer import train
 
 TIMES = {"epoch_s", "eval_s", "update_s", "aggregate_s", "pack_s", "exchange_wait_s"}
 

@@ -9,7 +9,8 @@ from training import check_same_values, ends_of, make_config, run
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
-from distgnn.training.loop.trainer import Trainer, build_model, optimizer_of
+from distgnn.training.loop.model import build_model, optimizer_of
+from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.checkpoint import pack_state, unpack_state
 from distgnn.training.run.directory import RunDirectory
 

@@ -14,8 +14,9 @@ from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.training.loop.progress import Silent
 from distgnn.training.loop.stop import StoppedError
-from distgnn.training.loop.trainer import Trainer, train
+from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.directory import METRICS, SUMMARY, RunDirectory
+from distgnn.training.run.writer import train
 
 
 class Script(Silent):

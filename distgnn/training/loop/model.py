@@ -1,0 +1,73 @@
+"""The model and the optimizer of a run, as its settings describe them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from distgnn.nn.models import GNN, LinkModel
+from distgnn.optim.optimizers import build_optimizer
+from distgnn.training.loop.own_model import trainable
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from distgnn.aggregate.learned_rows import RelationSources
+    from distgnn.optim.optimizers import Optimizer
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.info import DataInfo
+
+
+def build_model(config: TrainConfig, ends: DataInfo, sources: RelationSources | None = None) -> GNN:
+    """Draw the model of a run; the same seed gives the same weights.
+
+    Args:
+        config: Settings of the run.
+        ends: Sizes of the data of the whole graph.
+        sources: Sources by relation of a typed graph without features; None for a model whose
+            weights will be read, or that is only asked what it sends.
+
+    Returns:
+        The model.
+    """
+    size = ends.size
+    if sources is not None:
+        number, digest = len(sources.keys), sources.digest
+        size = size._replace(num_relation_sources=number, relation_digest=digest)
+    if config.task == "link":
+        model: GNN = LinkModel(config.model, ends.num_features, size, config.decoder)
+    else:
+        model = GNN(config.model, num_inputs(config, ends), ends.num_classes, size)
+    model.reset_parameters(torch.Generator().manual_seed(config.seed))
+    return model
+
+
+def num_inputs(config: TrainConfig, ends: DataInfo) -> int:
+    """Return the number of columns that a model reads: features, and labels that are given.
+
+    Args:
+        config: Settings of the run.
+        ends: Sizes of the graph.
+    """
+    return ends.num_features + (ends.num_classes if config.labels_as_input else 0)
+
+
+def optimizer_of(config: TrainConfig, model: nn.Module) -> Optimizer:
+    """Build the optimizer of a run.
+
+    Args:
+        config: Settings of the run.
+        model: Model whose weights it steps.
+    """
+    decaying = None
+    if config.decay_of == "first":
+        assert isinstance(model, GNN), "others have no layers that are known"
+        decaying = model.convolutions[0].parameters()
+    return build_optimizer(
+        config.optimizer,
+        trainable([model]),
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        decaying=decaying,
+    )
