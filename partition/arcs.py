@@ -126,7 +126,7 @@ def adjacency_of(arcs: Arcs) -> Adjacency:
     """Make the simple undirected graph that METIS takes.
 
     Args:
-        arcs: Of any graph, all distinct.
+        arcs: Arcs of any graph, all distinct.
 
     Returns:
         Its adjacency without loops; parallel and opposite edges are merged into weights.
@@ -180,12 +180,12 @@ def _on_threads(work: Callable[..., object], start: NDArray[np.int64], *given: o
     on how many there are. What takes the time is to write all over memory.
 
     Args:
-        work: What to do.
+        work: Function to call.
         start: (num_vertices + 1,) int64. Where the edges of each vertex begin.
         given: Its other arguments.
 
     Returns:
-        What each call returned.
+        Result of each call.
     """
     threads = available_threads() if start[-1] >= _MANY_EDGES else 1
     bounds = np.searchsorted(start, start[-1] * np.arange(threads + 1) // threads)

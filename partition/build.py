@@ -24,12 +24,14 @@ _CLONE_BYTES = 40
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Part:
-    """What one rank loads. Every array is C-contiguous and may be memory-mapped.
+    """The part of a graph that one rank loads.
+
+    Every array is C-contiguous and may be memory-mapped.
 
     Clones are numbered roots first, then leaves; a local id is a row in that order. The partitioner
-    chooses the order of the roots, so that rows that are read together lie together; the edges of a
-    row come by ascending global id whatever it chose, so that sums add up in the same order and of
-    equal maxima the same one comes first.
+    chooses the order of the roots, so that rows that are read together lie together. The edges of a
+    row come by ascending global id in any case. So sums add up in the same order, and of equal
+    maxima the same one comes first.
     """
 
     part: int
@@ -101,7 +103,7 @@ class Part:
     """(num, 2) int64. Links held out for validation whose first end is a root here: global ids of
     both ends. The other end may be unknown to this part."""
     test_links: NDArray[np.int64] | None = None
-    """(num, 2) int64. Likewise, for the test."""
+    """(num, 2) int64. Links like these, for the test."""
 
     @property
     def num_clones(self) -> int:
@@ -114,7 +116,7 @@ class Part:
         return int(self.indices.size)
 
     def edges_of_transpose(self) -> NDArray[np.int64]:
-        """Return `t_edge`, made anew where the part has none."""
+        """Return `t_edge`, recomputed where the part has none."""
         if self.t_edge is not None:
             return self.t_edge
         row = np.repeat(np.arange(self.num_clones, dtype=np.int32), np.diff(self.indptr))
@@ -144,7 +146,7 @@ def build_parts(
 
 
 class PartBuilder:
-    """What all parts need of the whole graph, computed once; parts may be built on threads."""
+    """Tables of the whole graph for all parts, computed once; parts may be built on threads."""
 
     def __init__(
         self,
@@ -157,10 +159,10 @@ class PartBuilder:
         """Find the leaves of all parts.
 
         Args:
-            graph: As for `build_parts`.
-            assignment: The same.
-            order: The same.
-            threads: How many to use.
+            graph: The graph, as for `build_parts`.
+            assignment: Parts of its edges and roots.
+            order: (num_vertices,) int64. Order of the roots, as for `build_parts`.
+            threads: Number of threads to use.
 
         Raises:
             InputError: If the assignment or the order is of another graph.

@@ -16,7 +16,7 @@ Holder = TypeVar("Holder", bound=tuple[Any, ...])
 def compiled(function: Function) -> Function:
     """Compile a function on its first call and keep the machine code on disk.
 
-    No Python objects, so that other threads go on meanwhile. Where the folder of the package is
+    No Python objects, so that other threads run meanwhile. Where the folder of the package is
     read-only numba keeps the code in the cache folder of the user.
 
     Args:

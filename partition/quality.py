@@ -1,4 +1,4 @@
-"""What a partition costs: rows moved, balance, and bytes and memory for given layer widths."""
+"""Costs of a partition: rows moved, balance, and bytes and memory for given layer widths."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Quality:
     halo_rows_at_destination: int
     """The same with these roots and every edge at its destination's root (an edge cut)."""
     edge_balance: float
-    """Of edges."""
+    """Largest part's edges over the mean."""
     vertex_balance: float
-    """Of roots."""
+    """Largest part's roots over the mean."""
     clone_balance: float
-    """Of roots and leaves."""
+    """Largest part's clones, roots and leaves, over the mean."""
     train_balance: float
-    """Of training roots, in the worst split; 1 when there are none."""
+    """Largest part's training roots over the mean, in the worst split; 1 without any."""
     num_edges: NDArray[np.int64]
     """(num_parts,) int64."""
     num_roots: NDArray[np.int64]
@@ -88,7 +88,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What training on a partition takes, by the formulas of `estimate`."""
+    """Bytes that training on a partition sends and takes, by the formulas of `estimate`."""
 
     halo_bytes_per_epoch: int
     """Bytes of rows sent by all ranks together, forward and backward."""
@@ -146,7 +146,7 @@ def quality_of(
         read_rows: (num_parts, num_parts) int64.
         write_rows: (num_parts, num_parts) int64.
         halo_rows_at_destination: With every edge at its destination's root.
-        train_balance: What the function of this name says.
+        train_balance: Result of the function of this name.
 
     Returns:
         The quality.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from distgnn.partition.build import Part
 
 CACHE_BYTES = 1 << 20
-"""Of the level-2 cache of a core."""
+"""Bytes of the level-2 cache of a core."""
 FLOAT_BYTES = 4
 # Beyond this many edges a sample is counted: as many stretches as make it up, evenly spread.
 MAX_EDGES = 1 << 24
@@ -23,16 +23,16 @@ STRETCH_EDGES = 1 << 18
 def row_reuse(part: Part, width: int) -> float:
     """Estimate how often a source row is read per fetch into the cache, when in-edges are summed.
 
-    Rows are walked as they are numbered, and the cache is emptied whenever it is full: the edges
-    fall into windows that read as many different sources as rows fit, each of which is fetched once
-    in each window that reads it. 1 means that no row is ever used again.
+    Rows are walked as they are numbered, and the cache is emptied whenever it is full. So the edges
+    fall into windows that read as many different sources as rows fit. A source is fetched once in
+    each window that reads it. 1 means that no row is ever used again.
 
     Of two orders of a graph the one with more reuse has the faster sums of rows that are wide, and
     that no larger cache holds. Nothing is known here of plans, which walk rows in another order.
 
     Args:
         part: The part.
-        width: Of the rows, in float32.
+        width: Width of the rows, in float32.
 
     Returns:
         Edges over fetches, at least 1; 1 without edges.

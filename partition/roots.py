@@ -14,9 +14,9 @@ def choose_roots(graph: Graph, edge_part: NDArray[np.int32], num_parts: int) -> 
     """Place each vertex's root where halo_rows is least for the given edges.
 
     A vertex that reads on R parts and writes on W moves |R| + |W| rows, less one for each role that
-    the root's own part plays: two on a part where it does both, else one on any of its parts. Ties
-    go to the part with the fewest roots, vertices with the least choice first. Vertices without
-    edges then even out the roots.
+    the root's own part plays. On a part where it does both these are two, else one on any of its
+    parts. Ties go to the part with the fewest roots, vertices with the least choice first. Vertices
+    without edges then even out the roots.
 
     Args:
         graph: The graph.

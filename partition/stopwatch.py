@@ -22,7 +22,7 @@ class Stopwatch:
         """End a stage, and begin the next one.
 
         Args:
-            stage: What was done.
+            stage: Name of the stage that ended.
         """
         end = time.perf_counter()
         if self._progress is not None:

@@ -1,4 +1,4 @@
-"""What partitioners that take edges one after another share: order, hashes, caps, bit sets."""
+"""Order, hashes, caps and bit sets of partitioners that take edges one after another."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def degrees(graph: Graph) -> NDArray[np.int64]:
 def shuffled_links(graph: Graph, seed: int) -> NDArray[np.int64]:
     """Order edges at random, all edges between the same two vertices next to each other.
 
-    The order depends on the ends of the edges and on the seed, not on the order of the file, which
-    is usually sorted by source: a stream in that order fills one part after another.
+    The order depends on the ends of the edges and on the seed, not on the order of the file. Files
+    are usually sorted by source, and a stream in that order fills one part after another.
 
     Args:
         graph: The graph.

@@ -20,10 +20,10 @@ MAX_CLONES = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class VertexTables:
-    """What all parts know of the vertices of the whole graph: a few integers for each.
+    """Tables of the vertices of the whole graph that all parts share: a few integers for each.
 
-    A vertex's place is its root's number when the roots of all parts are counted through, part by
-    part: sorting by place is sorting by (part of the root, local id there).
+    A vertex's place is its root's number when the roots of all parts are counted, part by part. So
+    sorting by place is sorting by (part of the root, local id there).
     """
 
     vertex_at: NDArray[np.integer[Any]]
@@ -113,7 +113,7 @@ def leaves_of(
     """Find the leaves of a part.
 
     Args:
-        tables: What all parts know.
+        tables: Tables that all parts share.
         part: Its number.
         src: (num_edges,) Places of the sources of its edges.
         dst: (num_edges,) Places of their destinations.
@@ -149,11 +149,11 @@ def structure_of(
     """Number the clones of a part and sort its edges both ways.
 
     Args:
-        tables: What all parts know; the work array is overwritten.
+        tables: Tables that all parts share; the work array is overwritten.
         part: Its number.
         src: (num_edges,) Places of the sources of its edges.
         dst: (num_edges,) Places of their destinations.
-        leaves: What `leaves_of` makes of these.
+        leaves: Leaves that `leaves_of` makes of these.
 
     Returns:
         structure: The arrays.

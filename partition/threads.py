@@ -25,9 +25,9 @@ def affordable_threads(threads: int, bytes_of_each: int, memory_bytes: int | Non
     """Limit threads so that what they work on fits into memory together.
 
     Args:
-        threads: At most so many.
-        bytes_of_each: What one takes.
-        memory_bytes: What all may take together; None for any amount.
+        threads: Largest number of threads.
+        bytes_of_each: Bytes that one takes.
+        memory_bytes: Bytes that all may take together; None for any amount.
 
     Returns:
         At least 1.
@@ -45,7 +45,7 @@ def in_order(
 
     Args:
         work: Called with one item, on any thread.
-        items: What to work on; taken as threads get free.
+        items: Items to work on; taken as threads get free.
         threads: At least 1, which is the caller's own.
 
     Yields:

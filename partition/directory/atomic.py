@@ -40,9 +40,9 @@ def manifest_of(
         graph: Names, labels and masks; its edges, and features of both kinds, may be elsewhere.
         parts: Sizes of each part.
         files: All files.
-        num_edges: Of the whole graph.
-        num_features: Of the whole graph.
-        num_edge_features: Likewise.
+        num_edges: Number of edges of the whole graph.
+        num_features: Number of features of the whole graph.
+        num_edge_features: Number of features of edges.
         **how: The fields of `Manifest` that say how it was made.
 
     Returns:

@@ -74,8 +74,8 @@ def write_slices(
 
     Args:
         path: File to create.
-        shape: Of the array.
-        dtype: Of the array.
+        shape: Shape of the array.
+        dtype: Type of the array.
         slices: Its rows, one run of them after another.
 
     Returns:

@@ -20,7 +20,7 @@ LINKS = ("val_links", "test_links")
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What one file must hold. A size of None is not known before the file is read."""
+    """Type and shape that a file must have. A size of None is not known before it is read."""
 
     dtype: str
     shape: tuple[int | None, ...]
@@ -129,7 +129,7 @@ def check_ranges(part: Part, manifest: Manifest, *, every_edge: bool) -> None:
 
     Args:
         part: The part as read.
-        manifest: Of its partition.
+        manifest: Manifest of its partition.
         every_edge: Whether to look at what has one entry per edge, too.
 
     Raises:

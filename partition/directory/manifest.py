@@ -40,7 +40,7 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a partition directory holds and how it was made."""
+    """Contents of a partition directory, and how it was made."""
 
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
@@ -79,7 +79,7 @@ class Manifest:
     relation_names: tuple[str, ...] = ()
     """Name of each relation, or nothing where the source numbers them."""
     quality: Mapping[str, Any]
-    """What `Quality.to_json` gives."""
+    """Result of `Quality.to_json`."""
     parts: tuple[PartCounts, ...]
     files: Mapping[str, FileRecord]
     """Every file, by its path relative to the directory."""

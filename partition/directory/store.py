@@ -90,14 +90,14 @@ def write(
         method: Partitioner that made the assignment, for the record.
         options: Its options, JSON values, for the record.
         seed: Its seed, for the record.
-        quality: What `quality.measure` says of the assignment.
+        quality: Result of `quality.measure` for the assignment.
         order: (num_vertices,) int64. As for `build_parts`.
         order_name: Its name, for the record.
         overwrite: Whether an existing partition directory may be replaced.
         progress: Called with one line of text after each part.
-        threads: How many to use at most; the files are the same for any number.
-        memory_bytes: What the parts that are built at the same time may take together, by an
-            estimate; one is built however little it is. None for any amount.
+        threads: Largest number to use; the files are the same for any number.
+        memory_bytes: Bytes that parts built at the same time may take together, by an estimate. One
+            is built however few there are. None for any amount.
 
     Returns:
         The manifest as written.

@@ -1,4 +1,4 @@
-"""What partitioning from disk takes: memory, disk and time, before it begins."""
+"""Estimates of the memory, disk and time that partitioning from disk takes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORED_CLONE_BYTES = 40
 ROOTS_EDGE_BYTES = 24
 # Clones over vertices, on the safe side; known only at the end.
 CLONES_GUESS = 3.0
-# Roots of the largest part over the mean, likewise: parts share edges more evenly than vertices.
+# Roots of the largest part over the mean: parts share edges more evenly than vertices.
 ROOTS_GUESS = 2.0
 # Seconds of one core of 2.5 GHz, measured with the twin of ogbn-papers100M at 1/64 of its size.
 ROOTS_EDGE_S = 0.6e-6
@@ -53,23 +53,23 @@ class Budget:
     """How many edges to hold at a time."""
 
     roots_bytes: int
-    """What the choice of roots may take beside its own tables of vertices."""
+    """Bytes that the choice of roots may take beside its own tables of vertices."""
     chunk_edges: int
-    """Of a slice of the source."""
+    """Edges of a slice of the source."""
     pile_edges: int
-    """Of a pile of pairs of parts."""
+    """Edges of a pile of pairs of parts."""
     window_edges: int
-    """Between parts, of the parts that are refined together."""
+    """Edges between parts that are refined together."""
     deal_bytes: int
-    """Of features, in hand while they are dealt."""
+    """Bytes of features in memory while they are dealt."""
 
 
 def least_bytes(source: Source, num_parts: int) -> int:
     """Say how much memory is needed at least: the tables of vertices and one part.
 
     Args:
-        source: What is to be partitioned.
-        num_parts: Into how many parts.
+        source: Source to partition.
+        num_parts: Number of parts.
 
     Returns:
         Bytes.
@@ -84,9 +84,9 @@ def budget_of(source: Source, num_parts: int, memory_bytes: int) -> Budget:
     """Divide the memory.
 
     Args:
-        source: What is to be partitioned.
-        num_parts: Into how many parts.
-        memory_bytes: That all may take together.
+        source: Source to partition.
+        num_parts: Number of parts.
+        memory_bytes: Bytes that all may take together.
 
     Returns:
         Numbers of edges that fit.
@@ -115,9 +115,9 @@ def disk_bytes(source: Source, record_bytes: int, num_parts: int) -> int:
     """Estimate the disk that the piles and the partition take together.
 
     Args:
-        source: What is to be partitioned.
-        record_bytes: Of an edge in a pile.
-        num_parts: Into how many parts.
+        source: Source to partition.
+        record_bytes: Bytes of an edge in a pile.
+        num_parts: Number of parts.
 
     Returns:
         Bytes, on the safe side.
@@ -137,9 +137,9 @@ def seconds(
     """Estimate the time that is left.
 
     Args:
-        num_edges: Of the graph.
+        num_edges: Number of edges of the graph.
         num_cut: Edges between parts.
-        window_edges: How many of these are refined at once.
+        window_edges: Number of these that are refined at once.
         is_rooted: Whether the roots have been chosen.
         deal_bytes: Features that are not dealt to the parts yet.
 

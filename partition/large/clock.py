@@ -17,9 +17,9 @@ class Clock:
         """Start.
 
         Args:
-            stage: What is being done.
-            unit: What is counted, in the plural.
-            total: How many there are.
+            stage: Name of the work.
+            unit: Name of the things that are counted, in the plural.
+            total: Number of them.
             progress: Called with one line of text now and then, and at the end.
         """
         self._stage, self._unit, self._total = stage, unit, total
@@ -53,7 +53,7 @@ class Clock:
         """Say how long the stage took.
 
         Args:
-            remark: What else to say of it.
+            remark: Another remark on it.
         """
         if self._progress is not None:
             seconds = time.monotonic() - self._start

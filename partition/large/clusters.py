@@ -49,10 +49,10 @@ class _Table(NamedTuple):
 def cluster(rows: RowFile, own: NDArray[np.int64], *, most: int, seed: int) -> NDArray[np.int32]:
     """Cluster the vertices of a graph.
 
-    Vertices are visited in the order of their numbers, a few times; each joins the cluster that
-    the largest weight of its edges leads to, among those with room for it. Ties go to the label
-    with the larger hash. In the end vertices that are alone, because their neighbours' clusters are
-    full or they have no neighbours, share clusters with others that would have joined the same one.
+    Vertices are visited in the order of their numbers, a few times. Each joins the cluster that the
+    largest weight of its edges leads to, among those with room for it. Ties go to the label with
+    the larger hash. In the end some vertices are alone: their neighbours' clusters are full, or
+    they have no neighbours. These share clusters with others that would have joined the same one.
 
     Args:
         rows: The graph.

@@ -20,7 +20,7 @@ def fits(rows: RowFile, memory_bytes: int) -> bool:
 
     Args:
         rows: The graph.
-        memory_bytes: What METIS may take.
+        memory_bytes: Bytes that METIS may take.
     """
     return rows.num_entries <= _most_entries(rows, memory_bytes)
 
@@ -43,7 +43,7 @@ def part_rows(
         num_parts: At least 2.
         own: (num_vertices,) int64. Size of each vertex: what parts balance.
         seed: At least 0.
-        memory_bytes: What METIS may take.
+        memory_bytes: Bytes that METIS may take.
 
     Returns:
         (num_vertices,) int32. Part of each vertex; parts may be empty.

@@ -28,7 +28,7 @@ def contract(
         label: (num_vertices,) int32. The cluster of each vertex.
         num_clusters: How many there are.
         folder: Where files are written: at most 16 bytes an entry of `rows`.
-        memory_bytes: What sorting may take.
+        memory_bytes: Bytes that sorting may take.
 
     Returns:
         The graph of clusters, with the weights of the edges between them.

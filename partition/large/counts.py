@@ -18,7 +18,7 @@ _MOST_INT32 = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """What the tables of vertices need of the edges, and what piles will hold."""
+    """Counts of edges that the tables of vertices need, and sizes of piles."""
 
     out_degree: NDArray[np.integer[Any]]
     """(num_vertices,) int32, or int64 where there are more edges than that."""

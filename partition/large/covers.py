@@ -34,8 +34,8 @@ def cover(
     the rows that would travel with every edge at its destination's root.
 
     Args:
-        work: Of the partitioning.
-        plan: What is in which pile.
+        work: Work folder of the partitioning.
+        plan: Contents of the piles.
         root_part: (num_vertices,) int32. Part of each vertex's root.
         piles: The edges; piles that are done with are removed.
         placed: Where to; pile p is of part p. What an interrupted step added is dropped.

@@ -53,7 +53,7 @@ class Dealt:
         self._piles = Piles(folder, "features", np.dtype((np.void, self._row_bytes)))
 
     def deal(self, most_bytes: int, progress: Progress | None) -> None:
-        """Read all features and write each row to its pile, anew if that was interrupted.
+        """Read all features and write each row to its pile, again if that was interrupted.
 
         Args:
             most_bytes: In hand at a time, if that is no less than a pile.

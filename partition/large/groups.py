@@ -17,7 +17,7 @@ def windows(
     Args:
         between: (num_parts, num_parts) int64. Edges from roots on one part to roots on another.
         sizes: (num_parts,) int64. Edges of each part that a window has to hold.
-        most_edges: Of a window.
+        most_edges: Number of edges that a window may hold.
         rounds: Windows that each part is in.
 
     Returns:
@@ -74,7 +74,7 @@ def leveller(
         load: (num_parts,) int64. Edges of each part.
         sizes: (num_parts,) int64. Edges of each part that a window has to hold.
         limit: Edges that a part may hold.
-        most_edges: Of a window.
+        most_edges: Number of edges that a window may hold.
 
     Returns:
         Parts, ascending; none where no part is too full, or no two fit.

@@ -16,7 +16,7 @@ _FEW_MOVES = 0.002
 
 
 class Sizes(NamedTuple):
-    """What each vertex of a graph weighs.
+    """Weights of the vertices of a graph.
 
     Attributes:
         vertices: (num_vertices,) int64. Vertices of the original that it stands for; (0,) if all
@@ -29,7 +29,7 @@ class Sizes(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """What parts hold.
+    """Loads of the parts.
 
     Attributes:
         part: (num_vertices,) int32. Part of each vertex.
@@ -55,12 +55,13 @@ def improve(
 
     Vertices are visited in the order of their numbers. One moves to the part that most of its
     edges lead to, if that has room. Out of a part above a limit it moves even if more edges are
-    cut, few more in the first passes, and to any part with room if its neighbours' parts have none.
+    cut, but only few more in the first passes. It then goes to any part with room, if its
+    neighbours' parts have none.
 
     Args:
         rows: The graph.
         part: (num_vertices,) int32. Part of each vertex; changed in place.
-        sizes: Of its vertices.
+        sizes: Weights of its vertices.
         limit: (2,) int64. Vertices and ends of edges up to which a part takes in vertices.
         num_parts: At least 1.
 
@@ -86,9 +87,9 @@ def add_sizes(sizes: Sizes, group: NDArray[np.int32], found: Sizes) -> None:
     """Sum sizes by group.
 
     Args:
-        sizes: Of each vertex.
+        sizes: Weights of the vertices.
         group: (num_vertices,) int32. The group of each vertex.
-        found: What the sums are added to; both arrays are (num_groups,).
+        found: Sums to add to; both arrays are (num_groups,).
     """
     for vertex in range(group.size):
         found.vertices[group[vertex]] += sizes.vertices[vertex] if sizes.vertices.size else 1

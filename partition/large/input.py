@@ -1,4 +1,4 @@
-"""What a user names as the source, turned into files that are read in slices."""
+"""The source that a user names, turned into files that are read in slices."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Input:
     columns: Columns = NO_COLUMNS
     """Names of columns in the edge list and the vertex table."""
     seed: int = 0
-    """Of the split."""
+    """Seed of the split."""
 
     @property
     def name(self) -> str:
-        """What the graph is called."""
+        """Name of the graph."""
         path = Path(self.source)
         if path.is_dir():
             return path.resolve().name

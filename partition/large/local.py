@@ -14,7 +14,7 @@ def local_graph(records: Records, num_vertices: int) -> tuple[Graph, NDArray[np.
 
     Args:
         records: (num_edges,) at least one.
-        num_vertices: Of the graph that they are of.
+        num_vertices: Number of vertices of their graph.
 
     Returns:
         graph: The edges, between vertices 0, 1, 2, ...

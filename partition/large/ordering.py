@@ -33,7 +33,7 @@ def arrange(
         root_part: (num_vertices,) int32. Part of each vertex's root.
         num_parts: How many there are.
         piles: Pile p has the edges inside part p.
-        seed: Of orders that draw numbers.
+        seed: Seed of orders that draw numbers.
         progress: Called with one line of text now and then.
 
     Returns:

@@ -20,7 +20,7 @@ def record_of(num_vertices: int, *, has_position: bool) -> np.dtype[Any]:
     """Make the dtype of an edge in a pile.
 
     Args:
-        num_vertices: Of the graph.
+        num_vertices: Number of vertices of the graph.
         has_position: Whether an edge remembers its place in the source, for its weight.
 
     Returns:
@@ -39,8 +39,8 @@ class Piles:
 
         Args:
             folder: Where they are; it exists.
-            name: What their files are called.
-            dtype: Of the records.
+            name: Beginning of the names of their files.
+            dtype: Type of the records.
         """
         self._folder = folder
         self._name = name

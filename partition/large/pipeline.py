@@ -44,12 +44,12 @@ The folder is for its files; what an interrupted call left there is what the nex
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the outcome depends on beside the source."""
+    """Settings that the outcome depends on, beside the source."""
 
     num_parts: int
     seed: int = 0
     memory_bytes: int = 8 << 30
-    """That the process may take, about."""
+    """Bytes that the process may take, about."""
     is_memory_given: bool = True
     """Whether an interrupted run with another bound is another one; else its bound is kept."""
     edge_balance: float = EDGE_BALANCE
@@ -86,8 +86,8 @@ def partition(
 
     Args:
         given: The graph.
-        places: Where to. If the work folder is that of an interrupted run, it goes on from there.
-        settings: What is wanted.
+        places: Where to. If the work folder is that of an interrupted run, it continues from there.
+        settings: Settings of the partition.
         choose_roots: Which part each vertex's root is on.
         progress: Called with lines of text.
 

@@ -17,12 +17,12 @@ from distgnn.partition.large.work import Work
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Goal:
-    """What refinement keeps to."""
+    """Limits that refinement keeps."""
 
     most_edges: int
-    """That a part may hold."""
+    """Number of edges that a part may hold."""
     more_rows: int
-    """That may be added where parts hold too many edges."""
+    """Number of rows that may be added where parts hold too many edges."""
     window_edges: int
     """Edges between parts that fit into memory."""
 
@@ -32,7 +32,7 @@ class Cut:
     """The edges between parts."""
 
     placed: Piles
-    """Where they live; piles are written anew for each window."""
+    """Where they live; piles are rewritten for each window."""
     root_part: NDArray[np.int32]
     """(num_vertices,) int32. Part of each vertex's root."""
     between: NDArray[np.int64]
@@ -51,9 +51,9 @@ def refine(work: Work, cut: Cut, goal: Goal, progress: Progress | None) -> None:
     rows that travel, and the rows that travelled before.
 
     Args:
-        work: Of the partitioning; `begin` was called.
+        work: Work folder of the partitioning; `begin` was called.
         cut: The edges between parts.
-        goal: What to keep to.
+        goal: Limits to keep.
         progress: Called with one line of text now and then.
     """
     sizes = np.array(work["covered"][1], np.int64)
@@ -72,7 +72,7 @@ def begin(work: Work, cut: Cut) -> None:
     """Count rows and clones before the first window, or drop what an interrupted window left.
 
     Args:
-        work: Of the partitioning.
+        work: Work folder of the partitioning.
         cut: The edges between parts; at first, pile p is of part p.
     """
     if work["refined"] is not None:

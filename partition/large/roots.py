@@ -68,9 +68,9 @@ def roots(
         num_parts: At least 1.
         folder: Exists. Where files are written: up to 24 bytes an edge while edges are sorted, then
             8 and what the graphs of clusters take. If the call does not end, the next one with the
-            same arguments goes on from what is complete. They are the caller's to remove.
+            same arguments continues from what is complete. They are the caller's to remove.
         seed: At least 0.
-        memory_bytes: What sorting and METIS may take, beside 32 bytes a vertex.
+        memory_bytes: Bytes that sorting and METIS may take, beside 32 bytes a vertex.
         progress: Called with one line of text after each stage.
 
     Returns:
@@ -105,8 +105,8 @@ class _Level:
 
     Attributes:
         rows: The graph.
-        folder: Of its files.
-        sizes: Of its vertices; None for the first level, which makes them when they are needed.
+        folder: Folder of its files.
+        sizes: Weights of its vertices; None for the first level, which makes them when needed.
     """
 
     rows: RowFile
@@ -127,9 +127,9 @@ class _Levels:
 
     Attributes:
         num_parts: At least 2.
-        folder: Of the files.
+        folder: Folder of the files.
         seed: At least 0.
-        memory_bytes: What sorting and METIS may take.
+        memory_bytes: Bytes that sorting and METIS may take.
         watch: Told of each stage.
     """
 
@@ -190,10 +190,10 @@ class _Levels:
 
 @dataclass(frozen=True)
 class _Measure:
-    """What parts balance.
+    """Sizes that parts balance.
 
     Attributes:
-        num_vertices: Of the original.
+        num_vertices: Number of vertices of the original.
         num_ends: Ends of edges of the original, self-loops apart.
         num_parts: At least 2.
     """

@@ -51,7 +51,7 @@ def rows_of_edges(edges: EdgeFile, folder: Path, *, memory_bytes: int) -> RowFil
     Args:
         edges: The edges of a directed graph; directions are forgotten, parallel edges kept.
         folder: Where files are written: at most 24 bytes an edge while it works, 8 in the end.
-        memory_bytes: What sorting may take.
+        memory_bytes: Bytes that sorting may take.
 
     Returns:
         The rows.
@@ -101,7 +101,7 @@ def sort_rows(
             `block_of`; it balances the buckets.
         num_rows: At most `MOST_VERTICES`; columns are as many.
         folder: Where files are written: at most 8 bytes an entry besides the rows.
-        memory_bytes: What sorting may take.
+        memory_bytes: Bytes that sorting may take.
         is_merged: Whether equal entries become one, with the sum of their weights. Otherwise all
             weights must be 1.
 

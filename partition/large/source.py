@@ -78,7 +78,7 @@ class Table:
 
     @property
     def narrow_dtype(self) -> np.dtype[Any]:
-        """What holds the values as float32, in no more bytes than that or the file take."""
+        """Type that holds the values as float32, in no more bytes than that or the file take."""
         return self.dtype if self.dtype.itemsize <= 4 else np.dtype(np.float32)
 
     def read_run(self, begin: int, end: int) -> NDArray[Any]:
@@ -114,7 +114,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What is partitioned."""
+    """A graph to partition, whose edges lie on disk."""
 
     edges: EdgeFile
     """On disk."""

@@ -46,7 +46,7 @@ def plan(between: NDArray[np.int64], most_edges: int) -> Plan:
 
     Args:
         between: (num_parts, num_parts) int64. Edges from roots on one part to roots on another.
-        most_edges: Of a pile.
+        most_edges: Number of edges that a pile may hold.
 
     Returns:
         The plan.
@@ -86,7 +86,7 @@ def split(
     """Write every edge into its pile; those of a pile keep their order.
 
     Args:
-        source: What is partitioned.
+        source: Source to partition.
         root_part: (num_vertices,) int32. Part of each vertex's root.
         plan: Which pile.
         piles: Empty ones.

@@ -1,8 +1,9 @@
 """Refinement in windows: all edges between parts that live on a few parts, moved among these.
 
-Who has its root at both ends stays: such an edge costs no row anywhere. So a window holds only the
-edges between parts. They say exactly what each part of the window reads and writes; a part outside
-is left alone, so a move saves as many rows of the whole as it saves in the window.
+An edge whose ends have their roots on the same part stays, for it costs no row anywhere. So a
+window holds only the edges between parts. They tell exactly which rows each part of the window
+reads and writes. Parts outside are left alone, so a move saves as many rows of the whole as it
+saves in the window.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CLONE_SHARE = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """What refinement takes and gives."""
+    """Edges that are refined together."""
 
     parts: NDArray[np.int64]
     """(num_in_window,) int64, ascending."""
@@ -38,7 +39,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """What a window needs to know of all parts."""
+    """Facts about all parts that a window needs."""
 
     root_part: NDArray[np.int32]
     """(num_vertices,) int32. Part of each vertex's root."""
@@ -78,15 +79,15 @@ def refine_window(
 
     Args:
         window: The edges.
-        whole: What else there is.
-        clones: (num_parts,) int64. Of all parts.
-        most_edges: That a part may hold.
-        more_rows: How many rows may be added if parts hold too many edges.
+        whole: Facts about all parts.
+        clones: (num_parts,) int64. Clones of all parts.
+        most_edges: Number of edges that a part may hold.
+        more_rows: Number of rows that may be added if parts hold too many edges.
 
     Returns:
-        edge_part: (num_edges,) int32. As in the window, after the moves.
-        clones: (num_in_window,) int64. Of the parts, after the moves.
-        rows: By how many fewer rows travel.
+        edge_part: (num_edges,) int32. Part of each edge after the moves, as in the window.
+        clones: (num_in_window,) int64. Clones of its parts after the moves.
+        rows: Number of rows that are saved.
     """
     if not window.records.size:
         return window.edge_part, clones[window.parts], 0

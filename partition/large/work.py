@@ -1,4 +1,4 @@
-"""The work folder of a partitioning: what is done, so that an interrupted one goes on."""
+"""The work folder of a partitioning, a record of stages from which an interrupted one continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOCK = "lock"
 
 
 def is_begun(folder: Path) -> bool:
-    """Tell whether a folder is that of a partitioning, which the same one goes on from."""
+    """Tell whether a folder is that of a partitioning, from which the same one can continue."""
     return (folder / _STATE).is_file()
 
 
@@ -34,7 +34,7 @@ class Work:
     """A folder of files and a record of what is done, which is replaced as a whole.
 
     A stage writes files under names of its own, forces them to disk and then records that it is
-    done. What an interrupted stage leaves behind is written anew.
+    done. What an interrupted stage leaves behind is written again.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ class Work:
 
         Args:
             folder: Where to; its parent folders are made.
-            about: What the partitioning depends on, JSON values.
+            about: Values that the partitioning depends on, for JSON.
 
         Raises:
             InputError: If the folder holds something else, or it cannot be written.
@@ -134,7 +134,7 @@ class Work:
         """Write an array that appears under its name when it is complete.
 
         Args:
-            name: Of the file, without a suffix.
+            name: Name of the file, without a suffix.
             array: The array.
         """
         temporary = self.path(f"{name}.npy.new")
@@ -167,7 +167,7 @@ def is_complete(folder: Path) -> bool:
     """Tell whether a partitioning has nothing left to do but to remove its work folder.
 
     Args:
-        folder: Of its files, or none.
+        folder: Folder of its files, or none.
 
     Returns:
         Whether its parts were moved away to where they belong.

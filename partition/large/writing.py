@@ -33,7 +33,7 @@ SLICE_BYTES = 32 << 20
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """What the manifest says of a part."""
+    """Entries of the manifest about a part."""
 
     counts: PartCounts
     files: dict[str, FileRecord]

@@ -50,7 +50,7 @@ def choose(
     """Choose a method for a graph of some size.
 
     Args:
-        num_vertices: Of the graph.
+        num_vertices: Number of vertices of the graph.
         num_edges: Directed edges.
         available_bytes: Memory that is free beside the graph.
         refine: Whether any assignment is to be refined; metis refines unless that is off.

@@ -34,7 +34,7 @@ def fewest_rows_without_structure(num_vertices: int, num_parts: int) -> float:
     that moves more than that makes little of the structure there is.
 
     Args:
-        num_vertices: Of the graph, those with edges.
+        num_vertices: Number of vertices of the graph, those with edges.
         num_parts: At least 1.
 
     Returns:
@@ -47,11 +47,11 @@ class BlockSearch:
     """Edges in blocks, where the cover moves many rows; searched for once.
 
     Args:
-        arcs: Of the graph.
-        adjacency: What `adjacency_of` makes of the arcs.
+        arcs: Arcs of the graph.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         num_parts: Number of parts.
-        balance: What to aim at.
-        seed: Of the search.
+        balance: Balance to aim at.
+        seed: Seed of the search.
         watch: Told of what was found.
     """
 

@@ -1,11 +1,11 @@
 """Edges in blocks: those between two clusters of vertices stay together, and go to any part.
 
-Where communities are few and degrees high, a vertex has neighbours in most parts wherever its root
-is, and an edge that has to live beside a root of its ends costs rows that it need not. The links
-are cut into blocks instead, by clusters of vertices of one community and of similar degree: a
-cluster has clones on the parts of its blocks, and a part may hold the blocks among a few clusters
-whose roots are elsewhere, as in a block design. Their number grows with that of the parts alone,
-and the moves that annealing tries are bounded, whatever the graph.
+Where communities are few and degrees high, a vertex has neighbours in most parts, wherever its root
+is. An edge that has to live beside a root of its ends then costs more rows than necessary. So the
+links are cut into blocks instead, by clusters of vertices of one community and of similar degree.
+A cluster has clones on the parts of its blocks. A part may hold the blocks among a few clusters
+whose roots are elsewhere, as in a block design. The number of clusters grows with that of the parts
+alone, and annealing tries a bounded number of moves, whatever the graph.
 """
 
 from __future__ import annotations
@@ -113,13 +113,13 @@ def place_in_blocks(
     """Place arcs by blocks, and roots where the arcs are.
 
     Args:
-        arcs: Of the graph, at least one that is no loop.
-        adjacency: What `adjacency_of` makes of the arcs.
+        arcs: Arcs of the graph, at least one that is no loop.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         roots: (num_vertices,) int32. Parts of METIS, neighbouring ones numbered in a row; clusters
             are made of them.
         num_parts: At least 2.
-        seed: Of the search.
-        most_rows: That may travel if blocks are to be worth it.
+        seed: Seed of the search.
+        most_rows: Number of rows that may travel if blocks are to be worth it.
 
     Returns:
         An assignment of the arcs, or None if the first searches leave no hope of so few rows. It
@@ -233,12 +233,12 @@ def _note_clusters(
 
 
 class _Found(NamedTuple):
-    """What a search found."""
+    """Result of a search."""
 
     price: tuple[float, float]
-    """Of clones that refinement could not mend, then of rows and balance."""
+    """Price of clones that refinement could not mend, then that of rows and balance."""
     rows: int
-    """Of the sampled vertices."""
+    """Rows of the sampled vertices."""
     part_of: NDArray[np.int32]
     """(num_clusters, num_clusters) Part of the block of two clusters."""
 

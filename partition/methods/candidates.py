@@ -26,9 +26,9 @@ def refined_from(arcs: Arcs, placed: Assignment, balance: Balance, more_rows: in
     """Refine an assignment.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         placed: Where to begin.
-        balance: What to aim at.
+        balance: Balance to aim at.
         more_rows: Rows that balance of edges may cost.
 
     Returns:
@@ -52,7 +52,7 @@ def cheapest(arcs: Arcs, found: Sequence[Assignment], edge_balance: float) -> As
     Clones of the fullest part above their limit, over the mean, add as much to the rows.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         found: One or more assignments of them.
         edge_balance: Largest part's edges over the mean that is aimed at.
 
@@ -74,7 +74,7 @@ def clones_of_parts(arcs: Arcs, placed: Assignment) -> NDArray[np.int64]:
     """Count clones.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         placed: An assignment of the arcs.
 
     Returns:
@@ -91,7 +91,7 @@ def excess_edges(arcs: Arcs, placed: Assignment, edge_balance: float) -> int:
     """Count the edges above the limit in the fullest part.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         placed: An assignment of the arcs.
         edge_balance: Largest part's edges over the mean.
 

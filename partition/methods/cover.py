@@ -10,8 +10,8 @@ settled; the rest falls into components, each of which may be covered on either 
 component goes where it evens out the edges. The components of (i, j) and (j, i) that share slots
 move together: a leaf then reads and writes, and there are fewer clones.
 
-In a graph whose arcs all have a reverse, the cover of (j, i) is the transpose of that of (i, j):
-one of the two is found, and an arc lives where its reverse does.
+In a graph whose arcs all have a reverse, the cover of (j, i) is the transpose of that of (i, j). So
+only one of the two is found, and an arc lives where its reverse does.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def place_evenly(
     """Place arcs as `place_edges` does edges.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         root_part: (num_vertices,) int32. Part of each vertex's root.
         num_parts: Number of parts.
-        edge_balance: As for `place_edges`.
+        edge_balance: Largest part's edges over the mean, as for `place_edges`.
 
     Returns:
         (num_arcs,) int32.
@@ -88,10 +88,11 @@ def place_arcs(
     """Place arcs as `place_edges` does edges, those of a symmetric graph beside their reverses.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         root_part: (num_vertices,) int32. Part of each vertex's root.
         num_parts: Number of parts.
-        edge_balance: As for `place_edges`, unless the graph is symmetric.
+        edge_balance: Largest part's edges over the mean, as for `place_edges`, unless the
+            graph is symmetric.
         load: (num_parts,) int64. Edges that parts have beside these; None if there are no others.
 
     Returns:

@@ -22,7 +22,7 @@ def assign(
     Args:
         graph: The graph.
         num_parts: At least 1.
-        seed: Of the hash.
+        seed: Seed of the hash.
         edge_balance: Largest part's edges over the mean, rounded up to whole edges.
 
     Returns:

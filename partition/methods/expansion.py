@@ -83,14 +83,14 @@ def grow_balanced(
     parts also stop at clone_balance times the mean clones of the first one spreads those.
 
     Args:
-        links: As `grow` takes them.
-        is_core: The same.
-        seeds: The same.
-        limits: Without a limit on clones.
+        links: The links of the graph.
+        is_core: (num_vertices,) bool. Vertices that may join a core.
+        seeds: (num_vertices,) int64. Vertices at which growth may begin, in order.
+        limits: Limits of each part, without one on clones.
         clone_balance: Largest part's clones over the mean, at least 1.
 
     Returns:
-        As `grow`.
+        (num_links,) int32. Part of each link, as `grow` returns it.
     """
     link_part = grow(links, is_core, seeds, limits)
     num_clones = _num_clones(links, link_part, limits.num_parts)
@@ -116,15 +116,15 @@ def grow(
 
     A part is a core and its boundary: the neighbours of the core. It holds the links among them.
     The boundary vertex with the fewest unplaced links to the outside joins the core, its neighbours
-    join the boundary, and so on until the part is full. Where the boundary is empty, growth goes on
-    from the next seed, unless the part has its share.
+    join the boundary, and so on until the part is full. Where the boundary is empty, growth
+    continues from the next seed, unless the part has its share.
 
     Args:
         links: The links of the graph.
         is_core: (num_vertices,) bool. Vertices that may join a core; links between two others stay
             unplaced.
         seeds: (num_vertices,) int64. Vertices in the order in which growth may begin at them.
-        limits: Of each part.
+        limits: Limits of each part.
 
     Returns:
         (num_links,) int32. Part of each link; UNPLACED for self-loops, links between vertices

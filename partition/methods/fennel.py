@@ -30,11 +30,15 @@ def assign(
 ) -> Assignment:
     """Stream the vertices, each to the part with the highest score, then cover the cut edges.
 
-    The score of part p for vertex v is links(v, p) - size(v) * alpha * gamma * load(p)**(gamma-1):
-    the edges between v and the vertices of p, less the growth of a convex cost of p's load. alpha
-    is sqrt(num_parts) * num_links / load**1.5 of the whole graph, gamma is 1.5, and size weighs
-    a vertex and its edges as for METIS. Vertices come breadth first from random ones: on meshes
-    that halves the halo of a shuffled order. Later passes decide again, given where all others are.
+    The score of part p for vertex v is
+
+        links(v, p) - size(v) * alpha * gamma * load(p)**(gamma - 1)
+
+    These are the edges between v and the vertices of p, less the growth of a convex cost of p's
+    load. For the whole graph, alpha is sqrt(num_parts) * num_links / load**1.5, and gamma is 1.5.
+    The size of a vertex weighs it and its edges as for METIS. Vertices come breadth first from
+    random ones, which halves the halo of a shuffled order on meshes. Later passes decide again,
+    given where all others are.
 
     Args:
         graph: The graph.

@@ -33,7 +33,7 @@ def read_parts(path: str) -> NDArray[Any]:
     """Read an array of parts.
 
     Args:
-        path: Of an .npy file.
+        path: Path of an .npy file.
 
     Returns:
         (n,) of an integer type.

@@ -20,16 +20,16 @@ def assign(
     """Assign each edge to the least loaded part that both of its ends may live on.
 
     The parts stand in a grid of ceil(sqrt(num_parts)) columns whose last row may be shorter. A
-    vertex hashes to a cell and may live on the parts in that cell's row and column: about
-    2 * sqrt(num_parts) clones at most. The cells of two vertices share a part at least: the row of
-    one crosses the column of the other, if not in the gap of the last row, then the other way
-    round, or the rows are the same. Where all shared parts are full, the least loaded part of
-    all takes the edge.
+    vertex hashes to a cell and may live on the parts in that cell's row and column. These are about
+    2 * sqrt(num_parts) clones at most. Two vertices share at least one part: the row of one crosses
+    the column of the other, or the rows are the same. If one crossing lies in the gap of the last
+    row, the other does not. Where all shared parts are full, the least loaded part of all takes the
+    edge.
 
     Args:
         graph: The graph.
         num_parts: At least 1; squares are cut best.
-        seed: Of the hash and the order.
+        seed: Seed of the hash and the order.
         edge_balance: Largest part's edges over the mean, rounded up to whole edges.
 
     Returns:

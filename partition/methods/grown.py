@@ -35,16 +35,16 @@ def better_grown(
 ) -> Assignment:
     """Grow parts by HEP and NE, where that is quick, and return what moves the fewest rows.
 
-    METIS sees pairs of vertices, expansion the edges that are to be placed: where most of these are
-    at few hubs, or no cut is small, it can end with fewer rows.
+    METIS sees pairs of vertices, expansion the edges that are to be placed. Where most of these are
+    at few hubs, or no cut is small, expansion can end with fewer rows.
 
     Args:
         graph: The graph.
         arcs: Its arcs.
         placed: An assignment of them, refined.
-        balance: What to aim at.
+        balance: Balance to aim at.
         has_hubs: Whether HEP is worth a try however large the graph is.
-        seed: Of the growth.
+        seed: Seed of the growth.
         watch: Told of what was found.
 
     Returns:

@@ -34,10 +34,13 @@ def assign(
     """Assign edges one after another to the part with the highest score.
 
     For an edge between u and v with degrees d(u) and d(v), the score of part p is
-    g(u, p) + g(v, p) + balance_weight * (max - load(p)) / (1 + max - min), where
-    g(u, p) = 1 + d(v) / (d(u) + d(v)) if p has a clone of u, else 0, and load, max and min are
-    those of the parts' edges so far. Degrees are those of the whole graph, edges come in shuffled
-    order, and no part exceeds the cap. Roots go where the fewest rows travel.
+
+        g(u, p) + g(v, p) + balance_weight * (max - load(p)) / (1 + max - min)
+        g(u, p) = 1 + d(v) / (d(u) + d(v)) if p has a clone of u, else 0
+
+    load, max and min are those of the parts' edges so far. Degrees are those of the whole graph,
+    edges come in shuffled order, and no part exceeds the cap. Roots go where the fewest rows
+    travel.
 
     Args:
         graph: The graph.

@@ -24,9 +24,9 @@ def assign(
 ) -> Assignment:
     """Grow parts over the vertices of low degree, then stream the edges between the others.
 
-    Vertices with more than tau times the mean degree never join a core and keep no list of links:
-    what has to be in memory is the links of the others. A smaller tau needs less memory and
-    moves more rows.
+    Vertices with more than tau times the mean degree never join a core and keep no list of links.
+    Only the links of the others have to be in memory. A smaller tau needs less memory and moves
+    more rows.
 
     Args:
         graph: The graph.

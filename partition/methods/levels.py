@@ -52,7 +52,7 @@ def halo_rows_per_level(rows: NDArray[np.int64], levels: Sequence[int]) -> tuple
 
     Args:
         rows: (num_parts, num_parts) int64. Rows between each pair of parts, read and written.
-        levels: As `parse_levels` returns.
+        levels: Levels that `parse_levels` returns.
 
     Returns:
         (num_levels,) rows between groups of the first level, then between groups of the second

@@ -17,7 +17,7 @@ class Links:
     """The links of a graph, sorted by (low, high), self-loops included."""
 
     num_vertices: int
-    """Of the graph."""
+    """Number of vertices of the graph."""
     low: NDArray[np.int64]
     """(num_links,) int64. End with the lower number."""
     high: NDArray[np.int64]

@@ -59,10 +59,10 @@ def assign(
     The cover decides where edges live, so it can unbalance what METIS balanced. Refinement drains
     overfull parts edge by edge; without it, vertices move once more and the cover is taken again.
 
-    On graphs where even that moves many rows, edges are also placed in blocks and refined, and what
-    moves fewer rows is kept; so are parts that grow by expansion, where that is quick or there are
-    hubs. Unless balance is "train": both know nothing of training vertices. Isolated vertices go
-    where there are the fewest clones.
+    On graphs where even that moves many rows, edges are also placed in blocks and refined. Parts
+    that grow by expansion are tried, too, where that is quick or there are hubs. The assignment
+    that moves the fewest rows is kept. Neither is tried if balance is "train", for both know
+    nothing of training vertices. Isolated vertices go where there are the fewest clones.
 
     Args:
         graph: The graph. Its direction, self-loops and parallel edges are no obstacle.
@@ -132,7 +132,7 @@ def evened(arcs: Arcs, placed: Assignment, vertex_balance: float) -> Assignment:
     """Even out clones, which refinement may have left less even, by isolated vertices.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         placed: An assignment of them.
         vertex_balance: Largest part's roots over the mean that is aimed at.
 
@@ -153,7 +153,7 @@ def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
     """Turn an assignment of arcs into one of edges.
 
     Args:
-        arcs: Of a graph.
+        arcs: Arcs of a graph.
         assignment: With a part for each arc in place of each edge.
 
     Returns:
@@ -196,11 +196,11 @@ def settle(
     """Place arcs by minimum vertex cover, then refine, or move roots out of overfull parts.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         roots: (num_vertices,) int32. Part of each vertex's root, to begin with.
         num_parts: Number of parts.
-        adjacency: What `adjacency_of` makes of the arcs.
-        balance: What to aim at, and whether to refine.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
+        balance: Balance to aim at, and whether to refine.
         watch: Told of each stage.
         instead_of: Given the cover, may return what is to be taken, refined, in its place.
 
@@ -249,11 +249,11 @@ def cover_edges(
     """Place arcs by minimum vertex cover, and move roots where that left parts overfull.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         roots: (num_vertices,) int32. Part of each vertex's root, to begin with.
         num_parts: Number of parts.
-        adjacency: What `adjacency_of` makes of the arcs.
-        balance: What to aim at.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
+        balance: Balance to aim at.
 
     Returns:
         An assignment of the arcs.
@@ -286,10 +286,10 @@ def metis_roots(
     Args:
         graph: The graph.
         num_parts: At least 1.
-        adjacency: What `adjacency_of` makes of the arcs.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         seed: Seed of METIS.
         objective: "volume" or "cut".
-        balance: What to aim at.
+        balance: Balance to aim at.
 
     Returns:
         (num_vertices,) int32. Part of each vertex's root; parts may be empty.
@@ -313,9 +313,9 @@ def part_evenly(
     """Call METIS for the vertices with links, and even out the roots with the others.
 
     Args:
-        adjacency: What `adjacency_of` makes of arcs.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         num_parts: At least 2.
-        seed: Of METIS.
+        seed: Seed of METIS.
         objective: "volume" or "cut".
         hub: Links from which on a vertex is a hub.
 

@@ -47,7 +47,7 @@ def part_graph(
         adjacency: Undirected; the volume takes no notice of weights.
         num_parts: At least 2.
         vertex_weight: (num_vertices,) int64, positive. What parts balance.
-        seed: Of METIS.
+        seed: Seed of METIS.
         objective: "volume" or "cut".
 
     Returns:

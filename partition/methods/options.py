@@ -66,7 +66,7 @@ def check(method: str, names: Sequence[str]) -> None:
 
     Args:
         method: One of METHODS.
-        names: Of the options.
+        names: Names of the options.
 
     Raises:
         InputError: If it does not take one.
@@ -87,7 +87,7 @@ def check_imbalance(
     Args:
         method: One of METHODS.
         imbalance: Largest part's edges over the mean, or None.
-        names: Of the options that the method gets.
+        names: Names of the options that the method gets.
         refine: Whether the assignment is refined by request.
 
     Raises:

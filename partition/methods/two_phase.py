@@ -25,7 +25,7 @@ from distgnn.partition.stream import (
 
 
 class _Clusters(NamedTuple):
-    """What the first phase leaves to the second."""
+    """Clusters that the first phase leaves to the second."""
 
     cluster: NDArray[np.int64]
     """(num_vertices,) int64. Cluster of each vertex."""
@@ -45,20 +45,25 @@ def assign(
 ) -> Assignment:
     """Cluster the vertices, pack clusters into parts, and stream the edges.
 
-    First phase: each edge may move one of its ends, the one whose cluster is smaller without it,
-    into the cluster of the other, while clusters stay below half the mean part's sum of degrees
-    (volume). Then clusters go to parts, large ones first, each to the lightest part.
+    First phase: each edge may move one of its ends into the cluster of the other end. It moves the
+    end whose cluster is smaller without it, while clusters stay below half the mean part's sum of
+    degrees (volume). Then clusters go to parts, large ones first, each to the lightest part.
+
     Second phase: an edge inside the clusters of one part goes there. Then each other edge (u, v)
-    goes to the better of the parts of its two clusters: g(u, p) + g(v, p) + s(u, p) + s(v, p), with
-    g(u, p) = 1 + d(v) / (d(u) + d(v)) if p has a clone of u, and s(u, p) the share of the volume of
-    u's cluster in that of both, if u's cluster is on p. So the time does not depend on the number
-    of parts. A full part passes an edge on to a part that the number of its end with the higher
-    degree names, and that one, if full, to the least loaded one.
+    goes to the better of the parts p of its two clusters, by the score
+
+        g(u, p) + g(v, p) + s(u, p) + s(v, p)
+        g(u, p) = 1 + d(v) / (d(u) + d(v)) if p has a clone of u, else 0
+
+    s(u, p) is the share of the volume of u's cluster in that of both, if u's cluster is on p, else
+    0. So the time does not depend on the number of parts. A full part passes an edge on to a part
+    that the number of its end with the higher degree names. That one, if full, passes it on to the
+    least loaded one.
 
     Args:
         graph: The graph.
         num_parts: At least 1.
-        seed: Of the order of the edges.
+        seed: Seed of the order of the edges.
         edge_balance: Largest part's edges over the mean, rounded up to whole edges.
         passes: Passes of the first phase, at least 1.
 

@@ -42,7 +42,7 @@ def arrange(
             that of the ids.
         graph: The graph.
         assignment: Its edges' and roots' parts.
-        seed: Of orders that draw numbers. The same seed gives the same order.
+        seed: Seed of orders that draw numbers. The same seed gives the same order.
         progress: Called with one line of text after each part.
         threads: How many to use; the order is the same for any number.
 

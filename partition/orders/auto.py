@@ -19,7 +19,7 @@ def arrange(links: Links, *, seed: int) -> NDArray[np.int64]:
     Meshes, and graphs that were numbered community by community, are in a good order already.
 
     Args:
-        links: Of the vertices of a part; at least one.
+        links: Links among the vertices of a part, which has at least one vertex.
         seed: Not used.
 
     Returns:

@@ -23,8 +23,8 @@ def arrange(links: Links, *, seed: int) -> NDArray[np.int64]:
     time.
 
     Args:
-        links: Of the vertices of a part; at least one.
-        seed: Of the order in which vertices choose.
+        links: Links among the vertices of a part, which has at least one vertex.
+        seed: Seed of the order in which vertices choose.
 
     Returns:
         (num_vertices,) int64. The vertices in their new order.

@@ -12,7 +12,7 @@ def arrange(links: Links, *, seed: int) -> NDArray[np.int64]:
     """Order vertices by descending number of links, so that the rows read most lie together.
 
     Args:
-        links: Of the vertices of a part; at least one.
+        links: Links among the vertices of a part, which has at least one vertex.
         seed: Not used: ties go to the smaller number.
 
     Returns:

@@ -18,7 +18,7 @@ def arrange(links: Links, *, seed: int) -> NDArray[np.int64]:
     what merged first, the smallest communities, lies closest together.
 
     Args:
-        links: Of the vertices of a part; at least one.
+        links: Links among the vertices of a part, which has at least one vertex.
         seed: Not used: ties go to the smaller number.
 
     Returns:

@@ -14,7 +14,7 @@ def arrange(links: Links, *, seed: int) -> NDArray[np.int64]:
     """Order vertices so that neighbours have near numbers. Good for meshes and road networks.
 
     Args:
-        links: Of the vertices of a part; at least one.
+        links: Links among the vertices of a part, which has at least one vertex.
         seed: Not used: the walk starts at a vertex with the fewest links.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What parts should hold alike, and vertices as METIS weighs them for that."""
+"""Balances that parts should keep, and the weights of vertices with which METIS keeps them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def vertex_sizes(adjacency: Adjacency, *, hub: float = math.inf) -> NDArray[np.f
     """Weigh vertices by their edges and by themselves, for methods that balance one sum.
 
     Args:
-        adjacency: What `adjacency_of` makes of arcs.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         hub: Links from which on a vertex is a hub.
 
     Returns:
@@ -72,8 +72,8 @@ def rounded_sizes(adjacency: Adjacency, *, hub: float = math.inf) -> NDArray[np.
     """Round `vertex_sizes` for METIS, in thousandths and at least 1.
 
     Args:
-        adjacency: What `adjacency_of` makes of arcs.
-        hub: As for `vertex_sizes`.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
+        hub: Links from which on a vertex is a hub.
 
     Returns:
         (num_vertices,) int64. Isolated vertices weigh next to nothing: `level_isolated` places
@@ -127,9 +127,9 @@ def rebalanced(
     """Keep roots and the edges beside them, plus the guests of each part, below the limits.
 
     Args:
-        adjacency: What `adjacency_of` makes of the arcs.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         roots: (num_vertices,) int32. Part of each vertex's root.
-        balance: What to aim at.
+        balance: Balance to aim at.
         guest_edges: (num_parts,) float64. Edges of each part beyond half of those at its roots.
         hub: Links from which on a vertex is a hub.
 

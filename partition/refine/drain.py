@@ -36,7 +36,7 @@ def drain(placement: Placement, scratch: Scratch, limits: Limits, most_rows: int
     Args:
         placement: Changed.
         scratch: Clean work arrays.
-        limits: What no part may pass; a part that does may keep its load.
+        limits: Limits that no part may exceed; a part above its own may keep its load.
         most_rows: No slot is made that would pass these rows in all.
     """
     least = int(placement.slot_count.max(initial=0))
@@ -255,7 +255,7 @@ def _move_evenly(
     """Move a unit to a part, unless that leaves the clones less even than `most_crowding` is.
 
     Returns:
-        What `most_crowding` is now: counted anew only where a clone came or went.
+        Result of `most_crowding` after it; counted again only where a clone came or went.
     """
     node, entry, part = which
     home, other = placement.part[entry], placement.neighbor[entry]

@@ -28,16 +28,17 @@ STEP = 1e-6
 def empty_slots(placement: Placement, scratch: Scratch, limits: Limits) -> int:
     """Try once to empty every paid slot of every node that is due.
 
-    A move is kept if fewer rows travel, or as many and the sum of the square roots of the slots'
-    units falls: then small slots got smaller, and may be emptied later. No load passes its limit;
-    nor do the clones over their mean, unless they did. A node is due until it was tried, and again
-    once a move may have opened a way: one of its units moved or stayed behind alone, or a neighbour
-    came to a part that it is on as well.
+    A move is kept if fewer rows travel. It is also kept if as many travel, and the sum of the
+    square roots of the slots' units falls: then small slots got smaller, and may be emptied later.
+    No load passes its limit; nor do the clones over their mean, unless they did before.
+
+    A node is due until it was tried. It is due again once a move may have opened a way. Then one of
+    its units moved or stayed behind alone, or a neighbour came to a part that it is on as well.
 
     Args:
         placement: Changed.
         scratch: Clean work arrays.
-        limits: What no part may pass.
+        limits: Limits that no part may exceed.
 
     Returns:
         Number of moves kept.
@@ -144,7 +145,7 @@ def try_plan(
     Args:
         placement: Changed.
         scratch: With the plan.
-        limits: What no part may pass, unless it did.
+        limits: Limits that no part may exceed, unless it did before.
         which: The node and the part.
 
     Returns:

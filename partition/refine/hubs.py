@@ -1,8 +1,8 @@
-"""Hubs as METIS should see them where edges are placed by a cover.
+"""Hubs for METIS, where edges are placed by a cover.
 
-A hub's row travels to a part once, however many of its neighbours live there: to cut one of its
-links costs next to nothing, and the edges of these links live beside its neighbours, wherever its
-root is. METIS would take each for a whole row, and a hub for a heavy vertex that fills its part.
+A hub's row travels to a part once, however many of its neighbours live there. So to cut one of its
+links costs next to nothing. The edges of these links live beside its neighbours, wherever its root
+is. METIS would take each for a whole row, and a hub for a heavy vertex that fills its part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def links_of_hub(adjacency: Adjacency, num_parts: int) -> float:
     """Say how many links a vertex has to have to be a hub.
 
     Args:
-        adjacency: What `adjacency_of` makes of arcs.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         num_parts: At least 1.
 
     Returns:
@@ -48,7 +48,7 @@ def lightened(adjacency: Adjacency, hub: float) -> Adjacency:
     """Weigh the links of hubs less.
 
     Args:
-        adjacency: What `adjacency_of` makes of arcs.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         hub: Links from which on a vertex is a hub.
 
     Returns:
@@ -76,7 +76,7 @@ def edges_beside(adjacency: Adjacency, hub: float) -> NDArray[np.float64]:
     """Expect edges to live beside roots: half of a link's beside each of its ends, less at hubs.
 
     Args:
-        adjacency: What `adjacency_of` makes of arcs.
+        adjacency: Graph that `adjacency_of` makes of the arcs.
         hub: Links from which on a vertex is a hub.
 
     Returns:

@@ -30,7 +30,7 @@ def move_vertices(
     Args:
         placement: Changed.
         scratch: Clean work arrays.
-        limits: What no part may pass.
+        limits: Limits that no part may exceed.
         bounds: A price and the most rows in all. With price 0 a move must save rows; otherwise only
             vertices of overfull and crowded parts move, and each may add fewer rows than the price.
 

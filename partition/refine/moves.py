@@ -27,7 +27,7 @@ def find(placement: Placement, node: int, part: int) -> int:
 
 @compiled
 def move(placement: Placement, node: int, entry: int, part: int) -> None:
-    """Move a unit to another part, and count anew.
+    """Move a unit to another part, and update the counts.
 
     Args:
         placement: Changed.
@@ -109,7 +109,7 @@ def _drop_slot(placement: Placement, node: int, slot: int) -> None:
 
 @compiled
 def move_root(placement: Placement, vertex: int, part: int) -> None:
-    """Move a root to another part, and count anew.
+    """Move a root to another part, and update the counts.
 
     Args:
         placement: Changed.

@@ -80,7 +80,7 @@ DUE_SLOTS, DUE_ROOT = 1, 2
 
 
 class Limits(NamedTuple):
-    """What no part may pass."""
+    """Limits that no part may exceed."""
 
     load: int
     """Edges of a part."""
@@ -102,7 +102,7 @@ def placement_of(
     """Count the slots of an assignment.
 
     Args:
-        arcs: Of the graph.
+        arcs: Arcs of the graph.
         arc_part: (num_arcs,) int32. Their parts; entry k stays that of arc k.
         root_part: (num_vertices,) int32.
         num_parts: At least 1.
@@ -315,7 +315,7 @@ def most_crowding(placement: Placement, limits: Limits) -> float:
 
     Args:
         placement: Where the clones are.
-        limits: What no part may pass.
+        limits: Limits that no part may exceed.
 
     Returns:
         Clones of the fullest part over the mean.

@@ -99,10 +99,10 @@ def refine_arcs(
     """Refine as `refine` does, arcs instead of edges.
 
     Args:
-        arcs: Of the graph, at least one.
+        arcs: Arcs of the graph, at least one.
         parts: (num_arcs,) and (num_vertices,) int32. Parts of the arcs and of the roots.
         num_parts: At least 2.
-        edge_balance: As for `refine`.
+        edge_balance: Largest part's edges over the mean, as for `refine`.
         clone_balance: The same.
         more_rows: The same.
         training: (num_vertices,) int32. Splits that each vertex is trained on in, if no part is to
@@ -156,7 +156,7 @@ def most_edges(num_edges: int, num_parts: int, edge_balance: float) -> int:
     """Say how many edges a part may hold.
 
     Args:
-        num_edges: Of the graph.
+        num_edges: Number of edges of the graph.
         num_parts: At least 1.
         edge_balance: Largest part's edges over the mean.
 
@@ -172,7 +172,7 @@ def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
 
     Args:
         placement: Changed.
-        limits: What no part may pass; without roots, none of these moves.
+        limits: Limits of all parts; without roots, none of these moves.
         most_rows: No more rows than these are made where parts hold too many edges.
     """
     scratch = scratch_of(placement)

@@ -54,7 +54,7 @@ def scratch_of(placement: Placement) -> Scratch:
     """Make the work arrays for a placement.
 
     Args:
-        placement: What will be changed.
+        placement: Placement that will be changed.
 
     Returns:
         Clean arrays.
@@ -111,7 +111,7 @@ def plan(
     Args:
         placement: Left as it is.
         scratch: Lists the node's entries; `target` is written.
-        limits: What no part may pass.
+        limits: Limits that no part may exceed.
         which: The node, the part, and up to how many added slots are of interest.
 
     Returns:

@@ -27,7 +27,7 @@ def wander(
     Args:
         placement: Changed; never to more rows.
         scratch: Clean work arrays.
-        limits: What no part may pass, unless it did.
+        limits: Limits that no part may exceed, unless it did before.
         generator: MaskSeeds the order.
 
     References:

@@ -22,7 +22,7 @@ from distgnn.partition.directory.store import read_part
 
 
 class Gathered(NamedTuple):
-    """What a partition directory was made of.
+    """Graph and assignment that a partition directory was made of.
 
     Attributes:
         graph: The graph; its edges come part by part, and inside a part as it stores them.

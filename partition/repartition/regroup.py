@@ -77,7 +77,7 @@ def group(
         num_edges: (num_pieces,) int64.
         num_roots: (num_pieces,) int64.
         num_groups: At least 1.
-        seed: Of METIS.
+        seed: Seed of METIS.
 
     Returns:
         (num_pieces,) int32. Group of each piece; where there are no more pieces than groups, one of

@@ -26,7 +26,7 @@ from distgnn.partition.repartition.regroup import group, num_pieces, shares
 from distgnn.partition.stopwatch import Stopwatch
 
 METHOD = "repartition"
-"""What the manifest says made the assignment."""
+"""Name of the method in the manifest."""
 # Options of the source that say what its edges and masks are.
 _KEPT_OPTIONS = ("undirected", "inverse_relations", "one_hot", "split", "edge_split")
 # Bytes, rounded up; measured on 1.4 million edges of 60000 vertices in communities, 8 parts cut to
@@ -43,20 +43,20 @@ class Wish:
     num_parts: int
     """At least 1."""
     seed: int = 0
-    """Of methods and orders."""
+    """Seed of methods and orders."""
     refine: bool = True
     """Whether to move edges at the end where fewer rows travel."""
     imbalance: float | None = None
-    """Of refinement: largest part's edges over the mean; None for its own."""
+    """Largest part's edges over the mean after refinement; None for its own default."""
     order: str = orders.DEFAULT_ORDER
-    """Of the vertices inside a part."""
+    """Order of the vertices inside a part."""
 
 
 def peak_bytes(manifest: Manifest, wish: Wish) -> int:
     """Estimate the most memory that `repartition` takes, the interpreter aside.
 
     Args:
-        manifest: Of the partition.
+        manifest: Manifest of the partition.
         wish: How it is to be cut again.
 
     Returns:
@@ -83,9 +83,9 @@ def repartition(
     """Merge or split the parts of a partition directory.
 
     Parts are split one at a time, by the best method that fits into memory, into pieces of about
-    equal size; METIS groups pieces by the rows that travel between them, edges and roots come
-    along, and refinement moves both where fewer rows travel. Where the new number divides the old
-    one whole parts are merged; where it is a multiple each piece is a part.
+    equal size. METIS groups pieces by the rows that travel between them; edges and roots come
+    along. Refinement then moves both where fewer rows travel. If the new number divides the old
+    one, whole parts are merged; if it is a multiple, each piece is a part.
 
     Args:
         directory: A partition directory.
@@ -156,7 +156,7 @@ def _check(
 
 
 def _options(manifest: Manifest, wish: Wish) -> dict[str, Any]:
-    """What the manifest remembers: what the edges are, and where the parts came from."""
+    """Return options for the manifest: those of the source, and where the parts came from."""
     kept = {name: manifest.options[name] for name in _KEPT_OPTIONS if name in manifest.options}
     return {
         **kept,
