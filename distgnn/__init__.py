@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from distgnn import nn, optim
     from distgnn.api.data import Data
     from distgnn.api.graphs import load
+    from distgnn.api.job import rank
     from distgnn.api.run import Run, Series
     from distgnn.api.session import Session, init
     from distgnn.api.verbs import embed, evaluate, predict, train
@@ -39,6 +40,7 @@ __all__ = [
     "nn",
     "optim",
     "predict",
+    "rank",
     "train",
 ]
 
@@ -55,6 +57,7 @@ _MODULES = {
     "init": "api.session",
     "load": "api.graphs",
     "predict": "api.verbs",
+    "rank": "api.job",
     "train": "api.verbs",
 }
 

@@ -33,6 +33,7 @@ __all__ = [
     "on_device",
     "on_rank_0",
     "open_ranks",
+    "rank",
     "say",
 ]
 
@@ -40,6 +41,20 @@ T = TypeVar("T")
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+
+
+def rank() -> int:
+    """Return the number of this process among those that were started together.
+
+    Returns:
+        The rank, in [0, number of ranks); 0 for a program that no launcher started.
+
+    Raises:
+        InputError: If the variables of the launcher contradict each other.
+    """
+    from distgnn.comm.launch import detect
+
+    return detect().rank
 
 
 def open_ranks(
