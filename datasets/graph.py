@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Graph:
     """A directed graph with all that training needs: plain arrays, validated once.
 
@@ -176,3 +176,15 @@ class Graph:
     def num_splits(self) -> int:
         """Number of train/val/test splits; 0 without masks."""
         return 0 if self.train_mask is None else int(self.train_mask.shape[0])
+
+    def __repr__(self) -> str:
+        """Say in two lines what the graph is."""
+        counts = [f"{self.num_features} features", f"{self.num_classes} classes"]
+        if self.num_relations:
+            counts.append(f"{self.num_relations} relations")
+        if self.train_mask is not None:
+            counts.append(f"{int(self.train_mask[0].sum())} training vertices")
+        return (
+            f"Graph({self.name!r}: {self.num_vertices} vertices, {self.num_edges} edges,\n"
+            f"      {', '.join(counts)})"
+        )

@@ -504,6 +504,13 @@ def test_load_takes_graphs_in_memory(graph):
     assert dg.load(networkx.path_graph(4)).num_edges == 6
 
 
+def test_a_graph_says_what_it_is():
+    assert repr(make_graph("typed")) == (
+        "Graph('typed': 40 vertices, 160 edges,\n"
+        "      6 features, 3 classes, 3 relations, 20 training vertices)"
+    )
+
+
 def test_options_of_files_have_no_effect_on_graphs_in_memory(graph):
     with pytest.raises(InputError, match="has an effect on a data set's name or file only"):
         dg.load(graph, split="0.5/0.25/0.25")
