@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 LAYERS = (
     ("kernels", "gpu"),
     ("comm",),
+    ("machine",),
     ("ops",),
     ("exchange",),
     ("edges",),
@@ -25,7 +26,6 @@ LAYERS = (
     ("weights",),
     ("training",),
     ("forecast",),
-    ("machine",),
     ("interop",),
     ("pages",),
     ("bench",),

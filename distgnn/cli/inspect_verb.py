@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path, whole
@@ -15,7 +14,6 @@ from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import read_manifest, read_part
 
 if TYPE_CHECKING:
-    from distgnn.forecast.traffic import Forecast
     from distgnn.partition.directory.store import Manifest
     from distgnn.training.config.settings import TrainConfig
 
@@ -24,9 +22,6 @@ EPILOG = (
     "The model's flags are those of train, with the same defaults: bytes per epoch are what train "
     "will count, exactly. --widths asks for plain sums over all edges instead."
 )
-
-DEFAULT_WIDTHS = (64, 64)
-"""Where the graph has nothing to train on."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,14 +73,13 @@ def forecast_values(
     *,
     widths: list[int] | None = None,
 ) -> dict[str, Any]:
-    """Predict traffic and memory.
+    """Predict traffic, memory and reuse in cache.
 
     Args:
-        directory: The partition directory.
-        manifest: Its manifest.
-        config: The run; not looked at where widths are given.
-        widths: Of the rows that layers sum over all edges; needed where the graph has nothing to
-            train on, and two of 64 columns then if None.
+        directory: Partition directory.
+        manifest: Manifest of the partition.
+        config: Settings of the run; not looked at where widths are given.
+        widths: Widths of the rows that layers sum over all edges, instead of a model.
 
     Returns:
         JSON values by name.
@@ -93,77 +87,15 @@ def forecast_values(
     Raises:
         InputError: If the run cannot be, or a part is damaged.
     """
-    from distgnn.forecast.memory import memory_of_ranks
-    from distgnn.forecast.traffic import forecast, forecast_of_widths
+    from distgnn.forecast.summary import summarize
 
-    has_inputs = manifest.num_features or (config is not None and config.model.kind.is_typed)
-    has_labels = manifest.has_labels and manifest.num_splits
-    is_trainable = has_inputs and (has_labels or manifest.has_links)
-    if widths is None and not is_trainable:
-        widths = list(DEFAULT_WIDTHS)
-    if widths is not None:
-        found, about = forecast_of_widths(manifest, widths), None
-    else:
-        assert config is not None, "a run or widths"
-        found = forecast(directory, manifest, config)
-        assert found.model is not None, "no widths alone were given"
-        about = asdict(found.model.config)
-        about |= {"algorithm": config.algorithm, "features_dtype": config.features_dtype}
-    per_epoch, between = found.bytes_per_epoch, found.bytes_between / found.num_bins
-    widest = max([layer.width for layer in found.layers] + [1])
-    return {
-        "model": about,
-        "layer_widths": [layer.width for layer in found.layers],
-        "halo_bytes_per_epoch": int(per_epoch) if per_epoch.is_integer() else per_epoch,
-        "eval_halo_bytes": found.evaluation_bytes if about else None,
-        "halo_bytes_sent_per_rank": between.sum(axis=1).tolist(),
-        "halo_bytes_received_per_rank": between.sum(axis=0).tolist(),
-        "halo_bytes_between": between.tolist(),
-        "memory_bytes_per_rank": memory_of_ranks(manifest, found),
-        "device_bytes_per_rank": _device_bytes(manifest, config if about else None),
-        "layers": _layer_values(found),
-        "savings": list(found.savings),
-        "row_reuse": _row_reuse(directory, manifest, widest),
-    }
-
-
-def _device_bytes(manifest: Manifest, config: TrainConfig | None) -> dict[str, list[int]] | None:
-    """Predict what each rank takes on a CUDA device, by what --features-on may be there."""
-    from distgnn.forecast.memory import device_bytes
-    from distgnn.training.data.info import DataInfo
-    from distgnn.training.tasks.tasks import resolve
-
-    if config is None or manifest.has_sparse_features:
-        return None
-    ends = DataInfo.of(manifest)
-    config = resolve(config, ends)
-    return {
-        where: [device_bytes(config, ends, part, features_on=where) for part in manifest.parts]
-        for where in ("device", "host")
-    }
-
-
-def _layer_values(found: Forecast) -> list[dict[str, Any]]:
-    """What each layer of all ranks works on and moves, while each bin has a turn."""
-    from distgnn.forecast.traffic import bytes_of_legs
-
-    return [
-        {
-            "width": layer.width,
-            "edge_fraction": fraction,
-            "read_rows": int(rows.read.sum()) if layer.legs else 0,
-            "write_rows": int(rows.write.sum()) if layer.legs else 0,
-            "forward_bytes": int(bytes_of_legs(layer.forward, rows).sum()),
-            "backward_bytes": int(bytes_of_legs(layer.backward, rows).sum()),
-        }
-        for layer, rows, fraction in zip(
-            found.layers, found.rows, found.edge_fractions, strict=True
-        )
-    ]
+    values = summarize(directory, manifest, config, widths=widths)
+    widest = max([*values["layer_widths"], 1])
+    return {**values, "row_reuse": _row_reuse(directory, manifest, widest)}
 
 
 def _row_reuse(directory: str, manifest: Manifest, width: int) -> list[float]:
-    """How often a row is read per fetch into the cache, part by part."""
+    """Estimate how often a row is read per fetch into the cache, part by part."""
     # Loads numba, which no other verb needs to read a directory.
     from distgnn.partition.reuse import row_reuse
 
@@ -178,7 +110,7 @@ def manifest_json(manifest: Manifest) -> dict[str, Any]:
     """Describe a partition for programs.
 
     Args:
-        manifest: Of the partition.
+        manifest: Manifest of the partition.
 
     Returns:
         JSON values by name: those of the manifest but for its files, and those of its quality.
@@ -218,7 +150,7 @@ def _explicit_widths(arguments: argparse.Namespace) -> list[int] | None:
 
 
 def _check_no_model(arguments: argparse.Namespace, *, is_by_layers: bool) -> None:
-    """Refuse flags of a run beside widths, which say all that is foretold."""
+    """Refuse flags of a run beside widths, which say all that is predicted."""
     parser = argparse.ArgumentParser()
     add_model_arguments(parser.add_argument_group(), layers=_layers)
     add_epoch_arguments(parser.add_argument_group())

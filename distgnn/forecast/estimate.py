@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.aggregate.traffic import ITEM_BYTES
-from distgnn.forecast.pace import Link, best_seconds, probe, reduce_seconds
+from distgnn.forecast.pace import Link, probe, reduce_seconds
 from distgnn.forecast.rehearsal import rehearse, walked
 from distgnn.forecast.traffic import planned_bytes
+from distgnn.machine.trials import best_seconds
 
 if TYPE_CHECKING:
     from distgnn.comm.group import Group

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
 from distgnn import kernels
+from distgnn.machine.trials import best_seconds
 from distgnn.nn.linear import Linear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from distgnn.forecast.traffic import Forecast
+    from distgnn.machine.loopback import MessageCost
     from distgnn.nn.models import GNN
     from distgnn.partition.directory.store import Part
 
 # Of a trial: some hundredths of a second at widths of 16 to 256.
 _PROBE_EDGES = 1 << 20
 _PROBE_ROWS = 1 << 14
-_ROUNDS = 3
 
 
 class Pace(NamedTuple):
@@ -49,18 +47,6 @@ class Link(NamedTuple):
 
     bytes_per_s: float
     latency_s: float
-
-
-class MessageCost(NamedTuple):
-    """What messages take of a rank's processor.
-
-    Attributes:
-        message_s: For sending a message, and likewise for receiving one.
-        byte_s: For sending a byte, and likewise for receiving one.
-    """
-
-    message_s: float
-    byte_s: float
 
 
 def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
@@ -100,22 +86,6 @@ def product_seconds(num_inputs: int, num_outputs: int) -> float:
     with torch.no_grad():
         seconds = best_seconds(lambda: linear(rows))
     return seconds / (_PROBE_ROWS * num_inputs * num_outputs)
-
-
-def best_seconds(action: Callable[[], object], rounds: int = _ROUNDS) -> float:
-    """Return the shortest time that an action takes, after a first one that does not count.
-
-    Args:
-        action: What to time.
-        rounds: Times that count, at least 1.
-    """
-    action()
-    seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        action()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
 
 
 def compute_seconds(

@@ -1,4 +1,4 @@
-"""What messages cost the processor, tried with gloo over this machine's loopback interface."""
+"""Cost of messages, measured with gloo over this machine's loopback interface."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch._C._distributed_c10d import AllreduceOptions, HashStore, ProcessGroup
 
 from distgnn.comm.transports.watched import first_line
 from distgnn.datasets.errors import InputError
-from distgnn.forecast.pace import MessageCost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +30,25 @@ _NUM_PINGS = 50
 _ROUNDS = 4
 
 
-class Loopback(NamedTuple):
-    """What was tried.
+class MessageCost(NamedTuple):
+    """Time that messages take of a rank's processor.
 
     Attributes:
-        toll: Of messages.
+        message_s: Seconds to send a message, and the same to receive one.
+        byte_s: Seconds to send a byte, and the same to receive one.
+    """
+
+    message_s: float
+    byte_s: float
+
+
+class Loopback(NamedTuple):
+    """Costs that were measured.
+
+    Attributes:
+        toll: Cost of messages.
         latency_s: Half of a round trip of a short message, waking up included.
-        step_s: What a step of a ring that sums takes besides the latency of its message.
+        step_s: Seconds of a step of a ring that sums, without the latency of its message.
     """
 
     toll: MessageCost

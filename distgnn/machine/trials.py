@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.datasets.errors import InputError
-from distgnn.forecast.pace import best_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distgnn.comm.group import Group
 
 _MEMORY_BYTES = 1 << 27
@@ -126,3 +127,19 @@ def _ring(group: Group) -> float:
             work.wait()
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
+
+
+def best_seconds(action: Callable[[], object], rounds: int = 3) -> float:
+    """Return the shortest time of an action, after a first round that does not count.
+
+    Args:
+        action: Action to time.
+        rounds: Number of rounds that count, at least 1.
+    """
+    action()
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

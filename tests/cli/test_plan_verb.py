@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 
 import numpy as np
 import pytest
 from graphs import cut, make_graph
 
-from distgnn.cli.plan_verb import _compute, _Scales
 from distgnn.datasets import InputError
 from distgnn.forecast import rehearsal
 from distgnn.forecast.pace import Pace
+from distgnn.forecast.plan import Cluster, _compute, _Scales
 from distgnn.forecast.rehearsal import Rehearsal, sample_of
 from distgnn.forecast.traffic import forecast
 from distgnn.machine import loopback
@@ -128,8 +127,7 @@ def test_a_graph_that_nothing_can_be_trained_on_is_refused(distgnn, here):
 
 
 def scales(threads, **given):
-    arguments = Namespace(**{"cores": None, "memory_bandwidth": None, **given})
-    return _Scales(arguments, threads, Pace(edge_s=2.0, product_s=3.0))
+    return _Scales(Cluster(**given), threads, Pace(edge_s=2.0, product_s=3.0))
 
 
 def test_cores_and_memory_scale_what_depends_on_them(ring_parts):

@@ -11,7 +11,6 @@ from distgnn.aggregate.traffic import sum_traffic
 from distgnn.exchange.rule import DelayRule
 from distgnn.forecast.pace import (
     Link,
-    MessageCost,
     Pace,
     compute_seconds,
     probe,
@@ -20,6 +19,7 @@ from distgnn.forecast.pace import (
     wire_seconds,
 )
 from distgnn.forecast.traffic import Forecast, LayerRows
+from distgnn.machine.loopback import MessageCost
 from distgnn.nn.models import GNN
 
 READ = np.array([[0, 3], [5, 0]])
