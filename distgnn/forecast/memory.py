@@ -11,7 +11,7 @@ import torch
 from distgnn.aggregate.traffic import ITEM_BYTES
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.kernels.tensors import DTYPES
-from distgnn.nn.fused import FusedConvolution
+from distgnn.nn.convolution import FusedConvolution
 from distgnn.nn.gat import AttentionConvolution
 from distgnn.nn.models import GNN
 from distgnn.nn.relational import LearnedRelationalConv

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph
+    from distgnn.nn.activation import Activation
     from distgnn.nn.linear import Given
-    from distgnn.nn.update import Activation
     from distgnn.ops.rows import Rows
 
 SLOPE = 0.2

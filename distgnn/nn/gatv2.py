@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph
+    from distgnn.nn.activation import Activation
     from distgnn.nn.linear import Given
-    from distgnn.nn.update import Activation
     from distgnn.ops.rows import Rows
 
 # Of an edge on a device: the row that a kernel finds it by, and what chunks are walked by.

@@ -11,7 +11,7 @@ from torch import nn
 from distgnn.aggregate.sums import Weighting
 from distgnn.graph.local_graph import added_loops, gcn_scale, inverse_root
 from distgnn.kernels.tensors import column, computed
-from distgnn.nn.fused import FusedConvolution
+from distgnn.nn.convolution import FusedConvolution
 from distgnn.nn.linear import Linear, maps_first
 from distgnn.nn.update import Maps
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph, Propagation
+    from distgnn.nn.activation import Activation
     from distgnn.nn.linear import Given
-    from distgnn.nn.update import Activation
     from distgnn.ops.rows import Rows
 
 Degrees = Literal["in", "out-in"]

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from distgnn.aggregate.traffic import ITEM_BYTES
 from distgnn.kernels.tensors import DTYPES
+from distgnn.nn.activation import Activation, Elu
 from distgnn.nn.convolution import ActivatedConvolution, Convolution
 from distgnn.nn.decoders import DECODERS, DecoderName
-from distgnn.nn.fused import FusedConvolution
-from distgnn.nn.linear import Given, Linear, OuterLinear, map_own
+from distgnn.nn.layers import HiddenLayer, Recomputed, hidden_layer
+from distgnn.nn.linear import Given, Linear, OuterLinear
 from distgnn.nn.norm import BatchNorm, LayerNorm
-from distgnn.nn.recompute import again_in_backward
 from distgnn.nn.relational import UNTYPED, GraphSize
-from distgnn.nn.update import Activation, Elu
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from distgnn.aggregate.traffic import LayerTraffic
@@ -83,6 +84,7 @@ class GNN(nn.Module):
         # Jumping knowledge gives layers gradients that are parts of one.
         self._owns_gradients = config.jumping in ("none", "last")
         self.recomputes = False
+        self._layers = self._hidden_layers()
         self.last: nn.Module
         if jumps:
             read = width * (num_hidden if config.jumping == "cat" else 1)
@@ -116,42 +118,29 @@ class GNN(nn.Module):
         rows = features if self.typed_input is None else self.typed_input(features)
         if self.training and self.config.input_dropout > 0:
             rows = graph.dropout(rows, self.config.input_dropout)
-        outputs = []
-        layers = zip(self.hidden, self.norms, self.residuals, strict=True)
-        for number, (conv, norm, residual) in enumerate(layers):
-            level = graph.level(number)
-            if self._is_one_operation(conv, rows):
-                rows = conv(level, rows, self._activation())
-                continue
-            parts = _Parts(
-                level, conv, norm, residual if self.config.residual else None, self.is_chain
-            )
-            if self.recomputes and torch.is_grad_enabled():
-                rows = again_in_backward(parts.apply, level, rows, self._activation())
-            else:
-                rows = parts.apply(rows, self._activation())
-            if self.config.jumping in ("cat", "max"):
+        join = _JOINED.get(self.config.jumping)
+        activation, outputs = self._activation(), []
+        for number, layer in enumerate(self._layers):
+            rows = layer(graph.level(number), rows, activation)
+            if join is not None:
                 outputs.append(rows)
-        if self.config.jumping == "cat":
-            return self.last(torch.cat(outputs, dim=1))  # type: ignore[no-any-return]
-        if self.config.jumping == "max":
-            return self.last(torch.stack(outputs).amax(dim=0))  # type: ignore[no-any-return]
-        if self.config.jumping == "last":
-            return self.last(rows)  # type: ignore[no-any-return]
-        return self.last(graph.level(len(self.hidden)), rows)  # type: ignore[no-any-return]
+        if self.config.jumping == "none":
+            return self.last(graph.level(len(self._layers)), rows)  # type: ignore[no-any-return]
+        return self.last(rows if join is None else join(outputs))  # type: ignore[no-any-return]
 
     def set_recompute(self, recomputes: bool) -> None:
-        """Choose whether backward computes hidden layers again instead of their values being kept.
+        """Choose whether backward recomputes the inner values of layers instead of keeping them.
 
         Results have the same bits. Batch norm would count its statistics twice.
 
         Args:
-            recomputes: The choice.
+            recomputes: Whether it does.
         """
         self.recomputes = recomputes
+        self._layers = self._hidden_layers()
         for module in self.modules():
             if isinstance(module, ActivatedConvolution):
-                # In a layer of separate operations the whole layer is computed again.
+                # A layer of separate operations is recomputed as a whole instead.
                 module.recomputes = recomputes and (self.is_chain or module is self.last)
 
     def traffic(
@@ -196,11 +185,15 @@ class GNN(nn.Module):
                 return runs_again
         return not is_last
 
-    def _is_one_operation(self, conv: nn.Module, rows: Rows) -> bool:
-        """Whether a layer takes its activation along, and sees itself to what is kept of it."""
-        if not self.is_chain or not isinstance(conv, Convolution) or not conv.takes_activation:
-            return False
-        return not self.recomputes or conv.is_one_operation(rows)
+    def _hidden_layers(self) -> list[HiddenLayer]:
+        """Choose how each hidden layer runs; the modules stay those of the model."""
+        found = []
+        for conv, norm, residual in zip(self.hidden, self.norms, self.residuals, strict=True):
+            assert isinstance(conv, Convolution), "all of them are"
+            added = residual if self.config.residual else None
+            layer = hidden_layer(conv, norm, added, is_chain=self.is_chain)
+            found.append(Recomputed(layer) if self.recomputes else layer)
+        return found
 
     def _activation(self) -> Activation | Elu:
         probability = self.config.dropout if self.training else 0.0
@@ -228,58 +221,11 @@ class LinkModel(GNN):
         self.decoder = DECODERS[decoder](config.hidden)
 
 
-class _Parts(NamedTuple):
-    """A hidden layer made of separate operations, as few as may be."""
-
-    level: LocalGraph
-    conv: nn.Module
-    norm: nn.Module
-    residual: nn.Module | None
-    is_chain: bool
-
-    def apply(self, rows: Rows, activation: Activation | Elu) -> Tensor:
-        if self.is_chain and isinstance(self.conv, Convolution) and self.conv.takes_activation:
-            return self.conv(self.level, rows, activation)  # type: ignore[no-any-return]
-        if self._is_mapped_at_once(rows):
-            return self._mapped_at_once(rows, activation)
-        result = self.conv(self.level, rows)
-        if self.residual is not None:
-            result = result + map_own(self.level, rows, self.residual)
-        return _normalised(self.level, self.norm, result, activation)
-
-    def _is_mapped_at_once(self, rows: Rows) -> TypeGuard[Tensor]:
-        """Whether the layer is one operation up to its norm: a residual is a second map in it."""
-        is_map = self.residual is None or isinstance(self.residual, Linear)
-        return (
-            is_map and isinstance(self.conv, FusedConvolution) and self.conv.is_one_operation(rows)
-        )
-
-    def _mapped_at_once(self, rows: Tensor, activation: Activation | Elu) -> Tensor:
-        conv, norm = self.conv, self.norm
-        assert isinstance(conv, FusedConvolution), "see _is_mapped_at_once"
-        maps = conv.maps
-        if isinstance(self.residual, Linear):
-            maps = maps.plus(self.residual.weight, self.residual.bias)
-        # Beside rows in bfloat16 weights are rounded: scaled ones would be to others than those
-        # whose columns the norm remembers, which shows where these are far from zero.
-        if isinstance(norm, BatchNorm) and not norm.training and rows.dtype == norm.weight.dtype:
-            maps, norm = maps.scaled(*norm.scale_and_shift()), nn.Identity()
-        # A layer that stores its result as a narrower type would send narrower rows as well, which
-        # only those of a chain are said to do.
-        is_last = isinstance(norm, nn.Identity)
-        if is_last and isinstance(activation, Activation) and activation.dtype is None:
-            return conv.mapped(self.level, rows, maps, activation)
-        return _normalised(self.level, norm, conv.mapped(self.level, rows, maps, None), activation)
-
-
-def _normalised(
-    graph: LocalGraph, norm: nn.Module, rows: Tensor, activation: Activation | Elu
-) -> Tensor:
-    if isinstance(norm, nn.Identity):
-        return activation.apply(graph, rows)
-    if isinstance(activation, Activation):
-        return norm(graph, rows, activation)  # type: ignore[no-any-return]
-    return activation.apply(graph, norm(graph, rows))
+_JOINED: dict[str, Callable[[list[Tensor]], Tensor]] = {
+    "cat": lambda outputs: torch.cat(outputs, dim=1),
+    "max": lambda outputs: torch.stack(outputs).amax(dim=0),
+}
+"""Jumping knowledge that reads all hidden layers, by name: how they become one input."""
 
 
 def _norm(name: NormName, width: int) -> nn.Module:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.graph.local_graph import LocalGraph
-    from distgnn.nn.update import Activation
+    from distgnn.nn.activation import Activation
 
 
 class Statistics(NamedTuple):

@@ -1,9 +1,9 @@
-"""Layers whose inner values are not kept: backward computes them again."""
+"""Ways not to keep the inner values of a layer: backward recomputes them."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -17,21 +17,16 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.ops.rows import Rows
 
-_T = TypeVar("_T")
 
+def again_in_backward(layer: Callable[[Rows], Tensor], graph: LocalGraph, rows: Rows) -> Tensor:
+    """Apply a layer now, and once more in backward instead of keeping what it saves.
 
-def again_in_backward(
-    layer: Callable[[Rows, _T], Tensor], graph: LocalGraph, rows: Rows, argument: _T
-) -> Tensor:
-    """Apply a layer, and once more in backward instead of keeping what it saves.
-
-    Both times its dropout draws the same masks, so that results have the same bits.
+    Its dropout draws the same masks both times, so results have the same bits.
 
     Args:
-        layer: Has no state that a second run would change.
+        layer: Function of the rows; a second run must not change its state.
         graph: What it runs on.
-        rows: (num_sources, in_width), kept.
-        argument: Second one of the layer.
+        rows: (num_sources, in_width) input, which is kept.
 
     Returns:
         (num_rows, out_width).
@@ -44,9 +39,9 @@ def again_in_backward(
     def run(again: Rows) -> Tensor:
         drawn, graph.mask_seeds.num_drawn = graph.mask_seeds.num_drawn, begin
         try:
-            return layer(again, argument)
+            return layer(again)
         finally:
-            # In backward the layer is left by an exception, once it has saved what is asked for.
+            # In backward the layer is left by an exception once it has saved what is asked for.
             graph.mask_seeds.num_drawn = max(drawn, graph.mask_seeds.num_drawn)
 
     result: Tensor = checkpoint(run, rows, use_reentrant=False, preserve_rng_state=False)
@@ -55,11 +50,11 @@ def again_in_backward(
 
 @contextmanager
 def made_again(*promised: tuple[Tensor, Callable[[], Tensor]]) -> Iterator[None]:
-    """Keep rows for nobody in this block: backward makes them again where it first reads them.
+    """Keep none of these rows in this block: backward recomputes them where it first reads them.
 
     Args:
-        promised: Rows that operations of this block save, and what makes them again, with the same
-            bits. What was made is let go when the last of these operations has read it.
+        promised: Rows that operations of this block save, each with a function that recomputes
+            them with the same bits. They are freed when the last of these operations has read them.
     """
     promises = [_Promise(rows, make) for rows, make in promised]
 
@@ -78,7 +73,7 @@ def made_again(*promised: tuple[Tensor, Callable[[], Tensor]]) -> Iterator[None]
 
 
 class _Promise:
-    """To make rows again for so many readers."""
+    """Rows that are recomputed at the first read and freed after the last."""
 
     def __init__(self, rows: Tensor, make: Callable[[], Tensor]) -> None:
         self._address, self._shape, self._dtype = rows.data_ptr(), rows.shape, rows.dtype

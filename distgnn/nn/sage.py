@@ -10,7 +10,7 @@ from distgnn.aggregate.sums import Weighting
 from distgnn.aggregate.traffic import NO_TRAFFIC, maximum_traffic
 from distgnn.graph.local_graph import inverse_in_degree
 from distgnn.kernels.tensors import computed
-from distgnn.nn.fused import FusedConvolution
+from distgnn.nn.convolution import FusedConvolution
 from distgnn.nn.linear import Linear, map_own, maps_first
 from distgnn.nn.update import Maps
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph, Propagation
+    from distgnn.nn.activation import Activation
     from distgnn.nn.linear import Given
-    from distgnn.nn.update import Activation
     from distgnn.ops.rows import Rows
 
 Aggregator = Literal["mean", "gcn", "max", "pool"]

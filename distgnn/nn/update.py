@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from distgnn import ops
 from distgnn.kernels import scale_rows
 from distgnn.kernels.dense import Factor, Finish, GradientFactor, multiply, multiply_transposed
 
@@ -16,63 +15,7 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.sums import Weighting
     from distgnn.graph.local_graph import LocalGraph, Propagation
-
-
-class Activation(NamedTuple):
-    """What follows a hidden layer: relu, then dropout.
-
-    Attributes:
-        probability: Of dropout; 0 for relu alone.
-        has_one_reader: Whether nobody but the pass back through the next layer holds the gradient
-            of the result: then it may be overwritten.
-        dtype: That the result is stored as; None for the one that is computed with.
-    """
-
-    probability: float
-    has_one_reader: bool = False
-    dtype: torch.dtype | None = None
-
-    def apply(self, graph: LocalGraph, rows: Tensor) -> Tensor:
-        """Apply it as an operation of its own."""
-        if self.probability == 0 and self.dtype is None:
-            return torch.relu(rows)
-        return graph.relu_dropout(rows, self.probability, self.dtype)
-
-    def finish(self, graph: LocalGraph, bias: Tensor) -> Finish:
-        """Return it behind a bias, to be applied where rows lie; draws the seed of the dropout."""
-        if self.probability == 0:
-            return Finish(bias=bias, has_relu=True)
-        return Finish(
-            bias=bias,
-            has_relu=True,
-            row_key=graph.row_id,
-            seed=graph.mask_seeds.next_seed(),
-            probability=self.probability,
-        )
-
-
-class Elu(NamedTuple):
-    """What follows a hidden layer: elu, then dropout.
-
-    Attributes:
-        probability: Of dropout; 0 for elu alone.
-        dtype: That the result is stored as; None for the one that is computed with.
-    """
-
-    probability: float
-    dtype: torch.dtype | None = None
-
-    def apply(self, graph: LocalGraph, rows: Tensor) -> Tensor:
-        """Apply it."""
-        result = torch.nn.functional.elu(rows)
-        if self.probability > 0:
-            result = ops.dropout(
-                result,
-                graph.row_id,
-                seed=graph.mask_seeds.next_seed(),
-                probability=self.probability,
-            )
-        return result if self.dtype is None else result.to(self.dtype)
+    from distgnn.nn.activation import Activation
 
 
 class Maps(NamedTuple):

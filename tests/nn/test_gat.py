@@ -13,11 +13,11 @@ from distgnn.bench import peers
 from distgnn.comm.single import SingleGroup
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.kernels.seeds import MaskSeeds
+from distgnn.nn.activation import Activation
 from distgnn.nn.config import ModelConfig
 from distgnn.nn.gat import SLOPE, GATConv
 from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.models import GNN
-from distgnn.nn.update import Activation
 from distgnn.ops import SparseRows
 from distgnn.training.data.inputs import load_features
 

@@ -13,11 +13,11 @@ from distgnn.comm.single import SingleGroup
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.graph.receptive_field import ReceptiveField
 from distgnn.kernels.tensors import DTYPES
-from distgnn.nn import fused, linear
+from distgnn.nn import convolution, linear
+from distgnn.nn.activation import Activation
 from distgnn.nn.config import ModelConfig
 from distgnn.nn.models import GNN
 from distgnn.nn.norm import BatchNorm, LayerNorm
-from distgnn.nn.update import Activation
 from distgnn.training.data.inputs import load_features
 
 NORMS = [(BatchNorm, torch.nn.BatchNorm1d), (LayerNorm, torch.nn.LayerNorm)]
@@ -117,7 +117,7 @@ def test_layers_take_norms_and_residuals_in(model, norm, options, is_training, l
     rows = random(local.num_rows, 9)
     config = ModelConfig(model=model, norm=norm, hidden=9, layers=3, dropout=0.3, **options)
     got = trained(local, rows, config, is_training=is_training)
-    for module in (linear, fused):
+    for module in (linear, convolution):
         monkeypatch.setattr(module, "is_multiplied_here", lambda rows, weight: False)
     expected = trained(local, rows, config, is_training=is_training)
     for one, other in zip(got, expected, strict=True):
@@ -138,7 +138,7 @@ def test_residuals_map_the_rows_that_a_restricted_layer_makes(is_static, monkeyp
     config = ModelConfig(model="gcn", residual=True, residual_map=True, **options)
     few = ReceptiveField(graph, part, wanted, num_layers=3, is_input_static=is_static)
     got = trained(few, few.inputs(rows), config)
-    for module in (linear, fused):
+    for module in (linear, convolution):
         monkeypatch.setattr(module, "is_multiplied_here", lambda rows, weight: False)
     for one, other in zip(got, trained(few, few.inputs(rows), config), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)

@@ -11,12 +11,12 @@ from distgnn import ops
 from distgnn.comm.single import SingleGroup
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.graph.receptive_field import ReceptiveField
-from distgnn.nn import fused, linear
+from distgnn.nn import convolution, linear
+from distgnn.nn.activation import Activation
 from distgnn.nn.config import ModelConfig
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.models import GNN
 from distgnn.nn.sage import SAGEConv
-from distgnn.nn.update import Activation
 from distgnn.training.data.inputs import load_features
 
 
@@ -36,7 +36,7 @@ def trained(graph, rows, config, *, num_classes=3):
 
 
 def separately(monkeypatch):
-    for module in (linear, fused):
+    for module in (linear, convolution):
         monkeypatch.setattr(module, "is_multiplied_here", lambda rows, weight: False)
 
 

@@ -11,7 +11,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.forecast.memory import predict_peak_bytes
-from distgnn.nn import fused, gat, linear
+from distgnn.nn import convolution, gat, linear
 from distgnn.training.data.inputs import load_inputs
 from distgnn.training.loop.trainer import Trainer
 
@@ -224,7 +224,7 @@ def test_recomputed_layers_have_the_same_bits(model):
 def test_a_processor_that_is_left_to_torch_gives_nearly_the_same(name, monkeypatch):
     graph = make_graph("random")
     expected = first_step(cut(graph, 1), graph, name, **BOTH)
-    for module in (linear, fused, gat):
+    for module in (linear, convolution, gat):
         monkeypatch.setattr(module, "is_multiplied_here", lambda rows, weight: False)
     check_close(first_step(cut(graph, 1), graph, name, **BOTH), expected)
 
