@@ -70,6 +70,6 @@ def test_a_run_is_not_evaluated_on_edges_with_other_features(distgnn, table, her
         "run 'r' was trained on 1 features of edges, but '.*edges.csv' has 0; restore it or train"
     )
     outcome = distgnn("evaluate", "r")
-    # The line before says which columns the table has.
-    assert (outcome.status, outcome.out, len(outcome.err.splitlines())) == (2, "", 2)
+    # The lines before say which columns the tables have.
+    assert (outcome.status, outcome.out, len(outcome.err.splitlines())) == (2, "", 3)
     assert re.search(match, outcome.err.splitlines()[-1])
