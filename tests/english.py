@@ -54,8 +54,6 @@ UNCHECKED: set[str] = {
     "examples/bench",
     "examples/lab",
     "examples/recipes",
-    "partition",
-    "partition/large",
     "tests",
     "tests/aggregate",
     "tests/api",
