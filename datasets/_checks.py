@@ -164,7 +164,7 @@ def _values(array: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _flags(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where an array holds 0, 1, or its type's mark for what is not known."""
+    """Return where an array holds 0, 1, or its type's mark for unknown values."""
     is_unknown = array == UNKNOWN_FLAG if array.dtype == np.uint8 else array != array
     found: NDArray[np.bool_] = (array == 0) | (array == 1) | is_unknown
     return found

@@ -81,7 +81,7 @@ def arrays_in(
 
 
 def is_text_sound(array: NDArray[Any]) -> bool:
-    """Whether all characters of an array of text can be written; numpy checks none of them."""
+    """Return whether all characters of an array of text can be written; numpy checks none."""
     if array.dtype.kind != "U" or array.size == 0 or array.dtype.itemsize == 0:
         return True
     native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

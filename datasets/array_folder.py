@@ -28,7 +28,7 @@ _BY_VERTEX = (("features", 0), ("labels", 0), ("vertex_id", 0), ("train_mask", -
 
 
 def is_array_folder(path: Path) -> bool:
-    """Whether a folder has edges as arrays."""
+    """Return whether a folder has edges as arrays."""
     return any((path / name).is_file() for name in ("edge_index.npy", "src.npy", "dst.npy"))
 
 

@@ -23,7 +23,7 @@ _BLOCK_BYTES = 1 << 20
 _TIMEOUT_S = 60.0
 _REPORT_S = 5.0
 _PATIENCE = (1.0, 4.0, 15.0, 60.0)
-# What goes away by itself: timeouts, too many requests, and faults of the server.
+# Faults that go away by themselves: timeouts, too many requests, and faults of the server.
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _NETWORK = (
     urllib.error.URLError,
@@ -72,8 +72,8 @@ def download(
 ) -> None:
     """Download a file, which appears under its name when it is complete.
 
-    What there is of it lies beside it under the suffix .part, and is not asked for again as long as
-    the server says that its file is the same.
+    The part that has arrived lies beside it under the suffix .part. It is not requested again as
+    long as the server says that its file is the same.
 
     Args:
         url: Address, with http or https.

@@ -66,10 +66,10 @@ def read_edge_list(
     """Read a graph from an edge list.
 
     A file without a header has the columns source, destination and possibly weight. A header names
-    them, in any order: by the names in `columns`, or as src and dst (source and target, from and
-    to, u and v, ...) and weight. All other columns of numbers below a header but `id` are features
-    of edges. Ids are integers or texts and become 0, 1, 2, ...: in the order of the vertex table,
-    or else sorted. `Graph.vertex_id` has the original ids.
+    them, in any order, as `columns` says. Else their names are src and dst (or source and target,
+    from and to, u and v, ...) and weight. All other columns of numbers below a header but `id` are
+    features of edges. Ids are integers or texts and become 0, 1, 2, ...: in the order of the vertex
+    table, or else sorted. `Graph.vertex_id` has the original ids.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
@@ -229,8 +229,8 @@ def columns_of(table: Table, columns: Columns = NO_COLUMNS) -> EdgeColumns:
         columns: Names that a user gives.
 
     Raises:
-        InputError: If the header does not tell both ends of an edge, a given column is missing, or
-            a table without a header has other than two or three columns.
+        InputError: If the header does not tell both ends of an edge, or a given column is missing.
+            Also if a table without a header has other than two or three columns.
     """
     if table.names is None:
         if table.num_columns not in (2, 3):
@@ -369,5 +369,5 @@ def _positions(wanted: Ids, ids: Ids, table: Table, vertices: Path) -> NDArray[n
 
 
 def is_range(ids: Ids) -> bool:
-    """Whether ids are 0, 1, 2, ..."""
+    """Return whether ids are 0, 1, 2, ..."""
     return ids.dtype.kind == "i" and bool((ids == np.arange(ids.size)).all())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# What numpy raises for damaged files: it evaluates the text of a header.
+# Exceptions that numpy raises for damaged files: it evaluates the text of a header.
 DAMAGES = (
     ValueError,
     TypeError,

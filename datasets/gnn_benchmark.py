@@ -37,7 +37,7 @@ _WANTED = frozenset(
 
 
 def is_gnn_benchmark(names: frozenset[str]) -> bool:
-    """Whether an archive with arrays of these names is one of gnn-benchmark's."""
+    """Return whether an archive with arrays of these names is one of gnn-benchmark's."""
     return bool(names & {"adj_data", "adj_matrix"})
 
 

@@ -42,8 +42,8 @@ class Graph:
     train_mask: NDArray[np.bool_] | None = None
     """(num_splits, num_vertices) bool. Vertices that the loss reads; with a test_mask, or none."""
     val_mask: NDArray[np.bool_] | None = None
-    """(num_splits, num_vertices) bool. Vertices that choose the best epoch; all False where the
-    source has training and test vertices only, and the last epoch is then the one that counts."""
+    """(num_splits, num_vertices) bool. Vertices that choose the best epoch. All are False where
+    the source has training and test vertices only; the last epoch then counts."""
     test_mask: NDArray[np.bool_] | None = None
     """(num_splits, num_vertices) bool. Vertices that the final metric is measured on."""
     edge_weight: NDArray[np.float32] | None = None

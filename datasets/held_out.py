@@ -36,14 +36,14 @@ def num_leaking(graph: Graph) -> int:
 def hold_out_links(graph: Graph, split: str, *, seed: int = 0) -> Graph:
     """Return the graph without the edges of random links, which it holds out.
 
-    A link is a pair of different vertices that an edge joins, whatever its direction. With a link
-    that is held out all its edges go: parallel ones, those of other types, and the reverse ones,
-    which would otherwise give it away. Self-loops stay.
+    A link is a pair of different vertices that an edge joins, whatever its direction. All
+    edges of a link that is held out go: parallel ones, those of other types, and reverse ones, for
+    any of them would give it away. Self-loops stay.
 
     Args:
         graph: A graph that holds no links out yet.
         split: Shares of the links for training, validation and test, such as "0.9/0.05/0.05".
-        seed: Chooses them.
+        seed: Seed of the choice.
 
     Raises:
         InputError: If the shares do not add up to 1, one selects no link, or links are held out.

@@ -19,7 +19,7 @@ _KEYS = ("node_features", "node_labels", "edges", "train_masks", "val_masks", "t
 
 
 def is_heterophilous(names: frozenset[str]) -> bool:
-    """Whether an archive with arrays of these names is one of the heterophilous graphs."""
+    """Return whether an archive with arrays of these names is one of the heterophilous graphs."""
     return {"node_features", "edges"} <= names
 
 

@@ -1,7 +1,7 @@
 """Any source as an array folder, its edges slice by slice.
 
-Ids are written as they come and numbered in a second pass, as `read_edge_list` numbers them: in the
-order of the vertex table, or else sorted.
+Ids are written as they come and numbered in a second pass. As in `read_edge_list`, their order is
+that of the vertex table, or else they are sorted.
 """
 
 from __future__ import annotations

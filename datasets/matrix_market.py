@@ -75,7 +75,7 @@ def read_matrix_market(path: str | Path) -> Graph:
 
 
 def is_proteins(path: Path) -> bool:
-    """Whether a file has the name of the Proteins graph."""
+    """Return whether a file has the name of the Proteins graph."""
     return path.name.removesuffix(".gz") in PROTEINS_FILES
 
 

@@ -40,7 +40,7 @@ class _Request:
 
 
 def is_twin(source: str) -> bool:
-    """Whether a source names a twin."""
+    """Return whether a source names a twin."""
     return source.startswith(PREFIX) and _words(source)[0] in TWIN_NAMES
 
 
@@ -95,7 +95,7 @@ def load_twin(source: str) -> Graph:
 
 
 def is_streamed_twin(source: str) -> bool:
-    """Whether a source names a twin that `write_twin` writes slice by slice."""
+    """Return whether a source names a twin that `write_twin` writes slice by slice."""
     return is_twin(source) and _words(source)[0] in streamed.TWINS
 
 

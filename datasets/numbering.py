@@ -41,7 +41,7 @@ def distinct_ids(arrays: Sequence[FlatArray]) -> NDArray[np.int64]:
 
 
 class Numbering:
-    """From ids to their positions in a list."""
+    """Map from ids to their positions in a list."""
 
     def __init__(self, ids: NDArray[np.int64]) -> None:
         """Prepare.

@@ -1,9 +1,9 @@
 """A reader of pickles that builds plain values and nothing else.
 
-A pickle names functions and has them called, so that reading a stranger's file runs his code. Some
-published graphs are pickles all the same. This reader interprets their instructions itself: it
-builds numbers, texts, lists, tuples, dicts, numpy arrays and scipy matrices, knows the few names
-that these take, and refuses every other one. Nothing is imported or called by the name that a file
+A pickle names functions and has them called, so reading a stranger's file runs their code. Some
+published graphs are pickles all the same. This reader interprets their instructions itself. It
+builds numbers, texts, lists, tuples, dicts, numpy arrays and scipy matrices. It knows the few names
+that these take, and refuses every other one. It imports and calls nothing by a name that a file
 gives.
 """
 

@@ -63,7 +63,7 @@ def read_planetoid(path: str | Path) -> Graph:
 
 
 def is_planetoid(path: Path) -> bool:
-    """Whether a folder has, or a file is one of, Planetoid's files."""
+    """Return whether a folder has, or a file is one of, Planetoid's files."""
     if path.is_dir():
         return any(path.glob("ind.*.graph"))
     return path.name.startswith("ind.") and path.suffix.lstrip(".") in (*_PICKLES, "x", "index")

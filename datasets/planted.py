@@ -34,10 +34,10 @@ def planted(
 ) -> Graph:
     """Return a degree-corrected planted partition, undirected and simple.
 
-    One end of an edge is drawn in proportion to power-law weights; the other end likewise, from
-    the same class with probability `homophily` and otherwise from all other classes. Unlike the
-    reference, self-loops and repeated edges are dropped, because most real benchmarks have none;
-    the average degree comes out a little lower than asked.
+    Both ends of an edge are drawn in proportion to power-law weights. The second comes from the
+    class of the first with probability `homophily`, and otherwise from all other classes. Unlike
+    the reference, self-loops and repeated edges are dropped, because most real benchmarks have
+    none; the average degree comes out a little lower than asked.
 
     Args:
         num_vertices: At least 10.

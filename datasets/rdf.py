@@ -48,7 +48,7 @@ _LABEL_PREFIX = "label_"
 
 
 def is_rdf(path: Path) -> bool:
-    """Whether a folder has N-Triples and a training set, or a file is N-Triples."""
+    """Return whether a folder has N-Triples and a training set, or a file is N-Triples."""
     if path.is_dir():
         return (path / _tables_of(path)[0]).is_file() and any(_files_of(path))
     return path.name.endswith(RDF_SUFFIXES)

@@ -24,7 +24,7 @@ _SPLITS = {"train": 1, "val": 2, "test": 3}
 
 
 def is_reddit(path: Path) -> bool:
-    """Whether a folder has, or a zip file holds, Reddit's two archives."""
+    """Return whether a folder has, or a zip file holds, Reddit's two archives."""
     if path.is_dir():
         return (path / _GRAPH).is_file() and (path / _DATA).is_file()
     if path.suffix != ".zip":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Edges that are compared at once: about 200 MiB.
 _BUCKET_EDGES = 1 << 21
 _MOST_BUCKETS = 512
-# Of Stafford's mixer 13, as in SplitMix64.
+# Factors of Stafford's mixer 13, as in SplitMix64.
 _FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
 _EDGE = np.dtype([("key", np.int64), ("weight", np.float32)])
 

@@ -1,4 +1,4 @@
-"""Where data sets lie that are named rather than given by a path."""
+"""Folder of data sets that are named rather than given by a path."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _FORMATS = {"coo": ("row", "col"), "csr": ("indices", "indptr"), "csc": ("indice
 
 
 def is_scipy_npz(names: frozenset[str]) -> bool:
-    """Whether an archive with arrays of these names was written by `save_npz`."""
+    """Return whether an archive with arrays of these names was written by `save_npz`."""
     return {"format", "shape", "data"} <= names
 
 

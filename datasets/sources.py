@@ -156,7 +156,7 @@ def find(source: str | Path, root: str | Path | None = None) -> str:
 
 
 def _is_own_name(source: str) -> bool:
-    """Whether a source is a bundled or a synthetic graph, whatever files there are."""
+    """Return whether a source is a bundled or a synthetic graph, whatever files there are."""
     return source.startswith(synthetic.PREFIX) or source in LICENCES
 
 

@@ -116,7 +116,7 @@ def _exponents(twin: Twin, num_vertices: int) -> NDArray[np.uint8]:
 def edges(graph: Sketch, block: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Draw a block of edges.
 
-    Sources are drawn by their degrees; a destination is drawn from the block of its source by a
+    Sources are drawn by their degrees. A destination is drawn from the block of its source by a
     power law, so that the in-degree of rank r falls like r**-0.56. There are no self-loops; edges
     may repeat.
 

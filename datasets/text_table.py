@@ -181,9 +181,10 @@ class TextTable:
 def read_text(path: Path, is_header: Callable[[list[str], list[str] | None], bool]) -> TextTable:
     """Read a delimited text file, plain or gzipped.
 
-    The delimiter is the one that the suffix promises (comma, or tab for `.tsv`), or whichever of
-    comma, tab, semicolon and blanks the first row has. Empty lines and lines that begin with # are
-    skipped. A field with a delimiter in it stands between double quotes, on one line.
+    The delimiter is the one that the suffix promises: comma, or tab for `.tsv`. If the first row
+    lacks it, it is the first of comma, tab, semicolon and blanks that this row has. Empty lines and
+    lines that begin with # are skipped. A field with a delimiter in it stands between double
+    quotes, on one line.
 
     Args:
         path: The file.

@@ -101,8 +101,8 @@ TWINS = {
 def make_twin_graph(name: str, *, scale: float = 1.0, seed: int = 0) -> Graph:
     """Return a twin with features, labels and masks, its vertices in random order.
 
-    Below some scale there are fewer communities than classes: they then shrink, so that every class
-    still has one, and the graph is less dense than the original.
+    Below some scale there are fewer communities than classes. Communities then shrink, so that
+    every class still has one, and the graph is less dense than the original.
 
     Args:
         name: A key of `TWINS`.

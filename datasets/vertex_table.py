@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _SPLITS = ("train", "val", "test")
 _LABEL_PREFIX = "label_"
-# What programs write for a value that is not there.
+# Texts that programs write for a missing value.
 _NOTHING = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
 
 
@@ -193,7 +193,7 @@ def _several_labels(table: Table, columns: list[int]) -> dict[str, Any]:
 
 
 def _has_fractions(numbers: NDArray[np.float64]) -> bool:
-    """Whether numbers are values to be learned, rather than classes or flags."""
+    """Return whether numbers are values to be learned, rather than classes or flags."""
     return bool((np.isfinite(numbers) & (np.trunc(numbers) != numbers)).any())
 
 

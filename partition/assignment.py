@@ -32,7 +32,7 @@ def random_numbers(seed: int) -> np.random.Generator:
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Where the edges and the roots of a graph live.
+    """Parts on which the edges and the roots of a graph live.
 
     Raises:
         InputError: If an array is not one-dimensional int32 or names a part that does not exist.

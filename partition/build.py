@@ -1,4 +1,4 @@
-"""From an assignment to what each rank loads: clones, local CSR, and who sends what to whom."""
+"""Parts of an assignment, one for each rank: clones, local CSR, and rows to send to others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from distgnn.partition.halo import Slots, group_by_part
 from distgnn.partition.structure import Leaves, VertexTables, leaves_of, sorting, structure_of
 from distgnn.partition.threads import in_order
 
-# Of a part in the making: both directions and what sorts them; ids, row pointers and degrees.
+# Memory to build a part: both directions and their sorting; ids, row pointers and degrees.
 _EDGE_BYTES = 64
 _CLONE_BYTES = 40
 
@@ -244,7 +244,7 @@ class PartBuilder:
     def build(self, part: int) -> Part:
         """Build one part."""
         edges = self._edges(part)
-        # Of this part alone: others may be in progress.
+        # Those of this part alone: others may be in progress.
         tables = replace(self.tables, local_id=np.empty(self.tables.place.size, np.int32))
         structure, order = structure_of(tables, part, *self._ends(edges), self.leaves[part])
         send_counts, send_rows = self._rows_for(self.readers, part)

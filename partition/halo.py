@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from distgnn.partition.csr import order_by, pointers
 
-# Of the keys of a sort, per pair: a table that takes no more is worth its memory.
+# Bytes of the keys of a sort, per pair: a table that takes no more is worth its memory.
 _BYTES_OF_KEYS = 16
 # Pairs whose keys are made at a time.
 _CHUNK = 1 << 20

@@ -176,13 +176,18 @@ def estimate(
 ) -> Estimate:
     """Estimate the traffic and the memory of synchronous float32 training.
 
-    For widths w_1..w_L of the rows that the aggregations take, and w_max the largest:
-    bytes per epoch = 2 * halo_rows * 4 * (w_1 + ... + w_L), for forward and backward. A layer that
-    exchanges nothing (a static input) is left out of the widths.
-    Memory of a rank = features (roots * num_features * 4, or 8 per stored entry)
-    + activations (2 * roots * 4 * (w_1 + ... + w_L): each layer keeps its input and its total)
-    + leaf buffers (2 * leaves * 4 * w_max: rows and partials of the layer in progress)
-    + both CSR directions (16 per edge, 16 per clone).
+    The aggregations take rows of widths w_1..w_L, of which w_max is the largest. Forward and
+    backward take
+
+        bytes per epoch = 2 * halo_rows * 4 * (w_1 + ... + w_L)
+
+    A layer that exchanges nothing (a static input) is left out of the widths.
+    The memory of a rank is the sum of
+
+    - features: roots * num_features * 4, or 8 per stored entry
+    - activations: 2 * roots * 4 * (w_1 + ... + w_L), as each layer keeps its input and its total
+    - leaf buffers: 2 * leaves * 4 * w_max, for rows and partials of the layer in progress
+    - both CSR directions: 16 per edge, 16 per clone
 
     Args:
         quality: Counts of the partition.

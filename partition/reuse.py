@@ -1,4 +1,4 @@
-"""How often a row that was fetched is used again before it leaves the cache: a simple model."""
+"""Model of how often a row that was fetched is used again before it leaves the cache."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Stages(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """Where a conversion writes.
+    """Place that a conversion writes to.
 
     Attributes:
         folder: Folder of the arrays.

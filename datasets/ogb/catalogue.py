@@ -54,7 +54,7 @@ class Published:
 
     @property
     def url(self) -> str:
-        """Where it is published."""
+        """Address where it is published."""
         return f"{SITE}/{self.archive}.zip"
 
 

@@ -1,4 +1,4 @@
-"""From a name, an archive or a folder of OGB to an array folder, made once."""
+"""Conversion of a name, an archive or a folder of OGB into an array folder, done once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STAGES: dict[str, Stages] = {BINARY: binary.stages, PLAIN: plain.stages, TYPED:
 _FORMAT, _EDGE_FORMAT = 1, 2
 _PREPARED, _ARCHIVE = "prepared.json", "archive.json"
 _TAIL_BYTES = 1 << 16
-# Of a URL, in the name of the hidden file that is downloaded from it.
+# Digits of the hash of a URL in the name of the hidden file that is downloaded from it.
 _MARK_DIGITS = 16
 
 

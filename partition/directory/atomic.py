@@ -1,4 +1,4 @@
-"""How a partition directory comes to be: complete under its name, or not at all."""
+"""Creation of a partition directory: complete under its name, or not at all."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def complete_or_absent(target: Path) -> Iterator[Path]:
-    """Give a temporary sibling of `target` that takes its place if the block succeeds.
+    """Yield a temporary sibling of `target` that takes its place if the block succeeds.
 
     Args:
         target: An absolute path.
@@ -155,7 +155,7 @@ def complete_or_absent(target: Path) -> Iterator[Path]:
             "another directory or make room"
         ) from error
     finally:
-        # What could not be put back stays where it is, rather than be lost.
+        # A directory that could not be put back stays where it is, rather than be lost.
         if temporary is not None and (target.exists() or not (temporary / _PREVIOUS).exists()):
             shutil.rmtree(temporary, ignore_errors=True)
         if not is_complete:

@@ -17,7 +17,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.manifest import FileRecord
 
 CHUNK_BYTES = 1 << 20
-# What numpy writes before an array that is neither structured nor made of Python objects. Its own
+# Header that numpy writes for arrays that are neither structured nor of Python objects. Its own
 # reader evaluates the text, which for a damaged one may warn or raise almost anything.
 _HEADER_BYTES = 1 << 10
 _HEADER = re.compile(

@@ -75,7 +75,7 @@ def whole_part(graph: Graph) -> Part:
 
 
 def _knows_positions(graph: Graph) -> bool:
-    """Whether edges are sorted with their positions, to pick what else is known of them."""
+    """Return whether edges are sorted with their positions, to pick what else is known of them."""
     return graph.edge_type is not None or graph.edge_features is not None
 
 

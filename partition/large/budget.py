@@ -42,15 +42,15 @@ REFINE_EDGE_S = 4.9e-6
 REFINE_EDGES = 1 << 19
 REFINE_GROWTH = 0.16
 OTHER_EDGE_S = 0.8e-6
-# Of features: read from end to end and dealt, 2 million rows of 512 bytes in 1.4 to 3.6 s.
+# Features: read from end to end and dealt, 2 million rows of 512 bytes in 1.4 to 3.6 s.
 DEAL_BYTE_S = 3e-9
-# Of the edges, between parts, as long as they have not been counted.
+# Share of the edges that lie between parts, as long as they have not been counted.
 CUT_GUESS = 0.3
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How many edges to hold at a time."""
+    """Numbers of edges to hold at a time."""
 
     roots_bytes: int
     """Bytes that the choice of roots may take beside its own tables of vertices."""

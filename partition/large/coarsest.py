@@ -9,14 +9,14 @@ from distgnn.partition.large.rows import RowFile
 from distgnn.partition.methods.metis_library import part_graph
 from distgnn.partition.refine.rebalance import Adjacency
 
-# What METIS takes, with the graph that it is given: measured.
+# Bytes that METIS takes, with the graph that it is given: measured.
 _ENTRY_BYTES = 75
 _VERTEX_BYTES = 100
 _HEAVIEST = 1 << 16
 
 
 def fits(rows: RowFile, memory_bytes: int) -> bool:
-    """Whether METIS can hold a graph.
+    """Return whether METIS can hold a graph.
 
     Args:
         rows: The graph.

@@ -1,8 +1,8 @@
 """Rows of features, dealt to the parts: one reading of their file from its beginning to its end.
 
-A part that picks the rows of its roots from the file itself waits for the disk at nearly every one,
-unless the file stays in memory. Dealt, they lie in piles, each of roots that follow each other in a
-part, no more than are held at once.
+Unless the file stays in memory, a part that picks the rows of its roots from it waits for the disk
+at nearly every one. Dealt rows lie in piles. A pile holds roots that follow each other in a part,
+no more than fit into memory at once.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.source import Table
 from distgnn.partition.structure import VertexTables
 
-# Of a pile as float32, which is held whole, and of what is in hand at least while rows are dealt.
+# Largest bytes of a pile as float32, which is held whole; and least bytes in hand for dealing.
 PILE_BYTES = 32 << 20
 # Appended to a pile at a time, on average and where memory allows, so that disks that seek can keep
 # up. On one that does not, 1 GB took 10 s into 1024 piles with 32 KiB, 11 s with this and 15 s with
 # four times as much, most of it to force one pile after another to disk.
 APPEND_BYTES = 1 << 17
-# Of a row in hand, beside its values: its pile, its place among the others, and to sort by them.
+# For a row in hand, beside its values: its pile, its place among the others, and their sorting.
 _INDEX_BYTES = 32
 
 
@@ -64,7 +64,7 @@ class Dealt:
             OSError: If the disk is full.
         """
         features, num_piles = self._features, self._start.size - 1
-        # What was read and the same, narrower or grouped by piles; whether values are finite.
+        # The rows as read, the same narrower or grouped by piles, and whether values are finite.
         in_hand = features.num_columns * (features.dtype.itemsize + 1) + self._row_bytes
         step = max(most_bytes, PILE_BYTES) // (in_hand + _INDEX_BYTES)
         step = max(min(step, num_piles * APPEND_BYTES // self._row_bytes), 1)

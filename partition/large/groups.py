@@ -1,4 +1,4 @@
-"""Which parts are refined together, where all at once do not fit into memory."""
+"""Groups of parts that are refined together, where all at once do not fit into memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def windows(
         while is_free.any():
             window = _window(waiting, is_free, sizes, most_edges)
             is_free[window] = False
-            # What was refined together once is worth less a second time.
+            # Parts that were refined together once gain less a second time.
             waiting[np.ix_(window, window)] /= num_parts
             if len(window) > 1:
                 found.append(sorted(window))

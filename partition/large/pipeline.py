@@ -61,7 +61,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where everything goes."""
+    """Folders of the outcome and of the work."""
 
     directory: Path
     """The partition."""
@@ -115,8 +115,8 @@ def partition(
         run.deal()
         return run.write(given)
     except InputError:
-        # What was wrong with the input or the options will be corrected, and then be another one.
-        # What an earlier run has done is kept.
+        # A corrected input or option makes this another partitioning, so its folder is useless.
+        # Work of an earlier run is kept.
         if work["arrays"] is None or (work.is_new and not work.has("root-part")):
             work.remove()
         raise

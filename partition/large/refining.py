@@ -32,7 +32,7 @@ class Cut:
     """The edges between parts."""
 
     placed: Piles
-    """Where they live; piles are rewritten for each window."""
+    """Piles that they live in; piles are rewritten for each window."""
     root_part: NDArray[np.int32]
     """(num_vertices,) int32. Part of each vertex's root."""
     between: NDArray[np.int64]

@@ -60,8 +60,8 @@ def roots(
     METIS can hold the graph of clusters. Its parts are carried back to the vertices; on the way,
     passes over clusters and vertices move them between parts where that cuts fewer edges.
 
-    The outcome depends on the edges, the number of parts, the seed and `memory_bytes`, neither on
-    the order of the edges nor on the number of threads.
+    The outcome depends on the edges, the number of parts, the seed and `memory_bytes`. It depends
+    neither on the order of the edges nor on the number of threads.
 
     Args:
         edges: The graph.

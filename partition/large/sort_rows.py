@@ -180,7 +180,7 @@ def _pack(
     heaviest = (1 << weight_bits) - 1
     counts[:] = 0
     for k in range(entries.row.size):
-        # What is too heavy for its bits becomes several entries.
+        # An edge that is too heavy for its bits becomes several entries.
         copies = (entries.weight[k] + heaviest - 1) // heaviest
         counts[bucket_of_block[entries.row[k] >> shift]] += copies
     place = np.cumsum(counts) - counts

@@ -19,7 +19,7 @@ from distgnn.datasets.npz import graph_of_arrays, log_unused
 if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
 
-# What is read in slices.
+# Arrays that are read in slices.
 _SLICED = ("edge_index", "src", "dst", "features", "edge_weight", "edge_features")
 # The system maps what it has of so many bytes around a page that is read, and all that is mapped
 # counts as memory of the process.

@@ -2,7 +2,7 @@
 
 The edges between two parts, of both directions, are in one pile, because their vertex cover is
 found at once. A pile holds several pairs, as many as fit into memory. A pair that does not fit is
-split by its end on the lower part: covers of the pieces are a cover, if not always the smallest.
+split by its end on the lower part. Covers of the pieces are a cover, if not always the smallest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from distgnn.partition.large.source import Source
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which edges go into which pile. Piles 0 .. num_parts - 1 are of edges inside a part."""
+    """Distribution of edges among piles. Piles 0 .. num_parts - 1 are of edges inside a part."""
 
     first: NDArray[np.int32]
     """(num_parts, num_parts) int32, symmetric. First pile of each pair; on the diagonal its own."""

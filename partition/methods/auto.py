@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Of what is available: the partition directory must be written, too, and estimates are rough.
+# Share of the free memory: the partition directory must be written, too, and estimates are rough.
 USABLE_FRACTION = 0.8
 
 

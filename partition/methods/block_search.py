@@ -1,4 +1,4 @@
-"""Whether edges in blocks move fewer rows than a cover, found out for as little time as may be."""
+"""Search for blocks that move fewer rows than a cover, in as little time as possible."""
 
 from __future__ import annotations
 

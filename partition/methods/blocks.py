@@ -45,9 +45,10 @@ LOAD_BALANCE = 1.04
 # Largest part's clones over the mean, which refinement brings below its limit of 1.5; from 1.7 it
 # could not. Clones beyond count so many times more; what ends further beyond is chosen last.
 CLONE_BALANCE, CLONE_WEIGHT, CLONE_EXCESS = 1.55, 3.0, 0.03
-# Of a search's rows, what each mean of edges that its fullest part has above its share counts, and
-# each mean of clones above that limit. In 20 searches on Reddit's twin at 1/16, 4 parts, refinement
-# ended with some 3 and 0.3 of the rows more for these; with 16, 0.3 for clones let worse ones win.
+# Price, in shares of a search's rows, of each mean of edges that its fullest part has above its
+# share, and of each mean of clones above that limit. In 20 searches on Reddit's twin at 1/16, 4
+# parts, refinement ended with some 3 and 0.3 of the rows more for these; with 16, 0.3 for clones
+# let worse ones win.
 EDGE_PRICE, CLONE_PRICE = 3.0, 0.6
 # Vertices, at most, that rows are counted from.
 MOST_COUNTED = 1 << 20
@@ -85,7 +86,7 @@ class _Sample(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Where blocks live, and what follows from that."""
+    """Parts on which blocks live, and results of that."""
 
     part: NDArray[np.int64]
     """(num_blocks,) int64."""

@@ -36,8 +36,8 @@ def place_edges(
         graph: The graph.
         root_part: (num_vertices,) int32. Part of each vertex's root.
         num_parts: Number of parts.
-        edge_balance: Largest part over the mean above which components of the two directions
-            between a pair of parts are placed apart: more even, but with more clones.
+        edge_balance: Largest part over the mean. Above it, the two directions between a pair of
+            parts are placed apart, which is more even, but makes more clones.
 
     Returns:
         (num_edges,) int32. The part of the source's or of the destination's root.

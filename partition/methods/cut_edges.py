@@ -38,7 +38,7 @@ class CutEdges(NamedTuple):
 
 
 class Cover(NamedTuple):
-    """Which slots every minimum cover holds, and which components may go either way."""
+    """Slots that every minimum cover holds, and components that may go either way."""
 
     is_left_covered: NDArray[np.bool_]
     """(num_left,) bool. In every minimum cover that alternating paths settle."""

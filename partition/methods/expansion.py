@@ -115,9 +115,9 @@ def grow(
     """Grow parts by neighbour expansion.
 
     A part is a core and its boundary: the neighbours of the core. It holds the links among them.
-    The boundary vertex with the fewest unplaced links to the outside joins the core, its neighbours
-    join the boundary, and so on until the part is full. Where the boundary is empty, growth
-    continues from the next seed, unless the part has its share.
+    The boundary vertex with the fewest unplaced links to the outside joins the core, and its
+    neighbours join the boundary. This repeats until the part is full. Where the boundary is empty,
+    growth continues from the next seed, unless the part has its share.
 
     Args:
         links: The links of the graph.

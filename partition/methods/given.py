@@ -15,7 +15,7 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 
 KINDS = ("edges", "vertices")
-# What NumPy raises for files that are damaged, or whose header claims an absurd array.
+# Exceptions that NumPy raises for files that are damaged, or whose header claims an absurd array.
 _UNREADABLE = (
     OSError,
     ValueError,
@@ -87,12 +87,12 @@ def kind_of(parts: NDArray[Any], graph: Graph) -> str:
 def assignment_of(parts: NDArray[Any], kind: str, graph: Graph, num_parts: int) -> Assignment:
     """Complete a user's parts to an assignment.
 
-    Parts of edges get roots where the fewest rows travel; parts of vertices are those of the roots,
-    and the edges go where a minimum vertex cover puts them.
+    Parts of edges get roots where the fewest rows travel. Parts of vertices are those of the roots;
+    a minimum vertex cover then places the edges.
 
     Args:
         parts: (num_edges,) or (num_vertices,) whole numbers.
-        kind: One of KINDS: what they are the parts of.
+        kind: One of KINDS: edges or vertices.
         graph: The graph.
         num_parts: At least 1.
 

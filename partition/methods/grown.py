@@ -1,4 +1,4 @@
-"""Whether parts that grow by neighbour expansion move fewer rows than those of METIS."""
+"""Trial whether parts that grow by neighbour expansion move fewer rows than those of METIS."""
 
 from __future__ import annotations
 

@@ -35,17 +35,17 @@ def assign(
 ) -> Assignment:
     """Assign roots by METIS level by level, and edges by minimum vertex cover, then refine.
 
-    The slow links between machines come first: METIS cuts the graph into one group per machine as
-    if there were no other parts, then each group alone. METIS numbers neighbouring parts in a row,
-    so the same is counted for all parts cut at once, and what moves fewer rows between machines
-    is kept.
+    The slow links between machines come first. METIS cuts the graph into one group per machine, as
+    if there were no other parts, then each group alone. METIS also numbers neighbouring parts in a
+    row, so all parts cut at once are tried, too. The one that moves fewer rows between machines is
+    kept.
 
     Args:
         graph: The graph.
         num_parts: At least 1.
         seed: Seed of METIS.
-        levels: Such as 2x4, 2 machines of 4 sockets; their product is num_parts. Part p is on
-            machine p // 4. Empty for the smallest prime factor of num_parts above the rest.
+        levels: Numbers such as 2x4, for 2 machines of 4 sockets; their product is num_parts. Part p
+            is on machine p // 4. Empty for the smallest prime factor of num_parts above the rest.
         objective: "volume" or "cut", or empty, as for metis.
         edge_balance: Largest part's edges over the mean that is aimed at.
         vertex_balance: Largest part's roots over the mean that is aimed at.

@@ -17,8 +17,8 @@ def parse_levels(text: str, num_parts: int) -> tuple[int, ...]:
     """Read the levels of a partition.
 
     Args:
-        text: Such as 2x4 for 2 machines of 4 sockets; empty for two levels, the upper one of as few
-            groups as the number of parts allows.
+        text: Numbers such as 2x4, for 2 machines of 4 sockets. Empty for two levels, of which the
+            upper one has as few groups as the number of parts allows.
         num_parts: The product of the levels.
 
     Returns:
@@ -31,7 +31,7 @@ def parse_levels(text: str, num_parts: int) -> tuple[int, ...]:
     if not text:
         smallest = next((k for k in range(2, math.isqrt(num_parts) + 1) if num_parts % k == 0), 1)
         return (smallest, num_parts // smallest)
-    # Of a longer text neither the numbers nor their product need be readable or printable.
+    # A longer text may hold numbers, or a product, that cannot be read or printed.
     words = text.split("x") if len(text) <= MAX_LENGTH else [""]
     if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
         raise InputError(

@@ -20,11 +20,11 @@ def assign(
 ) -> Assignment:
     """Assign edges one after another to the least loaded part that their ends live on already.
 
-    That is a part of both ends, else of the end with the lower degree (so that hubs are split),
-    else of the other one, else any. Roots go where the fewest rows travel.
+    This is a part of both ends, else one of the end with the lower degree, so that hubs are split.
+    Else it is one of the other end, else any. Roots go where the fewest rows travel.
 
-    Unlike DistGNN, edges come in shuffled order and no part exceeds `edge_balance` times the mean,
-    because in file order, usually sorted by source, one part takes several times its share.
+    Unlike DistGNN, edges come in shuffled order, and no part exceeds `edge_balance` times the mean.
+    Files are usually sorted by source, and in that order one part takes several times its share.
 
     Args:
         graph: The graph.

@@ -11,7 +11,7 @@ from typing import Any
 
 from distgnn.datasets.errors import InputError
 
-# As for flags: a count, and what fits into float32 with room for arithmetic.
+# The same limits as of flags: a count, and numbers that fit into float32 with room to compute.
 MAX_WHOLE = 2**31 - 1
 MAX_NUMBER = 1e30
 # Modules whose name is not that of their method.

@@ -24,7 +24,7 @@ def assign(
 
     A vertex of degree d becomes a path of d vertices, one for each of its links. Links must not be
     cut, so the two ends of one merge, and what METIS cuts are paths: one cut is one clone more. It
-    takes as many vertices as there are links, and twice as many edges: several times the
+    takes as many vertices as there are links, and twice as many edges. That is several times the
     memory and the time of METIS on the graph itself.
 
     Args:

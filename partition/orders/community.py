@@ -60,7 +60,7 @@ def _propagate(
             own = label[vertex]
             best = own
             for other in seen[:num_seen]:
-                # Of equal ones its own stays, else the smallest is taken.
+                # Among equal ones its own stays, else the smallest is taken.
                 is_first = count[other] == count[best] and best != own and other < best
                 if (count[other] > count[best] or is_first) and size[other] < largest:
                     best = other

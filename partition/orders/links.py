@@ -1,4 +1,4 @@
-"""Which roots of a part have edges in common there, whatever their direction."""
+"""Links: roots of a part that share edges there, whatever the direction."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def link(src: NDArray[np.int32], dst: NDArray[np.int32], num_vertices: int) -> L
 
 @compiled
 def _is_symmetric(src: NDArray[np.int32], dst: NDArray[np.int32]) -> bool:
-    """Whether edges and their reverses have the same sum of hashes; else the order is none worse.
+    """Return whether edges and their reverses have equal sums of hashes; errors do no harm.
 
     The hash is the mixing step of SplitMix64.
     """

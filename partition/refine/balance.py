@@ -88,7 +88,7 @@ def level_isolated(
 ) -> NDArray[np.int32]:
     """Give isolated vertices to the parts with the least of something else.
 
-    Nothing ties them to a part, so METIS puts them together: a part of these alone has no edges,
+    Nothing ties them to a part, so METIS puts them together. A part of these alone has no edges,
     and all other parts have more than their share.
 
     Args:
@@ -173,8 +173,8 @@ def is_training_balanced(balance: str) -> bool:
 def training_counts(graph: Graph) -> NDArray[np.int32] | None:
     """Count for each vertex the splits that it is trained on in, if training vertices are few.
 
-    The loss, and with it the last layers, then run on few rows, which a partition that does not
-    look at them may leave to one part. Where they are many they are spread like the others.
+    The loss, and with it the last layers, then run on few rows. A partition that does not look at
+    these may leave them to one part. Where they are many, they are spread like the others.
 
     Args:
         graph: Its masks are read.

@@ -31,7 +31,7 @@ def move_vertices(
         placement: Changed.
         scratch: Clean work arrays.
         limits: Limits that no part may exceed.
-        bounds: A price and the most rows in all. With price 0 a move must save rows; otherwise only
+        bounds: A price and the most rows in all. With price 0 a move must save rows. Otherwise only
             vertices of overfull and crowded parts move, and each may add fewer rows than the price.
 
     Returns:

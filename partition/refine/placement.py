@@ -1,4 +1,4 @@
-"""Where edges live, in a form that local search can change edge by edge.
+"""Parts on which edges live, in a form that local search can change edge by edge.
 
 A unit is an arc, with the number of parallel edges behind it, in one part. It has two ends, an
 entry at each of its two nodes. If all edges of a graph have a reverse in the same part, a node is a
@@ -6,9 +6,9 @@ vertex, and an edge and its reverse are one unit. Otherwise a vertex is two node
 (sources), node num_vertices + v writes (destinations).
 
 A slot counts the units of a node in a part. The first slot of a node is its root's part, which is
-free and may be empty; every other slot is paid: rows travel for it. Slots are lists, at most one
-entry per unit of the node and one for its root, never vertices times parts; beside them are sets of
-parts, one bit each.
+free and may be empty. Every other slot is paid: rows travel for it. Slots are lists, with at most
+one entry per unit of the node and one for its root, never vertices times parts. Beside them are
+sets of parts, one bit each.
 
 Bytes: 24 per unit (32 if they differ in edges), 8 per slot there may be, 24 and 16 per 64 parts
 (bits) a node.

@@ -138,7 +138,7 @@ def _price(
 
 @compiled
 def _relief(load: NDArray[np.float64], share: NDArray[np.float64]) -> float:
-    """How much a vertex takes off the overfull constraints of its part."""
+    """Return how much a vertex takes off the overfull constraints of its part."""
     relief = 1e-12
     for c in range(load.size):
         if load[c] > 1.0:

@@ -193,5 +193,5 @@ def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
                 has_moving_roots = saving > LEAST_SAVING_BY_ROOTS * before
             if rows - placement.totals[0] <= least_saving * rows:
                 break
-        # What follows may spend on balance what it saves, so that it never ends with more rows.
+        # Later passes may spend on balance the rows that they save, and so never end with more.
         most_rows = int(placement.totals[0])

@@ -40,8 +40,8 @@ class Scratch(NamedTuple):
     hopeful: NDArray[np.uint64]
     """(num_words,) uint64. Set of the parts that may take enough units without a common part."""
     misses: NDArray[np.uint64]
-    """(MISS_BITS, num_words) uint64. How many more of those units each of these parts may lack:
-    the bits of a number per part, that are counted up to an overflow."""
+    """(MISS_BITS, num_words) uint64. Number of those units that each of these parts may still
+    lack: the bits of a number per part, counted up to an overflow."""
     pending: NDArray[np.int64]
     """(num_parts,) int64. Edges that the move in hand adds to each part; clean: 0."""
     tally: NDArray[np.int64]
@@ -185,7 +185,7 @@ def _find_goals(
     """Give each unit the first goal that holds its other end too and has room for it.
 
     Most time is spent here. It ends as soon as no new part can take enough of the units without a
-    goal, or the root's part, which takes the others, has no room for them.
+    goal. It also ends if the root's part, which takes the others, has no room for them.
 
     Returns:
         Units without a goal, or GIVEN_UP, and their edges.
@@ -280,7 +280,7 @@ def _new_part(
     node, _, num_open, open_weight = state
     best, best_load = NOWHERE, limits.load - open_weight + 1
     for word in range(scratch.shared.size):
-        # What the node is on does not count: the part that is to be emptied, or full ones.
+        # Parts that the node is on do not count: the part that is to be emptied, or full ones.
         if (scratch.shared[word] & ~placement.held[node, word]) != 0:
             for candidate in range(
                 WORD_BITS * word, min(WORD_BITS * (word + 1), placement.load.size)

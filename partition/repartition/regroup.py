@@ -12,7 +12,7 @@ from distgnn.partition.methods.metis_library import part_graph
 from distgnn.partition.refine.balance import EDGE_SHARE, WEIGHT_SCALE
 from distgnn.partition.refine.rebalance import Adjacency, rebalance
 
-# Of equal pieces: the largest group over the mean.
+# Largest group over the mean, for equal pieces.
 _BALANCE = 1.05
 
 
@@ -24,8 +24,8 @@ def num_pieces(num_parts: int, wanted: int) -> int:
         wanted: Number of groups.
 
     Returns:
-        The smallest multiple of num_parts that is at least `wanted` and whose equal pieces can be
-        dealt to the groups with at most 5 % more than the mean in any.
+        The smallest sufficient multiple of num_parts. It is at least `wanted`, and its equal pieces
+        can be dealt to the groups with at most 5 % more than the mean in any.
     """
     count = num_parts * -(-wanted // num_parts)
     while -(-count // wanted) * wanted > _BALANCE * count:

@@ -38,7 +38,7 @@ _VERTEX_BYTES = 250
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """How parts are to be cut again."""
+    """Settings of a repartition."""
 
     num_parts: int
     """At least 1."""
