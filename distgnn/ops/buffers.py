@@ -22,6 +22,7 @@ _ALIGNMENT = 64
 # A buffer that was not asked for during so many epochs is given back; two because an evaluation
 # between two epochs counts as one.
 _MAX_IDLE_EPOCHS = 2
+_SHAPED = {torch.float32: np.float32, torch.float64: np.float64, torch.int32: np.int32}
 
 
 class _Block:
@@ -71,8 +72,12 @@ class Buffers:
             return torch.empty((num_rows, width), dtype=dtype, device=self.device)
         memory = self._take(1 << math.ceil(math.log2(num_bytes)))
         start = -memory.ctypes.data % _ALIGNMENT
-        flat = torch.from_numpy(memory[start : start + num_bytes])
-        return flat.view(dtype).view(num_rows, width)
+        taken = memory[start : start + num_bytes]
+        if dtype in _SHAPED:
+            # Shaped before it is a tensor: what a user's model gets may be written to in place,
+            # which autograd forbids for a view that an operation made.
+            return torch.from_numpy(taken.view(_SHAPED[dtype]).reshape(num_rows, width))
+        return torch.from_numpy(taken).view(dtype).view(num_rows, width)
 
     def _take(self, capacity: int) -> NDArray[np.uint8]:
         for size in (capacity, 2 * capacity):

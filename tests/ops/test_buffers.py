@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 import torch
 
 from distgnn.ops.buffers import Buffers
@@ -102,3 +103,21 @@ def test_only_tensors_handed_out_are_owned():
     assert buffers.owns(tensor[5:])
     assert not buffers.owns(torch.empty(ROWS, WIDTH))
     assert not buffers.owns(buffers.empty(2, 2, torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_an_operation_leaves_in_a_buffer_may_be_written_to(dtype):
+    buffers = Buffers()
+
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return buffers.empty(*x.shape, x.dtype).copy_(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    x = torch.randn(1000, 100, dtype=dtype, requires_grad=True)
+    Copy.apply(x).relu_().sum().backward()
+    assert torch.equal(x.grad, (x > 0).to(dtype))
