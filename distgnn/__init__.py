@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from distgnn.datasets.errors import InputError
     from distgnn.datasets.graph import Graph
     from distgnn.graph.local_graph import LocalGraph
+    from distgnn.interop.accelerate import accelerate
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ __all__ = [
     "Run",
     "Series",
     "Session",
+    "accelerate",
     "embed",
     "evaluate",
     "init",
@@ -52,6 +54,7 @@ _MODULES = {
     "Run": "api.run",
     "Series": "api.run",
     "Session": "api.session",
+    "accelerate": "interop.accelerate",
     "embed": "api.verbs",
     "evaluate": "api.verbs",
     "init": "api.session",

@@ -62,7 +62,7 @@ def measure(plan: EpochPlan, name: str) -> int:
     torch.set_num_threads(plan.threads)
     graph = twin_graph(plan)
     gc.collect()
-    _forget_peak()
+    forget_peak()
     if name in (OURS, *VARIANTS):
         part, ends = whole_part(graph), DataInfo.of(graph)
         # As `distgnn train` does; what peers train on may refer to the graph's edges.
@@ -76,7 +76,8 @@ def measure(plan: EpochPlan, name: str) -> int:
     return peak_rss_bytes()
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
+    """Let the peak memory of this process start from now, where the system can."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

@@ -230,7 +230,7 @@ class GATConv(AttentionConvolution):
 
         mapped, ending = mapped_rows(rows), self.ending(graph, activation)
         with self.keeping((mapped, partial(mapped_rows, rows.detach()))):
-            mapped, source_score, target_score = _with_scores(mapped, self.source, self.target)
+            mapped, source_score, target_score = with_scores(mapped, self.source, self.target)
             result = graph.attend(
                 mapped,
                 source_score=source_score,
@@ -298,7 +298,7 @@ def _spread(vectors: Tensor) -> Tensor:
     return (vectors[:, None] * own).view(heads, heads * width)
 
 
-def _with_scores(rows: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def with_scores(rows: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return (num_rows, heads * width) rows again, and twice (num_rows, heads) scores."""
     result: tuple[Tensor, Tensor, Tensor] = _WithScores.apply(rows, source, target)  # type: ignore[no-untyped-call]
     return result
