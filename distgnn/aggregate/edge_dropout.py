@@ -12,7 +12,8 @@ from distgnn.kernels.attention import EdgeMask
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.edges.blocks import Blocks, Csr
+    from distgnn.edges.blocks import Blocks
+    from distgnn.kernels.csr import Csr
 
 # Odd, so that the keys of two edges with different ends hardly ever meet.
 _SOURCE_STEP = -7046029254386353131

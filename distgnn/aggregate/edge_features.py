@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.aggregate.overlap import BlockName
-    from distgnn.edges.blocks import Blocks, Csr
+    from distgnn.edges.blocks import Blocks
     from distgnn.edges.chunks import Chunk
     from distgnn.exchange.base import Exchange
+    from distgnn.kernels.csr import Csr
     from distgnn.ops.buffers import Buffers
 
 # Values of what edges carry that are there at once: a few MiB, which stay in the cache.

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.overlap import BlockName
     from distgnn.comm.group import Group
-    from distgnn.edges.blocks import Blocks, Csr
+    from distgnn.edges.blocks import Blocks
     from distgnn.exchange.base import Exchange
+    from distgnn.kernels.csr import Csr
 
 
 class ColumnIds(NamedTuple):
@@ -133,10 +134,7 @@ class LearnedBlock:
         """
         block = self.backward if is_backward else self.forward
         weight = None if block.weight is None else block.weight.to(table.dtype)
-        plan = block.plan
-        kernels.spmm_sum(
-            block.indptr, block.indices, weight, table, out, accumulate=True, plan=plan
-        )
+        kernels.spmm_sum(block, weight, table, out, accumulate=True)
 
 
 class LearnedBlocks(NamedTuple):

@@ -11,7 +11,6 @@ from torch.autograd.function import once_differentiable
 from distgnn import kernels
 from distgnn.aggregate.overlap import RowSteps, overlap, reduce_to_roots
 from distgnn.kernels.maxima import (
-    follows_plan,
     merge_max,
     merge_received_max,
     spmm_extreme,
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.aggregate.overlap import BlockName
-    from distgnn.edges.blocks import Blocks, Csr
+    from distgnn.edges.blocks import Blocks
     from distgnn.exchange.base import Exchange
+    from distgnn.kernels.csr import Csr
 
 
 class MaxBlocks(NamedTuple):
@@ -131,12 +131,12 @@ class _Forward(RowSteps):
         block: Csr = getattr(self.direction, name)
         source = self.total_source if name.startswith("root") else self.partial_source
         if name.endswith("root"):
-            _extreme(block, rows, out, source)
+            spmm_extreme(block, rows, out, source=source, is_max=True)
         elif block.num_edges:
             buffers, width = self.exchange.buffers, rows.shape[1]
             other = buffers.empty(block.num_rows, width, rows.dtype)
             other_source = buffers.empty(block.num_rows, width, torch.int32)
-            _extreme(block, rows, other, other_source)
+            spmm_extreme(block, rows, other, source=other_source, is_max=True)
             given = self.given
             ids, first = given.source_id, given.first_leaf
             merge_max(out, source, other, other_source, source_id=ids, first_source=first)
@@ -190,22 +190,11 @@ class _Backward(RowSteps):
         is_first = name.endswith("root")
         if not is_first and block.num_edges == 0:
             return
-        num_rows, width = rows.shape
-        is_planned = follows_plan(block.indptr, block.indices, num_rows=num_rows, width=width)
         spmm_extreme_backward(
-            block.indptr,
-            block.indices,
+            block,
             self.total_source if is_first else self.partial_source,
             rows,
             out=out,
             accumulate=not is_first,
             first_source=0 if name.startswith("root") else self.first_leaf,
-            plan=block.plan if is_planned else None,
         )
-
-
-def _extreme(block: Csr, rows: Tensor, out: Tensor, source: Tensor) -> None:
-    """Take the maxima over a block's edges, with their winners."""
-    spmm_extreme(
-        block.indptr, block.indices, rows, out, source=source, is_max=True, plan=block.plan
-    )

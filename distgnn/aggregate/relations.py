@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
 from distgnn.aggregate.overlap import RowSteps, overlap
-from distgnn.edges.blocks import Csr, transposed
+from distgnn.edges.blocks import transposed
+from distgnn.kernels.csr import Csr
 from distgnn.kernels.devices import PROCESSOR, moved
 from distgnn.kernels.tensors import own
 
@@ -112,9 +113,7 @@ def _picked(rows: Tensor, numbers: Tensor) -> Tensor:
 def _summed(block: Csr, rows: Tensor) -> Tensor:
     out = rows.new_empty(block.num_rows, rows.shape[1])
     weight = None if block.weight is None else block.weight.to(rows.dtype)
-    kernels.spmm_sum(
-        block.indptr, block.indices, weight, rows, out, accumulate=False, plan=block.plan
-    )
+    kernels.spmm_sum(block, weight, rows, out, accumulate=False)
     return out
 
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.edge_dropout import EdgeDropout
     from distgnn.aggregate.edge_features import EdgeMap
-    from distgnn.edges.blocks import Blocks, Csr
+    from distgnn.edges.blocks import Blocks
     from distgnn.edges.chunks import Chunk
+    from distgnn.kernels.csr import Csr
     from distgnn.ops.buffers import Buffers
 
 # Values of the rows of both ends that are there at once: a few MiB, which stay in the cache.
@@ -211,10 +212,8 @@ class Softmax(NamedTuple):
         accumulate: bool,
     ) -> None:
         """As `Scoring.take`, with (num_edges, heads) scores of the edges' own, or None."""
-        block = edges.forward
         attention.attend(
-            block.indptr,
-            block.indices,
+            edges.forward,
             sources.score,
             target,
             sources.x,
@@ -223,7 +222,6 @@ class Softmax(NamedTuple):
             accumulate=accumulate,
             edge_score=own,
             mask=self._mask(edges),
-            plan=block.plan,
         )
 
     def back(
@@ -234,11 +232,8 @@ class Softmax(NamedTuple):
         The gradients of the edges take the place of scores of their own, if they have any.
         """
         sources, targets, source_grad = ends
-        transposed = edges.transposed
         attention.attend_backward(
-            transposed.indptr,
-            transposed.indices,
-            edges.position,
+            edges.transposed,
             sources.score,
             targets.score,
             log_sum=targets.log_sum,
@@ -252,7 +247,6 @@ class Softmax(NamedTuple):
             accumulate=accumulate,
             edge_score=edge_grad if has_own else None,
             mask=self._mask(edges),
-            plan=transposed.plan,
         )
 
     def _mask(self, edges: Edges) -> attention.EdgeMask | None:
@@ -355,25 +349,22 @@ class Additive(Scoring):
             Sources(x_grad, self._empty(len(x), self.heads)),
         )
         self._softmax.back(edges, unscored, edge_grad, has_own=True, accumulate=accumulate)
-        self._add_gradient(edges.forward, None, edge_grad, (x, y), targets.score_grad)
-        self._add_gradient(edges.transposed, edges.position, edge_grad, (y, x), x_grad)
+        self._add_gradient(edges.forward, edge_grad, (x, y), targets.score_grad)
+        self._add_gradient(edges.transposed, edge_grad, (y, x), x_grad)
 
     def _score(self, block: Csr, x: Tensor, y: Tensor, scores: Tensor) -> None:
-        ends = block.indptr, block.indices, x, y, self._factor
-        edge_values.sddmm_leaky(*ends, scores, slope=self._slope, plan=block.plan)
+        edge_values.sddmm_leaky(block, x, y, self._factor, scores, slope=self._slope)
 
     def _add_gradient(
         self,
         block: Csr,
-        position: Tensor | None,
         edge_grad: Tensor,
         rows: tuple[Tensor, Tensor],
         grad: Tensor,
     ) -> None:
         """Add the gradient of the second rows, those of the block, and of the vectors with it."""
         sums = self._empty(*rows[1].shape)
-        given = block.indptr, block.indices, position, edge_grad, *rows, sums
-        edge_values.sddmm_leaky_backward(*given, slope=self._slope, plan=block.plan)
+        edge_values.sddmm_leaky_backward(block, edge_grad, *rows, sums, slope=self._slope)
         grad.addcmul_(sums, self._factor)
         self._gradient += sums.mul_(rows[1]).sum(0)
 
@@ -425,33 +416,27 @@ class AdditiveOfFeatures(Scoring):
         weight = scores.sub_(state.maximum[block.row_of_edge]).exp_()
         attention.edge_sum(block.indptr, weight, state.denominator, accumulate=True)
         edge_values.spmm_heads(
-            block.indptr,
-            block.indices,
+            block,
             self._dropped(edges.name, weight),
             sources.x,
             state.out,
             accumulate=accumulate,
-            plan=block.plan,
         )
 
     def back(self, edges: Edges, ends: Ends, edge_grad: Tensor, *, accumulate: bool) -> None:
         """See `Scoring`."""
         sources, targets, source_grad = ends
-        block, transposed = edges.forward, edges.transposed
+        block = edges.forward
         row = block.row_of_edge
         scores = self._scores(edges, sources, targets.score)
         weight = scores.sub_(targets.log_sum[row]).exp_()
-        edge_values.sddmm_dot(
-            block.indptr, block.indices, sources.x, targets.grad, edge_grad, plan=block.plan
-        )
+        edge_values.sddmm_dot(block, sources.x, targets.grad, edge_grad)
         edge_values.spmm_heads(
-            transposed.indptr,
-            transposed.indices,
+            edges.transposed,
             self._dropped(edges.name, weight)[edges.position],
             targets.grad,
             source_grad.x,
             accumulate=accumulate,
-            plan=transposed.plan,
         )
         grad = self._dropped(edges.name, edge_grad).sub(targets.delta[row]).mul_(weight)
         self._scores_back(edges, ends, grad, accumulate=accumulate)

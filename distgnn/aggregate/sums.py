@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.aggregate.overlap import BlockName
-    from distgnn.edges.blocks import Blocks, Csr
+    from distgnn.edges.blocks import Blocks
     from distgnn.exchange.base import Exchange
+    from distgnn.kernels.csr import Csr
 
 Factors = tuple["torch.Tensor | None", "torch.Tensor | None"]
 _NO_FACTORS = (None, None)
@@ -61,15 +62,13 @@ class _SumSteps(RowSteps):
         weight = block.weight if block.weight is None else block.weight.to(computed(rows.dtype))
         factors = self.factors if name == "root_from_root" else _NO_FACTORS
         kernels.spmm_sum(
-            block.indptr,
-            block.indices,
+            block,
             weight,
             rows,
             out,
             accumulate=not is_first,
             row_factor=factors[0],
             source_factor=factors[1],
-            plan=block.plan,
         )
 
     def finish(self) -> None:

@@ -37,6 +37,8 @@ class Ours:
             if is_planned
             else None
         )
+        graph = kernels.Csr(inputs.indptr, inputs.indices, inputs.num_vertices)
+        self.graph = graph.walked(self.plan)
         self.plan_s = time.perf_counter() - start
         self.t_weight = inputs.weight[inputs.t_edge]
 
@@ -45,7 +47,7 @@ class Ours:
         if case.operation == "max":
             return self._max_job(case, x, grad)
         if case.operation in HEADS_OPERATIONS:
-            return HeadJobs(self.inputs, self.plan).job(case, x, grad)
+            return HeadJobs(self.inputs, self.graph).job(case, x, grad)
         is_forward = case.direction == "forward"
         weight = None
         if case.operation == "weighted":
@@ -61,14 +63,12 @@ class Ours:
                 # Rows are fewer than edges: cheaper than a factor for every edge.
                 source = torch.mul(given, self.inputs.inverse_degree[:, None], out=scaled)
             kernels.spmm_sum(
-                self.inputs.indptr,
-                self.inputs.indices,
+                self.graph,
                 weight,
                 source,
                 out,
                 accumulate=False,
                 row_factor=row_factor,
-                plan=self.plan,
             )
             return out
 
@@ -89,10 +89,9 @@ class Ours:
         is_cut = self.plan is not None and bool(self.plan.describe()["is_cut"])
         half = x.bfloat16()
         out = torch.empty_like(x if is_cut else half)
-        graph = (self.inputs.indptr, self.inputs.indices)
 
         def run() -> Tensor:
-            kernels.spmm_sum(*graph, None, half, out, accumulate=False, plan=self.plan)
+            kernels.spmm_sum(self.graph, None, half, out, accumulate=False)
             return out
 
         return run
@@ -107,10 +106,9 @@ class Ours:
             A function that reads the rows.
         """
         out = torch.zeros(self.inputs.num_vertices, 16)
-        graph = (self.inputs.indptr, self.inputs.indices)
 
         def run() -> Tensor:
-            kernels.gather_roof(*graph, x, out, plan=self.plan)
+            kernels.gather_roof(self.graph, x, out)
             return out
 
         return run
@@ -119,27 +117,11 @@ class Ours:
         out, source = torch.empty_like(x), torch.empty(x.shape, dtype=torch.int32)
 
         def forward() -> Tensor:
-            spmm_extreme(
-                self.inputs.indptr,
-                self.inputs.indices,
-                x,
-                out,
-                source=source,
-                is_max=True,
-                plan=self.plan,
-            )
+            spmm_extreme(self.graph, x, out, source=source, is_max=True)
             return out
 
         def backward() -> Tensor:
-            spmm_extreme_backward(
-                self.inputs.indptr,
-                self.inputs.indices,
-                source,
-                grad,
-                out=out,
-                accumulate=False,
-                plan=self.plan,
-            )
+            spmm_extreme_backward(self.graph, source, grad, out=out, accumulate=False)
             return out
 
         if case.direction == "forward":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.bench.cases import Case, Inputs
-    from distgnn.kernels.walk_order import WalkOrder
+    from distgnn.kernels.csr import Csr
 
 
 class HeadJobs:
@@ -23,13 +24,13 @@ class HeadJobs:
 
     Args:
         inputs: The graph, which is symmetric.
-        plan: Of the graph, or None.
+        graph: Its edges, with the order in which they are walked.
     """
 
-    def __init__(self, inputs: Inputs, plan: WalkOrder | None) -> None:
+    def __init__(self, inputs: Inputs, graph: Csr) -> None:
         self.inputs = inputs
-        self.plan = plan
-        self.graph = (inputs.indptr, inputs.indices)
+        self.graph = graph
+        self.transpose = replace(graph, position=inputs.t_edge).walked(graph.order)
 
     def job(self, case: Case, x: Tensor, grad: Tensor) -> Callable[[], Tensor]:
         """See `distgnn.bench.cases.Runner`."""
@@ -47,7 +48,7 @@ class HeadJobs:
         out = torch.empty(self.inputs.num_edges, NUM_HEADS)
 
         def run() -> Tensor:
-            edge_values.sddmm_dot(*self.graph, x, y, out, plan=self.plan)
+            edge_values.sddmm_dot(self.graph, x, y, out)
             return out
 
         return run
@@ -59,9 +60,7 @@ class HeadJobs:
         source, out = x if is_forward else grad, torch.empty_like(x)
 
         def run() -> Tensor:
-            edge_values.spmm_heads(
-                *self.graph, weight, source, out, accumulate=False, plan=self.plan
-            )
+            edge_values.spmm_heads(self.graph, weight, source, out, accumulate=False)
             return out
 
         return run
@@ -73,7 +72,7 @@ class HeadJobs:
 
         def run() -> Tensor:
             attention.attend(
-                *self.graph,
+                self.graph,
                 *score,
                 x,
                 out=out,
@@ -81,7 +80,6 @@ class HeadJobs:
                 denominator=denominator,
                 slope=SLOPE,
                 accumulate=False,
-                plan=self.plan,
             )
             attention.finish_attention(out, maximum, denominator)
             return out
@@ -100,8 +98,7 @@ class HeadJobs:
         def run() -> Tensor:
             delta = (grad * out).view(grad.shape[0], NUM_HEADS, -1).sum(2)
             attention.attend_backward(
-                *self.graph,
-                self.inputs.t_edge,
+                self.transpose,
                 *score,
                 log_sum=log_sum,
                 x=x,
@@ -112,7 +109,6 @@ class HeadJobs:
                 edge_grad=edge_grad,
                 slope=SLOPE,
                 accumulate=False,
-                plan=self.plan,
             )
             attention.edge_sum(self.inputs.indptr, edge_grad, grad_target, accumulate=False)
             return grad_x

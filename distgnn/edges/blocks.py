@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
-from distgnn.edges.ends import Ends, select
 from distgnn.edges.planner import Planner
 from distgnn.exchange.route import Route, plan_route
+from distgnn.kernels.csr import Csr
 from distgnn.kernels.devices import moved
 from distgnn.kernels.tensors import own
 from distgnn.partition.directory.store import relation_degrees
@@ -22,82 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group
-    from distgnn.edges.ends import Rows
-    from distgnn.kernels.walk_order import WalkOrder
+    from distgnn.kernels.csr import Walker
     from distgnn.partition.directory.store import Part
-
-
-@dataclass(frozen=True, eq=False)
-class Csr:
-    """Edges by row, for one of the two directions of a pass.
-
-    Attributes:
-        indptr: (num_rows + 1,) int64.
-        indices: (num_edges,) int32. Columns, by ascending global id inside a row.
-        num_columns: Rows that the block reads from.
-        position: (num_edges,) int64. Where each edge stands in the forward block; None in the
-            forward block itself, and where nobody asks.
-        weight: (num_edges,) float32, or None.
-        column_id: (num_columns,) int64. Global id of each column; None where columns ascend by it.
-        planner: Decides how sums walk the block.
-        edge_features: (num_edges, num_edge_features) float32; in forward blocks where a model asks,
-            else None.
-        edge_type: (num_edges,) int32. Relations; in forward blocks where a model asks, else None.
-        relation_degree: (num_edges,) int32. As in a `Part`, beside `edge_type`.
-        derived: What others made of these edges once, by name; another block has its own.
-    """
-
-    indptr: Tensor
-    indices: Tensor
-    num_columns: int
-    position: Tensor | None
-    weight: Tensor | None
-    column_id: Tensor | None
-    planner: Planner
-    edge_features: Tensor | None = None
-    edge_type: Tensor | None = None
-    relation_degree: Tensor | None = None
-    derived: dict[str, Any] = field(default_factory=dict, init=False)
-
-    @cached_property
-    def plan(self) -> WalkOrder | None:
-        """The order in which sums walk the block, from the planner at the first sum.
-
-        Plans are made for the caches of a processor; other devices have none.
-        """
-        return self.planner.plan(self) if self.indptr.device.type == "cpu" else None
-
-    @cached_property
-    def row_of_edge(self) -> Tensor:
-        """(num_edges,) int32. Row of each edge, for what is computed edge by edge."""
-        rows = torch.arange(self.num_rows, dtype=torch.int32, device=self.indptr.device)
-        return torch.repeat_interleave(rows, self.indptr.diff())
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hexadecimal digits that tell its edges from those of other blocks."""
-        digest = hashlib.sha256(f"{self.num_columns} ".encode())
-        digest.update(self.indptr.numpy().data)
-        digest.update(self.indices.numpy().data)
-        if self.column_id is not None:
-            digest.update(self.column_id.numpy().data)
-        return digest.hexdigest()
-
-    def to(self, device: torch.device) -> Csr:
-        """Return the block on a device; itself if it is there."""
-        if self.indptr.device == device:
-            return self
-        return replace(self, **moved(self, device))
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of the block."""
-        return self.indptr.shape[0] - 1
-
-    @property
-    def num_edges(self) -> int:
-        """Edges of the block."""
-        return self.indices.shape[0]
 
 
 @dataclass(frozen=True)
@@ -186,7 +111,7 @@ def plan_blocks(
     has_positions: bool = True,
     has_types: bool = False,
     has_features: bool = False,
-    planner: Planner | None = None,
+    planner: Walker | None = None,
 ) -> Blocks:
     """Divide a part's edges and agree with the peers on the rows that travel.
 
@@ -200,7 +125,7 @@ def plan_blocks(
         has_types: Whether forward blocks tell the relations of their edges, which takes 8 bytes an
             edge; only of a typed graph.
         has_features: Whether forward blocks have the features of their edges, if these have some.
-        planner: Decides how sums walk the blocks; None for one of their own.
+        planner: Decides in which order kernels walk the blocks; None for one of their own.
 
     Returns:
         The edges and routes of both directions.
@@ -251,7 +176,7 @@ def isolated_part(part: Part) -> Part:
 
 
 def without_edges(part: Part) -> Part:
-    """Let go what blocks hold, and what only a trainer reads.
+    """Free what blocks hold, and what only a trainer reads.
 
     Args:
         part: Any part.
@@ -318,18 +243,18 @@ def _divide(
     writing: NDArray[np.bool_],
     *,
     has_positions: bool,
-    planner: Planner,
+    planner: Walker,
 ) -> _Divided:
     """Cut the clone-by-clone matrix into four; leaves are renumbered in their roles."""
-    sources, targets = Ends(part, reading), Ends(part, writing)
+    sources, targets = _Ends(part, reading), _Ends(part, writing)
     is_weighted = part.edge_weight is not None
     t_edge = part.edges_of_transpose() if has_positions or is_weighted else None
 
     def block(target_is_leaf: bool, source_is_leaf: bool) -> tuple[Csr, Csr]:
         rows, columns = targets.rows(target_is_leaf), sources.columns(source_is_leaf)
-        indptr, indices, kept = select(part.indptr, part.indices, rows, columns)
+        indptr, indices, kept = _select(part.indptr, part.indices, rows, columns)
         t_rows, t_columns = sources.rows(source_is_leaf), targets.columns(target_is_leaf)
-        t_indptr, t_indices, t_kept = select(part.t_indptr, part.t_indices, t_rows, t_columns)
+        t_indptr, t_indices, t_kept = _select(part.t_indptr, part.t_indices, t_rows, t_columns)
         weight = t_weight = position = None
         if t_edge is not None:
             start, stop = int(part.indptr[rows.start]), int(part.indptr[rows.stop])
@@ -356,8 +281,8 @@ def _divide(
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))
 
 
-def _known_of_edges(part: Part, rows: Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Any]:
-    """What forward blocks alone have for each edge, beside weights."""
+def _known_of_edges(part: Part, rows: _Rows, kept: NDArray[np.bool_] | slice) -> dict[str, Any]:
+    """Return what forward blocks alone have for each edge, beside weights."""
     edges = slice(int(part.indptr[rows.start]), int(part.indptr[rows.stop]))
     kinds: dict[str, type[np.generic]] = {}
     if part.edge_features is not None:
@@ -365,3 +290,80 @@ def _known_of_edges(part: Part, rows: Rows, kept: NDArray[np.bool_] | slice) -> 
     if part.edge_type is not None:
         kinds |= {"edge_type": np.int32, "relation_degree": np.int32}
     return {name: own(getattr(part, name)[edges][kept], kind) for name, kind in kinds.items()}
+
+
+class _Rows(NamedTuple):
+    """The rows of a block, among the clones of a part: those from start to stop that are kept."""
+
+    start: int
+    stop: int
+    kept: NDArray[np.bool_] | None  # among start..stop; dropped rows hold no edges
+
+
+class _Columns(NamedTuple):
+    """The columns of a block, likewise, and their numbers there."""
+
+    start: int
+    stop: int
+    renumbered: NDArray[np.int32] | None
+    is_all: bool  # nothing else is there, so nothing is dropped
+    global_id: Tensor | None
+
+
+class _Ends:
+    """One end of the edges: roots first, then the leaves that take part in that role.
+
+    Args:
+        part: Any part.
+        takes_part: (num_leaves,) bool.
+    """
+
+    def __init__(self, part: Part, takes_part: NDArray[np.bool_]) -> None:
+        self._num_roots = part.num_roots
+        self._takes_part = takes_part
+        self._renumbered = (np.cumsum(takes_part) - 1).astype(np.int32)
+        self._root_id = _unless_ascending(part.global_id[: part.num_roots])
+        self._leaf_id = _unless_ascending(part.global_id[part.num_roots :][takes_part])
+
+    def rows(self, is_leaf: bool) -> _Rows:
+        """Return the rows of a block whose targets are leaves, or roots."""
+        if not is_leaf:
+            return _Rows(0, self._num_roots, None)
+        return _Rows(self._num_roots, self._num_roots + len(self._takes_part), self._takes_part)
+
+    def columns(self, is_leaf: bool) -> _Columns:
+        """Return the columns of a block whose sources are leaves, or roots."""
+        if not is_leaf:
+            is_all = len(self._takes_part) == 0
+            return _Columns(0, self._num_roots, None, is_all, self._root_id)
+        stop = self._num_roots + len(self._takes_part)
+        return _Columns(self._num_roots, stop, self._renumbered, False, self._leaf_id)
+
+
+def _unless_ascending(ids: NDArray[np.int64]) -> Tensor | None:
+    return None if np.all(ids[1:] > ids[:-1]) else own(ids, np.int64)
+
+
+def _select(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: _Rows, columns: _Columns
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_] | slice]:
+    """Return the block's indptr and indices, and which of the rows' edges it keeps."""
+    first, last = int(indptr[rows.start]), int(indptr[rows.stop])
+    found = np.asarray(indices[first:last])
+    block_indptr = indptr[rows.start : rows.stop + 1] - first
+    if columns.is_all:
+        return block_indptr, found, slice(None)
+    if columns.start == columns.stop:
+        kept = np.zeros(found.size, dtype=bool)
+        block_indptr = np.zeros_like(block_indptr)
+    else:
+        kept = (found >= columns.start) & (found < columns.stop)
+        running = np.zeros(found.size + 1, np.int64)
+        np.cumsum(kept, out=running[1:])
+        block_indptr = running[block_indptr]
+    if rows.kept is not None:
+        block_indptr = np.concatenate([block_indptr[:1], block_indptr[1:][rows.kept]])
+    picked = found[kept] - np.int32(columns.start)
+    if columns.renumbered is not None:
+        picked = columns.renumbered[picked]
+    return block_indptr, picked, kept

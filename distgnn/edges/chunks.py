@@ -10,7 +10,7 @@ from distgnn.kernels import attention
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.edges.blocks import Csr
+    from distgnn.kernels.csr import Csr
 
 
 class Chunk(NamedTuple):

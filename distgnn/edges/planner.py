@@ -12,7 +12,7 @@ from distgnn.kernels.walk_order import PLAN_VERSION, WalkOrder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distgnn.edges.blocks import Csr
+    from distgnn.kernels.csr import Csr
 
 # Below this, an aggregation takes less than a millisecond.
 _MIN_PLANNED_EDGES = 200_000
@@ -200,7 +200,7 @@ class Planner:
         """What was found out about blocks by trial."""
         return self._chooser.records
 
-    def plan(self, block: Csr) -> WalkOrder | None:
+    def order(self, block: Csr) -> WalkOrder | None:
         """Return the plan of a block, or None where sums had better walk it as it is.
 
         Blocks with the same edges share one plan: so do the two directions of an undirected graph.

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from distgnn.edges.blocks import Blocks, Csr, Direction
+    from distgnn.edges.blocks import Blocks, Direction
     from distgnn.exchange.base import Synchronous
+    from distgnn.kernels.csr import Csr
 
 
 def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor, exchange: Synchronous) -> Blocks:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from distgnn.edges.blocks import Blocks, Csr, Direction, Half, plan_blocks, plan_half
+from distgnn.edges.blocks import Blocks, Direction, Half, plan_blocks, plan_half
 from distgnn.edges.self_loops import with_loops
+from distgnn.kernels.csr import Csr
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

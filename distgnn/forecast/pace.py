@@ -66,9 +66,9 @@ def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
     num_edges = int(part.indptr[num_rows])
     sources, indices = np.unique(part.indices[:num_edges], return_inverse=True)
     indptr = torch.from_numpy(np.array(part.indptr[: num_rows + 1], dtype=np.int64))
-    edges = torch.from_numpy(indices.astype(np.int32))
+    graph = kernels.Csr(indptr, torch.from_numpy(indices.astype(np.int32)), len(sources))
     x, out = torch.ones(max(len(sources), 1), width), torch.empty(num_rows, width)
-    sum_s = best_seconds(lambda: kernels.spmm_sum(indptr, edges, None, x, out, accumulate=False))
+    sum_s = best_seconds(lambda: kernels.spmm_sum(graph, None, x, out, accumulate=False))
     return Pace(sum_s / max(num_edges * width, 1), product_seconds(*columns))
 
 

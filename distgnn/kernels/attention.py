@@ -9,9 +9,8 @@ nothing was seen. Rows of x have `num_heads` heads of equal width, one after the
 else in float32 they, and gradients of rows, may be stored as bfloat16, which is computed with as
 float32.
 
-As in `distgnn.kernels`, results have the same bits for any number of threads, on any instruction
-set and with any plan, and autograd sees nothing. Nothing is allocated, but for a row that a thread
-keeps where gradients of rows are rounded to bfloat16.
+The rules of `distgnn.kernels` hold here. One thing is allocated: a row that a thread keeps where
+gradients of rows are rounded to bfloat16.
 
 References:
     Velickovic et al., "Graph Attention Networks", ICLR 2018; Milakov and Gimelshein, "Online
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from distgnn.kernels.csr import ends, handle
 from distgnn.kernels.dense import Finish
 from distgnn.kernels.devices import kernels_on
 from distgnn.kernels.tensors import STORED, array, computed, float_type, stored_rows
@@ -32,7 +32,7 @@ from distgnn.kernels.tensors import STORED, array, computed, float_type, stored_
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.kernels.walk_order import WalkOrder
+    from distgnn.kernels.csr import Csr
 
 
 NO_FINISH = Finish()
@@ -64,8 +64,7 @@ def _of_edges(score: Tensor | None, mask: EdgeMask | None, dtype: torch.dtype) -
 
 
 def attend(
-    indptr: Tensor,
-    indices: Tensor,
+    graph: Csr,
     source_score: Tensor,
     target_score: Tensor,
     x: Tensor,
@@ -77,13 +76,11 @@ def attend(
     accumulate: bool,
     edge_score: Tensor | None = None,
     mask: EdgeMask | None = None,
-    plan: WalkOrder | None = None,
 ) -> None:
     """Take the edges of every row into its state.
 
     Args:
-        indptr: (num_rows + 1,) int64.
-        indices: (num_edges,) int32. Rows of x.
+        graph: Edges by destination; columns are rows of x.
         source_score: (num_sources, num_heads) float32 or float64, as all values.
         target_score: (num_rows, num_heads).
         x: (num_sources, num_heads * width). May be bfloat16.
@@ -95,17 +92,11 @@ def attend(
             self-loop is such a state: (x, e, 1).
         edge_score: (num_edges, num_heads). Added to raw; None for nothing.
         mask: Of the weights of the edges, which drops them from `out` alone; None for none.
-        plan: Of this graph.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     stored = float_type("x", x, STORED)
     dtype = computed(stored)
     kernels_on("x", x).functions.attend(
-        array("indptr", indptr, torch.int64, 1),
-        array("indices", indices, torch.int32, 1),
+        *ends(graph),
         array("source_score", source_score, dtype, 2),
         array("target_score", target_score, dtype, 2),
         array("x", x, stored, 2),
@@ -115,7 +106,7 @@ def attend(
         slope=slope,
         accumulate=accumulate,
         **_of_edges(edge_score, mask, dtype),
-        plan=None if plan is None else plan.handle,
+        plan=handle(graph),
     )
 
 
@@ -131,10 +122,6 @@ def merge_attention(
         out: (num_rows, num_heads * width). As `attend` left it; merged into.
         maximum: (num_rows, num_heads). Likewise.
         denominator: (num_rows, num_heads). Likewise.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("received", received)
     kernels_on("out", out).functions.merge_attention(
@@ -165,10 +152,6 @@ def finish_attention(
         result: (num_rows, num_heads * width). The finished quotients; may be bfloat16, and `out`,
             which it is if None. Written.
         finish: What is done to the quotients; without a factor of rows.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("out", out)
     has_dropout = finish.row_key is not None and finish.probability > 0
@@ -198,10 +181,6 @@ def attention_delta(
             written.
         bias: (num_heads * width,); None for zeros.
         scale: Of the result.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     stored = float_type("grad", grad, STORED)
     dtype = computed(stored)
@@ -215,9 +194,7 @@ def attention_delta(
 
 
 def attend_backward(
-    t_indptr: Tensor,
-    t_indices: Tensor,
-    t_edge: Tensor,
+    graph: Csr,
     source_score: Tensor,
     target_score: Tensor,
     *,
@@ -232,7 +209,6 @@ def attend_backward(
     accumulate: bool,
     edge_score: Tensor | None = None,
     mask: EdgeMask | None = None,
-    plan: WalkOrder | None = None,
 ) -> None:
     """Compute the gradients of finished attention in one pass over the edges out of every row.
 
@@ -240,9 +216,7 @@ def attend_backward(
     written edge by edge, so that `edge_sum` makes the gradients of the target scores of them.
 
     Args:
-        t_indptr: (num_sources + 1,) int64. The graph by source.
-        t_indices: (num_edges,) int32. Destinations: rows of grad.
-        t_edge: (num_edges,) int64. Position of each edge in the `indices` of the forward graph.
+        graph: Edges by source, with positions; columns are destinations, rows of grad.
         source_score: (num_sources, num_heads) float32 or float64, as all values.
         target_score: (num_rows, num_heads).
         log_sum: (num_rows, num_heads). The maxima, finished.
@@ -257,17 +231,12 @@ def attend_backward(
         accumulate: Start grad_x and grad_source from the values there instead of zero.
         edge_score: (num_edges, num_heads). In the order of the forward graph, as given to `attend`.
         mask: Likewise.
-        plan: Of the transpose.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("source_score", source_score)
+    assert graph.position is not None, "gradients travel over transposed blocks"
     kernels_on("x", x).functions.attend_backward(
-        array("t_indptr", t_indptr, torch.int64, 1),
-        array("t_indices", t_indices, torch.int32, 1),
-        array("t_edge", t_edge, torch.int64, 1),
+        *ends(graph),
+        array("position", graph.position, torch.int64, 1),
         array("source_score", source_score, dtype, 2),
         array("target_score", target_score, dtype, 2),
         log_sum=array("log_sum", log_sum, dtype, 2),
@@ -280,7 +249,7 @@ def attend_backward(
         slope=slope,
         accumulate=accumulate,
         **_of_edges(edge_score, mask, dtype),
-        plan=None if plan is None else plan.handle,
+        plan=handle(graph),
     )
 
 
@@ -292,10 +261,6 @@ def edge_sum(indptr: Tensor, edge_value: Tensor, out: Tensor, *, accumulate: boo
         edge_value: (num_edges, num_heads) float32 or float64.
         out: (num_rows, num_heads). Written.
         accumulate: Start from the values in `out` instead of zero.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("edge_value", edge_value)
     kernels_on("out", out).functions.edge_sum(

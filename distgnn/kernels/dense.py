@@ -158,10 +158,6 @@ def multiply_transposed(
             whose gradient `grad` is; None if there was no relu.
         scale: Of dropout.
         bias_gradient: (width,). Written: sums of grad's columns.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dense = kernels_on("grad", grad).dense
     if dense is not None:

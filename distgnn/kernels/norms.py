@@ -75,10 +75,6 @@ def normalise_columns(
         out: (num_rows, width). Written. May be bfloat16, and x.
         finish: Bias, relu and dropout; no factors of rows.
 
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
-
     References:
         Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing
         Internal Covariate Shift", ICML 2015.
@@ -104,10 +100,6 @@ def column_gradient_sums(x: Tensor, mean: Tensor, rstd: Tensor, outcome: Outcome
 
     Returns:
         (2, width) float64: the gradients of bias and weight.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("x", x, FLOATS)
     sums = x.new_empty((2, x.shape[1]), dtype=torch.float64)
@@ -165,10 +157,6 @@ def normalise_rows(x: Tensor, weight: Tensor, out: Tensor, *, eps: float, finish
         eps: Added to the variance.
         finish: Bias, relu and dropout; no factors of rows.
 
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
-
     References:
         Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
@@ -196,10 +184,6 @@ def rows_backward(
 
     Returns:
         (2, width) of the type of x: the gradients of bias and weight.
-
-    Raises:
-        TypeError: If a dtype is not the documented one.
-        ValueError: If shapes do not fit, or a tensor is not contiguous or on another device.
     """
     dtype = float_type("x", x, FLOATS)
     sums = x.new_empty((2, x.shape[1]))

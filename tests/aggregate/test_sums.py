@@ -227,7 +227,7 @@ def test_a_block_that_is_large_enough_to_be_planned_has_the_same_sums():
 
     def on_rank(group):
         blocks = plan_blocks(parts[group.rank], group)
-        return blocks.forward.root_from_root.plan, blocks.forward.leaf_from_leaf.plan
+        return blocks.forward.root_from_root.order, blocks.forward.leaf_from_leaf.order
 
     for large, empty in run_ranks(2, on_rank):
         assert large is not None
@@ -246,5 +246,5 @@ def test_the_gradient_of_a_maximum_is_planned_where_it_walks_the_edges(width, is
     blocks = plan_blocks(part, group, planner=Planner(chooser=Always()))
     graph = LocalGraph(part, blocks, Synchronous(group))
     graph.aggregate(torch.randn(graph.num_rows, width, requires_grad=True), "max").sum().backward()
-    assert "plan" in vars(blocks.forward.root_from_root)
-    assert ("plan" in vars(blocks.backward.root_from_root)) == is_planned
+    assert "order" in vars(blocks.forward.root_from_root)
+    assert ("order" in vars(blocks.backward.root_from_root)) == is_planned

@@ -79,11 +79,9 @@ def test_dense_rows_are_cut_whatever_the_order_with_the_same_bits():
     def total(part):
         def on_rank(group):
             block = plan_blocks(part, group).forward.root_from_root
-            assert block.plan.describe()["is_cut"]
+            assert block.order.describe()["is_cut"]
             out, rows = torch.empty(5000, 24), x[part.global_id].contiguous()
-            kernels.spmm_sum(
-                block.indptr, block.indices, None, rows, out, accumulate=False, plan=block.plan
-            )
+            kernels.spmm_sum(block, None, rows, out, accumulate=False)
             return out
 
         return run_ranks(1, on_rank)[0]

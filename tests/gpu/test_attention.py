@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 from on_device import INTERPRETED, hub_graph, put
 
 from distgnn.kernels import attention
 from distgnn.kernels.dense import Finish
+
+attention = Fronts(attention)
 
 NUM_SOURCES, SLOPE = 15, 0.2
 GRAPHS = {

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 from on_device import put
 
 from distgnn.gpu import schedule
 from distgnn.kernels import edge_values
+
+edge_values = Fronts(edge_values)
 
 NUM_ROWS, NUM_SOURCES = 20, 15
 

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 from on_device import INTERPRETED, hub_graph, put
 
 from distgnn import kernels
 from distgnn.kernels import attention, edge_values
+
+kernels = Fronts(kernels)
+edge_values = Fronts(edge_values)
 
 WIDTHS = [1, 3, 16, 33, 100]
 NUM_SOURCES = 15

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 
 from distgnn.kernels import attention
+
+attention = Fronts(attention)
 
 SLOPE = 0.2
 CASES = {
@@ -29,7 +32,7 @@ def tensors(*arrays):
     return [torch.from_numpy(array) for array in arrays]
 
 
-def attend(graph, s, t, x, *, start=None, plan=None, **edges):
+def attend(graph, s, t, x, *, start=None, order=None, **edges):
     """Run the kernel into arrays of rubbish, or from a state."""
     num_rows, num_heads = t.shape
     state = reference.Attention(
@@ -45,7 +48,7 @@ def attend(graph, s, t, x, *, start=None, plan=None, **edges):
         **dict(zip(names, tensors(*state), strict=True)),
         slope=SLOPE,
         accumulate=start is not None,
-        plan=plan,
+        order=order,
         **edges,
     )
     return state

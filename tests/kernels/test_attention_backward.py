@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 
 from distgnn.kernels import attention
+
+attention = Fronts(attention)
 
 SLOPE = 0.2
 SHAPES = [(1, 1), (3, 1), (8, 3), (4, 4), (4, 7), (2, 8), (20, 8), (1, 16), (4, 16), (3, 33)]
@@ -33,7 +36,7 @@ def autograd_of(graph, s, t, x, grad, edges=None):
     return [gradient.numpy() for gradient in gradients]
 
 
-def backward_of(graph, s, t, x, grad, *, start=None, plan=None, edges=None, is_in_place=False):
+def backward_of(graph, s, t, x, grad, *, start=None, order=None, edges=None, is_in_place=False):
     """Forward and backward of ours: the gradients of s, t, x and of raw."""
     num_rows, num_heads = t.shape
     tensor = torch.from_numpy
@@ -76,7 +79,7 @@ def backward_of(graph, s, t, x, grad, *, start=None, plan=None, edges=None, is_i
         edge_grad=edge_grad,
         slope=SLOPE,
         accumulate=start is not None,
-        plan=plan,
+        order=order,
         **own,
     )
     grad_target = torch.empty(num_rows, num_heads, dtype=state[0].dtype)

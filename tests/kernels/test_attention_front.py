@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fronts import Fronts
 
 from distgnn.kernels import attention
 from distgnn.kernels.dense import Finish
+
+attention = Fronts(attention)
 
 GRAPH = {"indptr": torch.tensor([0, 4, 4]), "indices": torch.zeros(4, dtype=torch.int32)}
 EdgeMask = attention.EdgeMask
@@ -110,7 +113,7 @@ def test_results_of_float64_are_not_stored_as_bfloat16():
     ("changes", "message"),
     [
         ({"grad": torch.zeros(0, 6)}, "the edges read from no rows"),
-        ({"t_edge": torch.arange(3)}, "t_edge has the wrong length, got 3, expected 4"),
+        ({"position": torch.arange(3)}, "t_edge has the wrong length, got 3, expected 4"),
         ({"x": torch.zeros(3, 6)}, "x has the wrong number of rows, got 3, expected 2"),
         ({"source_score": torch.zeros(3, 2)}, "source_score has the wrong number of rows, got 3"),
         ({"target_score": torch.zeros(2, 2)}, "target_score has the wrong number of rows, got 2"),
@@ -126,8 +129,7 @@ def test_results_of_float64_are_not_stored_as_bfloat16():
     ],
 )
 def test_the_backward_of_attention_refuses_arrays_that_do_not_fit(changes, message):
-    given = {f"t_{name}": array for name, array in GRAPH.items()}
-    given |= {"t_edge": torch.arange(4), "x": torch.zeros(2, 6), "grad": torch.zeros(3, 6)}
+    given = GRAPH | {"position": torch.arange(4), "x": torch.zeros(2, 6), "grad": torch.zeros(3, 6)}
     given |= {name: torch.zeros(3, 2) for name in ("target_score", "log_sum", "delta")}
     given |= {"source_score": torch.zeros(2, 2), "grad_source": torch.zeros(2, 2)}
     given |= {"grad_x": torch.zeros(2, 6), "edge_grad": torch.zeros(4, 2)}

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 
 from distgnn import kernels
 from distgnn.kernels import attention
+
+attention = Fronts(attention)
 
 # (heads, columns of a head): 19 heads are more than are worked on at a time.
 SHAPES = [(1, 3), (4, 4), (4, 7), (2, 33), (19, 2)]
@@ -87,7 +90,7 @@ def outputs(
         denominator=denominator,
         slope=0.1,
         accumulate=accumulate,
-        plan=plan if is_planned else None,
+        order=plan if is_planned else None,
         **own,
     )
     attention.finish_attention(out, maximum, denominator)
@@ -108,7 +111,7 @@ def outputs(
         edge_grad=edge_grad,
         slope=0.1,
         accumulate=accumulate,
-        plan=t_plan if is_planned else None,
+        order=t_plan if is_planned else None,
         **own,
     )
     return [out, maximum, denominator, grad_x, grad_source, edge_grad]

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 
 from distgnn import kernels
+
+kernels = Fronts(kernels)
 
 WIDTHS = [1, 3, 7, 16, 17, 33, 100, 602]
 
@@ -48,7 +51,7 @@ def test_a_sum_is_rounded_once_even_where_a_plan_cuts_rows():
     x, _ = bfloat16(rng, (5000, 16))
     plain, planned = torch.empty_like(x), torch.empty_like(x)
     kernels.spmm_sum(*parts, None, x, plain, accumulate=False)
-    kernels.spmm_sum(*parts, None, x, planned, accumulate=False, plan=plan)
+    kernels.spmm_sum(*parts, None, x, planned, accumulate=False, order=plan)
     assert torch.equal(plain, planned)
 
 

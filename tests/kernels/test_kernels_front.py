@@ -6,8 +6,11 @@ import sys
 
 import pytest
 import torch
+from fronts import Fronts
 
 from distgnn import kernels
+
+kernels = Fronts(kernels)
 
 WRONG_TENSORS = {
     "half precision": (

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 
 from distgnn.kernels import maxima
+
+maxima = Fronts(maxima)
 
 WIDTHS = [1, 3, 7, 16, 33, 100, 602]
 NUM_ROOTS, NUM_LEAVES, NUM_ROWS = 20, 12, 40

@@ -7,9 +7,13 @@ import re
 import numpy as np
 import pytest
 import torch
+from fronts import Fronts
 
 from distgnn import _kernels, kernels
 from distgnn.kernels import maxima
+
+kernels = Fronts(kernels)
+maxima = Fronts(maxima)
 
 LIMIT = 2**31
 EDGES = {"indptr": torch.tensor([0, 1]), "indices": torch.zeros(1, dtype=torch.int32)}

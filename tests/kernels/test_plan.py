@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 from planned_graphs import GRAPHS, dense_graph, hub_graph, plan_of, planted, tensors
 
 from distgnn import kernels
 from distgnn.kernels import maxima
+
+kernels = Fronts(kernels)
+maxima = Fronts(maxima)
 
 WIDTHS = [1, 3, 7, 16, 33, 100, 602]
 
@@ -61,7 +65,7 @@ def test_a_planned_sum_has_the_bits_of_an_unplanned_one(case, dtype, num_threads
                     out,
                     accumulate=accumulate,
                     row_factor=row,
-                    plan=chosen,
+                    order=chosen,
                 )
             assert torch.equal(plain, planned), (width, accumulate)
 
@@ -76,7 +80,7 @@ def test_a_planned_extreme_has_the_bits_of_an_unplanned_one(case, is_max, num_th
         states = []
         for chosen in (None, plan):
             out, source = torch.empty_like(x), torch.empty(x.shape, dtype=torch.int32)
-            maxima.spmm_extreme(*tensors(graph), x, out, source=source, is_max=is_max, plan=chosen)
+            maxima.spmm_extreme(*tensors(graph), x, out, source=source, is_max=is_max, order=chosen)
             states.append((out, source))
         assert torch.equal(states[0][0], states[1][0])
         assert torch.equal(states[0][1], states[1][1])
@@ -88,7 +92,7 @@ def test_a_hub_row_with_half_of_all_edges_has_the_sum_of_the_reference(width, nu
     x = np.random.default_rng(9).standard_normal((1000, width)).astype(np.float32)
     out = torch.empty(1000, width)
     kernels.spmm_sum(
-        *tensors(graph), None, torch.from_numpy(x), out, accumulate=False, plan=plan_of(graph)
+        *tensors(graph), None, torch.from_numpy(x), out, accumulate=False, order=plan_of(graph)
     )
     hub = x[graph.indices[graph.indptr[7] : graph.indptr[8]]]
     np.testing.assert_array_equal(out[7].numpy(), np.add.accumulate(hub, axis=0)[-1])
@@ -101,7 +105,7 @@ def test_a_plan_of_fewer_rows_than_sources_only_divides_the_work():
     x = torch.randn(500, 20, generator=torch.Generator().manual_seed(11))
     plain, planned = torch.empty(30, 20), torch.empty(30, 20)
     kernels.spmm_sum(*tensors(graph), None, x, plain, accumulate=False)
-    kernels.spmm_sum(*tensors(graph), None, x, planned, accumulate=False, plan=plan)
+    kernels.spmm_sum(*tensors(graph), None, x, planned, accumulate=False, order=plan)
     assert torch.equal(plain, planned)
 
 
@@ -118,7 +122,7 @@ def test_rows_that_ascend_by_other_ids_are_cut_by_them():
     x = torch.rand(5000, 33)
     plain, planned = torch.empty(5000, 33), torch.empty(5000, 33)
     kernels.spmm_sum(indptr, indices, None, x, plain, accumulate=False)
-    kernels.spmm_sum(indptr, indices, None, x, planned, accumulate=False, plan=plan)
+    kernels.spmm_sum(indptr, indices, None, x, planned, accumulate=False, order=plan)
     assert torch.equal(plain, planned)
 
 
@@ -137,12 +141,12 @@ def test_a_plan_of_another_graph_is_refused():
     out = torch.empty(300, 4)
     with pytest.raises(ValueError, match="is of another graph: edges, got 1999, expected 2000"):
         kernels.spmm_sum(
-            *tensors(graph), None, out, out.clone(), accumulate=False, plan=plan_of(other)
+            *tensors(graph), None, out, out.clone(), accumulate=False, order=plan_of(other)
         )
     smaller = reference.random_csr(299, 299, 2000, seed=4)
     with pytest.raises(ValueError, match="is of another graph: rows, got 299, expected 300"):
         kernels.spmm_sum(
-            *tensors(graph), None, out, out.clone(), accumulate=False, plan=plan_of(smaller)
+            *tensors(graph), None, out, out.clone(), accumulate=False, order=plan_of(smaller)
         )
 
 
@@ -155,7 +159,7 @@ def test_a_plan_refuses_an_index_beyond_the_sources():
 def test_the_roof_reads_every_row_once_per_edge():
     graph = GRAPHS["random"]()
     x, out = torch.ones(300, 40), torch.zeros(300, 16)
-    kernels.gather_roof(*tensors(graph), x, out, plan=plan_of(graph))
+    kernels.gather_roof(*tensors(graph), x, out, order=plan_of(graph))
     # 40 columns are three vectors of 16, the last of which overlaps its neighbour.
     assert out.sum().item() == 2000 * 48
 

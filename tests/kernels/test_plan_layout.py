@@ -4,10 +4,13 @@ import hashlib
 
 import pytest
 import torch
+from fronts import Fronts
 from planned_graphs import GRAPHS, plan_of, tensors
 
 from distgnn import kernels
 from distgnn.kernels.walk_order import PLAN_VERSION, PlanLayout, WalkOrder
+
+kernels = Fronts(kernels)
 
 
 def sum_with(graph, plan):
@@ -18,7 +21,7 @@ def sum_with(graph, plan):
     factor = torch.randn(num_rows, generator=generator)
     out = torch.empty_like(x)
     kernels.spmm_sum(
-        *tensors(graph), weight, x, out, accumulate=False, row_factor=factor, plan=plan
+        *tensors(graph), weight, x, out, accumulate=False, row_factor=factor, order=plan
     )
     return out
 

@@ -5,9 +5,12 @@ import planned_graphs
 import pytest
 import reference
 import torch
+from fronts import Fronts
 
 from distgnn import kernels
 from distgnn.kernels import edge_values
+
+edge_values = Fronts(edge_values)
 
 WIDTHS = [1, 3, 4, 7, 8, 16, 33, 100, 602]
 NUM_HEADS = [1, 3, 4, 8, 19]
@@ -160,15 +163,15 @@ def test_plans_and_threads_change_no_bit_of_a_hub(num_heads, width):
         torch.set_num_threads(num_threads)
         weight, total = torch.empty(graph.indices.size, num_heads), torch.empty_like(x)
         added = torch.empty_like(weight)
-        edge_values.sddmm_dot(*graph_of(graph), x, y, weight, plan=chosen)
-        edge_values.spmm_heads(*graph_of(graph), weight, x, total, accumulate=False, plan=chosen)
+        edge_values.sddmm_dot(*graph_of(graph), x, y, weight, order=chosen)
+        edge_values.spmm_heads(*graph_of(graph), weight, x, total, accumulate=False, order=chosen)
         ends = x[:, :num_heads].contiguous(), y[:, :num_heads].contiguous()
-        edge_values.sddmm_add(*graph_of(graph), *ends, added, plan=chosen)
+        edge_values.sddmm_add(*graph_of(graph), *ends, added, order=chosen)
         leaky, sums = torch.empty_like(weight), torch.empty_like(x)
         given = *graph_of(graph), x, y
-        edge_values.sddmm_leaky(*given, x[0], leaky, slope=0.2, plan=chosen)
+        edge_values.sddmm_leaky(*given, x[0], leaky, slope=0.2, order=chosen)
         ends = *given[:2], None, leaky, x, y
-        edge_values.sddmm_leaky_backward(*ends, sums, slope=0.2, plan=chosen)
+        edge_values.sddmm_leaky_backward(*ends, sums, slope=0.2, order=chosen)
         found.append((weight, total, added, leaky, sums))
         torch.set_num_threads(before)
     for other in found[1:]:
@@ -224,7 +227,10 @@ def test_a_factor_of_another_width_is_refused():
         ({"x": torch.zeros(0, 4)}, "the edges read from no rows"),
         ({"y": torch.zeros(3, 4)}, "y has the wrong number of rows, got 3, expected 2"),
         ({"value": torch.zeros(3, 2)}, "value has the wrong number of rows, got 3, expected 4"),
-        ({"edge": torch.zeros(3, dtype=torch.int64)}, "edge has the wrong size, got 3, expected 4"),
+        (
+            {"position": torch.zeros(3, dtype=torch.int64)},
+            "edge has the wrong size, got 3, expected 4",
+        ),
         ({"out": torch.zeros(2, 3)}, "out has the wrong width, got 3, expected 4"),
     ],
 )
@@ -232,7 +238,7 @@ def test_gradients_of_leaky_scores_from_arrays_that_do_not_fit_are_refused(chang
     given = {
         "indptr": torch.tensor([0, 4, 4]),
         "indices": torch.zeros(4, dtype=torch.int32),
-        "edge": None,
+        "position": None,
         "value": torch.zeros(4, 2),
         "x": torch.zeros(3, 4),
         "y": torch.zeros(2, 4),
@@ -286,10 +292,10 @@ def test_no_plan_changes_a_bit_of_values_of_edges(case, num_heads, width):
     for plan in (None, planned_graphs.plan_of(graph)):
         ends = *graph_of(graph), x, y
         dots, scores = torch.empty(2, num_edges, num_heads)
-        edge_values.sddmm_dot(*ends, dots, plan=plan)
-        edge_values.sddmm_leaky(*ends, x[3], scores, slope=0.2, plan=plan)
+        edge_values.sddmm_dot(*ends, dots, order=plan)
+        edge_values.sddmm_leaky(*ends, x[3], scores, slope=0.2, order=plan)
         sums = torch.full_like(x, torch.nan)
         given = *ends[:2], position, scores, x, y
-        edge_values.sddmm_leaky_backward(*given, sums, slope=0.2, plan=plan)
+        edge_values.sddmm_leaky_backward(*given, sums, slope=0.2, order=plan)
         found.append((dots, scores, sums))
     assert all(map(torch.equal, *found))

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 
 from distgnn import _kernels
 from distgnn.kernels import maxima
+
+maxima = Fronts(maxima)
 
 WIDTHS = [1, 3, 7, 16, 17, 33, 100, 602]
 CASES = {
@@ -121,8 +124,8 @@ def test_an_extreme_over_arrays_that_do_not_fit_is_refused(changes, message):
 )
 def test_the_backward_of_an_extreme_refuses_arrays_that_do_not_fit(changes, message):
     given = {
-        "t_indptr": torch.tensor([0, 4, 4]),
-        "t_indices": torch.zeros(4, dtype=torch.int32),
+        "indptr": torch.tensor([0, 4, 4]),
+        "indices": torch.zeros(4, dtype=torch.int32),
         "source": torch.zeros(2, 2, dtype=torch.int32),
         "grad": torch.zeros(2, 2),
         "out": torch.zeros(2, 2),

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import reference
 import torch
+from fronts import Fronts
 
 from distgnn import kernels
+
+kernels = Fronts(kernels)
 
 WIDTHS = [1, 2, 3, 4, 5, 7, 15, 16, 17, 33, 63, 100, 130, 602]
 CASES = {
@@ -100,7 +103,7 @@ def test_factors_of_sources_give_the_bits_of_rows_that_were_multiplied_before(dt
         kernels.spmm_sum(*parts, None, factor[:, None] * x, expected, accumulate=False)
         for order in (None, plan):
             kernels.spmm_sum(
-                *parts, None, x, out, accumulate=False, source_factor=factor, plan=order
+                *parts, None, x, out, accumulate=False, source_factor=factor, order=order
             )
             assert torch.equal(out, expected)
 

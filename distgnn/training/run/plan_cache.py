@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.edges.blocks import Csr
     from distgnn.edges.planner import Way
+    from distgnn.kernels.csr import Csr
 
 SUFFIX = ".plan"
 _MAX_UNUSED_S = 30 * 24 * 3600

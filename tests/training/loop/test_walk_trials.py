@@ -8,8 +8,8 @@ from planned_graphs import GRAPHS, tensors
 from training import ends_of, make_config
 
 from distgnn.comm.threads import run_ranks
-from distgnn.edges.blocks import Csr
 from distgnn.edges.planner import Chooser, Planner, PlanSource, Way, edges_per_piece
+from distgnn.kernels.csr import Csr
 from distgnn.training.data.info import DataInfo
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.loop.walk_trials import Tuner, aggregated_widths, fastest_of, time_plans
@@ -131,7 +131,7 @@ def test_the_plan_of_the_way_that_won_is_not_made_twice(monkeypatch):
     source = Recording()
     planner = Planner(source, tuner(source=source))
     block = block_of("clustered")
-    assert planner.plan(block) is planner.plan(block) is source.offered is not None
+    assert planner.order(block) is planner.order(block) is source.offered is not None
 
 
 def test_blocks_of_other_rows_than_columns_are_not_clustered():

@@ -15,8 +15,8 @@ from training import check_same_values, ends_of, make_config
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
-from distgnn.edges.blocks import Csr
 from distgnn.edges.planner import Chooser, NoPlans, Planner, Way, content_key
+from distgnn.kernels.csr import Csr
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.plan_cache import PlanCache, read_plan, write_plan
 from distgnn.training.run.tensors import read_tensors, write_tensors
@@ -84,7 +84,7 @@ def test_a_file_tells_blocks_ways_and_versions_apart(monkeypatch):
 
 def test_blocks_with_the_same_edges_share_a_plan(tmp_path):
     planner = Planner(cached(tmp_path), Always())
-    assert planner.plan(block_of("random")) is planner.plan(block_of("random"))
+    assert planner.order(block_of("random")) is planner.order(block_of("random"))
     assert planner.counts.num_plans == 1
 
 
