@@ -66,6 +66,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
+    # Most names load torch, which reads variables of the environment then.
+    importlib.import_module("distgnn.api.environment").prepare_environment()
     if name in _MODULES:
         value = getattr(importlib.import_module(f"distgnn.{_MODULES[name]}"), name)
     elif name in __all__:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from distgnn import __version__
+from distgnn.api.environment import prepare_environment
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, ending_process, say
 from distgnn.comm.collective import as_input_error
 from distgnn.comm.errors import PeerError
@@ -82,9 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0; 2 for bad input; 75 if another rank died; 130 if interrupted.
     """
     is_speaker = True
-    _let_waiting_threads_sleep()
-    _use_huge_pages()
-    _keep_torch_quiet()
+    prepare_environment()
     try:
         is_speaker = detect().rank == 0
         from distgnn.cli.recipes import expanded
@@ -149,32 +148,3 @@ def _insistent_interrupts() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         for kind, handler in zip(kinds, before, strict=True):
             signal.signal(kind, handler)
-
-
-def _let_waiting_threads_sleep() -> None:
-    """Have OpenMP's threads sleep while they wait, unless the user has chosen.
-
-    They would spin, and where cores are shared, with other jobs or with more ranks than cores, a
-    spinning thread holds the core that the thread it waits for needs: measured on two cores with a
-    load of 5, an epoch of 5 ms took 750 ms. The OpenMP runtime reads this when torch loads it.
-    """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-
-
-def _use_huge_pages() -> None:
-    """Have torch ask for huge pages for its tensors, unless the user has chosen.
-
-    Every epoch allocates its activations afresh, and their page faults were a third of an epoch of
-    GraphSAGE 3 x 256 on 150,000 vertices. torch reads this at its first allocation.
-    """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
-
-def _keep_torch_quiet() -> None:
-    """Have torch's transports log errors only, unless the user has chosen.
-
-    Their warnings about a lost store are pages of stack; the watchdog says it in a sentence. torch
-    reads this when it is loaded.
-    """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

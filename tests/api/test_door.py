@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -29,3 +30,21 @@ def test_importing_the_package_loads_neither_torch_nor_numpy():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_first_name_prepares_the_environment_unless_the_user_has_chosen():
+    program = (
+        "import os, distgnn; before = 'THP_MEM_ALLOC_ENABLE' in os.environ; distgnn.InputError; "
+        "print(before, os.environ['THP_MEM_ALLOC_ENABLE'], os.environ['OMP_WAIT_POLICY'])"
+    )
+    names = ("THP_MEM_ALLOC_ENABLE", "GOMP_SPINCOUNT")
+    environ = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environ, "OMP_WAIT_POLICY": "active"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "1", "active"]
