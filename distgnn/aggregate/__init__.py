@@ -1,1 +1,1 @@
-"""What crosses a cut: sums, maxima, attention and the other aggregations of a layer."""
+"""Aggregations across a cut: sums, maxima, attention and the other aggregations of a layer."""

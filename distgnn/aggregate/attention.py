@@ -69,9 +69,9 @@ class Ending(NamedTuple):
 class AttendAcrossCut(torch.autograd.Function):
     """Attention over in-edges of a graph that is cut into parts; see `LocalGraph.attend`.
 
-    Softmax over in-edges is decomposable, as in online softmax. Each part computes three things per
-    vertex and head: the maximum of its scores, the sum of their exponentials less that maximum, and
-    the sum of the rows with these weights. The root scales the states of all parts to their common
+    Softmax over in-edges is decomposable, as in online softmax. Each part computes three sums
+    per vertex and head: the maximum of its scores, the sum of exp(score - maximum), and the sum of
+    the rows with these weights. The root scales the states of all parts to their common
     maximum and adds them, which is exact. Backward recomputes the weights from the scores and the
     logarithm of the whole sum, so that nothing is kept per edge.
 
@@ -253,8 +253,8 @@ class _Backward:
     Args:
         whole: The attention.
         sources: Rows and scores of roots and of leaves.
-        targets: What gradients start from; it collects the gradients of its scores.
-        leaf_sums: What forward left at the leaves that are targets.
+        targets: Start of the gradients; it collects the gradients of its scores.
+        leaf_sums: Sums that forward left at the leaves that are targets.
 
     Attributes:
         root_grad: Gradients of the rows and scores of the roots.

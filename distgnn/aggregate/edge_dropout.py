@@ -23,7 +23,7 @@ class EdgeKeys:
     """A number for each edge that only its ends decide, whatever part it lies on.
 
     Args:
-        blocks: Of one layer, with self-loops.
+        blocks: Blocks of one layer, with self-loops.
         source_id: (num_root_sources,), (num_reading_leaves,) int64. Global ids of both.
         target_id: (num_rows,), (num_writing_leaves,) int64. Likewise.
     """
@@ -57,7 +57,7 @@ class EdgeDropout(NamedTuple):
     Attributes:
         probability: In (0, 1).
         seed: Differs from call to call and from epoch to epoch.
-        keys: Of the edges.
+        keys: Keys of the edges.
     """
 
     probability: float

@@ -1,4 +1,4 @@
-"""What travels once, before the first epoch: the input rows of leaves."""
+"""Input rows of leaves, which travel once, before the first epoch."""
 
 from __future__ import annotations
 

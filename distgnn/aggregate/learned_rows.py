@@ -48,7 +48,7 @@ class RelationSources(NamedTuple):
 
     Attributes:
         keys: (num_relation_sources,) vertex * num_relations + relation, ascending.
-        num_relations: Of the whole graph.
+        num_relations: Number of relations of the whole graph.
     """
 
     keys: NDArray[np.int64]
@@ -60,7 +60,7 @@ class RelationSources(NamedTuple):
 
         Args:
             blocks: All edges of this rank, planned with types.
-            ids: Of their columns.
+            ids: Global ids of their columns.
             group: One rank per part.
         """
         names = [f"{row}_from_{column}" for row in ("root", "leaf") for column in ids._fields]
@@ -158,8 +158,8 @@ def learned_blocks(
 
     Args:
         blocks: Edges and routes.
-        ids: Of their columns.
-        sources: Of the whole graph.
+        ids: Global ids of their columns.
+        sources: Relation sources of the whole graph.
         is_mean: Whether a sum over the edges of a relation is divided by their number.
     """
     here = blocks.to(PROCESSOR).forward

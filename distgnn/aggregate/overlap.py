@@ -76,9 +76,9 @@ def overlap(direction: Direction, exchange: Exchange, steps: Steps) -> None:
     * Walks out of roots come before walks out of leaves. The first walk into a buffer writes it and
       the second adds to it (`accumulate`). The other order would overwrite sums.
     * Within a total, the own edges come first, then the received partials in the order of their
-      ranks. Floating-point addition is not associative. With another order, or with one that
-      depends on what arrives first, a run would not repeat its own bits, and resuming from a
-      checkpoint would not give the bits of a run without a break.
+      ranks. Floating-point addition is not associative. If the order depended on what arrives
+      first, a run would not repeat its own bits. A resumed run would differ from one without a
+      break.
     * All ranks begin their messages in the same order: `send`, then `reduce`. Channels are numbered
       in the order of these calls, and a message finds its receiver by that number alone. Two parts
       may differ in where they call `reduce`, since no message begins between the two places. If one

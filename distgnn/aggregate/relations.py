@@ -39,7 +39,7 @@ class Relation:
     """The edges of one relation in one block, among the vertices that it touches.
 
     Attributes:
-        number: Of the relation.
+        number: Number of the relation.
         sources: (num_sources,) int32. The block's columns that it reads.
         targets: (num_targets,) int32. The block's rows that it adds to.
         forward: (num_targets x num_sources) weights w_uv.
@@ -88,9 +88,9 @@ class Relation:
         """Add the gradients of what `add` was given.
 
         Args:
-            rows: As there.
+            rows: Rows that `add` was given.
             grad: (num_rows, out_width) gradient of its output.
-            weight: As there.
+            weight: Weight that `add` was given.
             out: (num_columns, in_width) and (in_width, out_width), for those of rows and weight.
         """
         read, made = _picked(rows, self.sources), _picked(grad, self.targets)

@@ -1,8 +1,8 @@
 """Scores of attention, and softmax over them: what one block of a part computes.
 
 `Leaky` adds numbers of both ends, as GAT does, and keeps nothing per edge. `Additive` scores the
-sum of the rows of both ends, as GATv2 does, and keeps a score for every edge of a block while it is
-walked; `AdditiveOfFeatures` also adds a map of the edge's features.
+sum of the rows of both ends, as GATv2 does. It keeps a score for every edge of a block while the
+block is walked. `AdditiveOfFeatures` also adds a map of the edge's features.
 
 References:
     Velickovic et al., "Graph Attention Networks", ICLR 2018.
@@ -41,7 +41,7 @@ class Edges(NamedTuple):
     """One block in both directions.
 
     Attributes:
-        name: Of the block of the forward direction.
+        name: Name of the block of the forward direction.
         forward: Edges by target.
         transposed: The same edges by source.
     """
@@ -63,7 +63,7 @@ class Edges(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What edges start from: (num_sources, heads * width) rows, and what the scores take of them.
+    """Sources of edges: (num_sources, heads * width) rows, and what the scores take of them.
 
     Scores are (num_sources, heads), or (num_sources, 0) if they take the rows alone. Rows may be
     bfloat16, of scores in float32.
@@ -95,10 +95,10 @@ class State(NamedTuple):
 
 
 class LeafSums(NamedTuple):
-    """What forward leaves for backward at the leaves that are targets.
+    """Sums that forward leaves for backward at the leaves that are targets.
 
     Attributes:
-        score: (num_leaves, columns). Of the targets.
+        score: (num_leaves, columns). Scores of the targets.
         log_sum: (num_leaves, heads). Logarithm of the sum of exponentials over this part's edges.
     """
 
@@ -112,7 +112,7 @@ class LeafSums(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What gradients start from: the scores of targets, and what their softmax made of them.
+    """Start of the gradients: the scores of targets, and what their softmax made of them.
 
     Attributes:
         score: (num_targets, columns). One a head, or rows as wide as those of the sources.
@@ -162,10 +162,10 @@ class Scoring(ABC):
         """Let edges take part in a softmax.
 
         Args:
-            edges: Of one block.
+            edges: Edges of one block.
             sources: Where they start.
             target: (num_targets, columns). What scores take of the targets.
-            state: Of the targets; written.
+            state: State of the targets; written.
             accumulate: Whether the state already there takes part.
         """
 
@@ -174,8 +174,8 @@ class Scoring(ABC):
         """Send gradients over the edges to what they start from, and collect those of the scores.
 
         Args:
-            edges: Of one block.
-            ends: What is there at both ends.
+            edges: Edges of one block.
+            ends: Rows, scores and gradients at both ends.
             edge_grad: (num_edges, heads). Scratch.
             accumulate: Whether the gradients of the sources start from what is there.
         """
@@ -189,13 +189,13 @@ class Scoring(ABC):
 
 
 class Softmax(NamedTuple):
-    """What is done with scores, by kernels that walk edges once.
+    """Softmax of scores and sums of rows, by kernels that walk edges once.
 
     Weights are computed again in backward.
 
     Attributes:
-        slope: Of the leaky ReLU of the scores below 0.
-        dropout: Of the weights, after the softmax; None for none.
+        slope: Slope of the leaky ReLU of the scores below 0.
+        dropout: Dropout of the weights, after the softmax; None for none.
     """
 
     slope: float
@@ -211,7 +211,7 @@ class Softmax(NamedTuple):
         *,
         accumulate: bool,
     ) -> None:
-        """As `Scoring.take`, with (num_edges, heads) scores of the edges' own, or None."""
+        """Run `Scoring.take` with (num_edges, heads) scores of the edges' own, or None."""
         attention.attend(
             edges.forward,
             sources.score,
@@ -227,7 +227,7 @@ class Softmax(NamedTuple):
     def back(
         self, edges: Edges, ends: Ends, edge_grad: Tensor, *, has_own: bool, accumulate: bool
     ) -> None:
-        """As `Scoring.back`, for the sources alone.
+        """Run `Scoring.back` for the sources alone.
 
         The gradients of the edges take the place of scores of their own, if they have any.
         """
@@ -261,9 +261,9 @@ class Leaky(Scoring):
 
     Args:
         heads: How many scores an edge has.
-        slope: Of the leaky ReLU below 0.
-        dropout: Of the weights, after the softmax; None for none.
-        edge_map: What the features of edges add; None if they add nothing.
+        slope: Slope of the leaky ReLU below 0.
+        dropout: Dropout of the weights, after the softmax; None for none.
+        edge_map: Map of the features of edges; None if they add nothing.
     """
 
     reads_narrow: ClassVar[bool] = True
@@ -308,9 +308,9 @@ class Additive(Scoring):
 
     Args:
         vectors: (heads, width). One a head.
-        slope: Of the leaky ReLU below 0.
-        dropout: Of the weights, after the softmax; None for none.
-        buffers: Give what is kept while a block is walked.
+        slope: Slope of the leaky ReLU below 0.
+        dropout: Dropout of the weights, after the softmax; None for none.
+        buffers: Memory for what is kept while a block is walked.
     """
 
     def __init__(
@@ -376,15 +376,15 @@ class Additive(Scoring):
 
 
 class AdditiveOfFeatures(Scoring):
-    """As `Additive`, of the rows of both ends and a map of the edge's features.
+    """Additive scores of the rows of both ends and a map of the edge's features.
 
     All three are added chunk by chunk, so that they are never there for all edges.
 
     Args:
         vectors: (heads, width). One a head.
-        slope: Of the leaky ReLU below 0.
-        dropout: Of the weights, after the softmax; None for none.
-        edge_map: What the features of edges add.
+        slope: Slope of the leaky ReLU below 0.
+        dropout: Dropout of the weights, after the softmax; None for none.
+        edge_map: Map of the features of edges.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What an aggregation moves between ranks, said without moving it."""
+"""Rows that an aggregation moves between ranks, described without moving them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from distgnn.exchange.route import Route
 
 ITEM_BYTES = 4
-"""Of a float32."""
+"""Bytes of a float32."""
 ID_BYTES = 8
-"""Of a vertex id."""
+"""Bytes of a vertex id."""
 
 Role = Literal["read", "write"]
 
@@ -38,14 +38,14 @@ class Leg(NamedTuple):
         """Return how many rows a rank sends.
 
         Args:
-            route: Of the leaves that play the role, from roots to leaves.
+            route: Route of the leaves that play the role, from roots to leaves.
         """
         return route.num_in if self.is_to_root else route.num_out
 
 
 @dataclass(frozen=True)
 class LayerTraffic:
-    """What a layer moves in one training pass; evaluation moves what forward does.
+    """Traffic of a layer in one training pass; evaluation moves what forward does.
 
     Attributes:
         width: Columns of the rows that it aggregates in every epoch; 0 for none.
@@ -103,9 +103,9 @@ def sum_traffic(
     """Describe a sum or mean; see `SumAcrossCut`.
 
     Args:
-        width: Of the rows.
-        item_bytes: Of a value of them.
-        gradient_bytes: Of a value of their gradient.
+        width: Width of the rows.
+        item_bytes: Bytes of a value of the rows.
+        gradient_bytes: Bytes of a value of their gradient.
     """
     forward, backward = (
         (Leg("read", is_back, width * size), Leg("write", not is_back, width * size))
@@ -118,7 +118,7 @@ def maximum_traffic(width: int) -> LayerTraffic:
     """Describe a maximum, which travels with its winner's id; see `MaxAcrossCut`.
 
     Args:
-        width: Of the rows.
+        width: Width of the rows.
     """
     row_bytes = width * ITEM_BYTES
     read, write = Leg("read", False, row_bytes), Leg("write", True, row_bytes)
@@ -136,17 +136,17 @@ def attention_traffic(
 ) -> LayerTraffic:
     """Describe an attention; see `AttendAcrossCut`.
 
-    Forward moves scores of targets, rows with the scores of sources, and partials with the maximum
-    and the sum of their exponentials; backward gradients with what they are made of, and the
-    gradients of rows and scores.
+    Forward moves scores of targets, rows with the scores of sources, and partials with their maxima
+    and sums. Backward moves gradients with what they are made of, and the gradients of rows and
+    scores.
 
     Args:
         heads: How many there are.
-        width: Of each head.
+        width: Width of each head.
         is_additive: Whether scores are made of the rows themselves: those of targets travel in
             place of their scores, and sources have none.
-        row_bytes: Of a value of the rows.
-        gradient_bytes: Of a value of the gradients of the result.
+        row_bytes: Bytes of a value of the rows.
+        gradient_bytes: Bytes of a value of the gradients of the result.
     """
     columns = heads * width
     source_scores, target_scores = (0, columns) if is_additive else (heads, heads)
@@ -163,7 +163,7 @@ def _together(role: Role, *tables: tuple[int, int]) -> list[Leg]:
     """Describe tables that are sent to the leaves, in one message for each type.
 
     Args:
-        role: Of the leaves.
+        role: Role of the leaves.
         tables: Columns, and bytes of a value; those of a type stand side by side.
     """
     return [

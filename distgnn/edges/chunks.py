@@ -18,7 +18,7 @@ class Chunk(NamedTuple):
 
     Attributes:
         edges: Which.
-        rows: Of the block, the first of them to the last.
+        rows: Rows of the block, from that of the first edge to that of the last.
         indptr: (num_rows + 1,) int64. Where the edges of each of those rows begin, among these.
         row: (num_edges,) int32. Row of each edge, in the block.
         column: (num_edges,) int32. Column of each edge.
@@ -54,7 +54,7 @@ def chunks_of(block: Csr, num_edges: int) -> list[Chunk]:
 
     Args:
         block: The edges.
-        num_edges: Of a chunk, at most; at least 1.
+        num_edges: Most edges of a chunk; at least 1.
 
     Returns:
         The chunks.

@@ -73,16 +73,20 @@ class Chooser:
     A plan saves source rows from being read from beyond the caches. There is nothing to save where
     all of them lie in a level-2 cache, and making the plan of a small block is not worth the while.
     Clusters are left to the plan, which looks for them. Cutting rows reads and writes the sums of a
-    row once per block of sources: many edges have to share that, and fewer if rows that are not cut
-    would come from memory. Measured on one Zen 5 core, widths 16 to 256, with and without cuts:
-    2.6 million edges, 182 per piece, take 1.0 to 1.15 times as long without; 5.7 million, 97 per
-    piece, 1.0 to 1.3 times; 0.4 million, 15 per piece, 0.74 to 0.97 times.
+    row once per block of sources. Many edges have to share that; fewer are enough if rows that are
+    not cut would come from memory.
+
+    Measured on one Zen 5 core, widths 16 to 256, as time without cuts over time with cuts:
+
+    * 2.6 million edges, 182 per piece: 1.0 to 1.15.
+    * 5.7 million edges, 97 per piece: 1.0 to 1.3.
+    * 0.4 million edges, 15 per piece: 0.74 to 0.97.
 
     Args:
-        widths: Of the rows that are summed, in the order in which they matter.
+        widths: Widths of the rows that are summed, in the order in which they matter.
 
     Attributes:
-        records: What was found out about blocks by trial, JSON values.
+        records: Results of trials about blocks, JSON values.
     """
 
     def __init__(self, widths: Sequence[int] = (128,)) -> None:
@@ -114,12 +118,12 @@ def edges_per_piece(block: Csr) -> float:
 
 @dataclass
 class PlanCounts:
-    """What a rank's plans cost.
+    """Costs of a rank's plans.
 
     Attributes:
         num_read: Plans that were read from disk.
         num_made: Plans that were made.
-        seconds: What both took, and writing and telling blocks apart.
+        seconds: Time of both, of writing, and of telling blocks apart.
     """
 
     num_read: int = 0
@@ -140,7 +144,7 @@ class PlanSource:
     """Makes plans, and keeps none.
 
     Attributes:
-        counts: Of the plans that were asked for.
+        counts: Costs of the plans that were asked for.
     """
 
     def __init__(self) -> None:
@@ -152,7 +156,7 @@ class PlanSource:
 
         Args:
             key: From `content_key`.
-            plan: Of that key.
+            plan: Plan of that key.
         """
         self._offered[key] = plan
 
@@ -192,12 +196,12 @@ class Planner:
 
     @property
     def counts(self) -> PlanCounts:
-        """What the plans cost so far."""
+        """Costs of the plans so far."""
         return self._source.counts
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """What was found out about blocks by trial."""
+        """Results of trials about blocks."""
         return self._chooser.records
 
     def order(self, block: Csr) -> WalkOrder | None:

@@ -116,9 +116,9 @@ def restricted_blocks(
         sources: (num_roots,) bool. Roots whose rows the layer is given; at least those of
             `sources_of`.
         targets: (num_roots,) bool. Roots whose rows it makes.
-        like: Blocks of the whole part: edges have positions, and targets an edge from themselves,
-            if they have them there (the targets are then among the sources), no weights and no
-            features if they have none there, and the same planner decides how they are walked.
+        like: Blocks of the whole part. The result has positions, weights, features and edges from
+            targets to themselves if these have them (targets are then among the sources). The same
+            planner decides how the edges are walked.
 
     Returns:
         Blocks whose columns are numbered among the sources and whose rows among the targets.

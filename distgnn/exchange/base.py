@@ -78,7 +78,7 @@ class Exchange(ABC):
                 buffer; the same in every epoch. None if the rows are packed.
 
         Returns:
-            What arrives; `wait` for it.
+            The rows that arrive; `wait` for them.
         """
 
     @property

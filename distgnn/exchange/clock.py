@@ -44,7 +44,7 @@ class HostWatch:
 
 
 class DeviceWatch:
-    """That of a CUDA device, whose work is launched long before it is done.
+    """The watch of a CUDA device, whose work is launched long before it is done.
 
     Something begins and ends when all that was launched before its begin, or its end, is done.
     Nothing waits for that before `settle`.
@@ -85,7 +85,7 @@ def watch_of(device: torch.device) -> Watch:
     """Return what tells the time of a device.
 
     Args:
-        device: That computes.
+        device: Device that computes.
     """
     return DeviceWatch() if device.type == "cuda" else HostWatch()
 
@@ -122,8 +122,8 @@ class Clock:
 
         Args:
             phase: One of `PHASES`.
-            start: Of `time.perf_counter`, in seconds.
-            stop: Likewise.
+            start: Seconds of `time.perf_counter`.
+            stop: Seconds of `time.perf_counter`.
         """
         self._note(phase, self._aggregation, start, stop)
 
@@ -150,9 +150,9 @@ class Span(NamedTuple):
     """A stretch of time.
 
     Attributes:
-        name: What was done.
-        start: Of `time.perf_counter`, in seconds.
-        stop: Likewise.
+        name: Phase.
+        start: Seconds of `time.perf_counter`.
+        stop: Seconds of `time.perf_counter`.
         aggregation: Number of the last one begun, from 1, in the order of the forward pass;
             negative in the backward pass, 0 before the first.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Buffers(NamedTuple):
-    """DelayCache of one message, long enough for every bin."""
+    """Memory of one message, long enough for every bin."""
 
     outgoing: Tensor
     incoming: Tensor
@@ -70,11 +70,11 @@ class _Loaded:
 
 
 class _Channel:
-    """What one half of one aggregation remembers between epochs.
+    """State of one half of one aggregation between epochs.
 
     Args:
         turns: Its index lists.
-        memory: What is made of rows that arrive.
+        memory: Rule for rows that arrive.
         like: (any, width). Rows of its width and type.
         loaded: From a checkpoint, or None for one that heard nothing yet.
     """
@@ -144,15 +144,16 @@ class Delayed(Exchange):
     """DistGNN's delayed remote partial aggregates, cd-R, and PipeGCN, which is one bin and delay 1.
 
     In epoch e the rows of bin e mod num_bins are sent; they are used from epoch e + delay on. With
-    the cache, a row between its turns keeps the value received last, so that its age is at most
-    delay + num_bins - 1 epochs; a row that never arrived counts as zeros. Without it, as in the
+    the cache, a row between its turns keeps the value received last, and its age is at most
+    delay + num_bins - 1 epochs. A row that never arrived counts as zeros. Without it, as in the
     paper, a row contributes only in the epoch in which it arrives. Gradients travel back so too.
-    The epochs of a warm-up are synchronous. What they received last is what later epochs find
-    until newer rows arrive: with the cache all of it, without it the bins whose turn it is.
 
-    Unlike DistGNN, which delays the sum of partials only and passes no gradient across the cut,
-    both halves and both directions are delayed here, because the update runs at roots alone.
-    Unlike PipeGCN, smoothed averages are corrected for their start instead of starting at zeros.
+    The epochs of a warm-up are synchronous. Later epochs find what these received last until newer
+    rows arrive: with the cache all of it, without it the bins whose turn it is.
+
+    DistGNN delays the sum of partials only and passes no gradient across the cut. Here both halves
+    and both directions are delayed, because the update runs at roots alone. PipeGCN's smoothed
+    averages start at zeros; here they are corrected for their start.
 
     Args:
         group: The ranks.
@@ -248,6 +249,17 @@ class Delayed(Exchange):
 
     def deliver(self, state: _Channel) -> Tensor:
         """Take in what is due and return the rows that this epoch uses."""
+        # The order of the steps below decides which values a row has, so it is not free.
+        # 1. Without a cache (the paper's rule), rows of earlier epochs are dropped before anything
+        #    new is taken in. In a warm-up they are not: all rows are overwritten then.
+        # 2. Messages are taken in by the age of their sending, and only those that are `delay`
+        #    epochs old. The sender put its row into the same bin, because both number the rows of
+        #    all pairs alike. So each rank uses the rows of the same epoch, whether or not newer
+        #    ones have arrived already: a fast network changes no bit of the result.
+        # 3. The wait is for messages that left `delay` epochs ago, which is what a delay buys.
+        #    Their buffers are free only after it: `take_in` hands them to the next message.
+        # 4. After the last epoch of a warm-up, rows that arrived whole are queued once more as if
+        #    sent in the `delay` epochs before, or the first epochs without a cache would find none.
         last_warm = self.rule.warm_up_epochs - 1
         if not state.memory.is_cached and not self._is_warming_up:
             with self.clock.timed("pack"):

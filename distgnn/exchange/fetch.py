@@ -88,7 +88,7 @@ class Roots:
     Args:
         exchange: Carries questions and answers.
         root_id: (num_roots,) int64. Global ids of this rank's roots.
-        num_vertices: Of the whole graph.
+        num_vertices: Number of vertices of the whole graph.
     """
 
     def __init__(self, exchange: Synchronous, root_id: Tensor, num_vertices: int) -> None:
@@ -152,7 +152,7 @@ class Fetch:
         return result
 
     def forward(self, table: Tensor) -> Tensor:
-        """As `rows`, unseen by autograd."""
+        """Compute `rows`, unseen by autograd."""
         asked = table.new_empty((len(self._asked), table.shape[1]))
         kernels.gather_rows(table.contiguous(), self._asked, asked)
         return self._deal.back(asked)
@@ -162,7 +162,7 @@ class Fetch:
 
         Args:
             grad: (num_rows, width).
-            num_roots: Of this rank.
+            num_roots: Number of roots of this rank.
 
         Returns:
             (num_roots, width).

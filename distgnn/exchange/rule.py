@@ -1,4 +1,4 @@
-"""What a delay is made of, apart from how it is carried out."""
+"""The rule of a delay, apart from how it is carried out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DelayCache:
-    """What one direction of the pass makes of rows that arrive.
+    """Treatment of rows that arrive, in one direction of the pass.
 
     Attributes:
         is_cached: Whether a row keeps its last value between its turns; the paper's rule is that
@@ -37,8 +37,8 @@ class DelayRule:
         num_bins: Parts into which the rows of each channel are divided; at least 1.
         delay: Epochs between sending and first use; at least 0.
         warm_up_epochs: Synchronous epochs at the start.
-        forward: What happens to features and partial sums.
-        backward: What happens to gradients.
+        forward: Treatment of features and partial sums.
+        backward: Treatment of gradients.
     """
 
     num_bins: int = 1
@@ -68,7 +68,7 @@ class DelayRule:
         """Return the share of a synchronous run's rows that a run sends.
 
         Args:
-            num_epochs: Of the run, at least 1.
+            num_epochs: Epochs of the run, at least 1.
         """
         synchronous = min(self.warm_up_epochs, num_epochs)
         return (synchronous + (num_epochs - synchronous) / self.num_bins) / num_epochs

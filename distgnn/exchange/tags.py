@@ -7,8 +7,8 @@ MAX_CHANNELS = 1 << 12
 """Channels whose messages have tags of their own, from the first tag of an exchange on."""
 EVALUATION_TAG = MAX_CHANNELS
 SETUP_TAG = 1 << 13
-"""Of what travels once."""
+"""For rows that travel once."""
 LINK_TAG = 3 << 12
-"""Of the ends of links in training."""
+"""For the ends of links in training."""
 LINK_EVALUATION_TAG = 7 << 11
-"""Of those in evaluation."""
+"""For the ends of links in evaluation."""

@@ -28,8 +28,8 @@ class Turn(NamedTuple):
     """The rows that travel together, as one rank sees them.
 
     Attributes:
-        outgoing: What each peer gets of the message that leaves.
-        incoming: What each peer sent of the message that arrives.
+        outgoing: Rows of the message that leaves, by peer.
+        incoming: Rows of the message that arrives, by peer.
         picked: (num_sent,) int32. Row of the table that each row that leaves is taken from; None
             if all of them leave, in order.
         places: (num_received,) int32. Where each row that arrives belongs; None if all of them

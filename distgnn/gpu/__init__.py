@@ -1,13 +1,11 @@
-"""Kernels of a CUDA device, in Triton: what `distgnn._kernels` is for the processor.
+"""Kernels of a CUDA device, in Triton, as `distgnn._kernels` has them for the processor.
 
 The functions have the names and arguments of the compiled ones, and take tensors where those take
 numpy views. They add in a fixed order, so that a result has the same bits in every run. Importing
 this package imports Triton; `distgnn.kernels.devices` does so when a CUDA tensor needs a kernel.
 
-`schedule` says which program walks which edges, `launch` how large its tile is. `sums`, `extremes`,
-`edges`, `attention` and `attention_backward` walk edges, `attention_edges` reads what edges have of
-their own, `attention_finish` has what comes after their sums; `rows` moves rows, `dense`
-multiplies, `norms` normalises, `losses` compares with classes.
+`schedule` says which program walks which edges, `launch` how large its tile is. README.md says what
+the other modules do.
 """
 
 from distgnn.gpu.attention import attend as attend

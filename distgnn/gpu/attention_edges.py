@@ -1,4 +1,4 @@
-"""What edges have of their own in attention: scores, and masks of their weights."""
+"""Scores and masks that edges have of their own in attention."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mask_of_edges(
     SCALE: tl.constexpr,
     HAS_PLACE: tl.constexpr,
 ):
-    """What weights of edges and heads are multiplied with, of the type of `like`."""
+    """Return the factors of weights by edge and head, of the type of `like`."""
     if HAS_PLACE:
         mixed_seed = tl.load(seed_ptr).to(tl.uint64, bitcast=True)
     key = tl.load(key_ptr + edge, mask=is_edge, other=0)
@@ -48,8 +48,8 @@ def of_edges(
     Args:
         edge_score: (num_edges, num_heads), or None.
         edge_key: (num_edges,) int64. Of the mask; None for none.
-        seed: Of the mask. A `Seed` with a place is read from there by the kernel.
-        probability: Of the mask.
+        seed: Seed of the mask. A `Seed` with a place is read from there by the kernel.
+        probability: Probability of the mask.
         shape: (num_edges, num_heads).
 
     Raises:

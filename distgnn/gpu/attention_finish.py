@@ -1,4 +1,4 @@
-"""What follows the sums of attention, and what its backward begins with."""
+"""The end of attention, after its sums, and the begin of its backward."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Products of rows with small matrices: the vendor's library, and torch for what follows them.
 
-Rows that are picked, or stored as another type than is computed with, and sums that are not left as
-they are, are there besides for `SLICE_VALUES` values at a time, never for all rows.
+Some products need copies: of picked rows, of rows stored as another type than is computed with, of
+sums that are changed before they are left. Such copies hold `SLICE_VALUES` values at a time.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def segment_of_program(begin_ptr, end_ptr, target_ptr):
 
 
 class Tile(NamedTuple):
-    """What one program works on.
+    """The work of one program.
 
     Attributes:
         rows: Rows, or edges, side by side; a power of two.
@@ -79,12 +79,12 @@ def tile(num_rows: int, width: int) -> Tile:
 
 
 class Lanes(NamedTuple):
-    """What a program of one warp works on at a time: edges of one row, side by side.
+    """Work of a program of one warp at a time: edges of one row, side by side.
 
     Attributes:
         edges: A power of two.
         columns: A power of two.
-        programs: That share the columns of a row.
+        programs: Programs that share the columns of a row.
     """
 
     edges: int
@@ -97,7 +97,7 @@ def lanes(width: int, item_bytes: int) -> Lanes:
 
     Args:
         width: At least 1.
-        item_bytes: Of a value.
+        item_bytes: Bytes of a value.
     """
     columns = min(triton.next_power_of_2(width), _TILE_COLUMNS)
     edges = max(4, min(_LANE_EDGES, _LANE_BYTES // (columns * item_bytes)))
@@ -105,14 +105,14 @@ def lanes(width: int, item_bytes: int) -> Lanes:
 
 
 class HeadLanes(NamedTuple):
-    """What a program works on at a time: edges of one row, side by side, with all their heads.
+    """Work of a program at a time: edges of one row, side by side, with all their heads.
 
     Attributes:
         edges: A power of two.
         heads: A power of two.
-        columns: Of a head; a power of two.
-        programs: That share the heads of a row.
-        warps: Of a program.
+        columns: Columns of a head; a power of two.
+        programs: Programs that share the heads of a row.
+        warps: Warps of a program.
     """
 
     edges: int
@@ -128,7 +128,7 @@ def head_lanes(num_heads: int, head_width: int, values: int) -> HeadLanes:
     Args:
         num_heads: At least 1.
         head_width: Columns of a head.
-        values: That a warp should wait for at a time.
+        values: Number of values that a warp should wait for at a time.
     """
     columns = triton.next_power_of_2(max(head_width, 1))
     heads = min(triton.next_power_of_2(num_heads), max(1, _HEAD_VALUES // columns))
@@ -157,7 +157,7 @@ def summed(dtype: torch.dtype) -> torch.dtype:
     """Return the type that values of a type are added in.
 
     Args:
-        dtype: Of stored values.
+        dtype: Type of stored values.
     """
     return torch.float64 if dtype == torch.float64 else torch.float32
 
@@ -171,7 +171,7 @@ def expect(name: str, tensor: Tensor, *shape: int) -> None:
     """Check what a kernel would otherwise read or write past.
 
     Args:
-        name: Of the argument, for messages.
+        name: Name of the argument, for messages.
         tensor: The argument.
         shape: It must have.
 
@@ -186,7 +186,7 @@ def head_width(name: str, tensor: Tensor, num_heads: int) -> int:
     """Return the columns of a head.
 
     Args:
-        name: Of the argument, for messages.
+        name: Name of the argument, for messages.
         tensor: (any, num_heads * width).
         num_heads: Heads side by side.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def cross_entropy(scores: Tensor, label: Tensor, loss: Tensor, gradient: Tensor | None) -> None:
-    """As `distgnn.kernels.cross_entropy`.
+    """Compute `distgnn.kernels.cross_entropy`.
 
     Args:
         scores: (num_rows, num_classes).

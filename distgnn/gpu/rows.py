@@ -159,7 +159,7 @@ def dropout_values(
 
 
 class Mask(NamedTuple):
-    """Of dropout; see `distgnn.kernels.dropout`.
+    """Mask of dropout; see `distgnn.kernels.dropout`.
 
     Attributes:
         row_key: (num_rows,) int64.
@@ -193,7 +193,7 @@ def finish_rows(
         factor: (num_rows,), or None for ones.
         bias: (width,), or None.
         has_relu: Whether what is negative becomes 0; a NaN stays one.
-        mask: Of dropout, or None.
+        mask: Mask of dropout, or None.
 
     Raises:
         ValueError: If a probability is out of range.

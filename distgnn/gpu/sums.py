@@ -78,13 +78,13 @@ def _sum_segments(
 
 
 class _Summed(NamedTuple):
-    """What is summed.
+    """Terms of a sum.
 
     Attributes:
         x: (num_sources, width).
         indices: (num_edges,) Rows of x; None if edge k reads row k.
         weight: (num_edges, num_heads), (num_edges,), or (num_sources,); None for ones.
-        num_heads: Of the weight.
+        num_heads: Heads of the weight.
         is_per_source: Whether sources have the weights, not edges.
     """
 

@@ -191,12 +191,12 @@ class LocalGraph:
 
         Args:
             rows: (num_rows, width), float32, float64 or bfloat16, which is summed in float32.
-            reduce: `sum` adds weight x row over in-edges (weight 1 without edge weights); `mean`
-                divides that by the number of in-edges; `max` takes the maximum of each column over
-                in-edges, whatever their weights. A vertex without in-edges gets 0.
+            reduce: `sum` adds weight x row over in-edges; the weight is 1 without edge weights.
+                `mean` divides that by the number of in-edges. `max` takes the maximum of each
+                column over in-edges, whatever their weights. A vertex without in-edges gets 0.
             weight: None for the weights of the graph's edges. "gcn", with `sum`, for those of
-                D^-1/2 (A + I) D^-1/2: an edge from each vertex to itself is added where there is
-                none, and each edge is divided by the square roots of the degrees of both ends.
+                D^-1/2 (A + I) D^-1/2. An edge from each vertex to itself is added where there is
+                none. Each edge is divided by the square roots of the degrees of both ends.
 
         Returns:
             (num_rows, width), differentiable. Sums and means have the dtype of the rows; maxima of

@@ -39,7 +39,7 @@ class Restricted(Generic[Kept]):
     """One restricted layer.
 
     Attributes:
-        kept: What the walk keeps of the layer's edges; None for a first layer on static input,
+        kept: Edges that the walk keeps of the layer; None for a first layer on static input,
             which aggregates nothing in an epoch.
         targets: (num_rows,) bool. Rows that the layer makes.
         edge_fraction: Share of the graph's edges that it runs over.
@@ -101,9 +101,10 @@ class _SomeRows(LocalGraph):
 class ReceptiveField(_SomeRows):
     """A graph of which only some rows of the last layer are read.
 
-    The loss reads the training vertices, so the last layer is needed at their rows only, the layer
-    before at these rows and their in-neighbours, and so on; forward, backward and exchange run on
-    those. A layer that needs nearly all edges runs on the whole graph, and so do those before it.
+    The loss reads the training vertices, so the last layer is needed at their rows only. The layer
+    before is needed at these rows and their in-neighbors, and so on. Forward, backward and exchange
+    run on those. A layer that needs nearly all edges runs on the whole graph, and so do those
+    before it.
     Scores come out for the wanted rows, in ascending order. Building one is collective.
 
     Args:
@@ -180,7 +181,7 @@ def plan_layers(
     Args:
         walk: Over a rank's roots, or over all vertices.
         wanted: (num_rows,) bool. Rows whose scores are read.
-        num_layers: Of the model.
+        num_layers: Layers of the model.
         is_input_static: Whether the first layer aggregates nothing in an epoch.
 
     Returns:
@@ -220,7 +221,7 @@ class _PartWalk:
 
 
 class _Level(_SomeRows):
-    """What one restricted layer runs on: it reads the rows of its sources, and makes its targets'.
+    """Graph of one restricted layer, which reads rows of its sources and returns its targets'.
 
     Args:
         whole: The graph.
@@ -283,7 +284,7 @@ class _Level(_SomeRows):
         return self._whole.is_static(rows)
 
     def propagate(self, function: Propagation, rows: AnyRows) -> AnyRows:
-        """As on the whole graph, for the targets."""
+        """Apply a function as on the whole graph, for the targets."""
         if not self.is_static(rows):
             return function(self, rows.to_dense())  # type: ignore[return-value]
         results = self._memo.static_results

@@ -1,13 +1,20 @@
-"""Attention over neighbours, in states that parts of a cut vertex can merge.
+"""Attention over neighbors, in states that parts of a cut vertex can merge.
 
-For edge u -> v and head h, with source scores s and target scores t:
-raw = s[u, h] + t[v, h], e = leaky_relu(raw), alpha = softmax of e over the edges into v, and
-out[v, h] = sum of alpha * x[u, h]. To raw an edge may add a score of its own, and its alpha may be
-dropped: set to 0, or scaled up. The softmax is kept as (sum of exp(e - maximum) * x, maximum,
-denominator = sum of exp(e - maximum)) until `finish_attention`; a denominator of 0 means that
-nothing was seen. Rows of x have `num_heads` heads of equal width, one after the other. Beside all
-else in float32 they, and gradients of rows, may be stored as bfloat16, which is computed with as
-float32.
+For edge u -> v and head h, with source scores s and target scores t::
+
+    raw = s[u, h] + t[v, h]
+    e = leaky_relu(raw)
+    alpha = softmax of e over the edges into v
+    out[v, h] = sum of alpha * x[u, h]
+
+An edge may add a score of its own to raw. Its alpha may be dropped: set to 0, or scaled up. Until
+`finish_attention` the softmax is kept as a state::
+
+    out = sum of exp(e - maximum) * x, maximum, denominator = sum of exp(e - maximum)
+
+A denominator of 0 means that nothing was seen. Rows of x have `num_heads` heads of equal width, one
+after the other. They, and gradients of rows, may be stored as bfloat16, which is computed with as
+float32; all else is float32 then.
 
 The rules of `distgnn.kernels` hold here. One thing is allocated: a row that a thread keeps where
 gradients of rows are rounded to bfloat16.
@@ -87,11 +94,11 @@ def attend(
         out: (num_rows, num_heads * width). Sums of exp(e - maximum) * x, not divided; written.
         maximum: (num_rows, num_heads). Of e, 0 where nothing was seen; written.
         denominator: (num_rows, num_heads). Sums of exp(e - maximum); written.
-        slope: Of the leaky ReLU, below 0.
+        slope: Slope of the leaky ReLU below 0.
         accumulate: Let the state already there take part where its denominator is not 0. A
             self-loop is such a state: (x, e, 1).
         edge_score: (num_edges, num_heads). Added to raw; None for nothing.
-        mask: Of the weights of the edges, which drops them from `out` alone; None for none.
+        mask: Mask of the weights of the edges, which drops them from `out` alone; None for none.
     """
     stored = float_type("x", x, STORED)
     dtype = computed(stored)
@@ -151,7 +158,7 @@ def finish_attention(
         denominator: (num_rows, num_heads).
         result: (num_rows, num_heads * width). The finished quotients; may be bfloat16, and `out`,
             which it is if None. Written.
-        finish: What is done to the quotients; without a factor of rows.
+        finish: Bias, ReLU and dropout of the quotients; without a factor of rows.
     """
     dtype = float_type("out", out)
     has_dropout = finish.row_key is not None and finish.probability > 0
@@ -180,7 +187,7 @@ def attention_delta(
         out: (num_rows, num_heads), float32 for bfloat16. Sums of grad * (scale * result - bias);
             written.
         bias: (num_heads * width,); None for zeros.
-        scale: Of the result.
+        scale: Factor of the result.
     """
     stored = float_type("grad", grad, STORED)
     dtype = computed(stored)
@@ -212,8 +219,8 @@ def attend_backward(
 ) -> None:
     """Compute the gradients of finished attention in one pass over the edges out of every row.
 
-    grad_x[u] = sum of alpha * grad[v]; grad_source[u] = sum of the gradients of raw, which are also
-    written edge by edge, so that `edge_sum` makes the gradients of the target scores of them.
+    grad_x[u] = sum of alpha * grad[v], and grad_source[u] = sum of the gradients of raw. These are
+    also written edge by edge: `edge_sum` turns them into the gradients of the target scores.
 
     Args:
         graph: Edges by source, with positions; columns are destinations, rows of grad.
@@ -227,7 +234,7 @@ def attend_backward(
         grad_source: (num_sources, num_heads). Of the source scores; written.
         edge_grad: (num_edges, num_heads). Gradients of raw, in the order of the forward graph;
             written. May be `edge_score`, of which they are the gradients too.
-        slope: Of the leaky ReLU, below 0.
+        slope: Slope of the leaky ReLU below 0.
         accumulate: Start grad_x and grad_source from the values there instead of zero.
         edge_score: (num_edges, num_heads). In the order of the forward graph, as given to `attend`.
         mask: Likewise.

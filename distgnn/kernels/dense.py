@@ -1,13 +1,12 @@
 """Products of tall matrices of rows with small dense ones: the dense update.
 
-The rules of `distgnn.kernels` hold here: results have the same bits for any number of threads and
-on any instruction set, outputs are the caller's, and row numbers are not checked. Packed copies of
-the small matrices and sums of slices are scratch of a few megabytes at most.
+The rules of `distgnn.kernels` hold here. Packed copies of the small matrices and sums of slices are
+scratch of a few megabytes at most.
 
 Rows, and gradients of rows, may be stored as bfloat16 beside matrices, biases and their gradients
-in float32: sums are float32, and rounded once when they are written. Where the rows of all factors
-are, their matrices are rounded to bfloat16 as well, and terms are added in pairs, which newer
-processors do in one instruction; numbers too small to be normal floats then count as 0.
+in float32: sums are float32, and rounded once when they are written. If the rows of all factors are
+bfloat16, their matrices are rounded to bfloat16 as well. Terms are then added in pairs, which newer
+processors do in one instruction, and numbers too small to be normal floats count as 0.
 
 A processor without fused multiply-adds computes them in software: `is_fast` tells.
 """
@@ -45,15 +44,15 @@ class Factor(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """What is done to each row of a product before it is left, in this order.
+    """Operations on each row of a product before it is left, in this order.
 
     Attributes:
         row_factor: (num_rows,) Multiplied.
         bias: (width,) Added.
         has_relu: Whether what is negative becomes 0; a NaN stays one.
         row_key: (num_rows,) int64. Keys of dropout's mask; see `distgnn.kernels.dropout`.
-        seed: Of dropout.
-        probability: Of dropout.
+        seed: Seed of dropout.
+        probability: Probability of dropout.
     """
 
     row_factor: Tensor | None = None
@@ -102,7 +101,7 @@ def multiply(
             and the rows of a factor where none are picked and nothing is accumulated.
         out_rows: (num_rows,) int32, distinct. Rows of out that are written; None for all in order.
         accumulate: Whether the product is added to what is in `out`.
-        finish: What is done to each row.
+        finish: Operations on each row.
 
     Raises:
         TypeError: If a dtype is not the documented one.
@@ -156,7 +155,7 @@ def multiply_transposed(
             multiplied by scale where the activation is positive, 0 elsewhere.
         activation: (num_rows, width), of the type of grad. Output of relu, dropped out or not,
             whose gradient `grad` is; None if there was no relu.
-        scale: Of dropout.
+        scale: Scale of dropout.
         bias_gradient: (width,). Written: sums of grad's columns.
     """
     dense = kernels_on("grad", grad).dense

@@ -17,13 +17,13 @@ PROCESSOR = torch.device("cpu")
 
 
 class Kernels(NamedTuple):
-    """What runs on one kind of device.
+    """Kernels of one kind of device.
 
     Attributes:
         functions: The kernels, by the names that the compiled module gives them.
         view: Returns a checked tensor as they take it.
-        dense: What multiplies dense matrices as they are; None where `kernels.dense` packs them
-            for the compiled functions.
+        dense: Module that multiplies dense matrices as they are; None where `kernels.dense`
+            packs them for the compiled functions.
     """
 
     functions: Any
@@ -38,7 +38,7 @@ def kernels_on(name: str, tensor: Tensor) -> Kernels:
     """Return the kernels of the device that a tensor is on, loaded at the first call.
 
     Args:
-        name: Of the tensor, for messages.
+        name: Name of the tensor, for messages.
         tensor: On the CPU or a CUDA device.
 
     Raises:
@@ -138,7 +138,7 @@ def _start_triton(name: str) -> None:
     """Let Triton build what starts its kernels; else the first of them would, minutes later.
 
     Args:
-        name: Of the kind of device, for messages.
+        name: Name of the kind of device, for messages.
 
     Raises:
         InputError: If it cannot.

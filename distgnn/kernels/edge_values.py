@@ -95,7 +95,7 @@ def sddmm_leaky(
         y: (num_rows, num_heads * width).
         factor: (num_heads * width,).
         out: (num_edges, num_heads). Written.
-        slope: Of the leaky ReLU, below 0.
+        slope: Slope of the leaky ReLU below 0.
 
     References:
         Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7.
@@ -135,7 +135,7 @@ def sddmm_leaky_backward(
         x: (num_sources, num_heads * width).
         y: (num_rows, num_heads * width).
         out: (num_rows, num_heads * width). Written.
-        slope: Of the leaky ReLU, below 0.
+        slope: Slope of the leaky ReLU below 0.
     """
     dtype, position = float_type("x", x), graph.position
     kernels_on("x", x).functions.sddmm_leaky_backward(

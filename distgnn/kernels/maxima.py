@@ -1,8 +1,8 @@
-"""The largest or smallest neighbour, and which one it was.
+"""The largest or smallest neighbor, and which one it was.
 
-Maxima over different edges of the same rows, of this rank or of others, can be merged: of equal
-values the source with the smaller global id wins, however the edges were divided. That is also what
-"the first in the row" means where sources ascend by global id.
+Maxima over different edges of the same rows, of this rank or of others, can be merged. Of equal
+values the source with the smaller global id wins, however the edges were divided. That is the first
+in the row where sources ascend by global id. The rules of `distgnn.kernels` hold here.
 """
 
 from __future__ import annotations

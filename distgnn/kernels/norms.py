@@ -1,7 +1,6 @@
 """Normalisation of columns (batch norm) or rows (layer norm), with relu and dropout behind it.
 
-The rules of `distgnn.kernels` hold here: results have the same bits for any number of threads and
-on any instruction set, and outputs are the caller's. What comes out, and its gradient, may be
+The rules of `distgnn.kernels` hold here. What comes out, and its gradient, may be
 stored as bfloat16 beside input in float32. Backward keeps neither a mask nor normalised rows: it
 reads what went in, and what came out, which is positive just where relu and dropout let it pass.
 """
@@ -30,7 +29,7 @@ class Outcome(NamedTuple):
         grad: (num_rows, width). May be bfloat16.
         activation: (num_rows, width), of the type of grad. What was made; None if there was no
             relu.
-        scale: Of dropout.
+        scale: Scale of dropout.
     """
 
     grad: Tensor
@@ -180,7 +179,7 @@ def rows_backward(
         weight: (width,).
         outcome: The gradient.
         out: (num_rows, width), of the type of x. Written; may be the gradient.
-        eps: As in forward.
+        eps: The eps of forward.
 
     Returns:
         (2, width) of the type of x: the gradients of bias and weight.

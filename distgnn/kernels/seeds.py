@@ -26,7 +26,7 @@ class MaskSeeds:
     """Numbers the random masks of a run, so that each call of each epoch gets a seed of its own.
 
     Attributes:
-        seed: Of the run.
+        seed: Seed of the run.
         epoch: Epochs begun before this one.
         num_drawn: Seeds that the epoch has taken.
         places: (any, 2) int64. Row k is the place of the epoch's seed k, if it has so many; None

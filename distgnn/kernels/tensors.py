@@ -18,14 +18,14 @@ DTYPES: dict[DtypeName, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfl
 FLOATS = (torch.float32, torch.float64)
 STORED = (*FLOATS, torch.bfloat16)
 COMPUTED = {torch.bfloat16: torch.float32}
-"""What is computed with where it is not what is stored."""
+"""Types that are computed with, where others are stored."""
 
 
 def array(name: str, tensor: Tensor, dtype: torch.dtype, num_dims: int) -> Any:
     """View a tensor as the kernels take it, after checking what they rely on.
 
     Args:
-        name: Of the argument, for messages.
+        name: Name of the argument, for messages.
         tensor: Any tensor.
         dtype: It must have.
         num_dims: It must have.
@@ -61,7 +61,7 @@ def float_type(name: str, tensor: Tensor, allowed: tuple[torch.dtype, ...] = FLO
     """Return the dtype of a tensor of values.
 
     Args:
-        name: Of the argument, for messages.
+        name: Name of the argument, for messages.
         tensor: Any tensor.
         allowed: Its possible dtypes.
 
@@ -81,9 +81,9 @@ def stored_rows(name: str, rows: Tensor, dtype: torch.dtype) -> Any:
     """View rows as `array` does that are stored as a type, or as one that is computed with as it.
 
     Args:
-        name: Of the argument, for messages.
+        name: Name of the argument, for messages.
         rows: (num_rows, width).
-        dtype: That is computed with.
+        dtype: Type that is computed with.
 
     Returns:
         See `array`.
@@ -100,7 +100,7 @@ def computed(dtype: torch.dtype) -> torch.dtype:
     """Return the type that values are computed with which are stored as another.
 
     Args:
-        dtype: Of the stored values.
+        dtype: Type of the stored values.
     """
     return COMPUTED.get(dtype, dtype)
 

@@ -107,7 +107,7 @@ def relu_dropout(
         row_key: (num_rows,) int64. Global vertex ids.
         seed: Differs from call to call and from epoch to epoch.
         probability: In [0, 1).
-        dtype: Of the result: that of rows if None, or bfloat16 for float32.
+        dtype: Type of the result: that of rows if None, or bfloat16 for float32.
 
     Returns:
         (num_rows, width).

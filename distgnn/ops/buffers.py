@@ -39,12 +39,12 @@ class _Block:
 
 
 class Buffers:
-    """Hands out uninitialised tensors; when one dies, its memory serves the next of about its size.
+    """Memory for uninitialized tensors; that of a dead one serves the next of about its size.
 
     Sizes are rounded up to powers of two, so that tensors with some more or fewer rows share
-    memory. What is rounded up is never touched and takes no room in memory. Where no block of a
-    size is free, one of twice the size serves; and before one is added, free ones that are smaller
-    are given back: hardly more is ever held than was needed at once. On other devices than the
+    memory. What is rounded up is never touched and takes no room in memory. If no block of a
+    size is free, one of twice the size serves. Before one is added, smaller free ones are given
+    back, so that hardly more is ever held than was needed at once. On other devices than the
     processor torch keeps memory itself, and nothing is kept here.
 
     Args:
@@ -62,7 +62,7 @@ class Buffers:
         Args:
             num_rows: Rows.
             width: Columns.
-            dtype: Of the values.
+            dtype: Type of the values.
 
         Returns:
             A contiguous tensor on the device.

@@ -68,7 +68,7 @@ def linear(
         weight: (out_width, in_width), contiguous.
         bias: (out_width,), or None.
         buffers: Where the result and the gradient of the rows lie; None for memory of their own.
-        dtype: Of the result: that of the weight if None, or bfloat16 for float32.
+        dtype: Type of the result: that of the weight if None, or bfloat16 for float32.
 
     Returns:
         (num_rows, out_width).

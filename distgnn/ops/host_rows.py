@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SLICE_BYTES = 1 << 25
-"""Of a slice at most, unless a single row is longer: a millisecond of a link to the host. The
+"""Bytes of a slice at most, unless a single row is longer: a millisecond of a link to the host. The
 allocator of pinned memory takes powers of two."""
 COLUMNS = 16
 """Columns that are on the device at once while something is made of all rows."""
@@ -57,8 +57,8 @@ class Beside:
 
     Each side waits for the other by events: a copy for the last product that reads its buffer, a
     product for its copy. A stream waits for the last time that an event was recorded before, and
-    for nothing where there was none; so the order in which the host calls these functions, which is
-    that of `Lane.carry`, is all that counts.
+    for nothing where there was none. So only the order counts in which the host calls these
+    functions, which is that of `Lane.carry`.
 
     Args:
         device: The device.
@@ -102,11 +102,11 @@ class Lane:
 
     Args:
         device: Where they are read.
-        num_bytes: Of the longest slice.
+        num_bytes: Bytes of the longest slice.
 
     Attributes:
-        device: As given.
-        num_bytes: Of both buffers.
+        device: The device.
+        num_bytes: Bytes of both buffers.
     """
 
     def __init__(self, device: torch.device, num_bytes: int) -> None:
@@ -156,7 +156,7 @@ class Lane:
 
 
 class Mask(NamedTuple):
-    """Of dropout; see `distgnn.kernels.dropout`.
+    """Mask of dropout; see `distgnn.kernels.dropout`.
 
     Attributes:
         row_key: (num_rows,) int64, on the device.
@@ -201,8 +201,8 @@ class HostRows:
 
         Args:
             rows: (num_rows, width), in host memory.
-            device: That will read them.
-            why: They are not there.
+            device: Device that will read them.
+            why: Reason why they are not on the device, for the log.
 
         Raises:
             RuntimeError: If so much host memory cannot be pinned.
@@ -233,7 +233,7 @@ class HostRows:
 
     @property
     def num_bytes(self) -> int:
-        """What they take in host memory."""
+        """Bytes that they take in host memory."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def _numbered(self) -> Iterator[tuple[int, Tensor]]:
