@@ -37,7 +37,6 @@ UNCHECKED: set[str] = {
     "distgnn/machine",
     "distgnn/nn",
     "distgnn/pages",
-    "distgnn/training/config",
     "distgnn/training/data",
     "distgnn/training/loop",
     "distgnn/training/run",

@@ -37,26 +37,11 @@ def config_of(values: Mapping[str, Any]) -> TrainConfig:
     Raises:
         InputError: If a value is not allowed.
     """
-    from distgnn.nn.config import KINDS, ModelConfig
     from distgnn.training.config.settings import TrainConfig
 
-    given = {**_picked(values, TrainConfig)}
-    given.pop("model", None)
-    if given.get("split_index") == ALL:
-        given["split_index"] = 0  # of the first run
-    model = _picked(values, ModelConfig)
-    kind = KINDS.get(model.get("model", ModelConfig.model))
-    if kind is not None:  # else it is refused with all other values
-        if kind.drops_input:
-            model.setdefault("input_dropout", model.get("dropout", ModelConfig.dropout))
-        model = {**kind.defaults, **model}
-    return TrainConfig(model=ModelConfig(**model), **given)
-
-
-def _picked(values: Mapping[str, Any], owner: type) -> dict[str, Any]:
-    """Return the values of a configuration's fields, without those that are None."""
-    names = [item.name for item in dataclasses.fields(owner)]
-    return {name: values[name] for name in names if values.get(name) is not None}
+    if values.get("split_index") == ALL:
+        values = {**values, "split_index": 0}  # of the first run
+    return TrainConfig.of(values)
 
 
 class Keywords:

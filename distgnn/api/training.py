@@ -160,7 +160,7 @@ def _train(asked: Training, group: Group) -> dict[str, Any]:
 
 def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
     """Refuse what a run that begins may not ask for; one that continues may have begun before."""
-    from distgnn.training.config.delays import check_delay
+    from distgnn.training.config.compatibility import check_delay
 
     if not (asked.resume and run_dir.has_run()):
         check_delay(asked.config)

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
     from distgnn.bench.shapes import Shape
     from distgnn.datasets import Graph
-    from distgnn.kernels.tensors import DtypeName
-    from distgnn.nn.config import ModelName
     from distgnn.nn.models import GNN
     from distgnn.partition.directory.store import Part
+    from distgnn.settings.names import DtypeName, ModelName
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
     from distgnn.training.loop.trainer import Trainer

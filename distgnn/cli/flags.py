@@ -1,16 +1,24 @@
-"""Kinds of values that flags take, so that a wrong one is refused before any work begins."""
+"""Converters from the text of a flag to its value, so that a wrong one is refused early."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from distgnn.settings.kinds import MAX_COUNT, MAX_NUMBER, number, switch, whole
 
-MAX_COUNT = 2**31 - 1
+__all__ = [
+    "MAX_COUNT",
+    "MAX_SEED",
+    "MAX_THREADS",
+    "bandwidth",
+    "duration",
+    "number",
+    "path",
+    "seconds",
+]
+__all__ += ["size", "switch", "whole"]
 MAX_SEED = 2**63 - 1
 MAX_THREADS = 1024
 _BANDWIDTH = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGT]?)(b|bit|B)(?:/s|ps)")
@@ -18,40 +26,13 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s)")
 _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4}
 _PER_SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
 _MAX_SECONDS = 86400.0
-_MAX_NUMBER = 1e30
-"""Fits into float32 with room for arithmetic."""
-
-
-def whole(least: int, most: int = MAX_COUNT) -> Callable[[str], int]:
-    """Make the type of a flag that takes a whole number.
-
-    Args:
-        least: Smallest value that is allowed.
-        most: Largest one.
-
-    Returns:
-        A function for argparse, from a text to its value.
-    """
-
-    def convert(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number from {least} to {most}, got '{text}'"
-            )
-        return value
-
-    return convert
 
 
 def path(text: str) -> str:
     """Refuse the empty path, which an unset variable of a script leaves.
 
     Args:
-        text: As given on the command line.
+        text: Word of the command line.
 
     Returns:
         The same.
@@ -61,40 +42,6 @@ def path(text: str) -> str:
     return text
 
 
-def switch(text: str) -> bool:
-    """Convert the text of a flag that is on unless it is switched off.
-
-    Args:
-        text: As given on the command line.
-
-    Returns:
-        Whether it is on.
-    """
-    if text not in ("on", "off"):
-        raise argparse.ArgumentTypeError(f"must be on or off, got '{text}'")
-    return text == "on"
-
-
-def number(text: str) -> float:
-    """Convert the text of a flag that takes a number.
-
-    Args:
-        text: As given on the command line.
-
-    Returns:
-        Its value, finite.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not abs(value) <= _MAX_NUMBER:
-        raise argparse.ArgumentTypeError(
-            f"must be a finite number of at most {_MAX_NUMBER:g}, got '{text}'"
-        )
-    return value
-
-
 _UNITS = {"": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 
@@ -102,7 +49,7 @@ def size(text: str) -> int:
     """Convert the text of a flag that takes an amount of memory.
 
     Args:
-        text: As given on the command line.
+        text: Word of the command line.
 
     Returns:
         Bytes.
@@ -113,7 +60,7 @@ def size(text: str) -> int:
         value = float(digits)
     except ValueError:
         value = 0.0
-    if unit not in _UNITS or not 0 < value <= _MAX_NUMBER:
+    if unit not in _UNITS or not 0 < value <= MAX_NUMBER:
         raise argparse.ArgumentTypeError(
             f"must be a number with one of {', '.join(list(_UNITS)[1:])}, such as 8GiB, "
             f"got '{text}'"
@@ -125,7 +72,7 @@ def bandwidth(text: str) -> float:
     """Convert the text of a flag that takes a speed, such as 10Gb/s or 1.2GB/s.
 
     Args:
-        text: As given on the command line; b or bit for bits, B for bytes, decimal prefixes.
+        text: Word of the command line; b or bit for bits, B for bytes, decimal prefixes.
 
     Returns:
         Bytes per second.
@@ -143,7 +90,7 @@ def duration(text: str) -> float:
     """Convert the text of a flag that takes a time, such as 20us.
 
     Args:
-        text: As given on the command line.
+        text: Word of the command line.
 
     Returns:
         Seconds.
@@ -158,7 +105,7 @@ def seconds(text: str) -> float:
     """Convert the text of a flag that takes a time: at least one second, at most a day.
 
     Args:
-        text: As given on the command line.
+        text: Word of the command line.
 
     Returns:
         Seconds.

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.flags import path, whole
 from distgnn.cli.inspect_text import forecast_lines, quality_lines
-from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.train_verb import add_epoch_arguments, config_from
+from distgnn.cli.train_verb import add_epoch_flags, config_from
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import read_manifest, read_part
 
@@ -30,8 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="read every part and check every file's checksum"
     )
-    add_model_arguments(parser.add_argument_group("model, as for train"), layers=_layers)
-    add_epoch_arguments(parser.add_argument_group("epoch, as for train"))
+    add_epoch_flags(parser, layers=_layers)
     group = parser.add_argument_group("what else to predict")
     group.add_argument(
         "--widths",
@@ -152,8 +150,7 @@ def _explicit_widths(arguments: argparse.Namespace) -> list[int] | None:
 def _check_no_model(arguments: argparse.Namespace, *, is_by_layers: bool) -> None:
     """Refuse flags of a run beside widths, which say all that is predicted."""
     parser = argparse.ArgumentParser()
-    add_model_arguments(parser.add_argument_group(), layers=_layers)
-    add_epoch_arguments(parser.add_argument_group())
+    add_epoch_flags(parser, layers=_layers)
     defaults = vars(parser.parse_args([]))
     if is_by_layers:
         del defaults["layers"]

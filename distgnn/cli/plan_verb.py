@@ -7,9 +7,8 @@ import argparse
 import numpy as np
 
 from distgnn.cli.flags import MAX_THREADS, bandwidth, duration, number, path, whole
-from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, human_bytes, pairs, print_json, print_lines
-from distgnn.cli.train_verb import add_epoch_arguments, config_from
+from distgnn.cli.train_verb import add_epoch_flags, config_from
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import read_manifest
 
@@ -54,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a rank, such as 200GB/s, as distgnn doctor measures it (default: as here)",
     )
     add("--threads", type=whole(1, MAX_THREADS), metavar="T", help="of the rehearsal here")
-    add_model_arguments(parser.add_argument_group("model, as for train"))
-    add_epoch_arguments(parser.add_argument_group("epoch, as for train"))
+    add_epoch_flags(parser)
     add_json_flag(parser)
 
 

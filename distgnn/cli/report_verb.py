@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.cli.flags import path, whole
+from distgnn.cli.flags import path
 from distgnn.cli.inspect_verb import forecast_values, manifest_json
-from distgnn.cli.model import add_model_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.train_verb import add_epoch_arguments, config_from
+from distgnn.cli.train_verb import add_epoch_flags, config_from
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
 
@@ -33,8 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=path, required=True, metavar="FILE.html", help="page to write"
     )
-    add_model_arguments(parser.add_argument_group("model, as for train"), layers=whole(1))
-    add_epoch_arguments(parser.add_argument_group("epoch, as for train"))
+    add_epoch_flags(parser)
     add_json_flag(parser)
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from distgnn.kernels.devices import kernels_on
+from distgnn.settings.names import DtypeName
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-DtypeName = Literal["fp32", "bf16"]
 DTYPES: dict[DtypeName, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 FLOATS = (torch.float32, torch.float64)
 STORED = (*FLOATS, torch.bfloat16)

@@ -7,84 +7,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distgnn.datasets.errors import InputError
-from distgnn.kernels.tensors import DtypeName
 from distgnn.nn.convolution import Convolution, Dense
 from distgnn.nn.gat import GATConv
 from distgnn.nn.gatv2 import GATv2Conv
-from distgnn.nn.gcn import Degrees, GCNConv
+from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
 from distgnn.nn.relational import (
     GraphSize,
     LearnedRelationalConv,
     RelationalConv,
-    RelationNorm,
 )
-from distgnn.nn.sage import Aggregator, SAGEConv
+from distgnn.nn.sage import SAGEConv
+from distgnn.settings.model import ModelSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ModelName = Literal["sage", "gcn", "gat", "gatv2", "gin", "sgc", "appnp", "rgcn", "rsage", "own"]
-NormName = Literal["none", "batch", "layer"]
-JumpingName = Literal["none", "cat", "max", "last"]
-ActivationName = Literal["relu", "elu"]
-EdgeFeatures = Literal["auto", "use", "ignore"]
-
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """What a model looks like, apart from the widths that the data set gives."""
-
-    model: ModelName = "sage"
-    """Convolution of every layer; own: a module that the user wrote."""
-    own: str = ""
-    """Name of the user's module; empty for the others."""
-    aggregator: Aggregator = "mean"
-    """Reduction of a GraphSAGE layer; the others have their own."""
-    heads: int = 4
-    """Heads of a GAT or GATv2 layer: hidden layers concatenate them, the last averages them."""
-    last_heads: int = 0
-    """Heads of the last GAT or GATv2 layer; 0: as many as the others have."""
-    attention_dropout: float = 0.0
-    """Probability of dropping a weight of attention, in a GAT or GATv2 layer."""
-    edge_features: EdgeFeatures = "auto"
-    """Whether GAT, GATv2 and GIN layers read the features of edges; auto: where there are some."""
-    bases: int = 0
-    """Maps that those of all relations are made of in an R-GCN or R-SAGE layer; 0: one for each."""
-    relation_norm: RelationNorm = "relation"
-    """What R-GCN and R-SAGE layers divide a sum by; see `RelationalConv`."""
-    degrees: Degrees = "in"
-    """Which of a directed graph's degrees a GCN, SGC or APPNP layer divides by; see `GCNConv`."""
-    hops: int = 2
-    """Edges that one SGC or APPNP layer propagates over."""
-    alpha: float = 0.1
-    """Share of a vertex's own row in each step of APPNP."""
-    eps: float = 0.0
-    """What a GIN layer adds to the 1 that a vertex's own row counts, or where that starts."""
-    learn_eps: bool = False
-    """Whether it is a weight of each layer."""
-    hidden: int = 64
-    """Columns of hidden layers; of attention, columns of each head."""
-    layers: int = 2
-    """Convolutions."""
-    dropout: float = 0.5
-    """Probability of dropping an entry between layers."""
-    input_dropout: float = 0.0
-    """Probability of dropping an entry of the input."""
-    activation: ActivationName = "relu"
-    """What follows each hidden layer."""
-    norm: NormName = "none"
-    """Normalisation after each hidden convolution."""
-    residual: bool = False
-    """Whether a hidden layer's input is added to its output (linearly mapped if widths differ)."""
-    residual_map: bool = False
-    """Whether that input is linearly mapped, with a bias, where widths are equal, too."""
-    jumping: JumpingName = "none"
-    """Jumping knowledge: a linear layer reads the concatenation or maximum of all layers, or only
-    the last of them."""
-    activations_dtype: DtypeName = "fp32"
-    """Type that rows between layers, and their gradients, are stored as; computed is in fp32."""
+class ModelConfig(ModelSettings):
+    """What a model looks like, and what follows from it."""
 
     @property
     def kind(self) -> Kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -11,8 +11,6 @@ from distgnn.nn.linear import Linear
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-DecoderName = Literal["dot", "mlp"]
 
 
 class DotDecoder(nn.Module):

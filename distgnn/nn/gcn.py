@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from distgnn.kernels.tensors import column, computed
 from distgnn.nn.convolution import FusedConvolution
 from distgnn.nn.linear import Linear, maps_first
 from distgnn.nn.update import Maps
+from distgnn.settings.names import Degrees
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from distgnn.nn.activation import Activation
     from distgnn.nn.linear import Given
     from distgnn.ops.rows import Rows
-
-Degrees = Literal["in", "out-in"]
 
 _LOOPS = Weighting(has_loops=True)
 

@@ -12,7 +12,7 @@ from distgnn.aggregate.traffic import ITEM_BYTES
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.activation import Activation, Elu
 from distgnn.nn.convolution import ActivatedConvolution, Convolution
-from distgnn.nn.decoders import DECODERS, DecoderName
+from distgnn.nn.decoders import DECODERS
 from distgnn.nn.layers import HiddenLayer, Recomputed, hidden_layer
 from distgnn.nn.linear import Given, Linear, OuterLinear
 from distgnn.nn.norm import BatchNorm, LayerNorm
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph
-    from distgnn.nn.config import ModelConfig, NormName
+    from distgnn.nn.config import ModelConfig
     from distgnn.ops.rows import Rows
+    from distgnn.settings.names import DecoderName, NormName
 
 
 class GNN(nn.Module):

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.traffic import LayerTraffic
     from distgnn.graph.local_graph import LocalGraph, Propagation
-    from distgnn.nn.gcn import Degrees
     from distgnn.nn.linear import Given
     from distgnn.ops.rows import Rows
+    from distgnn.settings.names import Degrees
 
 
 @dataclass(frozen=True)

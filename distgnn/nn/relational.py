@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
     from distgnn.ops.rows import Rows
-
-RelationNorm = Literal["relation", "all", "none"]
+    from distgnn.settings.names import RelationNorm
 
 
 class RelationalConv(Convolution):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 
@@ -13,6 +13,7 @@ from distgnn.kernels.tensors import computed
 from distgnn.nn.convolution import FusedConvolution
 from distgnn.nn.linear import Linear, map_own, maps_first
 from distgnn.nn.update import Maps
+from distgnn.settings.names import Aggregator
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from distgnn.nn.activation import Activation
     from distgnn.nn.linear import Given
     from distgnn.ops.rows import Rows
-
-Aggregator = Literal["mean", "gcn", "max", "pool"]
 
 
 class SAGEConv(FusedConvolution):

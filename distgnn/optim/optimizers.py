@@ -7,7 +7,7 @@ every rank, and is not used here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-OptimizerName = Literal["adam", "adamw", "sgd"]
+    from distgnn.settings.names import OptimizerName
+
 Moments = dict[str, "Tensor"]
 
 

@@ -20,11 +20,11 @@ from distgnn.training.tasks.tasks import TASKS, choose
 if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks
-    from distgnn.kernels.tensors import DtypeName
     from distgnn.ops import LoadedRows
     from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
-    from distgnn.training.config.settings import FeatureNorm
+    from distgnn.settings.names import DtypeName
+    from distgnn.training.config.data import FeatureNorm
     from distgnn.training.tasks.measures import Measure
     from distgnn.training.tasks.tasks import VertexTask
 

@@ -11,7 +11,9 @@ from training import make_config
 from distgnn.datasets import InputError
 from distgnn.exchange.rule import DelayCache, DelayRule
 from distgnn.nn.config import ModelConfig
+from distgnn.training.config import data
 from distgnn.training.config.settings import TrainConfig
+from distgnn.training.tasks import tasks
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -188,6 +190,10 @@ REFUSED = [
 def test_a_value_that_is_not_allowed_is_refused_with_its_flag(options, expected):
     with pytest.raises(InputError, match=f"^{expected}"):
         make_config(**options)
+
+
+def test_names_of_metrics_are_those_that_the_tasks_measure():
+    assert data.METRIC_NAMES == tasks.METRIC_NAMES
 
 
 def test_the_defaults_are_allowed_and_synchronous():

@@ -1,0 +1,267 @@
+"""Settings that do not go together: one table of conditions and sentences.
+
+A value by itself is checked where its field is. What the graph decides is checked in
+`training.tasks.tasks.resolve`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distgnn.datasets.errors import InputError
+from distgnn.nn.config import KINDS, models_with
+from distgnn.settings.fields import flag_of, settings_of
+from distgnn.settings.model import ModelSettings
+from distgnn.training.config.strategy import DelayedRows, SynchronousRows, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distgnn.training.config.run import RunSettings
+
+    When = Callable[[RunSettings], bool]
+    Sentence = Callable[[RunSettings], str]
+    Rule = tuple[When, Sentence]
+
+# More would be index lists of a row or two each.
+_MAX_BINS = 4096
+_MODEL_DEFAULTS = {setting.name: setting.default for setting in settings_of(ModelSettings)}
+
+
+def check_together(config: RunSettings) -> None:
+    """Refuse settings that contradict each other or have no effect.
+
+    Args:
+        config: A run whose values are allowed one by one.
+
+    Raises:
+        InputError: If there are such; it names the flags.
+    """
+    _refuse(config, RULES)
+
+
+def check_delay(config: RunSettings) -> None:
+    """Refuse a delay after which a run that begins would have ended.
+
+    Args:
+        config: The run. One that is resumed may have fewer epochs than its delay.
+
+    Raises:
+        InputError: If the delay is too long; it names the flag.
+    """
+    _refuse(config, ((lambda c: c.delays.delay > _longest_delay(c), _too_late),))
+
+
+def _refuse(config: RunSettings, rules: tuple[Rule, ...]) -> None:
+    for when, sentence in rules:
+        if when(config):
+            raise InputError(sentence(config))
+
+
+def _given(name: str, value: Any) -> str:
+    """Return the words of the command line that set a field."""
+    if isinstance(value, bool):
+        return flag_of(name) if value else f"{flag_of(name)} off"
+    return f"{flag_of(name)} {value}"
+
+
+def _option_of_a_model(name: str) -> Rule:
+    """Return the rule that an option is for the models that read it."""
+
+    def when(config: RunSettings) -> bool:
+        value = getattr(config.model, name)
+        return value != _MODEL_DEFAULTS[name] and name not in config.model.kind.options
+
+    def sentence(config: RunSettings) -> str:
+        return (
+            f"{_given(name, getattr(config.model, name))} has no effect on --model "
+            f"{config.model.model}; drop it or use --model {' or '.join(models_with(name))}"
+        )
+
+    return when, sentence
+
+
+def _of_layers(name: str) -> Rule:
+    """Return the rule that an option of a model is not for modules that the user wrote."""
+    return (
+        lambda c: bool(c.model.own) and getattr(c.model, name) != _MODEL_DEFAULTS[name],
+        lambda c: (
+            f"{flag_of(name)} {getattr(c.model, name)} has no effect on a model of your "
+            "own; set it in the module itself"
+        ),
+    )
+
+
+def _of_known_layers(when: When, given: Sentence) -> Rule:
+    """Return the rule that a setting is not for modules that the user wrote."""
+    return (
+        lambda c: bool(c.model.own) and when(c),
+        lambda c: (
+            f"{given(c)} needs to know the layers, so it has no effect on a model of your "
+            "own; leave it out"
+        ),
+    )
+
+
+def _of_delayed_rows(name: str, value: Callable[[RunSettings], Any], idle: Any) -> Rule:
+    """Return the rule that a setting is for delayed rows."""
+    return (
+        lambda c: not isinstance(c.strategy, DelayedRows) and value(c) != idle,
+        lambda c: (
+            f"{_given(name, value(c))} has no effect with --algorithm {c.algorithm}; "
+            "use cd-R with R at least 1"
+        ),
+    )
+
+
+def _of_a_cache(cache: str, smoothing: str, is_backward: bool) -> tuple[Rule, ...]:
+    """Return the rules of what one direction makes of rows that arrive."""
+
+    def rule(config: RunSettings) -> Any:
+        return config.delays.backward if is_backward else config.delays.forward
+
+    return (
+        (
+            lambda c: not rule(c).is_cached and c.delays.num_bins == 1,
+            lambda _: (
+                f"{_given(cache, False)} has no effect with 1 bin, as all rows arrive in every "
+                "epoch; drop it or use --bins above 1"
+            ),
+        ),
+        (
+            lambda c: rule(c).smoothing > 0 and not rule(c).is_cached,
+            lambda c: (
+                f"{_given(smoothing, rule(c).smoothing)} averages the values of a row, but "
+                f"{_given(cache, False)} drops them; drop one of the two"
+            ),
+        ),
+        (
+            lambda c: rule(c).smoothing > 0 and bool(c.model.kind.sends_no_sums(c.model)),
+            lambda c: (
+                f"{_given(smoothing, rule(c).smoothing)} averages sums, but "
+                f"{c.model.kind.sends_no_sums(c.model)} sends others; "
+                "use --smoothing 0 or another model"
+            ),
+        ),
+    )
+
+
+def _too_many_bins(config: RunSettings) -> str:
+    count = config.delays.num_bins
+    if count == parse(config.algorithm)[1]:
+        return (
+            f"--algorithm {config.algorithm} deals rows among {count} bins, but at most "
+            f"{_MAX_BINS} are allowed; use a smaller R or set --bins"
+        )
+    return f"--bins must be from 1 to {_MAX_BINS}, got {count}"
+
+
+def _longest_delay(config: RunSettings) -> int:
+    return config.epochs - config.warm_up_epochs - 1
+
+
+def _too_late(config: RunSettings) -> str:
+    delay, most, warm_up = config.delays.delay, _longest_delay(config), config.warm_up_epochs
+    is_named = delay == parse(config.algorithm)[1]
+    given = f"--algorithm {config.algorithm}" if is_named else f"--delay {delay}"
+    after = f" after --warm-up-epochs {warm_up}" if warm_up else ""
+    return (
+        f"{given} uses rows {delay} epochs after they were sent, when --epochs "
+        f"{config.epochs}{after} are over; use --delay {most} or less, or --epochs "
+        f"{config.epochs + delay - most} or more"
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    *(
+        _option_of_a_model(name)
+        for name in sorted(set().union(*(kind.options for kind in KINDS.values())))
+    ),
+    (
+        lambda c: c.model.jumping != "none" and not c.model.kind.has_hidden_sums,
+        lambda c: (
+            f"--jumping {c.model.jumping} leaves out the last layer, but --model {c.model.model} "
+            "reads neighbours in no other; drop it or use --model gcn or sgc"
+        ),
+    ),
+    (
+        lambda c: bool(c.model.last_heads) and c.model.jumping != "none",
+        lambda c: (
+            f"--last-heads {c.model.last_heads} has no effect with --jumping {c.model.jumping}, "
+            "whose linear layer gives the classes; drop one of the two"
+        ),
+    ),
+    (
+        lambda c: c.model.residual_map and not c.model.residual,
+        lambda _: "--residual-map has no effect without --residual; add it or drop both",
+    ),
+    *(
+        _of_layers(name)
+        for name in _MODEL_DEFAULTS
+        if name not in ("model", "own", "edge_features")
+    ),
+    _of_known_layers(lambda c: c.decay_of == "first", lambda _: "--decay-of first"),
+    _of_known_layers(lambda c: c.recompute, lambda _: "--recompute"),
+    _of_known_layers(lambda c: c.decoder != "dot", lambda c: f"--decoder {c.decoder}"),
+    _of_known_layers(lambda c: c.task == "link", lambda _: "--task link"),
+    (
+        lambda c: bool(c.labels_as_input) and c.model.kind.is_typed,
+        lambda c: (
+            f"--labels-as-input {c.labels_as_input} does not go with --model {c.model.model}; "
+            "drop one of the two"
+        ),
+    ),
+    (
+        lambda c: c.recompute and c.model.norm == "batch",
+        lambda _: (
+            "--recompute would count the statistics of --norm batch twice; use --norm layer or none"
+        ),
+    ),
+    (
+        lambda c: c.reweight_loss and not c.is_isolated,
+        lambda _: "--reweight-loss has an effect with --algorithm 0c only; drop one of the two",
+    ),
+    (
+        lambda c: not c.overlap and not isinstance(c.strategy, SynchronousRows),
+        lambda c: (
+            f"--overlap off has an effect with --algorithm cd-0 only, got {c.algorithm}; drop "
+            "one of the two"
+        ),
+    ),
+    _of_delayed_rows("bins", lambda c: c.delays.num_bins, 1),
+    _of_delayed_rows("delay", lambda c: c.delays.delay, 0),
+    _of_delayed_rows("delay_cache", lambda c: c.delays.forward.is_cached, True),
+    _of_delayed_rows("gradient_cache", lambda c: c.delays.backward.is_cached, True),
+    _of_delayed_rows("smoothing", lambda c: c.delays.forward.smoothing, 0),
+    _of_delayed_rows("gradient_smoothing", lambda c: c.delays.backward.smoothing, 0),
+    _of_delayed_rows("warm_up_epochs", lambda c: c.delays.warm_up_epochs, 0),
+    (
+        lambda c: isinstance(c.strategy, DelayedRows) and c.delays.is_synchronous,
+        lambda _: "--bins 1 --delay 0 delays nothing; use --algorithm cd-0",
+    ),
+    (
+        lambda c: bool(c.labels_as_input) and isinstance(c.strategy, DelayedRows),
+        lambda c: (
+            f"--labels-as-input {c.labels_as_input} would let rows that --algorithm "
+            f"{c.algorithm} delays hold labels that the loss asks for by now; use cd-0 or 0c"
+        ),
+    ),
+    (
+        lambda c: c.recompute and isinstance(c.strategy, DelayedRows),
+        lambda c: (
+            f"--recompute would read other delayed rows than --algorithm {c.algorithm} "
+            "did before; use cd-0 or 0c"
+        ),
+    ),
+    (
+        lambda c: 0 < c.epochs <= c.warm_up_epochs,
+        lambda c: (
+            f"--warm-up-epochs {c.warm_up_epochs} leaves none of the {c.epochs} epochs to "
+            f"--algorithm {c.algorithm}; use fewer, more --epochs or --algorithm cd-0"
+        ),
+    ),
+    (lambda c: c.delays.num_bins > _MAX_BINS, _too_many_bins),
+    *_of_a_cache("delay_cache", "smoothing", is_backward=False),
+    *_of_a_cache("gradient_cache", "gradient_smoothing", is_backward=True),
+)
+"""Conditions that no run may meet, in the order in which they are checked, and what is said."""

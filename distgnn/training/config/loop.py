@@ -1,0 +1,76 @@
+"""Settings of how long a run trains, how it saves work, and where it keeps its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from distgnn.settings.fields import Bound, at_least, flag
+
+FeaturesOn = Literal["auto", "device", "host"]
+
+_BELOW_SEEDS = Bound("below 2**63", lambda value: value < 2**63, most=2**63 - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings:
+    """Length of a run, and how often it evaluates."""
+
+    epochs: int = flag(200, "default: %(default)s", at_least(1), metavar="E", is_free=True)
+    seed: int = flag(0, "default: %(default)s", at_least(0), _BELOW_SEEDS, metavar="S")
+    eval_every: int = flag(1, "epochs (default: %(default)s)", at_least(1), metavar="N")
+    patience: int = flag(
+        0,
+        "stop after N epochs without a better validation metric (default: never)",
+        at_least(0),
+        metavar="N",
+        is_free=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavingSettings:
+    """Exact savings: work that an epoch leaves out, or does again to save memory."""
+
+    static_input: bool = flag(
+        True,
+        "aggregate input that is not dropped out once, not in every epoch (default: on)",
+        is_predicted=True,
+    )
+    receptive_field: bool = flag(
+        True,
+        "run layers on the rows that the loss reads, not on all (default: on)",
+        is_predicted=True,
+    )
+    recompute: bool = flag(
+        False,
+        "save memory: backward computes hidden layers again (same results)",
+        is_free=True,
+        is_predicted=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings:
+    """Place of features, replay on a device, and checkpoints."""
+
+    features_on: FeaturesOn = flag(
+        "auto",
+        "where dense features are with --device cuda; host: in pinned host memory, streamed "
+        "whenever they are multiplied (default: auto, on the device if all fits there)",
+        metavar="auto|device|host",
+        is_free=True,
+    )
+    replay: bool = flag(
+        True,
+        "one rank on a CUDA device: replay steps and evaluations as CUDA graphs where telling "
+        "the device what to do takes most of their time (default: on)",
+        is_free=True,
+    )
+    checkpoint_every: int = flag(
+        10,
+        "epochs; 0: none before the end (default: %(default)s)",
+        at_least(0),
+        metavar="N",
+        is_free=True,
+    )

@@ -1,0 +1,21 @@
+"""Settings of how gradients become steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from distgnn.settings.fields import NOT_NEGATIVE, POSITIVE, flag
+from distgnn.settings.names import OptimizerName
+
+DecayOf = Literal["all", "first"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizationSettings:
+    """Rule by which gradients become steps."""
+
+    optimizer: OptimizerName = flag("adam", "adam, adamw or sgd (default: %(default)s)")
+    lr: float = flag(0.01, "default: %(default)s", POSITIVE, metavar="R")
+    weight_decay: float = flag(5e-4, "default: %(default)s", NOT_NEGATIVE, metavar="W")
+    decay_of: DecayOf = flag("all", "weights that decay: all, or first layer's (default: all)")

@@ -1,0 +1,65 @@
+"""All settings of a run, and what they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from distgnn.exchange.rule import DelayCache, DelayRule
+from distgnn.kernels.tensors import DTYPES
+from distgnn.nn.config import ModelConfig
+from distgnn.training.config.data import DataSettings
+from distgnn.training.config.delays import DelaySettings
+from distgnn.training.config.loop import LoopSettings, MachineSettings, SavingSettings
+from distgnn.training.config.optimization import OptimizationSettings
+from distgnn.training.config.strategy import IsolatedRanks, Strategy, parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(
+    MachineSettings,
+    SavingSettings,
+    LoopSettings,
+    DelaySettings,
+    OptimizationSettings,
+    DataSettings,
+):
+    """Settings of a run, each by its owner; not checked.
+
+    Attributes:
+        model: Shape of the model.
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        """Strategy of the algorithm, with the settings that replace parts of it."""
+        kind, number = parse(self.algorithm)
+        gradient_cache = self.delay_cache if self.gradient_cache is None else self.gradient_cache
+        gradient_smoothing = self.gradient_smoothing
+        if gradient_smoothing is None:
+            gradient_smoothing = self.smoothing if gradient_cache else 0.0
+        rule = DelayRule(
+            num_bins=max(number, 1) if self.bins is None else self.bins,
+            delay=number if self.delay is None else self.delay,
+            warm_up_epochs=self.warm_up_epochs,
+            forward=DelayCache(self.delay_cache, self.smoothing),
+            backward=DelayCache(gradient_cache, gradient_smoothing),
+        )
+        return kind(rule)
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether nothing travels (0c)."""
+        return isinstance(self.strategy, IsolatedRanks)
+
+    @property
+    def delays(self) -> DelayRule:
+        """Rule of when rows travel and when they are used."""
+        return self.strategy.rule
+
+    @property
+    def feature_bytes(self) -> int:
+        """Bytes of a value of dense features."""
+        return DTYPES[self.features_dtype].itemsize

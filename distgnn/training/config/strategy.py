@@ -1,0 +1,61 @@
+"""Strategies: what the name of an algorithm stands for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from distgnn.datasets.errors import InputError
+from distgnn.exchange.rule import DelayRule
+
+_NAME = re.compile(r"0c|cd-[0-9]{1,9}")
+
+
+@dataclass(frozen=True)
+class IsolatedRanks:
+    """Ranks alone: nothing travels (0c)."""
+
+    rule: DelayRule = field(default_factory=DelayRule)
+
+
+@dataclass(frozen=True)
+class SynchronousRows:
+    """Every row travels in every epoch and is used in it (cd-0)."""
+
+    rule: DelayRule = field(default_factory=DelayRule)
+
+
+@dataclass(frozen=True)
+class DelayedRows:
+    """Rows travel in turns, or are used some epochs later (cd-R).
+
+    Attributes:
+        rule: When rows travel and when they are used.
+    """
+
+    rule: DelayRule
+
+
+Strategy = IsolatedRanks | SynchronousRows | DelayedRows
+
+
+def parse(name: str) -> tuple[type[Strategy], int]:
+    """Read the name of an algorithm.
+
+    Args:
+        name: 0c, cd-0 or cd-R.
+
+    Returns:
+        The class of its strategy, and R, which bins and delay are unless they are set; 0 of 0c.
+
+    Raises:
+        InputError: If it is none.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InputError(
+            f"--algorithm must be 0c, cd-0 or cd-R with R the delay in epochs, got '{name}'"
+        )
+    if name == "0c":
+        return IsolatedRanks, 0
+    number = int(name.removeprefix("cd-"))
+    return (DelayedRows if number else SynchronousRows), number
