@@ -1,7 +1,7 @@
 """Arcs: the distinct ordered pairs of vertices that edges join, sorted by counting.
 
-What METIS, the cover and refinement work on, made once. It depends on the edges of the graph, not
-on their order. Bytes for a while: 20 per edge; kept: 4 per edge and 12 per arc.
+METIS, the cover and refinement work on arcs, which are made once. They depend on the edges of the
+graph, not on their order. Bytes for a while: 20 per edge; kept: 4 per edge and 12 per arc.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
 from distgnn.partition.jit import compiled
-from distgnn.partition.refine.rebalance import Adjacency
 from distgnn.partition.threads import available_threads, in_order
 
 _MOST_INT32 = 2**31 - 1
@@ -120,6 +119,17 @@ def split_arcs_of(graph: Graph, edge_part: NDArray[np.int32]) -> tuple[Arcs, NDA
         arcs = arcs_of(graph, edge_part)
         arc_part = arcs.parts(edge_part)
     return arcs, arc_part
+
+
+class Adjacency(NamedTuple):
+    """Undirected simple graph as CSR; parallel edges are weights."""
+
+    indptr: NDArray[np.int64]
+    """(num_vertices + 1,) int64."""
+    indices: NDArray[np.int32]
+    """(num_links,) int32. Neighbours."""
+    weight: NDArray[np.int32]
+    """(num_links,) int32. Edges of the graph, of either direction, behind each link."""
 
 
 def adjacency_of(arcs: Arcs) -> Adjacency:

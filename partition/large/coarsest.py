@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.partition.arcs import Adjacency
 from distgnn.partition.large.rows import RowFile
 from distgnn.partition.methods.metis_library import part_graph
-from distgnn.partition.refine.rebalance import Adjacency
 
 # Bytes that METIS takes, with the graph that it is given: measured.
 _ENTRY_BYTES = 75

@@ -13,10 +13,9 @@ from distgnn.partition.methods.candidates import cheapest, excess_edges, halo_ro
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from distgnn.partition.arcs import Arcs
+    from distgnn.partition.arcs import Adjacency, Arcs
     from distgnn.partition.assignment import Assignment
     from distgnn.partition.refine.balance import Balance
-    from distgnn.partition.refine.rebalance import Adjacency
     from distgnn.partition.stopwatch import Stopwatch
 
 # Rows of blocks over those of the refined cover up to which they are worth refining.

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
-from distgnn.partition.arcs import Arcs
+from distgnn.partition.arcs import Adjacency, Arcs
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.jit import borrow, compiled
-from distgnn.partition.refine.rebalance import Adjacency
 from distgnn.partition.roots import choose_roots
 from distgnn.partition.stream import contains, insert, mix, no_clones
 from distgnn.partition.threads import available_threads, in_order

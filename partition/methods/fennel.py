@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
-from distgnn.partition.arcs import adjacency_of, arcs_of
+from distgnn.partition.arcs import Adjacency, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment, random_numbers
 from distgnn.partition.jit import compiled
 from distgnn.partition.methods.metis import cover_edges, of_edges
 from distgnn.partition.refine.balance import Balance, rebalanced, vertex_sizes
-from distgnn.partition.refine.rebalance import Adjacency
 
 GAMMA = 1.5
 

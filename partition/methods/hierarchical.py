@@ -9,14 +9,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
-from distgnn.partition.arcs import adjacency_of, arcs_of
+from distgnn.partition.arcs import Adjacency, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import metis
 from distgnn.partition.methods.levels import halo_rows_per_level, parse_levels
 from distgnn.partition.methods.metis import objectives_of, of_edges, part_evenly, settle
 from distgnn.partition.quality import measure
 from distgnn.partition.refine.balance import Balance, rebalanced
-from distgnn.partition.refine.rebalance import Adjacency
 from distgnn.partition.refine.refinement import EDGE_BALANCE, most_edges
 from distgnn.partition.stopwatch import Stopwatch
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
-from distgnn.partition.arcs import Arcs, adjacency_of, arcs_of, edges_of_parts
+from distgnn.partition.arcs import Adjacency, Arcs, adjacency_of, arcs_of, edges_of_parts
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods.block_search import BlockSearch
 from distgnn.partition.methods.candidates import (
@@ -32,7 +32,6 @@ from distgnn.partition.refine.balance import (
     training_counts,
 )
 from distgnn.partition.refine.hubs import lightened, links_of_hub
-from distgnn.partition.refine.rebalance import Adjacency
 from distgnn.partition.refine.refinement import EDGE_BALANCE
 from distgnn.partition.stopwatch import Stopwatch
 

@@ -13,7 +13,7 @@ import pymetis
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
-from distgnn.partition.refine.rebalance import Adjacency
+from distgnn.partition.arcs import Adjacency
 
 _OBJECTIVES = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
 

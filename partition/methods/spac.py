@@ -6,11 +6,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import Adjacency
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods.hdrf import stream_rest
 from distgnn.partition.methods.links import Links, incidence_of, links_of
 from distgnn.partition.methods.metis_library import part_graph
-from distgnn.partition.refine.rebalance import Adjacency
 from distgnn.partition.roots import choose_roots
 from distgnn.partition.stream import edge_cap, shuffled_links, spill
 

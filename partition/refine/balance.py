@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.partition.arcs import Adjacency
 from distgnn.partition.refine.hubs import edges_beside
-from distgnn.partition.refine.rebalance import Adjacency, rebalance
+from distgnn.partition.refine.rebalance import rebalance
 
 # pymetis passes one vertex weight, so edges and vertices share it. Over five real graphs at 2, 4
 # and 8 parts, shares of 0.5, 0.65 and 0.8 gave halos within 1 %; 0.65 left the least to rebalance.

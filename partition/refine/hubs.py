@@ -12,8 +12,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.partition.arcs import Adjacency
 from distgnn.partition.jit import compiled
-from distgnn.partition.refine.rebalance import Adjacency
 
 # A graph has hubs if the vertex at the end of a link has so many times the links of any vertex, in
 # the mean. Below that METIS cut graphs as well without (products' twin, 3.4: better). Above it

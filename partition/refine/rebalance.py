@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.jit import compiled
 
+if TYPE_CHECKING:
+    from distgnn.partition.arcs import Adjacency
+
 # Later passes are for parts that a move itself overfilled.
 MAX_PASSES = 8
-
-
-class Adjacency(NamedTuple):
-    """Undirected simple graph as CSR; parallel edges are weights."""
-
-    indptr: NDArray[np.int64]
-    """(num_vertices + 1,) int64."""
-    indices: NDArray[np.int32]
-    """(num_links,) int32. Neighbours."""
-    weight: NDArray[np.int32]
-    """(num_links,) int32. Edges of the graph, of either direction, behind each link."""
 
 
 def rebalance(

@@ -8,9 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from distgnn.partition.arcs import Adjacency
 from distgnn.partition.methods.metis_library import part_graph
 from distgnn.partition.refine.balance import EDGE_SHARE, WEIGHT_SCALE
-from distgnn.partition.refine.rebalance import Adjacency, rebalance
+from distgnn.partition.refine.rebalance import rebalance
 
 # Largest group over the mean, for equal pieces.
 _BALANCE = 1.05
