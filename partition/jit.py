@@ -6,8 +6,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import types
+from numba.core import caching, types
 from numba.extending import intrinsic
+
+# Errors of numba when it reads compiled code from the disk.
+_UNREADABLE: tuple[type[Exception], ...] = (
+    *(AttributeError, ImportError, EOFError),
+    vars(caching)["pickle"].UnpicklingError,
+)
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Holder = TypeVar("Holder", bound=tuple[Any, ...])
@@ -26,10 +32,30 @@ def compiled(function: Function) -> Function:
         The compiled function, with the type of the original.
     """
     try:
-        return cast("Function", numba.njit(cache=True, nogil=True)(function))
+        dispatcher: Any = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
         # No folder can be written at all: compile in every process.
         return cast("Function", numba.njit(nogil=True)(function))
+    _forget_what_is_unreadable(dispatcher._cache)
+    return cast("Function", dispatcher)
+
+
+def _forget_what_is_unreadable(cache: Any) -> None:
+    """Let a cache on disk be rewritten where it cannot be read.
+
+    numba unpickles the argument types of a function before it asks whether its source has changed.
+    That fails if a class was renamed or moved since, or if the file is cut off.
+    """
+    load = cache.load_overload
+
+    def load_or_forget(*arguments: Any) -> Any:
+        try:
+            return load(*arguments)
+        except _UNREADABLE:
+            cache.flush()
+            return None
+
+    cache.load_overload = load_or_forget
 
 
 def _borrow(_context: Any, holder: Any) -> Any:
