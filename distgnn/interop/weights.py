@@ -12,10 +12,10 @@ layer that adds none. Neither library has to be there.
 | `SGConv` | `SGConv`; `degrees="in"` | `SGConv`; `degrees="in"` |
 | `APPNPConv` | `Linear`, then `APPNP`; `degrees="in"` | `Linear`, `APPNPConv`; `degrees="out-in"` |
 | `GATConv`, `GATv2Conv` | `GATConv`, `GATv2Conv` | the same; averaged by the caller |
-| these with `edge_width` | the same, `edge_dim=...` | none: `EdgeGATConv` adds edges to messages |
+| these with `edge_dim` | the same, `edge_dim=...` | none: `EdgeGATConv` adds edges to messages |
 | `GINConv` | `GINConv(Sequential(Linear, ReLU, Linear))` | likewise |
 | `GINEConv` | `GINEConv(Sequential(Linear, ReLU, Linear), edge_dim=...)` | none |
-| `RelationalConv` of one own map | `RGCNConv`; `norm="none"` is `aggr="add"` | `RelGraphConv` |
+| `RGCNConv` of one own map | `RGCNConv`; `norm="none"` is `aggr="add"` | `RelGraphConv` |
 
 DGL's `GATv2Conv` has no bias of the output: ours goes to the biases of both maps, which changes no
 score and gives the same result unless attention drops weights. DGL's `RelGraphConv` adds up, as
@@ -37,7 +37,7 @@ from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
-from distgnn.nn.relational import RelationalConv
+from distgnn.nn.relational import RGCNConv
 from distgnn.nn.sage import SAGEConv
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def _state_of(layer: Convolution, library: Library) -> dict[str, Tensor]:
     return {
         entry.theirs: _in_form(own[entry.ours], entry.form, heads)
         for entry in _entries(layer, library)
+        if entry.ours in own
     }
 
 
@@ -119,19 +120,21 @@ def _load(layer: Convolution, library: Library, state: Mapping[str, Tensor]) -> 
             f"{', '.join(sorted(expected))}, got {', '.join(sorted(state))}; "
             "build both layers with the same options"
         )
-    own = {}
+    own, shapes = {}, {name: values.shape for name, values in _own_state(layer).items()}
     for entry in _entries(layer, library):
+        # A layer without a bias has none in the other library, either.
+        if entry.ours not in shapes:
+            continue
         given, wanted = state[entry.theirs], expected[entry.theirs]
         if given.shape != wanted.shape:
             raise InputError(
                 f"{entry.theirs} of {_NAMES[library]} must have the shape {tuple(wanted.shape)}, "
                 f"got {tuple(given.shape)}; build both layers with the same widths"
             )
-        shape = _own_state(layer)[entry.ours].shape
-        own[entry.ours] = _out_of_form(given.detach(), entry.form, shape)
+        own[entry.ours] = _out_of_form(given.detach(), entry.form, shapes[entry.ours])
     if isinstance(layer, GINConv) and not isinstance(layer.eps, torch.nn.Parameter):
         layer.eps = float(own.pop("eps"))
-    if isinstance(layer, GATv2Conv) and library == "dgl":
+    if isinstance(layer, GATv2Conv) and library == "dgl" and "bias" in shapes:
         own["bias"] = torch.zeros_like(layer.bias)
     layer.load_state_dict(own)
 
@@ -179,7 +182,7 @@ def _entries(layer: Convolution, library: Library) -> list[_Entry]:
         return _gat_entries(layer, library)
     if isinstance(layer, GATv2Conv):
         return _gatv2_entries(layer, library)
-    if isinstance(layer, RelationalConv):
+    if isinstance(layer, RGCNConv):
         return _relational_entries(layer, library)
     raise InputError(f"{_NAMES[library]} has no layer for the weights of {type(layer).__name__}")
 
@@ -223,7 +226,7 @@ def _gat_entries(layer: GATConv, library: Library) -> list[_Entry]:
 
 def _sage_entries(layer: SAGEConv, library: Library) -> list[_Entry]:
     missing = {"dgl": "max", "pyg": "gcn"}[library]
-    if layer.aggregator == missing:
+    if layer.aggr == missing:
         raise InputError(
             f"SAGEConv of {_NAMES[library]} has no aggregator {missing}; use another aggregator"
         )
@@ -232,12 +235,12 @@ def _sage_entries(layer: SAGEConv, library: Library) -> list[_Entry]:
         entries.append(_Entry("root.weight", "lin_r.weight"))
         pool = "lin"
     else:
-        is_gcn = layer.aggregator == "gcn"
+        is_gcn = layer.aggr == "gcn"
         entries = [_Entry("neighbour.weight", "fc_neigh.weight")]
         entries.append(_Entry("neighbour.bias", "bias" if is_gcn else "fc_self.bias"))
         entries += [] if is_gcn else [_Entry("root.weight", "fc_self.weight")]
         pool = "fc_pool"
-    if layer.aggregator == "pool":
+    if layer.aggr == "pool":
         entries += [_Entry(f"pool.{name}", f"{pool}.{name}") for name in ("weight", "bias")]
     return entries
 
@@ -261,7 +264,7 @@ def _gatv2_entries(layer: GATv2Conv, library: Library) -> list[_Entry]:
     return entries if is_dgl else [*entries, _Entry("bias", "bias")]
 
 
-def _relational_entries(layer: RelationalConv, library: Library) -> list[_Entry]:
+def _relational_entries(layer: RGCNConv, library: Library) -> list[_Entry]:
     theirs = {"dgl": "RelGraphConv", "pyg": "RGCNConv"}[library]
     if len(layer.own) > 1:
         raise InputError(

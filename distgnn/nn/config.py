@@ -16,7 +16,7 @@ from distgnn.nn.propagation import APPNPConv, SGConv
 from distgnn.nn.relational import (
     GraphSize,
     LearnedRelationalConv,
-    RelationalConv,
+    RGCNConv,
 )
 from distgnn.nn.sage import SAGEConv
 from distgnn.settings.model import ModelSettings
@@ -64,10 +64,10 @@ class ModelConfig(ModelSettings):
         return self.layers - (self.jumping == "none")
 
     def convolution(
-        self, in_width: int, out_width: int, size: GraphSize, *, is_last: bool
+        self, in_channels: int, out_channels: int, size: GraphSize, *, is_last: bool
     ) -> Convolution:
-        """Build one layer; `out_width` of attention is that of each head."""
-        return self.kind.on(size, self).build(self, in_width, out_width, is_last=is_last)
+        """Build one layer; `out_channels` of attention is that of each head."""
+        return self.kind.on(size, self).build(self, in_channels, out_channels, is_last=is_last)
 
 
 class Kind(ABC):
@@ -120,14 +120,14 @@ class Kind(ABC):
 
     @abstractmethod
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         """Build one layer.
 
         Args:
             config: The shape of the model.
-            in_width: Columns of its input.
-            out_width: Columns of its output; of attention, of each head.
+            in_channels: Columns of its input.
+            out_channels: Columns of its output; of attention, of each head.
             is_last: Whether it gives the classes.
         """
 
@@ -165,10 +165,10 @@ class _Sage(Kind):
     drops_input = False
 
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         del is_last
-        return SAGEConv(in_width, out_width, aggregator=config.aggregator)
+        return SAGEConv(in_channels, out_channels, aggr=config.aggregator)
 
     def why_not_static(self, config: ModelConfig) -> str:
         is_mapped = config.aggregator == "pool"
@@ -184,10 +184,10 @@ class _Gcn(Kind):
     has_loops = True
 
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         del is_last
-        return GCNConv(in_width, out_width, degrees=config.degrees)
+        return GCNConv(in_channels, out_channels, degrees=config.degrees)
 
 
 class _ReadsEdges(Kind):
@@ -207,15 +207,15 @@ class _Gat(_ReadsEdges):
     has_loops = True
 
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         return self.layer(
-            in_width,
-            out_width,
+            in_channels,
+            out_channels,
             heads=(is_last and config.last_heads) or config.heads,
             concat=not is_last,
             dropout=config.attention_dropout,
-            edge_width=self._edge_width,
+            edge_dim=self._edge_width,
         )
 
     def width(self, config: ModelConfig) -> int:
@@ -257,17 +257,17 @@ class _Gin(_ReadsEdges):
     drops_input = False
 
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         del is_last
         shared: dict[str, Any] = {
-            "inner_width": config.hidden,
+            "hidden_channels": config.hidden,
             "eps": config.eps,
-            "learns_eps": config.learn_eps,
+            "train_eps": config.learn_eps,
         }
         if self._edge_width:
-            return GINEConv(in_width, out_width, edge_width=self._edge_width, **shared)
-        return GINConv(in_width, out_width, **shared)
+            return GINEConv(in_channels, out_channels, edge_dim=self._edge_width, **shared)
+        return GINConv(in_channels, out_channels, **shared)
 
     def why_not_static(self, config: ModelConfig) -> str:
         return "features of edges join it anew" if config.reads_edge_features else ""
@@ -280,10 +280,10 @@ class _Sgc(Kind):
     drops_input = False
 
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         del is_last
-        return SGConv(in_width, out_width, hops=config.hops, degrees=config.degrees)
+        return SGConv(in_channels, out_channels, K=config.hops, degrees=config.degrees)
 
     def why_not_restricted(self, config: ModelConfig) -> str:
         return "" if config.hops == 1 else _why_too_far(config)
@@ -296,12 +296,12 @@ class _Appnp(Kind):
     has_loops = True
 
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         if not is_last:
-            return Dense(in_width, out_width)
+            return Dense(in_channels, out_channels)
         hops, alpha, degrees = config.hops, config.alpha, config.degrees
-        return APPNPConv(in_width, out_width, hops=hops, alpha=alpha, degrees=degrees)
+        return APPNPConv(in_channels, out_channels, K=hops, alpha=alpha, degrees=degrees)
 
     def why_not_static(self, config: ModelConfig) -> str:
         del config
@@ -348,14 +348,14 @@ class _Relational(Kind):
                 )
 
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         del is_last
-        if not in_width:
-            return LearnedRelationalConv(out_width, self._size, norm=config.relation_norm)
-        return RelationalConv(
-            in_width,
-            out_width,
+        if not in_channels:
+            return LearnedRelationalConv(out_channels, self._size, norm=config.relation_norm)
+        return RGCNConv(
+            in_channels,
+            out_channels,
             num_relations=self._size.num_relations,
             num_bases=config.bases,
             num_own_maps=max(self._size.num_vertex_types, 1) if self._maps_types else 1,
@@ -373,7 +373,7 @@ class _Own(Kind):
     options = frozenset({"edge_features"})
 
     def build(
-        self, config: ModelConfig, in_width: int, out_width: int, *, is_last: bool
+        self, config: ModelConfig, in_channels: int, out_channels: int, *, is_last: bool
     ) -> Convolution:
         raise AssertionError("the user builds it")
 

@@ -40,7 +40,7 @@ class Convolution(nn.Module, ABC):
         """Return whether layer and activation are one operation, which decides what it keeps.
 
         Args:
-            rows: (num_sources, in_width) input.
+            rows: (num_sources, in_channels) input.
         """
         del rows
         return False
@@ -51,10 +51,10 @@ class Convolution(nn.Module, ABC):
 
         Args:
             graph: A whole graph or a part.
-            rows: (num_sources, in_width) input.
+            rows: (num_sources, in_channels) input.
 
         Returns:
-            (num_rows, out_width).
+            (num_rows, out_channels).
         """
 
     @abstractmethod
@@ -100,11 +100,11 @@ class ActivatedConvolution(Convolution):
 
         Args:
             graph: A whole graph or a part.
-            rows: (num_sources, in_width) input.
+            rows: (num_sources, in_channels) input.
             activation: Activation behind the convolution; None for none.
 
         Returns:
-            (num_rows, out_width).
+            (num_rows, out_channels).
         """
 
 
@@ -138,12 +138,12 @@ class FusedConvolution(ActivatedConvolution):
 
         Args:
             graph: A whole graph or a part.
-            rows: (num_sources, in_width) input for which `is_one_operation` holds.
+            rows: (num_sources, in_channels) input for which `is_one_operation` holds.
             maps: Weights instead of those of the layer.
             activation: Activation behind the layer; None for none.
 
         Returns:
-            (num_rows, out_width).
+            (num_rows, out_channels).
         """
         propagation, weighting = self.weighted_sum(graph)
         layer = Layer(
@@ -160,7 +160,7 @@ class FusedConvolution(ActivatedConvolution):
         """Return whether these rows get layer and activation as one operation.
 
         Args:
-            rows: (num_sources, in_width) input.
+            rows: (num_sources, in_channels) input.
         """
         return is_multiplied_here(rows, self.sum_map.weight)
 
@@ -194,23 +194,23 @@ class FusedConvolution(ActivatedConvolution):
 
     def _passes_gradient_back(self, given: Given) -> bool:
         """Return whether the gradient of the map is made from what is passed back."""
-        return not given.is_static and self.sum_map.out_width <= self.sum_map.in_width
+        return not given.is_static and self.sum_map.out_channels <= self.sum_map.in_channels
 
 
 class Dense(Convolution):
     """A layer that reads no neighbour: h'_v = W h_v + b.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, out_width).
+        input (num_rows, in_channels), output (num_rows, out_channels).
     """
 
-    def __init__(self, in_width: int, out_width: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
-        self.linear = Linear(in_width, out_width)
+        self.linear = Linear(in_channels, out_channels)
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Return what a pass moves between ranks: nothing."""

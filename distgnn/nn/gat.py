@@ -15,7 +15,7 @@ from distgnn.aggregate.attention import Ending
 from distgnn.aggregate.traffic import ITEM_BYTES, attention_traffic
 from distgnn.kernels.dense import Factor, GradientFactor, multiply, multiply_transposed
 from distgnn.nn.convolution import ActivatedConvolution
-from distgnn.nn.linear import Linear, is_multiplied_here
+from distgnn.nn.linear import Linear, is_multiplied_here, set_bias
 from distgnn.nn.recompute import made_again
 
 if TYPE_CHECKING:
@@ -41,20 +41,34 @@ class AttentionConvolution(ActivatedConvolution):
 
     Args:
         heads: Attention heads.
-        out_width: Columns of each head.
+        out_channels: Columns of each head.
         concat: Concatenate the heads; else average them.
+        negative_slope: Slope of the leaky ReLU of scores below 0.
         dropout: Probability of dropping a weight of an edge, in training.
+        bias: Whether the bias of the output is learned; else it is 0.
     """
+
+    bias: Tensor
 
     num_mapped: ClassVar[int] = 1
     """Tables of mapped rows that it keeps for backward, unless it recomputes."""
 
-    def __init__(self, heads: int, out_width: int, *, concat: bool, dropout: float) -> None:
+    def __init__(
+        self,
+        heads: int,
+        out_channels: int,
+        *,
+        concat: bool,
+        negative_slope: float,
+        dropout: float,
+        bias: bool,
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.concat = concat
         self.dropout = dropout
-        self.bias = nn.Parameter(torch.zeros(heads * out_width if concat else out_width))
+        self.negative_slope = negative_slope
+        set_bias(self, heads * out_channels if concat else out_channels, is_learned=bias)
 
     @property
     @abstractmethod
@@ -149,19 +163,21 @@ class GATConv(AttentionConvolution):
     do not count.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of each head.
+        in_channels: Columns of the input.
+        out_channels: Columns of each head.
         heads: Attention heads.
         concat: Concatenate the heads; else average them.
+        negative_slope: Slope of the leaky ReLU of scores below 0.
         dropout: Probability of dropping a weight of an edge, in training.
-        edge_width: Columns of the features of edges; 0 where they do not count.
+        edge_dim: Columns of the features of edges; None where they do not count.
+        bias: Whether the bias of the output is learned; else it is 0.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, heads * out_width) or, averaged, (num_rows,
-        out_width); linear.weight (heads * out_width, in_width), head after head; source and target
-        (heads, out_width); bias as wide as the output; edge_linear.weight (heads * out_width,
-        edge_width) and edge (heads, out_width), where features of edges count. Their product, of
-        edge_width x heads, is all that meets an edge.
+        input (num_rows, in_channels), output (num_rows, heads * out_channels) or, averaged,
+        (num_rows, out_channels); linear.weight (heads * out_channels, in_channels), head after
+        head; source and target (heads, out_channels); bias as wide as the output;
+        edge_linear.weight (heads * out_channels, edge_dim) and edge (heads, out_channels), where
+        features of edges count. Their product, of edge_dim x heads, is all that meets an edge.
 
     References:
         Velickovic et al., "Graph Attention Networks", ICLR 2018, equations 1 to 6; features of
@@ -170,22 +186,31 @@ class GATConv(AttentionConvolution):
 
     def __init__(
         self,
-        in_width: int,
-        out_width: int,
+        in_channels: int,
+        out_channels: int,
         *,
-        heads: int,
+        heads: int = 1,
         concat: bool = True,
+        negative_slope: float = SLOPE,
         dropout: float = 0.0,
-        edge_width: int = 0,
+        edge_dim: int | None = None,
+        bias: bool = True,
     ) -> None:
-        super().__init__(heads, out_width, concat=concat, dropout=dropout)
-        self.linear = Linear(in_width, heads * out_width, bias=False)
-        self.source = nn.Parameter(torch.empty(heads, out_width))
-        self.target = nn.Parameter(torch.empty(heads, out_width))
+        super().__init__(
+            heads,
+            out_channels,
+            concat=concat,
+            negative_slope=negative_slope,
+            dropout=dropout,
+            bias=bias,
+        )
+        self.linear = Linear(in_channels, heads * out_channels, bias=False)
+        self.source = nn.Parameter(torch.empty(heads, out_channels))
+        self.target = nn.Parameter(torch.empty(heads, out_channels))
         self.edge_linear: Linear | None = None
-        if edge_width:
-            self.edge_linear = Linear(edge_width, heads * out_width, bias=False)
-            self.edge = nn.Parameter(torch.empty(heads, out_width))
+        if edge_dim:
+            self.edge_linear = Linear(edge_dim, heads * out_channels, bias=False)
+            self.edge = nn.Parameter(torch.empty(heads, out_channels))
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -235,7 +260,7 @@ class GATConv(AttentionConvolution):
                 mapped,
                 source_score=source_score,
                 target_score=graph.own(target_score),
-                slope=SLOPE,
+                slope=self.negative_slope,
                 edge_map=self._edge_map(),
                 dropout=self.dropout if self.training else 0.0,
                 ending=ending,
@@ -243,7 +268,7 @@ class GATConv(AttentionConvolution):
         return self.ended(graph, result, activation, ending)
 
     def _edge_map(self) -> Tensor | None:
-        """Return (edge_width, heads): what makes scores of features, which are linear in them."""
+        """Return (edge_dim, heads): what makes scores of features, which are linear in them."""
         if self.edge_linear is None:
             return None
         weight = self.edge_linear.weight.view(*self.edge.shape, -1)

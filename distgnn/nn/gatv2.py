@@ -35,18 +35,21 @@ class GATv2Conv(AttentionConvolution):
     edge weights and dropout are as in `GATConv`.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of each head.
+        in_channels: Columns of the input.
+        out_channels: Columns of each head.
         heads: Attention heads.
         concat: Concatenate the heads; else average them.
+        negative_slope: Slope of the leaky ReLU of scores below 0.
         dropout: Probability of dropping a weight of an edge, in training.
-        edge_width: Columns of the features of edges; 0 where they do not count.
+        edge_dim: Columns of the features of edges; None where they do not count.
+        bias: Whether the bias of the output is learned; else it is 0.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, heads * out_width) or, averaged, (num_rows,
-        out_width); source.weight and target.weight (heads * out_width, in_width), head after head,
-        source.bias and target.bias (heads * out_width,); vectors (heads, out_width); bias as wide
-        as the output; edge_linear.weight (heads * out_width, edge_width), where features count.
+        input (num_rows, in_channels), output (num_rows, heads * out_channels) or, averaged,
+        (num_rows, out_channels); source.weight and target.weight (heads * out_channels,
+        in_channels), head after head, source.bias and target.bias (heads * out_channels,); vectors
+        (heads, out_channels); bias as wide as the output; edge_linear.weight (heads * out_channels,
+        edge_dim), where features count.
 
     References:
         Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022, equation 7;
@@ -57,21 +60,30 @@ class GATv2Conv(AttentionConvolution):
 
     def __init__(
         self,
-        in_width: int,
-        out_width: int,
+        in_channels: int,
+        out_channels: int,
         *,
-        heads: int,
+        heads: int = 1,
         concat: bool = True,
+        negative_slope: float = SLOPE,
         dropout: float = 0.0,
-        edge_width: int = 0,
+        edge_dim: int | None = None,
+        bias: bool = True,
     ) -> None:
-        super().__init__(heads, out_width, concat=concat, dropout=dropout)
-        self.source = Linear(in_width, heads * out_width)
-        self.target = Linear(in_width, heads * out_width)
-        self.vectors = nn.Parameter(torch.empty(heads, out_width))
+        super().__init__(
+            heads,
+            out_channels,
+            concat=concat,
+            negative_slope=negative_slope,
+            dropout=dropout,
+            bias=bias,
+        )
+        self.source = Linear(in_channels, heads * out_channels)
+        self.target = Linear(in_channels, heads * out_channels)
+        self.vectors = nn.Parameter(torch.empty(heads, out_channels))
         self.edge_linear: Linear | None = None
-        if edge_width:
-            self.edge_linear = Linear(edge_width, heads * out_width, bias=False)
+        if edge_dim:
+            self.edge_linear = Linear(edge_dim, heads * out_channels, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -119,7 +131,7 @@ class GATv2Conv(AttentionConvolution):
                 mapped,
                 target_rows=target_rows,
                 vectors=self.vectors,
-                slope=SLOPE,
+                slope=self.negative_slope,
                 edge_map=None if self.edge_linear is None else self.edge_linear.weight.t(),
                 dropout=self.dropout if self.training else 0.0,
                 ending=ending,

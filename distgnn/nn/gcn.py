@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 import torch
-from torch import nn
 
 from distgnn.aggregate.sums import Weighting
 from distgnn.graph.local_graph import added_loops, gcn_scale, inverse_root
 from distgnn.kernels.tensors import column, computed
 from distgnn.nn.convolution import FusedConvolution
-from distgnn.nn.linear import Linear, maps_first
+from distgnn.nn.linear import Linear, maps_first, set_bias
 from distgnn.nn.update import Maps
 from distgnn.settings.names import Degrees
 
@@ -42,13 +41,14 @@ class GCNConv(FusedConvolution):
     the root of both degrees of v. The two are the same if each edge has its reverse.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
+        bias: Whether b is learned; else it is 0.
         degrees: in or out-in.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, out_width); weight (out_width, in_width),
-        bias (out_width,).
+        input (num_rows, in_channels), output (num_rows, out_channels); weight (out_channels,
+        in_channels), bias (out_channels,).
 
     Raises:
         ValueError: If the degrees are others.
@@ -58,11 +58,15 @@ class GCNConv(FusedConvolution):
         2017, equation 2.
     """
 
-    def __init__(self, in_width: int, out_width: int, *, degrees: Degrees = "in") -> None:
+    bias: Tensor
+
+    def __init__(
+        self, in_channels: int, out_channels: int, *, bias: bool = True, degrees: Degrees = "in"
+    ) -> None:
         super().__init__()
         self._propagation = normalised(degrees)
-        self.linear = Linear(in_width, out_width, bias=False)
-        self.bias = nn.Parameter(torch.zeros(out_width))
+        self.linear = Linear(in_channels, out_channels, bias=False)
+        set_bias(self, out_channels, is_learned=bias)
 
     def forward(
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None

@@ -29,15 +29,16 @@ class GINConv(Convolution):
     w_uv = 1 where edges have no weights.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
-        inner_width: Columns between the maps; those of the output if None.
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
+        hidden_channels: Columns between the maps; those of the output if None.
         eps: Fixed, or where it starts.
-        learns_eps: Whether eps is a weight.
+        train_eps: Whether eps is a weight.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, out_width); first.weight (inner_width,
-        in_width), second.weight (out_width, inner_width); eps (1,) if it is learned.
+        input (num_rows, in_channels), output (num_rows, out_channels); first.weight
+        (hidden_channels, in_channels), second.weight (out_channels, hidden_channels); eps (1,) if
+        it is learned.
 
     References:
         Xu, Hu, Leskovec and Jegelka, "How Powerful are Graph Neural Networks?", ICLR 2019,
@@ -46,18 +47,18 @@ class GINConv(Convolution):
 
     def __init__(
         self,
-        in_width: int,
-        out_width: int,
+        in_channels: int,
+        out_channels: int,
         *,
-        inner_width: int | None = None,
+        hidden_channels: int | None = None,
         eps: float = 0.0,
-        learns_eps: bool = False,
+        train_eps: bool = False,
     ) -> None:
         super().__init__()
-        inner = inner_width or out_width
-        self.first = Linear(in_width, inner)
-        self.second = Linear(inner, out_width)
-        self.eps = nn.Parameter(torch.full((1,), eps)) if learns_eps else eps
+        inner = hidden_channels or out_channels
+        self.first = Linear(in_channels, inner)
+        self.second = Linear(inner, out_channels)
+        self.eps = nn.Parameter(torch.full((1,), eps)) if train_eps else eps
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks."""
@@ -92,15 +93,16 @@ class GINEConv(GINConv):
     b_1) + b_2, with w_uv = 1 where edges have no weights.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
-        edge_width: Columns of the features of edges.
-        inner_width: As of `GINConv`.
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
+        edge_dim: Columns of the features of edges.
+        hidden_channels: As of `GINConv`.
         eps: Likewise.
-        learns_eps: Likewise.
+        train_eps: Likewise.
 
     Shapes:
-        as of `GINConv`; edge_linear.weight (in_width, edge_width), edge_linear.bias (in_width,).
+        as of `GINConv`; edge_linear.weight (in_channels, edge_dim), edge_linear.bias
+        (in_channels,).
 
     References:
         Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020; the map U as in
@@ -109,22 +111,22 @@ class GINEConv(GINConv):
 
     def __init__(
         self,
-        in_width: int,
-        out_width: int,
+        in_channels: int,
+        out_channels: int,
         *,
-        edge_width: int,
-        inner_width: int | None = None,
+        edge_dim: int,
+        hidden_channels: int | None = None,
         eps: float = 0.0,
-        learns_eps: bool = False,
+        train_eps: bool = False,
     ) -> None:
         super().__init__(
-            in_width, out_width, inner_width=inner_width, eps=eps, learns_eps=learns_eps
+            in_channels, out_channels, hidden_channels=hidden_channels, eps=eps, train_eps=train_eps
         )
-        self.edge_linear = Linear(edge_width, in_width)
+        self.edge_linear = Linear(edge_dim, in_channels)
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks: rows of the input's width, whatever the input."""
-        traffic = sum_traffic(self.first.in_width)
+        traffic = sum_traffic(self.first.in_channels)
         return traffic if given.has_gradient else traffic.without_row_gradient()
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:

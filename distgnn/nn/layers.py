@@ -46,18 +46,18 @@ class HiddenLayer(ABC):
 
         Args:
             graph: What the layer runs on.
-            rows: (num_sources, in_width) input.
+            rows: (num_sources, in_channels) input.
             activation: Activation behind the layer.
 
         Returns:
-            (num_rows, out_width).
+            (num_rows, out_channels).
         """
 
     def frees_inner_values(self, rows: Rows) -> bool:
         """Return whether the layer itself can recompute what it needs in backward.
 
         Args:
-            rows: (num_sources, in_width) input.
+            rows: (num_sources, in_channels) input.
         """
         del rows
         return False

@@ -43,24 +43,24 @@ class Linear(nn.Module):
     """x W^T + b, with Glorot-uniform weights and a zero bias.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
         bias: Whether to add b.
 
     Shapes:
-        weight (out_width, in_width), bias (out_width,): the layout of `torch.nn.Linear`.
+        weight (out_channels, in_channels), bias (out_channels,): the layout of `torch.nn.Linear`.
 
     References:
         Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
         networks", AISTATS 2010.
     """
 
-    def __init__(self, in_width: int, out_width: int, *, bias: bool = True) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.in_width = in_width
-        self.out_width = out_width
-        self.weight = nn.Parameter(torch.empty(out_width, in_width))
-        self.bias = nn.Parameter(torch.empty(out_width)) if bias else None
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
+        self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -80,7 +80,7 @@ class Linear(nn.Module):
             is_sparse: Whether the input is.
             is_static: Whether it never changes.
         """
-        return is_sparse or (not is_static and self.in_width > self.out_width)
+        return is_sparse or (not is_static and self.in_channels > self.out_channels)
 
     def traffic(
         self,
@@ -101,8 +101,8 @@ class Linear(nn.Module):
         if given.is_static:
             return NO_TRAFFIC
         if self.precedes(is_sparse=given.is_sparse, is_static=False):
-            return sum_traffic(self.out_width, mapped_bytes, mapped_bytes)
-        traffic = sum_traffic(self.in_width, item_bytes, gradient_bytes)
+            return sum_traffic(self.out_channels, mapped_bytes, mapped_bytes)
+        traffic = sum_traffic(self.in_channels, item_bytes, gradient_bytes)
         return traffic if given.has_gradient else traffic.without_gradient()
 
     def multiply(
@@ -111,13 +111,13 @@ class Linear(nn.Module):
         """Map rows without adding the bias.
 
         Args:
-            rows: (num_rows, in_width).
+            rows: (num_rows, in_channels).
             buffers: As in `distgnn.ops.linear`; rows that are no tensor, and torch, take memory of
                 their own.
             dtype: As in `distgnn.ops.linear`, where `is_multiplied_here`; else the weight's.
 
         Returns:
-            (num_rows, out_width).
+            (num_rows, out_channels).
         """
         if is_multiplied_here(rows, self.weight):
             return linear(rows, self.weight, None, buffers, dtype)
@@ -126,7 +126,7 @@ class Linear(nn.Module):
         return rows.matmul(self.weight.t())
 
     def forward(self, rows: Rows, buffers: Buffers | None = None) -> Tensor:
-        """Map (num_rows, in_width) rows to (num_rows, out_width); buffers as in `multiply`."""
+        """Map rows to (num_rows, out_channels); arguments as in `multiply`."""
         if is_multiplied_here(rows, self.weight):
             return linear(rows, self.weight, self.bias, buffers)
         if is_tensor(rows):
@@ -135,8 +135,24 @@ class Linear(nn.Module):
         return product if self.bias is None else product + self.bias
 
 
+def set_bias(layer: nn.Module, width: int, *, is_learned: bool) -> None:
+    """Give a layer its (width,) `bias` of zeros.
+
+    Args:
+        layer: Layer without one.
+        width: Columns of its output.
+        is_learned: Whether it is a weight. Else it stays 0 and is not saved, so that the kernels
+            that add a bias need no second form.
+    """
+    zeros = torch.zeros(width)
+    if is_learned:
+        layer.bias = nn.Parameter(zeros)
+    else:
+        layer.register_buffer("bias", zeros, persistent=False)
+
+
 class OuterLinear(Linear):
-    """A map beside or after the convolutions: all weights start within 1 / sqrt(in_width).
+    """A map beside or after the convolutions: all weights start within 1 / sqrt(in_channels).
 
     That is the start of `torch.nn.Linear`, which published models have in these places. Glorot's
     is up to 1.7 times as wide, which gave residual maps too much weight beside the convolutions:
@@ -145,7 +161,7 @@ class OuterLinear(Linear):
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the weights again; see `Linear.reset_parameters`."""
-        bound = max(self.in_width, 1) ** -0.5
+        bound = max(self.in_channels, 1) ** -0.5
         nn.init.uniform_(self.weight, -bound, bound, generator=generator)
         if self.bias is not None:
             nn.init.uniform_(self.bias, -bound, bound, generator=generator)
@@ -174,7 +190,7 @@ def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:
 
     Args:
         graph: A whole graph or a part.
-        rows: (num_rows, in_width) input of the layer.
+        rows: (num_rows, in_channels) input of the layer.
         linear: Its map.
     """
     is_static = graph.is_static(rows)
@@ -187,12 +203,12 @@ def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:
 
     Args:
         graph: What the layer runs on.
-        rows: (num_sources, in_width) input of the layer.
+        rows: (num_sources, in_channels) input of the layer.
         linear: A linear map, or the identity.
 
     Returns:
-        (num_rows, out_width). Rows that are no tensor are mapped before they are picked, as picking
-        costs more; but static ones are picked once.
+        (num_rows, out_channels). Rows that are no tensor are mapped before they are picked, as
+        picking costs more; but static ones are picked once.
     """
     options = {"buffers": graph.exchange.buffers} if isinstance(linear, Linear) else {}
     if is_tensor(rows) or graph.is_static(rows):

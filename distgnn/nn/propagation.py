@@ -11,7 +11,7 @@ from torch import nn
 from distgnn.aggregate.traffic import sum_traffic
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.gcn import normalised
-from distgnn.nn.linear import Linear, map_own, maps_first
+from distgnn.nn.linear import Linear, map_own, maps_first, set_bias
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,26 +42,35 @@ class SGConv(Convolution):
     Input that never changes is propagated once, and every epoch is then that of a linear model.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
-        hops: K.
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
+        K: Edges that rows travel over.
+        bias: Whether b is learned; else it is 0.
         degrees: As in `GCNConv`.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, out_width); linear.weight (out_width,
-        in_width), bias (out_width,).
+        input (num_rows, in_channels), output (num_rows, out_channels); linear.weight (out_channels,
+        in_channels), bias (out_channels,).
 
     References:
         Wu et al., "Simplifying Graph Convolutional Networks", ICML 2019, equation 8.
     """
 
+    bias: Tensor
+
     def __init__(
-        self, in_width: int, out_width: int, *, hops: int = 2, degrees: Degrees = "in"
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        K: int = 1,
+        bias: bool = True,
+        degrees: Degrees = "in",
     ) -> None:
         super().__init__()
-        self.linear = Linear(in_width, out_width, bias=False)
-        self.bias = nn.Parameter(torch.zeros(out_width))
-        self._hops = _Hops(normalised(degrees), hops)
+        self.linear = Linear(in_channels, out_channels, bias=False)
+        set_bias(self, out_channels, is_learned=bias)
+        self._hops = _Hops(normalised(degrees), K)
 
     def traffic(self, given: Given) -> LayerTraffic:
         """Say what a pass moves between ranks."""
@@ -76,51 +85,74 @@ class SGConv(Convolution):
         return mapped + self.bias
 
 
-class APPNPConv(Convolution):
-    """A linear map whose result is propagated as personalised PageRank does.
+class APPNP(nn.Module):
+    """Propagation of rows as in personalised PageRank, without weights.
 
-    Z_0 = H W + b, and Z_k+1 = (1 - alpha) S Z_k + alpha Z_0 with the S of `GCNConv`; H' = Z_K.
+    Z_0 = H, and Z_k+1 = (1 - alpha) S Z_k + alpha Z_0 with the S of `GCNConv`; H' = Z_K.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
-        hops: K.
-        alpha: Probability of going back to the vertex itself.
-        degrees: As in `GCNConv`.
+        K: Steps.
+        alpha: Probability of returning to the vertex itself.
+        degrees: Degrees that S divides by, as in `GCNConv`.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, out_width); linear.weight (out_width,
-        in_width), linear.bias (out_width,).
+        input and output (num_rows, width).
 
     References:
         Gasteiger, Bojchevski and Guennemann, "Predict then Propagate: Graph Neural Networks meet
         Personalized PageRank", ICLR 2019, equation 5.
     """
 
+    def __init__(self, K: int = 10, alpha: float = 0.1, *, degrees: Degrees = "in") -> None:
+        super().__init__()
+        self.K = K
+        self.alpha = alpha
+        self._propagation = normalised(degrees)
+
+    def forward(self, graph: LocalGraph, rows: Tensor) -> Tensor:
+        """Propagate (num_rows, width) rows over K edges."""
+        back, result = self.alpha * rows, rows
+        for _ in range(self.K):
+            result = torch.add(back, self._propagation(graph, result), alpha=1 - self.alpha)
+        return result
+
+
+class APPNPConv(Convolution):
+    """A linear map, then `APPNP`: H' = APPNP(H W + b).
+
+    Args:
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
+        K: Steps.
+        alpha: Probability of returning to the vertex itself.
+        degrees: Degrees that S divides by, as in `GCNConv`.
+
+    Shapes:
+        input (num_rows, in_channels), output (num_rows, out_channels); linear.weight (out_channels,
+        in_channels), linear.bias (out_channels,).
+
+    References:
+        See `APPNP`.
+    """
+
     def __init__(
         self,
-        in_width: int,
-        out_width: int,
+        in_channels: int,
+        out_channels: int,
         *,
-        hops: int = 10,
+        K: int = 10,
         alpha: float = 0.1,
         degrees: Degrees = "in",
     ) -> None:
         super().__init__()
-        self.linear = Linear(in_width, out_width)
-        self.hops = hops
-        self.alpha = alpha
-        self._propagation = normalised(degrees)
+        self.linear = Linear(in_channels, out_channels)
+        self.propagation = APPNP(K, alpha, degrees=degrees)
 
     def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks: mapped rows, once a hop."""
+        """Return what a pass moves between ranks: mapped rows, once a step."""
         del given
-        return sum_traffic(self.linear.out_width).repeated(self.hops)
+        return sum_traffic(self.linear.out_channels).repeated(self.propagation.K)
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
-        """Apply the map and the propagation."""
-        start = map_own(graph, rows, self.linear)
-        back, result = self.alpha * start, start
-        for _ in range(self.hops):
-            result = torch.add(back, self._propagation(graph, result), alpha=1 - self.alpha)
-        return result
+        """Map the rows and propagate the result."""
+        return self.propagation(graph, map_own(graph, rows, self.linear))  # type: ignore[no-any-return]

@@ -26,10 +26,10 @@ def again_in_backward(layer: Callable[[Rows], Tensor], graph: LocalGraph, rows: 
     Args:
         layer: Function of the rows; a second run must not change its state.
         graph: What it runs on.
-        rows: (num_sources, in_width) input, which is kept.
+        rows: (num_sources, in_channels) input, which is kept.
 
     Returns:
-        (num_rows, out_width).
+        (num_rows, out_channels).
 
     References:
         Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.

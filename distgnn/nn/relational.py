@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distgnn.settings.names import RelationNorm
 
 
-class RelationalConv(Convolution):
+class RGCNConv(Convolution):
     """R-GCN's convolution, and R-SAGE's, whose own map is one of each type of vertex.
 
     h'_v = W_t h_v + b_t + sum over relations r and in-edges uv of r of (w_uv / c) h_u W_r, with
@@ -34,17 +34,17 @@ class RelationalConv(Convolution):
     w_uv the weight of the edge, or 1.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
         num_relations: At least 1.
-        num_bases: V_b; 0 for a free W_r of each relation.
+        num_bases: Number of V_b; None or 0 for a free W_r of each relation.
         num_own_maps: 1, or as many as there are types of vertices.
         norm: What c is.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, out_width); bases (num_bases or num_relations,
-        in_width, out_width), coefficients (num_relations, num_bases), own (num_own_maps, in_width,
-        out_width), bias (num_own_maps, out_width).
+        input (num_rows, in_channels), output (num_rows, out_channels); bases (num_bases or
+        num_relations, in_channels, out_channels), coefficients (num_relations, num_bases), own
+        (num_own_maps, in_channels, out_channels), bias (num_own_maps, out_channels).
 
     References:
         Schlichtkrull et al., "Modeling Relational Data with Graph Convolutional Networks", ESWC
@@ -55,22 +55,24 @@ class RelationalConv(Convolution):
 
     def __init__(
         self,
-        in_width: int,
-        out_width: int,
+        in_channels: int,
+        out_channels: int,
         *,
         num_relations: int,
-        num_bases: int = 0,
+        num_bases: int | None = None,
         num_own_maps: int = 1,
         norm: RelationNorm = "relation",
     ) -> None:
         super().__init__()
-        self.in_width, self.out_width, self.norm = in_width, out_width, norm
-        self.bases = nn.Parameter(torch.empty(num_bases or num_relations, in_width, out_width))
+        self.in_channels, self.out_channels, self.norm = in_channels, out_channels, norm
+        self.bases = nn.Parameter(
+            torch.empty(num_bases or num_relations, in_channels, out_channels)
+        )
         self.coefficients = None
         if num_bases:
             self.coefficients = nn.Parameter(torch.empty(num_relations, num_bases))
-        self.own = nn.Parameter(torch.empty(num_own_maps, in_width, out_width))
-        self.bias = nn.Parameter(torch.zeros(num_own_maps, out_width))
+        self.own = nn.Parameter(torch.empty(num_own_maps, in_channels, out_channels))
+        self.bias = nn.Parameter(torch.zeros(num_own_maps, out_channels))
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -88,7 +90,7 @@ class RelationalConv(Convolution):
 
     @property
     def weight(self) -> Tensor:
-        """(num_relations, in_width, out_width). The map of each relation."""
+        """(num_relations, in_channels, out_channels). The map of each relation."""
         if self.coefficients is None:
             return self.bases
         return torch.einsum("rb,bio->rio", self.coefficients, self.bases)
@@ -97,21 +99,21 @@ class RelationalConv(Convolution):
         """Say what a pass moves between ranks: rows of the input, partials of the output."""
         del given
         forward = (
-            Leg("read", False, self.in_width * ITEM_BYTES),
-            Leg("write", True, self.out_width * ITEM_BYTES),
+            Leg("read", False, self.in_channels * ITEM_BYTES),
+            Leg("write", True, self.out_channels * ITEM_BYTES),
         )
         backward = tuple(leg.reversed() for leg in reversed(forward))
-        return LayerTraffic(max(self.in_width, self.out_width), forward, backward)
+        return LayerTraffic(max(self.in_channels, self.out_channels), forward, backward)
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Apply the convolution.
 
         Args:
             graph: A whole graph or a part, with types.
-            rows: (num_sources, in_width).
+            rows: (num_sources, in_channels).
 
         Returns:
-            (num_rows, out_width).
+            (num_rows, out_channels).
         """
         weight = self.weight
         table = rows.to_dense().to(weight.dtype)
@@ -123,7 +125,7 @@ class RelationalConv(Convolution):
     def _own_rows(self, graph: LocalGraph, rows: Tensor) -> Tensor:
         if len(self.own) == 1:
             return torch.addmm(self.bias[0], rows, self.own[0])
-        mapped = rows.new_zeros(len(rows), self.out_width)
+        mapped = rows.new_zeros(len(rows), self.out_channels)
         for kind, (own, bias) in enumerate(zip(self.own, self.bias, strict=True)):
             chosen = graph.rows_of_type(kind)
             picked = ops.pick_rows(rows, chosen)
@@ -160,31 +162,33 @@ class LearnedRelationalConv(Convolution):
     """R-GCN's convolution of a graph without features, whose input tells each vertex apart.
 
     h'_v = o_v + sum over relations r and in-edges uv of r of (w_uv / c) e_ur, with w and c as
-    in `RelationalConv`: where x_u is the indicator of u, x_u W_r is a row of W_r of its own, e_ur,
+    in `RGCNConv`: where x_u is the indicator of u, x_u W_r is a row of W_r of its own, e_ur,
     and x_v W + b is o_v. Of W_r only the rows are held that an edge reads: one for each relation
     source, a vertex with a relation of which it has edges out of it. Every rank holds all of them:
     (vertices + relation sources) x width x 4 bytes, as often again for their gradient and for each
     moment of the optimizer. Bases, which would share rows among relations, do not apply.
 
     Args:
-        out_width: Columns of the output.
+        out_channels: Columns of the output.
         size: Of the graph.
         norm: What c is.
 
     Shapes:
-        input (num_rows, 0), output (num_rows, out_width); rows (num_relation_sources, out_width),
-        own (num_vertices, out_width); digest (1,) int64, a buffer that tells the relation sources
-        of other graphs apart where there are as many.
+        input (num_rows, 0), output (num_rows, out_channels); rows (num_relation_sources,
+        out_channels), own (num_vertices, out_channels); digest (1,) int64, a buffer that tells the
+        relation sources of other graphs apart where there are as many.
 
     References:
-        As of `RelationalConv`; section 4.1 has no features either.
+        As of `RGCNConv`; section 4.1 has no features either.
     """
 
-    def __init__(self, out_width: int, size: GraphSize, *, norm: RelationNorm = "relation") -> None:
+    def __init__(
+        self, out_channels: int, size: GraphSize, *, norm: RelationNorm = "relation"
+    ) -> None:
         super().__init__()
         self.norm = norm
-        self.rows = nn.Parameter(torch.empty(size.num_relation_sources, out_width))
-        self.own = nn.Parameter(torch.empty(size.num_vertices, out_width))
+        self.rows = nn.Parameter(torch.empty(size.num_relation_sources, out_channels))
+        self.own = nn.Parameter(torch.empty(size.num_vertices, out_channels))
         self.digest: Tensor
         self.register_buffer("digest", torch.tensor([size.relation_digest]))
         # Its number, once it was read from the device.
@@ -230,7 +234,7 @@ class LearnedRelationalConv(Convolution):
             rows: (num_sources, 0).
 
         Returns:
-            (num_rows, out_width).
+            (num_rows, out_channels).
 
         Raises:
             InputError: If the graph has other relation sources.

@@ -36,29 +36,29 @@ class SAGEConv(FusedConvolution):
     Sums and means take rows times the weights of edges; maxima do not read these.
 
     Args:
-        in_width: Columns of the input.
-        out_width: Columns of the output.
-        aggregator: One of the four.
+        in_channels: Columns of the input.
+        out_channels: Columns of the output.
+        aggr: How rows are reduced: mean, max, pool or gcn.
 
     Shapes:
-        input (num_rows, in_width), output (num_rows, out_width).
+        input (num_rows, in_channels), output (num_rows, out_channels).
 
     Raises:
-        ValueError: If the aggregator is another.
+        ValueError: If aggr is another.
 
     References:
         Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS
         2017, section 3.3.
     """
 
-    def __init__(self, in_width: int, out_width: int, *, aggregator: Aggregator = "mean") -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, aggr: Aggregator = "mean") -> None:
         super().__init__()
-        if aggregator not in get_args(Aggregator):
-            raise ValueError(f"aggregator must be mean, gcn, max or pool, got '{aggregator}'")
-        self.aggregator = aggregator
-        self.neighbour = Linear(in_width, out_width)
-        self.root = None if aggregator == "gcn" else Linear(in_width, out_width, bias=False)
-        self.pool = Linear(in_width, in_width) if aggregator == "pool" else None
+        if aggr not in get_args(Aggregator):
+            raise ValueError(f"aggr must be mean, gcn, max or pool, got '{aggr}'")
+        self.aggr = aggr
+        self.neighbour = Linear(in_channels, out_channels)
+        self.root = None if aggr == "gcn" else Linear(in_channels, out_channels, bias=False)
+        self.pool = Linear(in_channels, in_channels) if aggr == "pool" else None
 
     def forward(
         self, graph: LocalGraph, rows: Rows, activation: Activation | None = None
@@ -89,24 +89,24 @@ class SAGEConv(FusedConvolution):
         """Whether these rows get the layer with all that follows as one operation.
 
         Args:
-            rows: (num_sources, in_width).
+            rows: (num_sources, in_channels).
         """
-        return self.aggregator == "mean" and super().is_one_operation(rows)
+        return self.aggr == "mean" and super().is_one_operation(rows)
 
     def _traffic_apart(self, given: Given) -> LayerTraffic:
         item_bytes = given.item_bytes
         if self.pool is not None:
-            return maximum_traffic(self.pool.out_width)
-        if self.aggregator != "max":
+            return maximum_traffic(self.pool.out_channels)
+        if self.aggr != "max":
             return self.neighbour.traffic(given, item_bytes=item_bytes, gradient_bytes=item_bytes)
-        traffic = NO_TRAFFIC if given.is_static else maximum_traffic(self.neighbour.in_width)
+        traffic = NO_TRAFFIC if given.is_static else maximum_traffic(self.neighbour.in_channels)
         return traffic if given.has_gradient else traffic.without_gradient()
 
     def _convolve(self, graph: LocalGraph, rows: Rows) -> Tensor:
         if self.root is None:
             return self._linear_reduce(graph, rows)
         own = map_own(graph, rows, self.root)
-        if self.aggregator == "mean":
+        if self.aggr == "mean":
             return own + self._linear_reduce(graph, rows)
         if self.pool is None:
             neighbours = self.neighbour(graph.propagate(_maximum, rows))
@@ -117,7 +117,7 @@ class SAGEConv(FusedConvolution):
     def _linear_reduce(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Reduce and map, in the cheaper order; a mean commutes with the map, not its bias."""
         layer = self.neighbour
-        reduce = _mean if self.aggregator == "mean" else _mean_with_self
+        reduce = _mean if self.aggr == "mean" else _mean_with_self
         if maps_first(graph, rows, layer):
             reduced = graph.propagate(reduce, layer.multiply(rows))
             return reduced if layer.bias is None else reduced + layer.bias

@@ -22,9 +22,9 @@ class Maps(NamedTuple):
     """The weights of a layer S h W^T [+ h_own W_root^T] + b.
 
     Attributes:
-        root: (out_width, in_width) weight of a vertex's own row; None if that does not count.
-        neighbour: (out_width, in_width) weight of the sum of its in-neighbours' rows.
-        bias: (out_width,).
+        root: (out_channels, in_channels) weight of a vertex's own row; None if that does not count.
+        neighbour: (out_channels, in_channels) weight of the sum of its in-neighbours' rows.
+        bias: (out_channels,).
     """
 
     root: Tensor | None
@@ -35,8 +35,8 @@ class Maps(NamedTuple):
         """Add a map of a vertex's own row.
 
         Args:
-            weight: (out_width, in_width).
-            bias: (out_width,), or None.
+            weight: (out_channels, in_channels).
+            bias: (out_channels,), or None.
         """
         root = weight if self.root is None else self.root + weight
         return Maps(root, self.neighbour, self.bias if bias is None else self.bias + bias)
@@ -45,8 +45,8 @@ class Maps(NamedTuple):
         """Scale each column of what comes out, and shift it.
 
         Args:
-            scale: (out_width,).
-            shift: (out_width,).
+            scale: (out_channels,).
+            shift: (out_channels,).
         """
         rows = scale[:, None]
         root = None if self.root is None else self.root * rows
@@ -108,13 +108,14 @@ class Layer(NamedTuple):
         """Multiply gradients by the weights for the vertex, if any, and for its neighbours.
 
         Args:
-            rows: (num_sources, in_width) What the layer read.
-            grad: (num_rows, out_width) Of what it made, before the activation.
-            back: (num_sources, out_width) From `sum_backward`; written if it has the shape of rows.
-            weights: Both (out_width, in_width).
+            rows: (num_sources, in_channels) What the layer read.
+            grad: (num_rows, out_channels) Of what it made, before the activation.
+            back: (num_sources, out_channels) From `sum_backward`; written if it has the shape of
+                rows.
+            weights: Both (out_channels, in_channels).
 
         Returns:
-            (num_sources, in_width).
+            (num_sources, in_channels).
         """
         root, neighbour = weights
         is_here = back.shape == rows.shape and back.dtype == rows.dtype
@@ -238,12 +239,12 @@ def update(rows: Tensor, maps: Maps, layer: Layer) -> Tensor:
     """Apply a layer.
 
     Args:
-        rows: (num_sources, in_width), float32, float64, or bfloat16 for weights in float32.
+        rows: (num_sources, in_channels), float32, float64, or bfloat16 for weights in float32.
         maps: Its weights.
         layer: The rest.
 
     Returns:
-        (num_rows, out_width), of the type of the weights or of the activation.
+        (num_rows, out_channels), of the type of the weights or of the activation.
     """
     result: Tensor = _Update.apply(rows, *maps, layer)  # type: ignore[no-untyped-call]
     return result

@@ -24,31 +24,31 @@ from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.gcn import GCNConv
 from distgnn.nn.gin import GINConv, GINEConv
 from distgnn.nn.propagation import APPNPConv, SGConv
-from distgnn.nn.relational import RelationalConv
+from distgnn.nn.relational import RGCNConv
 from distgnn.nn.sage import SAGEConv
 
 IN, OUT, HEADS, OF_EDGES, RELATIONS, BASES = 6, 5, 3, 4, 3, 2
 OURS = {
     "sage-mean": lambda library: SAGEConv(IN, OUT),
-    "sage-gcn": lambda library: SAGEConv(IN, OUT, aggregator="gcn"),
-    "sage-max": lambda library: SAGEConv(IN, OUT, aggregator="max"),
-    "sage-pool": lambda library: SAGEConv(IN, OUT, aggregator="pool"),
+    "sage-gcn": lambda library: SAGEConv(IN, OUT, aggr="gcn"),
+    "sage-max": lambda library: SAGEConv(IN, OUT, aggr="max"),
+    "sage-pool": lambda library: SAGEConv(IN, OUT, aggr="pool"),
     "gcn": lambda library: GCNConv(IN, OUT, degrees="out-in" if library == "dgl" else "in"),
-    "sgc": lambda library: SGConv(IN, OUT, hops=3),
+    "sgc": lambda library: SGConv(IN, OUT, K=3),
     "appnp": lambda library: APPNPConv(
-        IN, OUT, hops=4, alpha=0.2, degrees="out-in" if library == "dgl" else "in"
+        IN, OUT, K=4, alpha=0.2, degrees="out-in" if library == "dgl" else "in"
     ),
     "gat": lambda library: GATConv(IN, OUT, heads=HEADS),
     "gat-mean": lambda library: GATConv(IN, OUT, heads=HEADS, concat=False),
     "gatv2": lambda library: GATv2Conv(IN, OUT, heads=HEADS),
     "gatv2-mean": lambda library: GATv2Conv(IN, OUT, heads=HEADS, concat=False),
-    "gat-edges": lambda library: GATConv(IN, OUT, heads=HEADS, edge_width=OF_EDGES),
-    "gatv2-edges": lambda library: GATv2Conv(IN, OUT, heads=HEADS, edge_width=OF_EDGES),
-    "gin-edges": lambda library: GINEConv(IN, OUT, edge_width=OF_EDGES, eps=0.5, learns_eps=True),
-    "gin": lambda library: GINConv(IN, OUT, inner_width=7, eps=0.5),
-    "gin-learned": lambda library: GINConv(IN, OUT, eps=0.5, learns_eps=True),
-    "rgcn": lambda library: RelationalConv(IN, OUT, num_relations=RELATIONS),
-    "rgcn-bases": lambda library: RelationalConv(
+    "gat-edges": lambda library: GATConv(IN, OUT, heads=HEADS, edge_dim=OF_EDGES),
+    "gatv2-edges": lambda library: GATv2Conv(IN, OUT, heads=HEADS, edge_dim=OF_EDGES),
+    "gin-edges": lambda library: GINEConv(IN, OUT, edge_dim=OF_EDGES, eps=0.5, train_eps=True),
+    "gin": lambda library: GINConv(IN, OUT, hidden_channels=7, eps=0.5),
+    "gin-learned": lambda library: GINConv(IN, OUT, eps=0.5, train_eps=True),
+    "rgcn": lambda library: RGCNConv(IN, OUT, num_relations=RELATIONS),
+    "rgcn-bases": lambda library: RGCNConv(
         IN, OUT, num_relations=RELATIONS, num_bases=BASES, norm="none"
     ),
 }
@@ -251,9 +251,9 @@ def test_there_and_back_are_the_same_weights(name, library):
 
 def test_what_the_other_library_lacks_is_said():
     with pytest.raises(InputError, match="SAGEConv of DGL has no aggregator max; use another"):
-        weights.to_dgl(SAGEConv(2, 2, aggregator="max"))
+        weights.to_dgl(SAGEConv(2, 2, aggr="max"))
     with pytest.raises(InputError, match="SAGEConv of PyG has no aggregator gcn; use another"):
-        weights.to_pyg(SAGEConv(2, 2, aggregator="gcn"))
+        weights.to_pyg(SAGEConv(2, 2, aggr="gcn"))
     with pytest.raises(InputError, match="EdgeGATConv of DGL adds features of edges to what they"):
         weights.to_dgl(OURS["gat-edges"]("dgl"))
     with pytest.raises(InputError, match="GATv2Conv of DGL reads no features of edges, so"):
@@ -261,9 +261,9 @@ def test_what_the_other_library_lacks_is_said():
     with pytest.raises(InputError, match="GINEConv of DGL does not map features of edges, so"):
         weights.to_dgl(OURS["gin-edges"]("dgl"))
     with pytest.raises(InputError, match="RGCNConv of PyG maps all vertices alike, but this layer"):
-        weights.to_pyg(RelationalConv(2, 2, num_relations=1, num_own_maps=3))
+        weights.to_pyg(RGCNConv(2, 2, num_relations=1, num_own_maps=3))
     with pytest.raises(InputError, match="RGCNConv of PyG cannot divide by all in-edges; use norm"):
-        weights.to_pyg(RelationalConv(2, 2, num_relations=1, norm="all"))
+        weights.to_pyg(RGCNConv(2, 2, num_relations=1, norm="all"))
     with pytest.raises(InputError, match="PyG has no layer for the weights of Dense"):
         weights.to_pyg(Dense(2, 2))
 

@@ -79,7 +79,7 @@ def test_features_add_to_the_scores_of_edges(layer, concat, monkeypatch):
     # Some chunks, the last one smaller.
     monkeypatch.setattr(scores, "_CHUNK_VALUES", 15 * 7)
     graph, local, dense = whole()
-    conv = layer(6, 5, heads=3, concat=concat, edge_width=3)
+    conv = layer(6, 5, heads=3, concat=concat, edge_dim=3)
     torch.nn.init.normal_(conv.bias)
     result = conv(local, dense).detach().numpy()
     expected = attention_formula(graph, conv, dense)
@@ -99,7 +99,7 @@ def test_gin_adds_features_to_the_rows_that_are_passed_on(is_weighted, eps, monk
         graph = replace(graph, edge_weight=weight.astype(np.float32))
     part = cut(graph, 1)[0]
     local, rows = LocalGraph.exact(part, SingleGroup()), load_features(part)
-    conv = GINEConv(6, 4, edge_width=3, inner_width=5, eps=eps, learns_eps=eps > 0)
+    conv = GINEConv(6, 4, edge_dim=3, hidden_channels=5, eps=eps, train_eps=eps > 0)
     for bias in (conv.edge_linear.bias, conv.first.bias, conv.second.bias):
         torch.nn.init.normal_(bias)
     values = {name: p.detach().double().numpy() for name, p in conv.named_parameters()}
@@ -117,10 +117,10 @@ def test_gin_adds_features_to_the_rows_that_are_passed_on(is_weighted, eps, monk
 def test_gin_sends_no_gradient_of_rows_that_nobody_reads(num_parts):
     parts = cut(make_graph(EDGE_KIND), num_parts)
     torch.manual_seed(0)
-    weights = GINEConv(6, 4, edge_width=3).state_dict()
+    weights = GINEConv(6, 4, edge_dim=3).state_dict()
 
     def on_rank(group, *, has_gradient):
-        local, conv = LocalGraph.exact(parts[group.rank], group), GINEConv(6, 4, edge_width=3)
+        local, conv = LocalGraph.exact(parts[group.rank], group), GINEConv(6, 4, edge_dim=3)
         conv.load_state_dict(weights)
         rows = load_features(parts[group.rank]).requires_grad_(has_gradient)
         conv(local, rows).square().sum().backward()
@@ -138,7 +138,7 @@ def test_gin_sends_no_gradient_of_rows_that_nobody_reads(num_parts):
 
 def test_gin_takes_sparse_and_halved_rows():
     _, local, rows = whole()
-    conv = GINEConv(6, 4, edge_width=3)
+    conv = GINEConv(6, 4, edge_dim=3)
     halved = rows.to(torch.bfloat16)
     torch.testing.assert_close(conv(local, halved), conv(local, halved.float()))
     kept = rows * (rows > 0.5)
@@ -147,9 +147,9 @@ def test_gin_takes_sparse_and_halved_rows():
 
 
 LAYERS = {
-    "gin": lambda: GINEConv(6, 2, edge_width=3, eps=0.5, learns_eps=True),
-    "gat": lambda: GATConv(6, 2, heads=2, dropout=0.4, edge_width=3),
-    "gatv2": lambda: GATv2Conv(6, 2, heads=2, dropout=0.4, edge_width=3),
+    "gin": lambda: GINEConv(6, 2, edge_dim=3, eps=0.5, train_eps=True),
+    "gat": lambda: GATConv(6, 2, heads=2, dropout=0.4, edge_dim=3),
+    "gatv2": lambda: GATv2Conv(6, 2, heads=2, dropout=0.4, edge_dim=3),
 }
 
 

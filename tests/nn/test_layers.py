@@ -86,7 +86,7 @@ def test_other_degrees_are_refused():
 @pytest.mark.parametrize("kind", ["random", "weighted", "sparse-features"])
 def test_sgc_propagates_over_several_edges_and_maps_once(kind, widths, degrees):
     graph, local, rows, dense = whole(kind)
-    conv = SGConv(*widths, hops=3, degrees=degrees)
+    conv = SGConv(*widths, K=3, degrees=degrees)
     torch.nn.init.normal_(conv.bias)
     power = np.linalg.matrix_power(propagation(graph, degrees), 3)
     close(conv(local, rows), power @ dense @ numbers(conv.linear.weight).T + numbers(conv.bias))
@@ -96,7 +96,7 @@ def test_sgc_propagates_over_several_edges_and_maps_once(kind, widths, degrees):
 @pytest.mark.parametrize("kind", ["random", "weighted", "sparse-features"])
 def test_appnp_goes_back_to_its_own_row_at_each_step(kind, degrees):
     graph, local, rows, dense = whole(kind)
-    conv = APPNPConv(6, 4, hops=5, alpha=0.3, degrees=degrees)
+    conv = APPNPConv(6, 4, K=5, alpha=0.3, degrees=degrees)
     torch.nn.init.normal_(conv.linear.bias)
     start = dense @ numbers(conv.linear.weight).T + numbers(conv.linear.bias)
     expected = start
@@ -110,7 +110,7 @@ def test_appnp_goes_back_to_its_own_row_at_each_step(kind, degrees):
 @pytest.mark.parametrize("kind", ["random", "weighted", "loops", "sparse-features"])
 def test_gin_maps_a_sum_twice(kind, widths, eps):
     graph, local, rows, dense = whole(kind)
-    conv = GINConv(*widths, inner_width=widths[1], eps=eps, learns_eps=eps > 0)
+    conv = GINConv(*widths, hidden_channels=widths[1], eps=eps, train_eps=eps > 0)
     torch.nn.init.normal_(conv.first.bias)
     total = adjacency(graph) @ dense + (1 + eps) * dense
     inner = total @ numbers(conv.first.weight).T + numbers(conv.first.bias)
@@ -132,7 +132,7 @@ def test_sage_mean_adds_a_map_of_the_vertex_and_a_map_of_the_mean(kind, widths):
 @pytest.mark.parametrize("kind", ["random", "sparse-features"])
 def test_sage_gcn_averages_the_vertex_with_its_neighbours(kind, widths):
     graph, local, rows, dense = whole(kind)
-    conv = SAGEConv(*widths, aggregator="gcn")
+    conv = SAGEConv(*widths, aggr="gcn")
     degree = np.bincount(graph.dst, minlength=graph.num_vertices)[:, None]
     mean = (adjacency(graph) @ dense + dense) / (degree + 1)
     close(conv(local, rows), mean @ numbers(conv.neighbour.weight).T + numbers(conv.neighbour.bias))
@@ -141,7 +141,7 @@ def test_sage_gcn_averages_the_vertex_with_its_neighbours(kind, widths):
 @pytest.mark.parametrize("kind", ["random", "sparse-features"])
 def test_sage_max_takes_the_largest_of_each_column(kind):
     graph, local, rows, dense = whole(kind)
-    conv = SAGEConv(6, 4, aggregator="max")
+    conv = SAGEConv(6, 4, aggr="max")
     largest = np.zeros_like(dense)
     for vertex in range(graph.num_vertices):
         sources = graph.src[graph.dst == vertex]
@@ -154,7 +154,7 @@ def test_sage_max_takes_the_largest_of_each_column(kind):
 @pytest.mark.parametrize("kind", ["random", "sparse-features"])
 def test_sage_pool_takes_the_largest_of_each_mapped_column(kind):
     graph, local, rows, dense = whole(kind)
-    conv = SAGEConv(6, 4, aggregator="pool")
+    conv = SAGEConv(6, 4, aggr="pool")
     torch.nn.init.normal_(conv.pool.bias)
     mapped = (dense @ numbers(conv.pool.weight).T + numbers(conv.pool.bias)).clip(0)
     largest = np.zeros_like(mapped)
@@ -164,20 +164,20 @@ def test_sage_pool_takes_the_largest_of_each_mapped_column(kind):
 
 
 def test_an_unknown_aggregator_is_refused():
-    with pytest.raises(ValueError, match="aggregator must be mean, gcn, max or pool, got 'sum'"):
-        SAGEConv(2, 2, aggregator="sum")
+    with pytest.raises(ValueError, match="aggr must be mean, gcn, max or pool, got 'sum'"):
+        SAGEConv(2, 2, aggr="sum")
 
 
 LAYERS = {
     "gcn": lambda: GCNConv(6, 4),
     "gcn-out-in": lambda: GCNConv(6, 9, degrees="out-in"),
     "mean": lambda: SAGEConv(6, 4),
-    "max": lambda: SAGEConv(6, 4, aggregator="max"),
-    "pool": lambda: SAGEConv(6, 4, aggregator="pool"),
-    "gin": lambda: GINConv(6, 4, learns_eps=True),
-    "gin-wide": lambda: GINConv(6, 4, inner_width=9, eps=0.5),
-    "sgc": lambda: SGConv(6, 4, hops=3),
-    "appnp": lambda: APPNPConv(6, 4, hops=3, degrees="out-in"),
+    "max": lambda: SAGEConv(6, 4, aggr="max"),
+    "pool": lambda: SAGEConv(6, 4, aggr="pool"),
+    "gin": lambda: GINConv(6, 4, train_eps=True),
+    "gin-wide": lambda: GINConv(6, 4, hidden_channels=9, eps=0.5),
+    "sgc": lambda: SGConv(6, 4, K=3),
+    "appnp": lambda: APPNPConv(6, 4, K=3, degrees="out-in"),
 }
 
 
@@ -251,7 +251,7 @@ def test_residual_and_jumping_knowledge_have_the_documented_shapes():
         (ModelConfig(jumping="max", layers=3, hidden=5), 5),
     ):
         model = GNN(config, 6, 3)
-        assert model.last.in_width == width
+        assert model.last.in_channels == width
         assert model(local, rows).shape == (local.num_rows, 3)
     model = GNN(ModelConfig(residual=True, hidden=6, layers=3, dropout=0), 6, 3)
     hidden = torch.relu(model.hidden[0](local, rows) + rows)

@@ -31,12 +31,12 @@ def test_maps_beside_and_after_convolutions_start_as_torchs_own_linear():
     shape = {"model": "gcn", "hidden": 300, "layers": 2, "residual": True, "residual_map": True}
     model = GNN(ModelConfig(**shape, jumping="last"), 100, 3)
     model.reset_parameters(torch.Generator().manual_seed(0))
-    for outer, in_width in (
+    for outer, in_channels in (
         (model.residuals[0], 100),
         (model.residuals[1], 300),
         (model.last, 300),
     ):
-        bound = in_width**-0.5
+        bound = in_channels**-0.5
         assert 0.9 * bound < outer.weight.abs().max() <= bound
         assert 0 < outer.bias.abs().max() <= bound
         assert abs(outer.weight.mean()) < 0.05 * bound

@@ -18,7 +18,7 @@ from distgnn.exchange.base import Synchronous
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.nn.config import ModelConfig
 from distgnn.nn.models import GNN
-from distgnn.nn.relational import GraphSize, LearnedRelationalConv, RelationalConv
+from distgnn.nn.relational import GraphSize, LearnedRelationalConv, RGCNConv
 from distgnn.partition.directory.whole import whole_part
 from distgnn.training.loop.model import build_model
 
@@ -56,7 +56,7 @@ def by_the_formula(graph, conv, rows):
 )
 def test_a_layer_is_its_formula(kind, num_bases, num_own_maps, norm):
     graph = make_graph(kind)
-    conv = RelationalConv(
+    conv = RGCNConv(
         6, 4, num_relations=3, num_bases=num_bases, num_own_maps=num_own_maps, norm=norm
     )
     torch.nn.init.normal_(conv.bias)
@@ -67,7 +67,7 @@ def test_a_layer_is_its_formula(kind, num_bases, num_own_maps, norm):
 
 
 def test_bases_share_the_weights_of_relations():
-    conv = RelationalConv(6, 4, num_relations=9, num_bases=2)
+    conv = RGCNConv(6, 4, num_relations=9, num_bases=2)
     assert {name: tuple(p.shape) for name, p in conv.named_parameters()} == {
         "bases": (2, 6, 4),
         "coefficients": (9, 2),
@@ -85,7 +85,7 @@ def test_a_learned_layer_is_the_layer_of_a_graph_whose_features_tell_vertices_ap
     sources = local_graph.find_relation_sources()
     size = GraphSize(graph.num_vertices, 3, 0, len(sources.keys))
     learned = LearnedRelationalConv(4, size, norm=norm).double()
-    conv = RelationalConv(graph.num_vertices, 4, num_relations=3, norm=norm).double()
+    conv = RGCNConv(graph.num_vertices, 4, num_relations=3, norm=norm).double()
     with torch.no_grad():
         vertex, relation = np.divmod(sources.keys, sources.num_relations)
         conv.bases[relation, vertex] = learned.rows

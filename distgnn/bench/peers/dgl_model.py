@@ -32,7 +32,7 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
     if model.config.model == "gat":
         for conv in convs:
             heads, width = conv.source.shape
-            layer = GATConv(conv.linear.in_width, width, heads, bias=False)
+            layer = GATConv(conv.linear.in_channels, width, heads, bias=False)
             _copy(layer.fc.weight, conv.linear.weight)
             _copy(layer.attn_l, conv.source[None])
             _copy(layer.attn_r, conv.target[None])
@@ -40,7 +40,7 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
     elif model.config.model == "gatv2":
         for conv in convs:
             heads, width = conv.vectors.shape
-            layer = GATv2Conv(conv.source.in_width, width, heads)
+            layer = GATv2Conv(conv.source.in_channels, width, heads)
             for name, linear in (("fc_src", conv.source), ("fc_dst", conv.target)):
                 _copy(getattr(layer, name).weight, linear.weight)
                 _copy(getattr(layer, name).bias, linear.bias)
@@ -48,13 +48,13 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
             layers.append(_Heads(layer, conv.bias, concat=conv.concat))
     elif model.config.model == "gcn":
         for conv in convs:
-            layer = GraphConv(conv.linear.in_width, conv.linear.out_width)
+            layer = GraphConv(conv.linear.in_channels, conv.linear.out_channels)
             _copy(layer.weight, conv.linear.weight.t())
             _copy(layer.bias, conv.bias)
             layers.append(layer)
     else:
         for conv in convs:
-            layer = SAGEConv(conv.neighbour.in_width, conv.neighbour.out_width, "mean")
+            layer = SAGEConv(conv.neighbour.in_channels, conv.neighbour.out_channels, "mean")
             _copy(layer.fc_neigh.weight, conv.neighbour.weight)
             _copy(layer.fc_self.weight, conv.root.weight)
             _copy(layer.fc_self.bias, conv.neighbour.bias)

@@ -42,13 +42,13 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
     layers = nn.ModuleList()
     for conv in convs:
         if model.config.model == "gcn":
-            layer = GCNConv(conv.linear.in_width, conv.linear.out_width, cached=True)
+            layer = GCNConv(conv.linear.in_channels, conv.linear.out_channels, cached=True)
             _copy(layer.lin.weight, conv.linear.weight)
             _copy(layer.bias, conv.bias)
         elif model.config.model == "gat":
             heads, width = conv.source.shape
             options = {"heads": heads, "concat": conv.concat, "add_self_loops": False}
-            layer = GATConv(conv.linear.in_width, width, **options)
+            layer = GATConv(conv.linear.in_channels, width, **options)
             _copy(layer.lin.weight, conv.linear.weight)
             _copy(layer.att_src, conv.source[None])
             _copy(layer.att_dst, conv.target[None])
@@ -56,14 +56,14 @@ def build(graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tenso
         elif model.config.model == "gatv2":
             heads, width = conv.vectors.shape
             options = {"heads": heads, "concat": conv.concat, "add_self_loops": False}
-            layer = GATv2Conv(conv.source.in_width, width, **options)
+            layer = GATv2Conv(conv.source.in_channels, width, **options)
             for theirs, linear in ((layer.lin_l, conv.source), (layer.lin_r, conv.target)):
                 _copy(theirs.weight, linear.weight)
                 _copy(theirs.bias, linear.bias)
             _copy(layer.att, conv.vectors[None])
             _copy(layer.bias, conv.bias)
         else:
-            layer = SAGEConv(conv.neighbour.in_width, conv.neighbour.out_width)
+            layer = SAGEConv(conv.neighbour.in_channels, conv.neighbour.out_channels)
             _copy(layer.lin_l.weight, conv.neighbour.weight)
             _copy(layer.lin_l.bias, conv.neighbour.bias)
             _copy(layer.lin_r.weight, conv.root.weight)
