@@ -30,8 +30,6 @@ UNCHECKED: set[str] = {
     "distgnn/bench",
     "distgnn/bench/peers",
     "distgnn/cli",
-    "distgnn/comm",
-    "distgnn/comm/transports",
     "distgnn/forecast",
     "distgnn/interop",
     "distgnn/machine",

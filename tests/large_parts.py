@@ -12,13 +12,13 @@ from large_graphs import open_folder
 from distgnn.datasets import Graph, load
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.directory.store import write
-from distgnn.partition.large.clock import Clock
+from distgnn.partition.large.clock import StageProgress
 from distgnn.partition.large.counts import count, save_counts
 from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
-from distgnn.partition.large.source import Source
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.source import GraphOnDisk
+from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.large.writing import Writer, Written, tables_of
 from distgnn.partition.orders import arrange as arrange_in_memory
 from distgnn.partition.quality import measure
@@ -36,7 +36,7 @@ def any_assignment(graph: Graph, seed: int = 0) -> Assignment:
     )
 
 
-def piles_of(source: Source, assignment: Assignment, folder: Path) -> tuple[Piles, Piles]:
+def piles_of(source: GraphOnDisk, assignment: Assignment, folder: Path) -> tuple[Piles, Piles]:
     """Put the edges where the assignment says: between roots of a part, and all others."""
     edges = source.edges
     dtype = record_of(edges.num_vertices, has_position=source.has_edge_values)
@@ -63,7 +63,7 @@ def write_from_disk(
     folder: Path, assignment: Assignment, tmp_path: Path, order_name: str
 ) -> tuple[Writer, list[Written]]:
     source = open_folder(folder)
-    work = Work(tmp_path / "work", {})
+    work = WorkFolder(tmp_path / "work", {})
     inner, placed = piles_of(source, assignment, work.folder)
     root_part = assignment.root_part
     work.save("root-part", root_part)
@@ -79,7 +79,7 @@ def write_from_disk(
     if dealt is not None:
         dealt.deal(0, None)
     writer = Writer(source, tables, parts, work, dealt)
-    clock = Clock("writing", "edges", source.edges.num_edges, None)
+    clock = StageProgress("writing", "edges", source.edges.num_edges, None)
     writer.write_parts(inner, placed, list(range(assignment.num_parts)), clock)
     return writer, writer.write_exchange(None)
 

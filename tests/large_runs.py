@@ -13,7 +13,7 @@ from distgnn.datasets.planted import planted
 from distgnn.partition.directory.manifest import Manifest
 from distgnn.partition.large.budget import least_bytes
 from distgnn.partition.large.clock import Progress
-from distgnn.partition.large.input import Input
+from distgnn.partition.large.input import SourceText
 from distgnn.partition.large.pipeline import Places, Settings, partition
 
 
@@ -25,7 +25,7 @@ def run(
     memory = least_bytes(source, num_parts)
     settings = replace(Settings(num_parts=num_parts, memory_bytes=memory), **changes)
     places = Places(directory=out, work=out.with_suffix(".work"))
-    given = Input(source=str(folder))
+    given = SourceText(source=str(folder))
     return partition(given, places, settings, choose_roots=roots_by_metis, progress=progress)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from distgnn.api.trained import Share
+    from distgnn.api.trained import PartOfRun
     from distgnn.comm.group import Group
     from distgnn.partition.directory.store import Part
     from distgnn.training.run.inference import TrainedRun
@@ -47,7 +47,7 @@ class LinkPredictions(NamedTuple):
         return text.getvalue()
 
 
-def predict_links(trained: TrainedRun, share: Share, pairs: str | None) -> LinkPredictions:
+def predict_links(trained: TrainedRun, share: PartOfRun, pairs: str | None) -> LinkPredictions:
     """Score pairs; collective.
 
     Args:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from distgnn.api.trained import Share
+    from distgnn.api.trained import PartOfRun
     from distgnn.training.run.inference import TrainedRun
     from distgnn.training.tasks.smoothing import CorrectAndSmooth
 
@@ -74,7 +74,11 @@ class Predictions(NamedTuple):
 
 
 def predict_run(
-    trained: TrainedRun, share: Share, run: str, pairs: str | None, after: CorrectAndSmooth | None
+    trained: TrainedRun,
+    share: PartOfRun,
+    run: str,
+    pairs: str | None,
+    after: CorrectAndSmooth | None,
 ) -> Predictions | LinkPredictions:
     """Predict all vertices, or pairs of them; collective.
 
@@ -111,7 +115,7 @@ def predict_run(
     )
 
 
-def embed_run(trained: TrainedRun, share: Share) -> NDArray[np.float32]:
+def embed_run(trained: TrainedRun, share: PartOfRun) -> NDArray[np.float32]:
     """Return the rows of the last hidden layer; collective.
 
     Args:
@@ -132,7 +136,7 @@ def embed_run(trained: TrainedRun, share: Share) -> NDArray[np.float32]:
 
 
 def evaluate_run(
-    trained: TrainedRun, share: Share, split_index: int | None, after: CorrectAndSmooth | None
+    trained: TrainedRun, share: PartOfRun, split_index: int | None, after: CorrectAndSmooth | None
 ) -> dict[str, Any]:
     """Score all splits; collective.
 
@@ -174,7 +178,7 @@ def evaluate_run(
     }
 
 
-def _gathered(share: Share, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def _gathered(share: PartOfRun, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Gather rows of all roots, with their ids, in the graph's order; collective."""
     part = share.part
     global_id = np.array(part.global_id[: part.num_roots])

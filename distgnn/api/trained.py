@@ -30,7 +30,7 @@ T = TypeVar("T")
 _DAY_S = 24 * 3600
 
 
-class Share(NamedTuple):
+class PartOfRun(NamedTuple):
     """The work of a rank.
 
     Attributes:
@@ -68,7 +68,7 @@ class Use:
     graph: Graph | None = None
     factory: Callable[[Any], nn.Module] | None = None
 
-    def on_parts(self, work: Callable[[TrainedRun, Share], T]) -> list[T]:
+    def on_parts(self, work: Callable[[TrainedRun, PartOfRun], T]) -> list[T]:
         """Load the run and its parts, and work on each.
 
         Under mpirun every rank has its own part. In one process the ranks are threads, so that a
@@ -91,7 +91,7 @@ class Use:
 
         return self.job.run(on_rank)
 
-    def _on_rank(self, group: Group, work: Callable[[TrainedRun, Share], T]) -> list[T]:
+    def _on_rank(self, group: Group, work: Callable[[TrainedRun, PartOfRun], T]) -> list[T]:
         from distgnn.comm.threads import run_ranks
         from distgnn.comm.transports.staged import staged
         from distgnn.forecast.room import why_crowded
@@ -102,7 +102,7 @@ class Use:
             part = collectively(member, lambda: source.part(member.rank))
             planner = build_reader(trained.config, source, cache=self.plan_cache, say=self.say)
             room = why_crowded(trained.config, trained.ends, part, member, member.device)
-            return work(trained, Share(part, member, planner, room))
+            return work(trained, PartOfRun(part, member, planner, room))
 
         def on_thread(member: Group) -> T:
             return on_one(staged(member, group.device))

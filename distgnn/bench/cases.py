@@ -66,7 +66,7 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Inputs:
+class CaseInputs:
     """A graph as tensors; symmetric, so that its transpose has the same indptr and indices.
 
     Attributes:
@@ -92,7 +92,7 @@ class Inputs:
     head_weight: Tensor
 
     @classmethod
-    def of(cls, shape: Shape, *, seed: int = 0) -> Inputs:
+    def of(cls, shape: Shape, *, seed: int = 0) -> CaseInputs:
         """Draw weights for a shape.
 
         Args:
@@ -166,7 +166,7 @@ class Runner(Protocol):
 class AutogradRunner:
     """A contestant whose backward is what autograd makes of its forward."""
 
-    inputs: Inputs
+    inputs: CaseInputs
 
     def aggregate(self, operation: str, x: Tensor, *others: Tensor) -> Tensor | None:
         """Compute a result, differentiable in its operands; None if there is no such operation."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
+import subprocess
+import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +15,6 @@ import torch
 from torch.nn import functional
 
 from distgnn.bench import peers
-from distgnn.bench.memory import peak_bytes
 from distgnn.bench.shapes import make
 from distgnn.bench.vertex_data import with_data
 from distgnn.datasets import InputError
@@ -308,6 +310,29 @@ def exact_losses(graph: Graph, plan: EpochPlan) -> list[float] | None:
     model = build_model(_our_config(plan), DataInfo.of(graph))
     step = _peer_step(name, graph, plan, model, torch.float64)
     return [step() for _ in range(plan.rounds + 1)]
+
+
+def peak_bytes(plan: EpochPlan, name: str) -> int:
+    """Train some epochs in a fresh process.
+
+    Args:
+        plan: Race that the contestant takes part in.
+        name: Name of the contestant.
+
+    Returns:
+        Bytes at the peak of resident memory, from the time on when the graph had been made.
+
+    Raises:
+        InputError: If the process fails; its last words are in the message.
+    """
+    command = [sys.executable, "-m", "distgnn.bench.memory", name, json.dumps(asdict(plan))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise InputError(
+            f"{name} failed in a process of its own ({last}); use --memory off to compare times"
+        )
+    return int(done.stdout.splitlines()[-1])
 
 
 def measure_epochs(

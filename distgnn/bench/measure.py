@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from distgnn.bench import peers, shapes
-from distgnn.bench.cases import OPERATIONS, PAIRS, Case, Inputs
+from distgnn.bench.cases import OPERATIONS, PAIRS, Case, CaseInputs
 from distgnn.bench.ours import Ours
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _TIE_FRACTION = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class KernelRace:
     """What to measure.
 
     Attributes:
@@ -125,7 +125,7 @@ class Cell:
         }
 
 
-def measure(plan: Plan, *, progress: Callable[[str], None]) -> Iterator[Cell]:
+def measure(plan: KernelRace, *, progress: Callable[[str], None]) -> Iterator[Cell]:
     """Run all cases on all shapes.
 
     Args:
@@ -144,7 +144,7 @@ def measure(plan: Plan, *, progress: Callable[[str], None]) -> Iterator[Cell]:
         for name in plan.shapes:
             for order in plan.orders:
                 shape = shapes.make(name, scale=plan.scale, order=order, seed=plan.seed)
-                inputs = Inputs.of(shape, seed=plan.seed)
+                inputs = CaseInputs.of(shape, seed=plan.seed)
                 ours = Ours(inputs)
                 progress(
                     f"{inputs.name}: {inputs.num_vertices} vertices, {inputs.num_edges} edges; "
@@ -158,7 +158,7 @@ def measure(plan: Plan, *, progress: Callable[[str], None]) -> Iterator[Cell]:
 
 
 def _measure_case(
-    plan: Plan, case: Case, inputs: Inputs, ours: Ours, runners: dict[str, Runner]
+    plan: KernelRace, case: Case, inputs: CaseInputs, ours: Ours, runners: dict[str, Runner]
 ) -> Cell:
     torch.set_num_threads(case.threads)
     generator = torch.Generator().manual_seed(plan.seed)
@@ -189,7 +189,7 @@ def _measure_case(
 
 
 def time_jobs(
-    jobs: dict[str, Callable[[], Tensor]], plan: Plan
+    jobs: dict[str, Callable[[], Tensor]], plan: KernelRace
 ) -> tuple[dict[str, list[float]], list[str]]:
     """Run every job once untimed and compared with ours, then all of them in turns.
 

@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.datasets import InputError
 from distgnn.training.loop.metrics import peak_rss_bytes
 
 if TYPE_CHECKING:
     from distgnn.bench.epoch import EpochPlan
 
 _NUM_EPOCHS = 3
-
-
-def peak_bytes(plan: EpochPlan, name: str) -> int:
-    """Train some epochs in a fresh process.
-
-    Args:
-        plan: What to train.
-        name: distgnn, or a peer.
-
-    Returns:
-        The most memory that was resident from the time when the graph had been made.
-
-    Raises:
-        InputError: If the process fails; its last words are in the message.
-    """
-    command = [sys.executable, "-m", "distgnn.bench.memory", name, json.dumps(asdict(plan))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InputError(
-            f"{name} failed in a process of its own ({last}); use --memory off to compare times"
-        )
-    return int(done.stdout.splitlines()[-1])
 
 
 def measure(plan: EpochPlan, name: str) -> int:

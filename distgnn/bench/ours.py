@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.bench.cases import Case, Inputs
+    from distgnn.bench.cases import Case, CaseInputs
 
 
 class Ours:
@@ -28,7 +28,7 @@ class Ours:
         is_planned: Make plans for both directions.
     """
 
-    def __init__(self, inputs: Inputs, *, is_planned: bool = True) -> None:
+    def __init__(self, inputs: CaseInputs, *, is_planned: bool = True) -> None:
         self.inputs = inputs
         start = time.perf_counter()
         # The graph is symmetric: one plan serves both directions.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.bench.cases import Case, Inputs
+    from distgnn.bench.cases import Case, CaseInputs
     from distgnn.kernels.csr import Csr
 
 
@@ -27,7 +27,7 @@ class HeadJobs:
         graph: Its edges, with the order in which they are walked.
     """
 
-    def __init__(self, inputs: Inputs, graph: Csr) -> None:
+    def __init__(self, inputs: CaseInputs, graph: Csr) -> None:
         self.inputs = inputs
         self.graph = graph
         self.transpose = replace(graph, position=inputs.t_edge).walked(graph.order)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distgnn.bench.epoch import EpochPlan, EpochResult
-    from distgnn.bench.measure import Cell, Plan
+    from distgnn.bench.measure import Cell, KernelRace
 
 HELP = "time kernels and epochs beside every peer that is installed; compare partitioners"
 
@@ -301,16 +301,16 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _plan(arguments: argparse.Namespace) -> KernelRace:
     import os
 
     from distgnn.bench import cases, peers, shapes
-    from distgnn.bench.measure import HALF, Plan
+    from distgnn.bench.measure import HALF, KernelRace
 
     is_quick = arguments.quick
     cores = len(os.sched_getaffinity(0))
     threads = [cores] if is_quick else sorted({1, cores})
-    return Plan(
+    return KernelRace(
         shapes=_names(arguments.shapes, tuple(shapes.TWINS)),
         orders=_names(arguments.orders, shapes.ORDERS),
         scale=arguments.scale,
@@ -356,7 +356,7 @@ def _keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _values(plan: Plan, cells: Sequence[Cell], *, has_fresh_memory: bool) -> dict[str, Any]:
+def _values(plan: KernelRace, cells: Sequence[Cell], *, has_fresh_memory: bool) -> dict[str, Any]:
     from dataclasses import asdict
 
     from distgnn.bench import report

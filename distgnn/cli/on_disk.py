@@ -170,7 +170,7 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
         The manifest as written.
     """
     from distgnn.partition.compilation import noting_compilation
-    from distgnn.partition.large.input import Input
+    from distgnn.partition.large.input import SourceText
     from distgnn.partition.large.pipeline import Places, Settings, partition
     from distgnn.partition.large.roots import roots
     from distgnn.partition.large.work import is_begun
@@ -193,8 +193,8 @@ def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
         note(f"going on from '{places.work}'")
     values = source_options(arguments).located(note).to_json()
     # `stays_on_disk` has refused the others.
-    names = {field.name for field in fields(Input)}
+    names = {field.name for field in fields(SourceText)}
     values = {**values, "columns": Columns.from_json(values["columns"])}
-    given = Input(**{key: value for key, value in values.items() if key in names})
+    given = SourceText(**{key: value for key, value in values.items() if key in names})
     with noting_compilation(note):
         return partition(given, places, settings, choose_roots=roots, progress=note)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class MirrorGroup(Group):
     """Rank 0 of two, whose peer does the same with the same tensors.
 
-    What is sent is what arrives. A vector of an integer for each rank is turned around when it is
-    gathered, because the peer is the first to itself: what this rank sends to its peer, the peer
-    sends to this rank. Rows that take turns are dealt to bins over all pairs of ranks, so that one
-    more or less may arrive than is sent; then the last keeps what it had.
+    Each message that is sent is one that arrives. A vector of an integer for each rank is turned
+    around when it is gathered, because the peer counts itself first. Rows that take turns are
+    dealt to bins over all pairs of ranks. So one row more or less may arrive than is sent, and
+    then the last place keeps its content.
     """
 
     backend = "mirror"

@@ -113,7 +113,7 @@ def open_group(
 
 
 @dataclass(frozen=True)
-class Choice:
+class TransportChoice:
     """A transport.
 
     Attributes:
@@ -135,7 +135,7 @@ def choose_backend(
     *,
     interface: str | None,
     timeout_s: float,
-) -> Choice:
+) -> TransportChoice:
     """Choose the transport, the same on every rank; collective.
 
     On one host MPI's sums and barriers are several times faster than gloo's, which cross the
@@ -157,11 +157,11 @@ def choose_backend(
     """
     if requested in ("gloo", "nccl"):
         # Ranks that exchange by NCCL find each other, and agree, by gloo.
-        return Choice("gloo")
+        return TransportChoice("gloo")
     if requested == "auto":
         reason = _reason_against(launch, interface)
         if reason:
-            return Choice("gloo", reason)
+            return TransportChoice("gloo", reason)
     try:
         mpi, problem = load_mpi(launch), ""
     except InputError as error:
@@ -171,9 +171,9 @@ def choose_backend(
     worst = next((text for text in problems if text), "")
     if not worst:
         reason = "all ranks are on this host, and MPI works in its memory"
-        return Choice("mpi", reason if requested == "auto" else "", mpi)
+        return TransportChoice("mpi", reason if requested == "auto" else "", mpi)
     if requested == "auto":
-        return Choice("gloo", worst.partition(";")[0])
+        return TransportChoice("gloo", worst.partition(";")[0])
     from distgnn.comm.store import leave_store
 
     leave_store(store, launch.rank, launch.size)

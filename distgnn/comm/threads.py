@@ -121,9 +121,9 @@ class _World:
 class ThreadGroup(Group):
     """A rank in a thread.
 
-    Stricter than the real transports: a message of another size than expected, a sent tensor
-    that changes before wait(), different collectives on different ranks, and a deadlock are
-    errors at once. A received tensor is filled in wait(), not before.
+    It is stricter than the real transports. These are errors at once: a message of another size
+    than expected, a sent tensor that changes before wait(), different collectives on different
+    ranks, and a deadlock. A received tensor is filled in wait(), not before.
     """
 
     backend = "threads"

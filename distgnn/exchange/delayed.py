@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group, Work
     from distgnn.exchange.route import Route
     from distgnn.exchange.rule import DelayCache, DelayRule
-    from distgnn.exchange.turns import Lane, Turn
+    from distgnn.exchange.turns import PeerRows, Turn
 
 
 class _Buffers(NamedTuple):
@@ -308,7 +308,7 @@ class Delayed(Exchange):
             self._loaded[int(number)] = _Loaded(state[name].clone(), heard, under_way)
 
 
-def _lane(buffer: Tensor, lane: Lane) -> Tensor:
+def _lane(buffer: Tensor, lane: PeerRows) -> Tensor:
     return buffer[lane.start : lane.stop]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.route import Route, Segment
 
 
-class Lane(NamedTuple):
+class PeerRows(NamedTuple):
     """The rows of a message that go to or come from one peer."""
 
     peer: int
@@ -38,8 +38,8 @@ class Turn(NamedTuple):
         num_received: Rows that arrive.
     """
 
-    outgoing: tuple[Lane, ...]
-    incoming: tuple[Lane, ...]
+    outgoing: tuple[PeerRows, ...]
+    incoming: tuple[PeerRows, ...]
     picked: Tensor | None
     places: Tensor | None
     num_sent: int
@@ -76,7 +76,7 @@ class Turns:
         turns = (_turn_of_bin(route, picked, bin_id, num_bins) for bin_id in range(num_bins))
         self.bins = [turn.to(device) for turn in turns]
         outgoing, incoming = (
-            tuple(Lane(segment.peer, segment.start, segment.stop) for segment in segments)
+            tuple(PeerRows(segment.peer, segment.start, segment.stop) for segment in segments)
             for segments in (route.outgoing, route.incoming)
         )
         self.whole = Turn(outgoing, incoming, picked, None, route.num_out, route.num_in)
@@ -93,12 +93,12 @@ def _turn_of_bin(route: Route, picked: Tensor | None, bin_id: int, num_bins: int
 
 def _lanes(
     segments: Sequence[Segment], bin_id: int, num_bins: int
-) -> tuple[tuple[Lane, ...], Tensor]:
+) -> tuple[tuple[PeerRows, ...], Tensor]:
     """Return who has which rows of a bin's message, and where these lie in the packed buffer."""
     lanes, rows, start = [], [torch.zeros(0, dtype=torch.int32)], 0
     for peer, taken in binned_rows(segments, bin_id, num_bins):
         stop = start + num_rows(taken)
-        lanes.append(Lane(peer, start, stop))
+        lanes.append(PeerRows(peer, start, stop))
         rows.append(torch.arange(taken.start, taken.stop, taken.step, dtype=torch.int32))
         start = stop
     return tuple(lanes), torch.cat(rows)

@@ -148,7 +148,7 @@ def predict_host_bytes(graphs: RunGraphs) -> int:
     return num_rows * features.shape[1] * features.dtype.itemsize
 
 
-class Sizes(Protocol):
+class PartSizes(Protocol):
     """A part, or what a manifest says of one."""
 
     @property
@@ -164,7 +164,7 @@ class Sizes(Protocol):
         """Edges."""
 
 
-def device_bytes(config: TrainConfig, ends: DataInfo, part: Sizes, *, features_on: str) -> int:
+def device_bytes(config: TrainConfig, ends: DataInfo, part: PartSizes, *, features_on: str) -> int:
     """Estimate what a run with dense features takes on a device at its peak, before it is there.
 
     Edges of both directions and their features, the hidden rows that live at once as if layers ran

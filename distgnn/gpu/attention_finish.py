@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from distgnn.gpu.launch import expect, head_width, tile_of_heads
-from distgnn.gpu.rows import Mask, finish_rows
+from distgnn.gpu.rows import DropoutMask, finish_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ def finish_attention(
     mask = None
     if row_key is not None:
         expect("row_key", row_key, num_rows)
-        mask = Mask(row_key, seed, probability)
+        mask = DropoutMask(row_key, seed, probability)
     if result is not out or bias is not None or has_relu or mask is not None:
         finish_rows(out, result, bias=bias, has_relu=has_relu, mask=mask)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.gpu.rows import Mask, finish_rows
+from distgnn.gpu.rows import DropoutMask, finish_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ def multiply(
         if is_finished and total is own:
             continue
         factor = None if row_factor is None else row_factor[rows]
-        mask = None if key is None else Mask(key[rows], seed, probability)
+        mask = None if key is None else DropoutMask(key[rows], seed, probability)
         finish_rows(
             total, own, out_rows=numbers, factor=factor, bias=bias, has_relu=has_relu, mask=mask
         )

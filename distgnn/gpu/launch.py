@@ -78,7 +78,7 @@ def tile(num_rows: int, width: int) -> Tile:
     return Tile(rows, columns, (triton.cdiv(num_rows, rows), triton.cdiv(width, columns)))
 
 
-class Lanes(NamedTuple):
+class WarpShape(NamedTuple):
     """Work of a program of one warp at a time: edges of one row, side by side.
 
     Attributes:
@@ -92,7 +92,7 @@ class Lanes(NamedTuple):
     programs: int
 
 
-def lanes(width: int, item_bytes: int) -> Lanes:
+def lanes(width: int, item_bytes: int) -> WarpShape:
     """Cut the rows of sources into columns, and say how many are read side by side.
 
     Args:
@@ -101,7 +101,7 @@ def lanes(width: int, item_bytes: int) -> Lanes:
     """
     columns = min(triton.next_power_of_2(width), _TILE_COLUMNS)
     edges = max(4, min(_LANE_EDGES, _LANE_BYTES // (columns * item_bytes)))
-    return Lanes(edges, columns, triton.cdiv(width, columns))
+    return WarpShape(edges, columns, triton.cdiv(width, columns))
 
 
 class HeadLanes(NamedTuple):

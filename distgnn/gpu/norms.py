@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.gpu.launch import expect
-from distgnn.gpu.rows import Mask, finish_rows
+from distgnn.gpu.rows import DropoutMask, finish_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ def normalise_columns(
 ) -> None:
     """Subtract a mean from each column, scale it, and finish rows."""
     expect("out", out, *x.shape)
-    mask = None if row_key is None else Mask(row_key, seed, probability)
+    mask = None if row_key is None else DropoutMask(row_key, seed, probability)
     finish_rows((x - mean).mul_(scale), out, bias=bias, has_relu=has_relu, mask=mask)
 
 
@@ -96,7 +96,7 @@ def normalise_rows(
 ) -> None:
     """Normalise each row, scale its columns, and finish rows."""
     expect("out", out, *x.shape)
-    mask = None if row_key is None else Mask(row_key, seed, probability)
+    mask = None if row_key is None else DropoutMask(row_key, seed, probability)
     normal, _ = _normal(x, eps)
     finish_rows(normal.mul_(weight), out, bias=bias, has_relu=has_relu, mask=mask)
 

@@ -139,7 +139,7 @@ def dropout(x: Tensor, row_key: Tensor, out: Tensor, *, seed: int, probability: 
     """Zero values at random; the mask is that of `distgnn.kernels.dropout`."""
     expect("row_key", row_key, len(x))
     expect("out", out, *x.shape)
-    finish_rows(x, out, mask=Mask(row_key, seed, probability))
+    finish_rows(x, out, mask=DropoutMask(row_key, seed, probability))
 
 
 def dropout_values(
@@ -154,11 +154,11 @@ def dropout_values(
     """Drop entries of sparse rows; see `distgnn.kernels.dropout_values`."""
     for name, tensor in (("row_key", row_key), ("column", column), ("out", out)):
         expect(name, tensor, len(values))
-    mask = Mask(row_key, seed, probability, column)
+    mask = DropoutMask(row_key, seed, probability, column)
     finish_rows(values[:, None], out[:, None], mask=mask)
 
 
-class Mask(NamedTuple):
+class DropoutMask(NamedTuple):
     """Mask of dropout; see `distgnn.kernels.dropout`.
 
     Attributes:
@@ -182,7 +182,7 @@ def finish_rows(
     factor: Tensor | None = None,
     bias: Tensor | None = None,
     has_relu: bool = False,
-    mask: Mask | None = None,
+    mask: DropoutMask | None = None,
 ) -> None:
     """Multiply rows by factors, add a bias, apply relu and dropout, in one pass; round at its end.
 

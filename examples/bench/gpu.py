@@ -38,7 +38,7 @@ import torch
 
 from distgnn import kernels
 from distgnn.bench import shapes
-from distgnn.bench.cases import Inputs
+from distgnn.bench.cases import CaseInputs
 from distgnn.bench.epoch import EpochPlan, measure_epochs, our_trainer, twin_graph
 from distgnn.bench.shapes import Shape
 from distgnn.forecast.memory import predict_added_bytes
@@ -103,7 +103,7 @@ def bytes_per_second(device: torch.device, num_bytes: int, rounds: int) -> float
     return 2 * num_bytes / seconds(lambda: target.copy_(source), device, rounds)
 
 
-def contestants(inputs: Inputs, x: Tensor, out: Tensor) -> dict[str, Callable[[], Tensor]]:
+def contestants(inputs: CaseInputs, x: Tensor, out: Tensor) -> dict[str, Callable[[], Tensor]]:
     """Ways to sum the rows of in-neighbours, by name; ours is the first."""
     device, indptr = x.device, inputs.indptr.to(x.device)
     indices = inputs.indices.to(device)
@@ -138,7 +138,7 @@ def compare_sums(
     shape: Shape, *, widths: tuple[int, ...], rounds: int, device: torch.device
 ) -> Iterator[tuple[str, int, str, float, float]]:
     """Twin, width, contestant, seconds and share of the limit of each that did it right."""
-    inputs, name = Inputs.of(shape), shape.name
+    inputs, name = CaseInputs.of(shape), shape.name
     speed = bytes_per_second(device, COPIED_BYTES if device.type == "cuda" else 1 << 20, rounds)
     num_vertices, num_edges = inputs.num_vertices, len(inputs.indices)
     for width in widths:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.partition.large import covers, ordering, windows, writing
 from distgnn.partition.large.groups import ROUNDS
-from distgnn.partition.large.source import Source
+from distgnn.partition.large.source import GraphOnDisk
 
 # The interpreter, the libraries and the compiled code.
 FIXED_BYTES = 360 << 20
@@ -64,7 +64,7 @@ class Budget:
     """Bytes of features in memory while they are dealt."""
 
 
-def least_bytes(source: Source, num_parts: int) -> int:
+def least_bytes(source: GraphOnDisk, num_parts: int) -> int:
     """Say how much memory is needed at least: the tables of vertices and one part.
 
     Args:
@@ -80,7 +80,7 @@ def least_bytes(source: Source, num_parts: int) -> int:
     return _tables_bytes(source) + one_part * per_edge
 
 
-def budget_of(source: Source, num_parts: int, memory_bytes: int) -> Budget:
+def budget_of(source: GraphOnDisk, num_parts: int, memory_bytes: int) -> Budget:
     """Divide the memory.
 
     Args:
@@ -111,7 +111,7 @@ def budget_of(source: Source, num_parts: int, memory_bytes: int) -> Budget:
     )
 
 
-def disk_bytes(source: Source, record_bytes: int, num_parts: int) -> int:
+def disk_bytes(source: GraphOnDisk, record_bytes: int, num_parts: int) -> int:
     """Estimate the disk that the piles and the partition take together.
 
     Args:
@@ -153,15 +153,15 @@ def seconds(
     return num_edges * other + cut + deal_bytes * DEAL_BYTE_S
 
 
-def _tables_bytes(source: Source) -> int:
+def _tables_bytes(source: GraphOnDisk) -> int:
     return FIXED_BYTES + VERTEX_BYTES * source.edges.num_vertices + _data_bytes(source)
 
 
-def _dense_features(source: Source) -> int:
+def _dense_features(source: GraphOnDisk) -> int:
     return 0 if source.features is None else source.features.num_columns
 
 
-def _data_bytes(source: Source) -> int:
+def _data_bytes(source: GraphOnDisk) -> int:
     """Labels, masks, ids and sparse features, which are mapped as a whole."""
     vertices = source.vertices
     arrays: list[NDArray[Any] | None] = [

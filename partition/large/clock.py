@@ -10,7 +10,7 @@ Progress = Callable[[str], None]
 INTERVAL_S = 10.0
 
 
-class Clock:
+class StageProgress:
     """Counts what a stage has done."""
 
     def __init__(self, stage: str, unit: str, total: int, progress: Progress | None) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.jit import compiled
-from distgnn.partition.large.rows import Chunk, RowFile
+from distgnn.partition.large.rows import RowChunk, RowFile
 from distgnn.partition.stream import mix
 
 # More passes make fewer clusters; what METIS and the moves make of them is no better.
@@ -110,7 +110,7 @@ def _table(num_slots: int) -> _Table:
 
 
 @compiled
-def _visit(chunk: Chunk, clusters: _Clusters, table: _Table, most: int, seed: int) -> int:
+def _visit(chunk: RowChunk, clusters: _Clusters, table: _Table, most: int, seed: int) -> int:
     """Let each vertex of some rows join a cluster; return how many changed theirs."""
     start = mix(np.uint64(seed))
     num_moves = 0
@@ -139,7 +139,7 @@ def _visit(chunk: Chunk, clusters: _Clusters, table: _Table, most: int, seed: in
 
 
 @compiled
-def _tally(chunk: Chunk, row: int, label: NDArray[np.int32], table: _Table) -> int:
+def _tally(chunk: RowChunk, row: int, label: NDArray[np.int32], table: _Table) -> int:
     """Sum the weights of a row by the labels of its neighbours; return how many those are."""
     begin, end = chunk.indptr[row], chunk.indptr[row + 1]
     mask = 1
@@ -163,7 +163,7 @@ def _tally(chunk: Chunk, row: int, label: NDArray[np.int32], table: _Table) -> i
 
 @compiled
 def _gather(
-    chunk: Chunk, clusters: _Clusters, table: _Table, most: int, bins: NDArray[np.int32]
+    chunk: RowChunk, clusters: _Clusters, table: _Table, most: int, bins: NDArray[np.int32]
 ) -> None:
     """Let vertices that are still alone share a cluster with others of the same favourite.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.jit import compiled
-from distgnn.partition.large.rows import Chunk, RowFile
+from distgnn.partition.large.rows import RowChunk, RowFile
 from distgnn.partition.large.sort_rows import NUM_BLOCKS, Entries, block_shift, sort_rows
 
 
@@ -56,7 +56,7 @@ def _entries(rows: RowFile, label: NDArray[np.int32]) -> Iterator[Entries]:
 
 @compiled
 def _count(
-    chunk: Chunk, label: NDArray[np.int32], num_clusters: int, per_block: NDArray[np.int64]
+    chunk: RowChunk, label: NDArray[np.int32], num_clusters: int, per_block: NDArray[np.int64]
 ) -> None:
     shift = block_shift(num_clusters)
     for row in range(chunk.indptr.size - 1):
@@ -65,7 +65,7 @@ def _count(
 
 
 @compiled
-def _between(chunk: Chunk, label: NDArray[np.int32]) -> Entries:
+def _between(chunk: RowChunk, label: NDArray[np.int32]) -> Entries:
     """Entries between clusters of the rows of a chunk."""
     size = chunk.neighbour.size
     found = Entries(np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.int32))

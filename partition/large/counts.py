@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.edge_file import EdgeFile
 from distgnn.partition.jit import compiled
-from distgnn.partition.large.clock import Clock, Progress
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.clock import Progress, StageProgress
+from distgnn.partition.large.work import WorkFolder
 
 _MOST_INT32 = np.iinfo(np.int32).max
 
@@ -30,7 +30,7 @@ class Counts:
     """(num_parts, num_parts) int64. Edges from roots on one part to roots on another."""
 
 
-def save_counts(work: Work, counts: Counts) -> None:
+def save_counts(work: WorkFolder, counts: Counts) -> None:
     """Keep the counts; `between` is saved last, so that it says that all are there."""
     for name in ("out_degree", "in_degree", "self_loops", "between"):
         work.save(name, getattr(counts, name))
@@ -59,7 +59,7 @@ def count(
     dtype = np.int32 if edges.num_edges <= _MOST_INT32 else np.int64
     out_degree, in_degree, self_loops = (np.zeros(edges.num_vertices, dtype) for _ in range(3))
     between = np.zeros((num_parts, num_parts), np.int64)
-    clock = Clock("counting", "edges", edges.num_edges, progress)
+    clock = StageProgress("counting", "edges", edges.num_edges, progress)
     for _, src, dst in edges.chunks(chunk_edges):
         _count_chunk(src, dst, root_part, (out_degree, in_degree, self_loops), between)
         clock.add(src.size)

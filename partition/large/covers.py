@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.arcs import arcs_of
-from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.local import local_graph
 from distgnn.partition.large.piles import Piles
-from distgnn.partition.large.split import Plan
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.split import PileMap
+from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.methods.cover import place_arcs
 
 # Sorting three times, with what goes with it.
@@ -20,8 +20,8 @@ BYTES_PER_EDGE = 150
 
 
 def cover(
-    work: Work,
-    plan: Plan,
+    work: WorkFolder,
+    plan: PileMap,
     root_part: NDArray[np.int32],
     *,
     piles: Piles,
@@ -48,7 +48,7 @@ def cover(
     done, sizes, rows = work["covered"]
     placed.cut_back(sizes)
     left = [sum(piles.size(pile) for pile in step) for step in plan.steps[done:]]
-    clock = Clock("placing", "edges between parts", sum(sizes) + sum(left), progress)
+    clock = StageProgress("placing", "edges between parts", sum(sizes) + sum(left), progress)
     clock.skip(sum(sizes))
     for number, step in enumerate(plan.steps[done:], done + 1):
         for pile in plan.steps[number - 2] if number > 1 else ():

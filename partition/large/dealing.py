@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
-from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.source import Table
 from distgnn.partition.structure import VertexTables
@@ -69,7 +69,7 @@ class Dealt:
         step = max(most_bytes, PILE_BYTES) // (in_hand + _INDEX_BYTES)
         step = max(min(step, num_piles * APPEND_BYTES // self._row_bytes), 1)
         self._piles.keep_only(())
-        clock = Clock("dealing features", "rows", features.num_rows, progress)
+        clock = StageProgress("dealing features", "rows", features.num_rows, progress)
         for begin in range(0, features.num_rows, step):
             end = min(begin + step, features.num_rows)
             place = self._tables.place[begin:end]

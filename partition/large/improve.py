@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.jit import compiled
-from distgnn.partition.large.rows import Chunk, RowFile
+from distgnn.partition.large.rows import RowChunk, RowFile
 
 _PASSES = 4
 # Vertices that move in a pass after which another one is not worth its time.
 _FEW_MOVES = 0.002
 
 
-class Sizes(NamedTuple):
+class VertexWeights(NamedTuple):
     """Weights of the vertices of a graph.
 
     Attributes:
@@ -47,7 +47,7 @@ class _Parts(NamedTuple):
 def improve(
     rows: RowFile,
     part: NDArray[np.int32],
-    sizes: Sizes,
+    sizes: VertexWeights,
     limit: NDArray[np.int64],
     num_parts: int,
 ) -> None:
@@ -70,7 +70,7 @@ def improve(
         clustering", ALENEX 2015.
     """
     load = np.zeros((2, num_parts), np.int64)
-    add_sizes(sizes, part, Sizes(load[0], load[1]))
+    add_sizes(sizes, part, VertexWeights(load[0], load[1]))
     parts = _Parts(part, load, limit, np.zeros(num_parts, np.int64))
     for number in range(_PASSES):
         # Edges that it may cost to move a vertex out of an overfull part.
@@ -83,7 +83,7 @@ def improve(
 
 
 @compiled
-def add_sizes(sizes: Sizes, group: NDArray[np.int32], found: Sizes) -> None:
+def add_sizes(sizes: VertexWeights, group: NDArray[np.int32], found: VertexWeights) -> None:
     """Sum sizes by group.
 
     Args:
@@ -97,7 +97,7 @@ def add_sizes(sizes: Sizes, group: NDArray[np.int32], found: Sizes) -> None:
 
 
 @compiled
-def _visit(chunk: Chunk, parts: _Parts, sizes: Sizes, price: int) -> int:
+def _visit(chunk: RowChunk, parts: _Parts, sizes: VertexWeights, price: int) -> int:
     """Let each vertex of some rows change its part; return how many did."""
     load, tally = parts.load, parts.tally
     num_moves = 0

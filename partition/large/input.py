@@ -13,15 +13,15 @@ from distgnn.datasets.layouts import files_of
 from distgnn.datasets.npz import sha256
 from distgnn.datasets.splits import parse_fractions, random_split
 from distgnn.partition.large.clock import Progress
-from distgnn.partition.large.source import Source, open_folder
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.source import GraphOnDisk, open_folder
+from distgnn.partition.large.work import WorkFolder
 
 ARRAYS = "source"
 """Name of the folder that an edge list is turned into."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Input:
+class SourceText:
     """A source, as `datasets.load` takes it."""
 
     source: str
@@ -69,7 +69,7 @@ class Input:
         files = self.files()
         return sha256(files) if files else ""
 
-    def open(self, work: Work, progress: Progress | None) -> Source:
+    def open(self, work: WorkFolder, progress: Progress | None) -> GraphOnDisk:
         """Open it, or turn it into an array folder first.
 
         Args:

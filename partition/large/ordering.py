@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.halo import group_by_part
-from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.orders.links import link
 
@@ -47,7 +47,7 @@ def arrange(
     module = import_module(f"distgnn.partition.orders.{name}")
     number = np.empty(order.size, np.int32)
     number[order] = np.arange(order.size) - np.repeat(start[:-1], np.diff(start))
-    clock = Clock(f"{name} order", "vertices", order.size, progress)
+    clock = StageProgress(f"{name} order", "vertices", order.size, progress)
     for part in range(num_parts):
         records = piles.read(part)
         records = records[records["src"] != records["dst"]]

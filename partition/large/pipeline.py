@@ -18,17 +18,17 @@ from distgnn.partition.directory.files import sync_directory
 from distgnn.partition.directory.manifest import Manifest, PartCounts
 from distgnn.partition.directory.store import check_target, is_partition_directory, read_manifest
 from distgnn.partition.large.budget import CUT_GUESS, Budget, budget_of, disk_bytes, seconds
-from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.counts import count, save_counts
 from distgnn.partition.large.covers import cover
 from distgnn.partition.large.dealing import Dealt
-from distgnn.partition.large.input import ARRAYS, Input
+from distgnn.partition.large.input import ARRAYS, SourceText
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.refining import Cut, Goal, begin, refine
-from distgnn.partition.large.source import Source
+from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.large.split import plan, split
-from distgnn.partition.large.work import MOVED, PARTS, Work, is_complete
+from distgnn.partition.large.work import MOVED, PARTS, WorkFolder, is_complete
 from distgnn.partition.large.writing import Writer, leaf_counts, tables_of
 from distgnn.partition.quality import Quality, quality_of, train_balance
 from distgnn.partition.refine.refinement import EDGE_BALANCE
@@ -72,7 +72,7 @@ class Places:
 
 
 def partition(
-    given: Input,
+    given: SourceText,
     places: Places,
     settings: Settings,
     *,
@@ -101,7 +101,7 @@ def partition(
     if not is_complete(places.work):
         check_target(places.directory, overwrite=places.overwrite)
     _check_apart(places)
-    work = Work(places.work, _about(given, settings))
+    work = WorkFolder(places.work, _about(given, settings))
     try:
         if is_complete(places.work):
             return _finish(work, places.directory)
@@ -127,7 +127,7 @@ def partition(
         ) from error
 
 
-def _finish(work: Work, directory: Path) -> Manifest:
+def _finish(work: WorkFolder, directory: Path) -> Manifest:
     """End a partitioning whose parts are where they belong."""
     manifest = read_manifest(directory) if is_partition_directory(directory) else None
     if manifest is None or manifest.fingerprint != work[MOVED]:
@@ -153,10 +153,10 @@ class _Run:
 
     def __init__(
         self,
-        source: Source,
+        source: GraphOnDisk,
         places: Places,
         settings: Settings,
-        work: Work,
+        work: WorkFolder,
         progress: Progress | None,
     ) -> None:
         if settings.num_parts > source.edges.num_vertices:
@@ -315,14 +315,14 @@ class _Run:
         dealt.deal(self.budget.deal_bytes, self.progress)
         self.work.record(is_dealt=True)
 
-    def write(self, given: Input) -> Manifest:
+    def write(self, given: SourceText) -> Manifest:
         """Write the parts, then the manifest, and give the directory its name."""
         folder = self.work.path(PARTS)
         folder.mkdir(exist_ok=True)
         features, tables = self.source.features, tables_of(self.work)
         dealt = None if features is None else Dealt(features, tables, self.work.folder)
         writer = Writer(self.source, tables, folder, self.work, dealt)
-        clock = Clock("writing", "edges", self.source.edges.num_edges, self.progress)
+        clock = StageProgress("writing", "edges", self.source.edges.num_edges, self.progress)
         writer.write_parts(self.piles, self.placed, self.work["refined"]["piles"], clock)
         clock.end()
         written = writer.write_exchange(self.progress)
@@ -369,7 +369,7 @@ class _Run:
         )
 
 
-def _taken(work: Work) -> int:
+def _taken(work: WorkFolder) -> int:
     """Bytes of the files in a work folder that partitioning writes, as `disk_bytes` counts them."""
     arrays = work.path(ARRAYS)
     return sum(
@@ -379,7 +379,7 @@ def _taken(work: Work) -> int:
     )
 
 
-def _about(given: Input, settings: Settings) -> dict[str, Any]:
+def _about(given: SourceText, settings: Settings) -> dict[str, Any]:
     """List what makes a partitioning another one."""
     about = {
         **given.about(),

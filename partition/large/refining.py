@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.groups import leveller, windows
 from distgnn.partition.large.piles import Piles
 from distgnn.partition.large.windows import Whole, Window, clones_of, refine_window
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.work import WorkFolder
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,7 +44,7 @@ class Cut:
         return int(self.between.shape[0])
 
 
-def refine(work: Work, cut: Cut, goal: Goal, progress: Progress | None) -> None:
+def refine(work: WorkFolder, cut: Cut, goal: Goal, progress: Progress | None) -> None:
     """Refine until every part was in its windows, then where parts hold too many edges.
 
     Records under `refined` the windows done, the pile of each part, the clones of each part, the
@@ -58,7 +58,7 @@ def refine(work: Work, cut: Cut, goal: Goal, progress: Progress | None) -> None:
     """
     sizes = np.array(work["covered"][1], np.int64)
     planned = windows(cut.between, sizes, goal.window_edges)
-    clock = Clock("refining", "windows", len(planned), progress)
+    clock = StageProgress("refining", "windows", len(planned), progress)
     clock.skip(min(work["refined"]["windows"], len(planned)))
     whole = Whole(cut.root_part, np.diag(cut.between).copy())
     for window in _windows_left(work, cut, goal, planned):
@@ -68,7 +68,7 @@ def refine(work: Work, cut: Cut, goal: Goal, progress: Progress | None) -> None:
     clock.end(f"{state['before']} rows to {state['rows']}")
 
 
-def begin(work: Work, cut: Cut) -> None:
+def begin(work: WorkFolder, cut: Cut) -> None:
     """Count rows and clones before the first window, or drop what an interrupted window left.
 
     Args:
@@ -96,7 +96,7 @@ def begin(work: Work, cut: Cut) -> None:
 
 
 def _windows_left(
-    work: Work, cut: Cut, goal: Goal, planned: list[list[int]]
+    work: WorkFolder, cut: Cut, goal: Goal, planned: list[list[int]]
 ) -> Iterator[list[int]]:
     """Go through the plan, then level parts that hold too many edges, while that helps."""
     yield from planned[work["refined"]["windows"] :]
@@ -109,11 +109,13 @@ def _windows_left(
         yield window
 
 
-def _sizes(work: Work, cut: Cut) -> NDArray[np.int64]:
+def _sizes(work: WorkFolder, cut: Cut) -> NDArray[np.int64]:
     return np.array([cut.placed.size(pile) for pile in work["refined"]["piles"]], np.int64)
 
 
-def _refine_one(work: Work, cut: Cut, goal: Goal, parts: NDArray[np.int64], whole: Whole) -> None:
+def _refine_one(
+    work: WorkFolder, cut: Cut, goal: Goal, parts: NDArray[np.int64], whole: Whole
+) -> None:
     state = dict(work["refined"])
     piles, clones = list(state["piles"]), np.array(state["clones"], np.int64)
     read = [cut.placed.read(piles[part]) for part in parts]

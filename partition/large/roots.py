@@ -22,7 +22,7 @@ from distgnn.partition.compilation import noting_compilation
 from distgnn.partition.large.clusters import cluster, number_clusters
 from distgnn.partition.large.coarsest import fits, part_rows
 from distgnn.partition.large.contract import contract
-from distgnn.partition.large.improve import Sizes, add_sizes, improve
+from distgnn.partition.large.improve import VertexWeights, add_sizes, improve
 from distgnn.partition.large.rows import RowFile, open_rows
 from distgnn.partition.large.sort_rows import rows_of_edges
 from distgnn.partition.refine import refinement
@@ -111,14 +111,14 @@ class _Level:
 
     rows: RowFile
     folder: Path
-    sizes: Sizes | None
+    sizes: VertexWeights | None
 
-    def sizes_now(self) -> Sizes:
+    def sizes_now(self) -> VertexWeights:
         """Sizes of the vertices."""
         if self.sizes is not None:
             return self.sizes
         ends = self.rows.degree.read(0, self.rows.num_vertices).astype(np.int64)
-        return Sizes(np.zeros(0, np.int64), ends)
+        return VertexWeights(np.zeros(0, np.int64), ends)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class _Measure:
     num_ends: int
     num_parts: int
 
-    def own(self, sizes: Sizes) -> NDArray[np.int64]:
+    def own(self, sizes: VertexWeights) -> NDArray[np.int64]:
         """Weigh vertices by the ends of their edges and by themselves, as for METIS in memory."""
         per_vertex, per_end = self._weights()
         own = sizes.ends * per_end
@@ -215,7 +215,7 @@ class _Measure:
         in_parts = total // (_CLUSTERS_PER_PART * self.num_parts)
         return max(min(in_parts, _LARGEST_CLUSTER * total // own.size), 1)
 
-    def limit(self, sizes: Sizes) -> NDArray[np.int64]:
+    def limit(self, sizes: VertexWeights) -> NDArray[np.int64]:
         """Vertices and ends of edges up to which a part takes in vertices, (2,) int64.
 
         Without room for one vertex of the graph, or cluster, nothing could move between parts.
@@ -233,9 +233,9 @@ class _Measure:
         return (_HUNDREDTHS - per_end) * mean, per_end
 
 
-def _merged(sizes: Sizes, label: NDArray[np.int32]) -> Sizes:
+def _merged(sizes: VertexWeights, label: NDArray[np.int32]) -> VertexWeights:
     """Sizes of the clusters."""
     num_clusters = int(label.max()) + 1
-    found = Sizes(np.zeros(num_clusters, np.int64), np.zeros(num_clusters, np.int64))
+    found = VertexWeights(np.zeros(num_clusters, np.int64), np.zeros(num_clusters, np.int64))
     add_sizes(sizes, label, found)
     return found

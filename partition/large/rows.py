@@ -19,7 +19,7 @@ FILES = ("degree.npy", "neighbour.npy", "weight.npy")
 _DEGREES_AT_ONCE = 1 << 20
 
 
-class Chunk(NamedTuple):
+class RowChunk(NamedTuple):
     """Some rows; the arrays are buffers of the next chunk too.
 
     Attributes:
@@ -60,7 +60,7 @@ class RowFile:
         """Entries of all rows."""
         return self.neighbour.size
 
-    def chunks(self, num_entries: int = CHUNK_ENTRIES) -> Iterator[Chunk]:
+    def chunks(self, num_entries: int = CHUNK_ENTRIES) -> Iterator[RowChunk]:
         """Read all rows in order.
 
         Args:
@@ -81,7 +81,7 @@ class RowFile:
             self.neighbour.read(done, done + count, neighbour)
             if self.weight is not None:
                 self.weight.read(done, done + count, weight)
-            yield Chunk(first, indptr, neighbour[:count], weight[:count])
+            yield RowChunk(first, indptr, neighbour[:count], weight[:count])
             done += count
 
     def _slices(self, num_entries: int) -> Iterator[tuple[int, NDArray[np.int64]]]:

@@ -113,7 +113,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class GraphOnDisk:
     """A graph to partition, whose edges lie on disk."""
 
     edges: EdgeFile
@@ -149,7 +149,7 @@ class Source:
         return self.edge_weight is not None or self.edge_features is not None
 
 
-def open_folder(folder: str | Path) -> Source:
+def open_folder(folder: str | Path) -> GraphOnDisk:
     """Open an array folder without reading its features and weights.
 
     Args:
@@ -194,7 +194,7 @@ def open_folder(folder: str | Path) -> Source:
             f"{folder}: features.npy and features_indptr.npy are both there; keep the dense or the "
             "CSR one"
         )
-    return Source(
+    return GraphOnDisk(
         edges=edges,
         vertices=vertices,
         features=_features(folder / "features.npy", edges.num_vertices, "vertex"),

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.partition.jit import compiled
-from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.piles import Piles
-from distgnn.partition.large.source import Source
+from distgnn.partition.large.source import GraphOnDisk
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PileMap:
     """Distribution of edges among piles. Piles 0 .. num_parts - 1 are of edges inside a part."""
 
     first: NDArray[np.int32]
@@ -41,7 +41,7 @@ class Plan:
         return self.steps[-1].stop if self.steps else self.num_parts
 
 
-def plan(between: NDArray[np.int64], most_edges: int) -> Plan:
+def plan(between: NDArray[np.int64], most_edges: int) -> PileMap:
     """Fill piles with pairs of parts, in the order of the parts.
 
     Args:
@@ -71,13 +71,13 @@ def plan(between: NDArray[np.int64], most_edges: int) -> Plan:
         else:
             held += size
         first[one, other] = first[other, one] = steps[-1].start
-    return Plan(first, pieces, tuple(steps))
+    return PileMap(first, pieces, tuple(steps))
 
 
 def split(
-    source: Source,
+    source: GraphOnDisk,
     root_part: NDArray[np.int32],
-    plan: Plan,
+    plan: PileMap,
     piles: Piles,
     *,
     chunk_edges: int,
@@ -93,7 +93,7 @@ def split(
         chunk_edges: Edges to read at a time.
         progress: Called with one line of text now and then.
     """
-    clock = Clock("sorting", "edges", source.edges.num_edges, progress)
+    clock = StageProgress("sorting", "edges", source.edges.num_edges, progress)
     for start, src, dst in source.edges.chunks(chunk_edges):
         records = np.empty(src.size, piles.dtype)
         records["src"] = src

@@ -30,7 +30,7 @@ def is_begun(folder: Path) -> bool:
     return (folder / _STATE).is_file()
 
 
-class Work:
+class WorkFolder:
     """A folder of files and a record of what is done, which is replaced as a whole.
 
     A stage writes files under names of its own, forces them to disk and then records that it is

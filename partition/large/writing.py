@@ -19,11 +19,11 @@ from distgnn.partition.directory.atomic import write_part
 from distgnn.partition.directory.files import write_slices
 from distgnn.partition.directory.layout import SPARSE_FEATURES, part_folder
 from distgnn.partition.directory.manifest import FileRecord, PartCounts
-from distgnn.partition.large.clock import Clock, Progress
+from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.piles import Piles, Records
-from distgnn.partition.large.source import Source, Table
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.source import GraphOnDisk, Table
+from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.structure import Leaves, VertexTables, leaves_of, structure_of
 
 # Records, places, both directions and what sorting them takes.
@@ -39,7 +39,7 @@ class Written:
     files: dict[str, FileRecord]
 
 
-def tables_of(work: Work) -> VertexTables:
+def tables_of(work: WorkFolder) -> VertexTables:
     """Collect what all parts know of the vertices.
 
     Args:
@@ -68,15 +68,17 @@ def tables_of(work: Work) -> VertexTables:
 class Writer:
     """Writes parts into a folder."""
 
-    source: Source
+    source: GraphOnDisk
     tables: VertexTables
     folder: Path
     """The directory in the making."""
-    work: Work
+    work: WorkFolder
     dealt: Dealt | None
     """The rows of features, where the source has dense ones."""
 
-    def write_parts(self, inner: Piles, placed: Piles, pile_of: list[int], clock: Clock) -> None:
+    def write_parts(
+        self, inner: Piles, placed: Piles, pile_of: list[int], clock: StageProgress
+    ) -> None:
         """Write all that needs no other part, for every part that an earlier run has not done.
 
         What a part is made of, features too, is removed once it is there.
@@ -196,7 +198,7 @@ class Writer:
             Counts and files of each part.
         """
         num_parts = self.tables.num_parts
-        clock = Clock("exchange lists", "parts", num_parts, progress)
+        clock = StageProgress("exchange lists", "parts", num_parts, progress)
         bounds = np.stack([self.work.load(f"leaf-bounds-{part:05d}") for part in range(num_parts)])
         complete = []
         for owner in range(num_parts):
@@ -229,7 +231,7 @@ class Writer:
         }
 
 
-def leaf_counts(work: Work, num_parts: int) -> Iterator[NDArray[np.int64]]:
+def leaf_counts(work: WorkFolder, num_parts: int) -> Iterator[NDArray[np.int64]]:
     """Count the leaves of each part by the part of their root.
 
     Args:
@@ -254,11 +256,11 @@ def _pick(table: Table, rows: NDArray[np.int64]) -> Iterator[NDArray[np.float32]
         yield table.read(rows[begin : begin + step])
 
 
-def _record_path(work: Work, part: int) -> Path:
+def _record_path(work: WorkFolder, part: int) -> Path:
     return work.path(f"part-{part:05d}.json")
 
 
-def _save_record(work: Work, part: int, written: Written) -> None:
+def _save_record(work: WorkFolder, part: int, written: Written) -> None:
     path = _record_path(work, part)
     temporary = path.with_suffix(".new")
     with temporary.open("w", encoding="utf-8") as file:
@@ -268,7 +270,7 @@ def _save_record(work: Work, part: int, written: Written) -> None:
     temporary.replace(path)
 
 
-def _load_record(work: Work, part: int) -> Written:
+def _load_record(work: WorkFolder, part: int) -> Written:
     values = json.loads(_record_path(work, part).read_text(encoding="utf-8"))
     files = {name: FileRecord(**record) for name, record in values["files"].items()}
     return Written(PartCounts(**values["counts"]), files)

@@ -9,7 +9,7 @@ USABLE_FRACTION = 0.8
 
 
 @dataclass(frozen=True)
-class Need:
+class MethodMemory:
     """Memory that a method takes beyond the graph."""
 
     method: str
@@ -28,7 +28,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Choice:
+class MethodChoice:
     """A method and why it was chosen."""
 
     method: str
@@ -41,12 +41,16 @@ class Choice:
 # partition, 16 parts, a mesh of 2 M edges and twins of ogbn-products and Reddit: 107, 88 and 116
 # bytes per edge, vertices included, for metis with its refinement, 57, 56 and 56 for ne, 37, 29 and
 # 29 for hdrf; here rounded up. Refining takes 84 on the mesh, whether ne or hdrf came before.
-NEEDS = (Need("metis", 130, 200, 130), Need("ne", 65, 150, 95), Need("hdrf", 45, 100, 95))
+NEEDS = (
+    MethodMemory("metis", 130, 200, 130),
+    MethodMemory("ne", 65, 150, 95),
+    MethodMemory("hdrf", 45, 100, 95),
+)
 
 
 def choose(
     num_vertices: int, num_edges: int, available_bytes: int, *, refine: bool = False
-) -> Choice:
+) -> MethodChoice:
     """Choose a method for a graph of some size.
 
     Args:
@@ -65,4 +69,4 @@ def choose(
         if needed <= USABLE_FRACTION * available_bytes:
             break
     have = f"of {available_bytes / 2**30:.2f} GiB that are free"
-    return Choice(need.method, f"{', '.join(tried)} {have}")
+    return MethodChoice(need.method, f"{', '.join(tried)} {have}")

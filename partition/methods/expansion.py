@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.partition.halo import distinct_slots
 from distgnn.partition.jit import compiled
-from distgnn.partition.methods.links import Incidence, Links, incidence_of
+from distgnn.partition.methods.links import Incidence, Neighbors, incidence_of
 
 UNPLACED = -1
 _NOBODY = -1
 
 
-class Limits(NamedTuple):
+class PartLimits(NamedTuple):
     """When a part is full."""
 
     num_parts: int
@@ -70,10 +70,10 @@ def check_clone_balance(clone_balance: float) -> None:
 
 
 def grow_balanced(
-    links: Links,
+    links: Neighbors,
     is_core: NDArray[np.bool_],
     seeds: NDArray[np.int64],
-    limits: Limits,
+    limits: PartLimits,
     *,
     clone_balance: float,
 ) -> NDArray[np.int32]:
@@ -101,7 +101,9 @@ def grow_balanced(
     return grow(links, is_core, seeds, limits)
 
 
-def _num_clones(links: Links, link_part: NDArray[np.int32], num_parts: int) -> NDArray[np.int64]:
+def _num_clones(
+    links: Neighbors, link_part: NDArray[np.int32], num_parts: int
+) -> NDArray[np.int64]:
     """(num_parts,) vertices with a placed link on each part."""
     is_placed = link_part != UNPLACED
     ends = np.concatenate([links.low[is_placed], links.high[is_placed]])
@@ -110,7 +112,7 @@ def _num_clones(links: Links, link_part: NDArray[np.int32], num_parts: int) -> N
 
 
 def grow(
-    links: Links, is_core: NDArray[np.bool_], seeds: NDArray[np.int64], limits: Limits
+    links: Neighbors, is_core: NDArray[np.bool_], seeds: NDArray[np.int64], limits: PartLimits
 ) -> NDArray[np.int32]:
     """Grow parts by neighbour expansion.
 
@@ -153,7 +155,7 @@ def _grow_all(
     growth: _Growth,
     weight: NDArray[np.int64],
     seeds: NDArray[np.int64],
-    limits: Limits,
+    limits: PartLimits,
 ) -> None:
     members = np.empty(growth.part_of.size, np.int64)
     first = 0
@@ -210,7 +212,7 @@ def _join(
     growth: _Growth,
     weight: NDArray[np.int64],
     who: tuple[int, int],
-    limits: Limits,
+    limits: PartLimits,
 ) -> bool:
     """Put a vertex into the boundary of a part, and the links to the part's vertices into it.
 

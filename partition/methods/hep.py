@@ -5,7 +5,7 @@ from __future__ import annotations
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment, random_numbers
-from distgnn.partition.methods.expansion import Limits, check_clone_balance, grow_balanced
+from distgnn.partition.methods.expansion import PartLimits, check_clone_balance, grow_balanced
 from distgnn.partition.methods.hdrf import check_weight, stream_rest
 from distgnn.partition.methods.links import links_of
 from distgnn.partition.roots import choose_roots
@@ -62,7 +62,7 @@ def assign(
     room = edge_cap(graph.num_edges - num_streamed, num_parts, edge_balance)
     seeds = random_numbers(seed).permutation(graph.num_vertices)
     link_part = grow_balanced(
-        links, is_core, seeds, Limits(num_parts, share, room), clone_balance=clone_balance
+        links, is_core, seeds, PartLimits(num_parts, share, room), clone_balance=clone_balance
     )
     edge_part = links.to_edges(link_part)
     stream_rest(graph, edge_part, num_parts, cap=cap, seed=seed, balance_weight=balance_weight)

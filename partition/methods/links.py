@@ -13,7 +13,7 @@ from distgnn.partition.jit import compiled
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class Neighbors:
     """The links of a graph, sorted by (low, high), self-loops included."""
 
     num_vertices: int
@@ -52,7 +52,7 @@ class Incidence(NamedTuple):
     """(num_entries,) int64."""
 
 
-def links_of(graph: Graph) -> Links:
+def links_of(graph: Graph) -> Neighbors:
     """Merge parallel and opposite edges.
 
     Args:
@@ -69,7 +69,7 @@ def links_of(graph: Graph) -> Links:
     np.not_equal(key[1:], key[:-1], out=is_first[1:])
     first = np.flatnonzero(is_first)
     key = key[first]
-    return Links(
+    return Neighbors(
         num_vertices=graph.num_vertices,
         low=key // graph.num_vertices,
         high=key % graph.num_vertices,
@@ -78,7 +78,7 @@ def links_of(graph: Graph) -> Links:
     )
 
 
-def incidence_of(links: Links, is_listed: NDArray[np.bool_]) -> Incidence:
+def incidence_of(links: Neighbors, is_listed: NDArray[np.bool_]) -> Incidence:
     """List the links at some vertices, self-loops apart.
 
     Args:

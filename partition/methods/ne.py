@@ -6,7 +6,7 @@ import numpy as np
 
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment, random_numbers
-from distgnn.partition.methods.expansion import Limits, check_clone_balance, grow_balanced
+from distgnn.partition.methods.expansion import PartLimits, check_clone_balance, grow_balanced
 from distgnn.partition.methods.hdrf import stream_rest
 from distgnn.partition.methods.links import links_of
 from distgnn.partition.roots import choose_roots
@@ -51,7 +51,7 @@ def assign(
     seeds = random_numbers(seed).permutation(graph.num_vertices)
     is_core = np.ones(graph.num_vertices, bool)
     link_part = grow_balanced(
-        links, is_core, seeds, Limits(num_parts, share, cap), clone_balance=clone_balance
+        links, is_core, seeds, PartLimits(num_parts, share, cap), clone_balance=clone_balance
     )
     edge_part = links.to_edges(link_part)
     stream_rest(graph, edge_part, num_parts, cap=cap, seed=seed)

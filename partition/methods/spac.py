@@ -9,7 +9,7 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Adjacency
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods.hdrf import stream_rest
-from distgnn.partition.methods.links import Links, incidence_of, links_of
+from distgnn.partition.methods.links import Neighbors, incidence_of, links_of
 from distgnn.partition.methods.metis_library import part_graph
 from distgnn.partition.roots import choose_roots
 from distgnn.partition.stream import edge_cap, shuffled_links, spill
@@ -63,7 +63,7 @@ def assign(
     return Assignment(num_parts, edge_part, choose_roots(graph, edge_part, num_parts))
 
 
-def _paths(links: Links) -> Adjacency:
+def _paths(links: Neighbors) -> Adjacency:
     """Join the links that follow each other in the list of a vertex."""
     incidence = incidence_of(links, np.ones(links.num_vertices, bool))
     is_last = np.zeros(incidence.link.size + 1, bool)

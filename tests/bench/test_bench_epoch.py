@@ -14,9 +14,9 @@ from distgnn.bench.epoch import (
     exact_losses,
     largest_difference,
     measure_epochs,
+    peak_bytes,
     twin_graph,
 )
-from distgnn.bench.memory import peak_bytes
 from distgnn.cli import main
 from distgnn.datasets import InputError
 

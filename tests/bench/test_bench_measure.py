@@ -14,14 +14,14 @@ from distgnn.bench.cases import (
     PAIRS,
     SLOPE,
     Case,
-    Inputs,
+    CaseInputs,
 )
 from distgnn.bench.ours import Ours
 from distgnn.datasets import InputError
 
 
 def inputs():
-    return Inputs.of(shapes.make("arxiv", scale=1 / 1024, order="random"))
+    return CaseInputs.of(shapes.make("arxiv", scale=1 / 1024, order="random"))
 
 
 def make_plan(**changes):
@@ -37,7 +37,7 @@ def make_plan(**changes):
         "rounds": 3,
         "slow_s": 1.0,
     }
-    return measure.Plan(**(given | changes))
+    return measure.KernelRace(**(given | changes))
 
 
 def dense_heads(operation, x, y, given, rows):

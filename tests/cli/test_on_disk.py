@@ -12,7 +12,7 @@ from distgnn.cli.flags import size
 from distgnn.cli.on_disk import stays_on_disk
 from distgnn.datasets.planted import planted
 from distgnn.partition.directory.store import read_manifest, read_part
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.methods.auto import NEEDS
 
 COMMAND = ("partition", "graph", "--parts", 3, "--out", "p")
@@ -65,7 +65,7 @@ def test_a_run_that_ended_before_its_work_folder_was_removed_is_finished(
 
     command = (*COMMAND, "--out-of-core", "on", "--memory", "1GiB")
     with monkeypatch.context() as patch:
-        patch.setattr("distgnn.partition.large.work.Work.remove", interrupt)
+        patch.setattr("distgnn.partition.large.work.WorkFolder.remove", interrupt)
         assert distgnn(*command).status == 130
     before = read_manifest("p")
     assert (here / "p.work").exists()
@@ -150,7 +150,7 @@ def test_only_a_work_folder_that_was_begun_makes_auto_go_on_from_there(distgnn, 
     assert "going on" not in outcome.err
     assert read_manifest("p").method == "metis"
     (here / "p.work" / "notes.txt").unlink()
-    Work(here / "p.work", {"seed": 7})
+    WorkFolder(here / "p.work", {"seed": 7})
     outcome = distgnn(*COMMAND, "--overwrite")
     assert f"going on from '{here / 'p.work'}'" in outcome.err
     assert "is of another partitioning: its seed is 7, not 0" in outcome.err

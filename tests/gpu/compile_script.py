@@ -14,7 +14,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from distgnn import gpu
-from distgnn.gpu.rows import Mask, finish_rows
+from distgnn.gpu.rows import DropoutMask, finish_rows
 from distgnn.kernels.seeds import Seed
 
 # As many rows as fill a tile, one of them long; tiles of fewer rows are other kernels.
@@ -58,7 +58,7 @@ def compile_sums_and_rows(dtype, width):
     gpu.scatter_add_rows(
         zeros(EDGES, width, dtype=dtype), INDICES, zeros(SOURCES, width, dtype=wide)
     )
-    total, mask = zeros(ROWS, width, dtype=wide), Mask(IDS[:ROWS], 2**64 - 1, 0.5)
+    total, mask = zeros(ROWS, width, dtype=wide), DropoutMask(IDS[:ROWS], 2**64 - 1, 0.5)
     parts = {"out_rows": INDICES[:ROWS], "factor": factor, "bias": zeros(width, dtype=wide)}
     finish_rows(total, out, **parts, has_relu=True, mask=mask)
     gpu.dropout_values(weight, IDS, INDICES, weight, seed=3, probability=0.3)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
-    from distgnn.bench.cases import Inputs, Runner
+    from distgnn.bench.cases import CaseInputs, Runner
 
 NAMES = ("dgl", "torch", "pyg", "torch_sparse", "scipy")
 _PACKAGES = {"pyg": "torch_geometric"}
@@ -30,7 +30,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def runner(name: str, inputs: Inputs) -> Runner:
+def runner(name: str, inputs: CaseInputs) -> Runner:
     """Hand a graph to a peer.
 
     Args:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distgnn.bench.cases import NUM_HEADS, SLOPE, AutogradRunner, Inputs
+from distgnn.bench.cases import NUM_HEADS, SLOPE, AutogradRunner, CaseInputs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class _Dgl(AutogradRunner):
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: CaseInputs) -> None:
         os.environ.setdefault("DGLBACKEND", "pytorch")
         import dgl
 
@@ -64,6 +64,6 @@ def _by_head(x: Tensor) -> Tensor:
     return x.view(x.shape[0], NUM_HEADS, -1)
 
 
-def make(inputs: Inputs) -> AutogradRunner:
+def make(inputs: CaseInputs) -> AutogradRunner:
     """Return DGL, holding a graph."""
     return _Dgl(inputs)

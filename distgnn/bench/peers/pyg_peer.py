@@ -13,7 +13,7 @@ from distgnn.bench.cases import (
     NUM_HEADS,
     SLOPE,
     AutogradRunner,
-    Inputs,
+    CaseInputs,
 )
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Pyg(AutogradRunner):
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: CaseInputs) -> None:
         utils: Any = importlib.import_module("torch_geometric.utils")
         self.scatter: Any = utils.scatter
         self.softmax: Any = utils.softmax
@@ -65,6 +65,6 @@ class _Pyg(AutogradRunner):
         return alpha
 
 
-def make(inputs: Inputs) -> AutogradRunner:
+def make(inputs: CaseInputs) -> AutogradRunner:
     """Return PyG without torch-sparse, holding a graph."""
     return _Pyg(inputs)

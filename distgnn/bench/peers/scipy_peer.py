@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from distgnn.bench.cases import Case, Inputs
+    from distgnn.bench.cases import Case, CaseInputs
 
 
 class _Scipy:
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: CaseInputs) -> None:
         self.inputs = inputs
 
     def job(self, case: Case, x: Tensor, grad: Tensor) -> Callable[[], Tensor] | None:
@@ -38,6 +38,6 @@ class _Scipy:
         return lambda: torch.from_numpy(matrix @ dense)
 
 
-def make(inputs: Inputs) -> _Scipy:
+def make(inputs: CaseInputs) -> _Scipy:
     """Return SciPy, holding a graph."""
     return _Scipy(inputs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.bench.cases import HEADS_OPERATIONS, AutogradRunner, Inputs
+from distgnn.bench.cases import HEADS_OPERATIONS, AutogradRunner, CaseInputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Torch(AutogradRunner):
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: CaseInputs) -> None:
         self.inputs = inputs
         self.multiply: Callable[..., Tensor] = torch.sparse.mm
         self.matrices: dict[str, Tensor] = {}
@@ -49,6 +49,6 @@ class _Torch(AutogradRunner):
         return self.matrices[kind]
 
 
-def make(inputs: Inputs) -> AutogradRunner:
+def make(inputs: CaseInputs) -> AutogradRunner:
     """Return PyTorch, holding a graph."""
     return _Torch(inputs)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from distgnn.bench.cases import HEADS_OPERATIONS, AutogradRunner, Inputs
+from distgnn.bench.cases import HEADS_OPERATIONS, AutogradRunner, CaseInputs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class _TorchSparse(AutogradRunner):
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: CaseInputs) -> None:
         self.inputs = inputs
         torch_sparse: Any = importlib.import_module("torch_sparse")
         self.matmul: Any = torch_sparse.matmul
@@ -32,6 +32,6 @@ class _TorchSparse(AutogradRunner):
         return result
 
 
-def make(inputs: Inputs) -> AutogradRunner:
+def make(inputs: CaseInputs) -> AutogradRunner:
     """Return PyG with torch-sparse, holding a graph."""
     return _TorchSparse(inputs)

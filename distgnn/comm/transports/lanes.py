@@ -5,11 +5,11 @@ ended, however they did. A sender copies its message there at once and notes it 
 receiver copies it out when it waits for it. So messages move without a thread of their own, and no
 wait for one peer holds up another. Slots and memory are used again once a message was taken.
 
-A sender never waits: where a file has no slot or no room left, because its readers wait for their
-messages many epochs later, it continues in a larger file and says so in a slot kept for that.
-So a message can be read as soon as isend has been called, whatever its receiver does meanwhile, be
-it a collective verb or a send of its own. The only waits are those of receivers, for calls of isend
-that do not wait for anything: they cannot form a circle. The limit is the memory of the machine.
+A sender never waits. A file may have no slot or no room left, because its readers wait for their
+messages many epochs later. Then the sender continues in a larger file, and says so in a slot that
+is kept for that. So a message can be read as soon as isend has been called, whatever its receiver
+does meanwhile. The only waits are those of receivers, for calls of isend that do not wait for
+anything: they cannot form a circle. The limit is the memory of the machine.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class MpiGroup(WatchedGroup):
         self._messages, self._collectives, unused = (mpi.COMM_WORLD.Dup() for _ in range(3))
         self._communicators = [self._messages, self._collectives, unused]
         is_concurrent = mpi.Query_thread() == mpi.THREAD_MULTIPLE
-        self._progress = Progress(unused.Iprobe if is_concurrent else None)
+        self._progress = MpiProgress(unused.Iprobe if is_concurrent else None)
         self._watch(meeting, stale_s=stale_s, endpoints=[])
         self._hook = sys.excepthook
         sys.excepthook = self._abort
@@ -103,9 +103,9 @@ class MpiGroup(WatchedGroup):
     def all_reduce(self, tensor: Tensor, op: ReduceOp = "sum") -> None:
         """Reduce element by element over all ranks, in place and in rank order; see Group.
 
-        MPI leaves the order of its sums to the implementation. Here every rank gets the same
-        slice of all ranks, adds them up in rank order and sends the sums to all: 2 (P - 1) / P of
-        the tensor from each rank, as a ring does.
+        MPI leaves the order of its sums to the implementation. Here every rank gets one slice
+        of all ranks, adds it up in rank order, and sends the sums to all. Each rank sends
+        2 (P - 1) / P of the tensor, as in a ring.
         """
         check_tensor(tensor, is_reduced=True)
         flat = tensor.detach().view(-1)
@@ -235,9 +235,9 @@ class MpiGroup(WatchedGroup):
     def close(self) -> None:
         """Leave the group once every rank is done with it; see WatchedGroup.
 
-        With -disable-auto-cleanup and several hosts, MPICH's Hydra sends SIGUSR1 to the ranks that
-        have not ended yet when the first one has, even in order: it would end them, and the job
-        with status 10. From here on there is nothing left that the signal could ask for.
+        With -disable-auto-cleanup and several hosts, MPICH's Hydra sends SIGUSR1 to all ranks
+        when the first one has ended, even in order. The signal would end them, and the job with
+        status 10. From here on there is nothing left that the signal could ask for.
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -321,7 +321,7 @@ class MpiWork:
         check_size(group, self._source, self._what, self._tensor, received)
 
 
-class Progress:
+class MpiProgress:
     """Lets MPI move messages while this rank computes.
 
     Most implementations work on a message during calls of theirs only. So a thread calls one that

@@ -24,8 +24,8 @@ class NcclGroup(StagedGroup):
     """Ranks that exchange tensors of CUDA devices by NCCL, and all others as before.
 
     NCCL knows no tags. Messages between two ranks match in the order in which both start them,
-    which is the order of the channels of an epoch; those of one channel start together, as one that
-    started alone could wait for its other half forever.
+    which is the order of the channels of an epoch. The messages of one channel start together: one
+    that started alone could wait for its other half forever.
 
     Args:
         group: Group over gloo: it finds the ranks, names the one that fails, and moves tensors of

@@ -13,7 +13,7 @@ from distgnn.datasets import InputError
 from distgnn.partition.directory.store import read_manifest
 from distgnn.partition.large import budget
 from distgnn.partition.large.budget import least_bytes
-from distgnn.partition.large.input import Input
+from distgnn.partition.large.input import SourceText
 from distgnn.partition.large.pipeline import Places, Settings, partition
 
 
@@ -32,7 +32,7 @@ def stopped(folder: Path, out: Path, patch: Any, name: str, first: str = "") -> 
             run(folder, out)
 
 
-REMOVE = "distgnn.partition.large.work.Work.remove"
+REMOVE = "distgnn.partition.large.work.WorkFolder.remove"
 REPLACE = "distgnn.partition.large.pipeline.replace"
 
 
@@ -47,7 +47,7 @@ def test_a_run_that_ended_while_its_work_folder_was_removed_is_complete(
     places = Places(directory=out, work=tmp_path / "out.work", overwrite=overwrite)
     memory = least_bytes(open_folder(folder), 4)
     manifest = partition(
-        Input(source=str(folder)),
+        SourceText(source=str(folder)),
         places,
         Settings(num_parts=4, memory_bytes=memory),
         choose_roots=roots_by_metis,
@@ -126,7 +126,7 @@ def test_a_lack_of_disk_later_on_keeps_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
-    stopped(folder, out, monkeypatch, "distgnn.partition.large.work.Work.save")
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.work.WorkFolder.save")
     (tmp_path / "out.work" / "roots" / "label.npy").write_bytes(b"hours of work")
     with monkeypatch.context() as patch:
         patch.setattr(budget, "STORED_EDGE_BYTES", 1 << 50)
@@ -139,7 +139,7 @@ def test_links_and_the_arrays_of_an_edge_list_are_no_room_that_will_be_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, out = write_folder(tmp_path / "graph", communities(100)), tmp_path / "out"
-    stopped(folder, out, monkeypatch, "distgnn.partition.large.work.Work.save")
+    stopped(folder, out, monkeypatch, "distgnn.partition.large.work.WorkFolder.save")
     work = tmp_path / "out.work"
     with (tmp_path / "huge.npy").open("wb") as file:
         file.truncate(1 << 40)
@@ -161,7 +161,7 @@ def test_a_work_folder_on_another_disk_is_an_input_error(tmp_path: Path) -> None
         places = Places(directory=tmp_path / "out", work=Path(elsewhere) / "work")
         with pytest.raises(InputError, match=r"is on another file system than .*; choose one bes"):
             partition(
-                Input(source=str(folder)),
+                SourceText(source=str(folder)),
                 places,
                 Settings(num_parts=2),
                 choose_roots=roots_by_metis,
@@ -190,6 +190,9 @@ def test_a_work_folder_in_the_partition_is_an_input_error(
     places = Places(directory=tmp_path / out, work=tmp_path / work)
     with pytest.raises(InputError, match="lies in the other; choose two folders beside each othe"):
         partition(
-            Input(source=str(folder)), places, Settings(num_parts=2), choose_roots=roots_by_metis
+            SourceText(source=str(folder)),
+            places,
+            Settings(num_parts=2),
+            choose_roots=roots_by_metis,
         )
     assert not (tmp_path / work).exists()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from distgnn.partition.large.input import Input
+from distgnn.partition.large.input import SourceText
 
 PLANETOID = [f"ind.mini.{part}" for part in ("y", "tx", "ty", "allx", "ally", "graph")]
 
@@ -25,7 +25,7 @@ def test_a_source_is_another_one_when_any_file_of_it_changes(
     for name in (*PLANETOID, *others, "table.csv"):
         (tmp_path / name).write_text(name)
     vertices = str(tmp_path / "table.csv") if source == "edges.csv" else None
-    given = Input(source=str(tmp_path / source), vertices=vertices)
+    given = SourceText(source=str(tmp_path / source), vertices=vertices)
     before = given.checksum(), given.about()
     (tmp_path / "notes.txt").write_text("of nobody")
     assert (given.checksum(), given.about()) == before

@@ -118,7 +118,7 @@ from pathlib import Path
 from large_graphs import open_folder, roots_by_metis
 from distgnn.partition.large import budget, clock
 from distgnn.partition.large.budget import least_bytes
-from distgnn.partition.large.input import Input
+from distgnn.partition.large.input import SourceText
 from distgnn.partition.large.pipeline import Places, Settings, partition
 
 clock.INTERVAL_S = 0.0
@@ -133,7 +133,7 @@ out = Path(sys.argv[1])
 source = open_folder(out.parent / "graph")
 settings = Settings(num_parts=4, memory_bytes=least_bytes(source, 4))
 places = Places(directory=out, work=out.with_suffix(".work"))
-given = Input(source=str(out.parent / "graph"))
+given = SourceText(source=str(out.parent / "graph"))
 partition(given, places, settings, choose_roots=roots_by_metis, progress=note)
 """
 

@@ -14,7 +14,7 @@ from distgnn.datasets.edge_file import EdgeFile, from_array_folder
 from distgnn.partition.large.clusters import cluster, number_clusters
 from distgnn.partition.large.coarsest import fits, heaviest_links, part_rows
 from distgnn.partition.large.contract import contract
-from distgnn.partition.large.improve import Sizes, improve
+from distgnn.partition.large.improve import VertexWeights, improve
 from distgnn.partition.large.rows import RowFile, open_rows
 from distgnn.partition.large.sort_rows import NUM_BLOCKS, Entries, rows_of_edges, sort_rows
 
@@ -190,7 +190,7 @@ def test_moves_cut_fewer_edges_and_keep_the_limits(tmp_path: Path) -> None:
     before = np.arange(NUM_VERTICES, dtype=np.int32) % 4
     limit = np.array([60, degree.sum() // 4 + 100])
     part = before.copy()
-    improve(rows, part, Sizes(np.zeros(0, np.int64), degree), limit, 4)
+    improve(rows, part, VertexWeights(np.zeros(0, np.int64), degree), limit, 4)
     assert cut(matrix, part) < 0.9 * cut(matrix, before)
     assert np.bincount(part, minlength=4).max() <= 60
     assert np.bincount(part, weights=degree, minlength=4).max() <= limit[1]
@@ -202,7 +202,7 @@ def test_overfull_parts_are_emptied(tmp_path: Path, is_connected: bool) -> None:
     rows = rows_of(tmp_path, ends, 30)
     part = np.zeros(30, np.int32)
     degree = rows.degree.read(0, 30).astype(np.int64)
-    improve(rows, part, Sizes(np.ones(30, np.int64), degree), np.array([12, 400]), 3)
+    improve(rows, part, VertexWeights(np.ones(30, np.int64), degree), np.array([12, 400]), 3)
     assert np.bincount(part, minlength=3).max() <= 12
 
 

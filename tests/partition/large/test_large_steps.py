@@ -17,7 +17,7 @@ from distgnn.partition.large.covers import cover
 from distgnn.partition.large.groups import ROUNDS, leveller, windows
 from distgnn.partition.large.piles import Piles, record_of
 from distgnn.partition.large.split import plan, split
-from distgnn.partition.large.work import Work
+from distgnn.partition.large.work import WorkFolder
 from distgnn.partition.methods.cover import place_edges
 from distgnn.partition.quality import measure
 
@@ -58,7 +58,7 @@ def covered(
     """Place the edges of a graph; also the number of piles, and the rows at destinations."""
     num_parts = int(root_part.max()) + 1
     source = open_folder(write_folder(folder / f"graph-{most}", graph))
-    work = Work(folder / f"work-{most}", {})
+    work = WorkFolder(folder / f"work-{most}", {})
     counts = count(source.edges, root_part, num_parts, chunk_edges=100, progress=None)
     planned = plan(counts.between, most)
     dtype = record_of(graph.num_vertices, has_position=True)
@@ -184,14 +184,14 @@ def test_dense_and_sparse_features_exclude_each_other(tmp_path: Path) -> None:
 def test_a_work_folder_that_cannot_be_made_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot write work folder .*: Not a directory; choose"):
-        Work(tmp_path / "file" / "work", {})
+        WorkFolder(tmp_path / "file" / "work", {})
 
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from distgnn.partition.large.work import Work
-held = Work(Path(sys.argv[1]), {})
+from distgnn.partition.large.work import WorkFolder
+held = WorkFolder(Path(sys.argv[1]), {})
 print("held", flush=True)
 time.sleep(60)
 """
@@ -203,9 +203,9 @@ def test_two_processes_do_not_share_a_work_folder(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(InputError, match=r"another process works in folder .*; wait for its"):
-            Work(tmp_path / "work", {})
+            WorkFolder(tmp_path / "work", {})
         holder.kill()
-    Work(tmp_path / "work", {})
+    WorkFolder(tmp_path / "work", {})
 
 
 def test_a_stage_that_takes_more_steps_than_planned_says_so(
@@ -213,7 +213,7 @@ def test_a_stage_that_takes_more_steps_than_planned_says_so(
 ) -> None:
     monkeypatch.setattr(clock, "INTERVAL_S", 0.0)
     lines: list[str] = []
-    watch = clock.Clock("refining", "windows", 2, lines.append)
+    watch = clock.StageProgress("refining", "windows", 2, lines.append)
     for _ in range(3):
         watch.add(1)
     ends = [line.rsplit(", ", 1)[1] for line in lines]

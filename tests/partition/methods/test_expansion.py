@@ -9,7 +9,7 @@ import pytest
 
 from distgnn.datasets import Graph
 from distgnn.partition import assign
-from distgnn.partition.methods.expansion import UNPLACED, Limits, grow
+from distgnn.partition.methods.expansion import UNPLACED, PartLimits, grow
 from distgnn.partition.methods.links import incidence_of, links_of
 from distgnn.partition.quality import measure
 
@@ -61,7 +61,7 @@ def test_the_incidence_lists_links_of_the_listed_vertices_in_order() -> None:
 def test_a_part_grows_from_its_seed_until_it_is_full() -> None:
     path = both_ways(10, np.stack([np.arange(9), np.arange(1, 10)], axis=1))
     seeds = np.array([9, 0, 1, 2, 3, 4, 5, 6, 7, 8])
-    found = grow(links_of(path), np.ones(10, bool), seeds, Limits(3, 6, 6))
+    found = grow(links_of(path), np.ones(10, bool), seeds, PartLimits(3, 6, 6))
     assert found.tolist() == [1, 1, 1, 2, 2, 2, 0, 0, 0]
 
 
@@ -69,7 +69,7 @@ def test_the_boundary_vertex_with_the_fewest_links_outside_is_next() -> None:
     # From 0 both 1 and 2 are reached; 1 has two links to the outside, 2 has one.
     pairs = np.array([(0, 1), (0, 2), (1, 3), (1, 4), (2, 5)])
     graph = Graph(name="g", num_vertices=6, src=pairs[:, 0], dst=pairs[:, 1])
-    found = grow(links_of(graph), np.ones(6, bool), np.arange(6), Limits(2, 3, 3))
+    found = grow(links_of(graph), np.ones(6, bool), np.arange(6), PartLimits(2, 3, 3))
     assert found.tolist() == [0, 0, 1, 1, 0]
 
 
@@ -79,7 +79,7 @@ def test_links_to_vertices_that_join_are_no_longer_outside() -> None:
     pairs = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 3), (2, 5), (2, 6), (3, 7), (3, 8), (3, 9)]
     src, dst = np.array(pairs).T
     graph = Graph(name="g", num_vertices=10, src=src, dst=dst)
-    found = grow(links_of(graph), np.ones(10, bool), np.arange(10), Limits(1, 7, 7))
+    found = grow(links_of(graph), np.ones(10, bool), np.arange(10), PartLimits(1, 7, 7))
     assert found.tolist() == [0] * 7 + [UNPLACED] * 3
 
 
@@ -87,8 +87,8 @@ def test_a_part_with_its_share_begins_nothing_new() -> None:
     pairs = np.array([(0, 1), (0, 2), (3, 4), (3, 5)])
     graph = Graph(name="g", num_vertices=6, src=pairs[:, 0], dst=pairs[:, 1])
     links, anywhere = links_of(graph), np.ones(6, bool)
-    assert grow(links, anywhere, np.arange(6), Limits(2, 2, 3)).tolist() == [0, 0, 1, 1]
-    assert grow(links, anywhere, np.arange(6), Limits(2, 3, 3)).tolist() == [0, 0, 0, 1]
+    assert grow(links, anywhere, np.arange(6), PartLimits(2, 2, 3)).tolist() == [0, 0, 1, 1]
+    assert grow(links, anywhere, np.arange(6), PartLimits(2, 3, 3)).tolist() == [0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("method", ["ne", "hep"])
@@ -128,7 +128,7 @@ def test_hep_leaves_the_edges_between_hubs_to_the_stream() -> None:
     graph = hubs_and_leaves()
     links = links_of(graph)
     is_core = np.arange(328) >= 8
-    link_part = grow(links, is_core, np.arange(328), Limits(4, 1000, 1000))
+    link_part = grow(links, is_core, np.arange(328), PartLimits(4, 1000, 1000))
     assert ((link_part == UNPLACED) == (links.high < 8)).all()
     assignment = assign("hep", graph, 4, tau=10)
     assert measure(graph, assignment).edge_balance <= 1.05
