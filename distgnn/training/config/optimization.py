@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from distgnn.settings.fields import NOT_NEGATIVE, POSITIVE, flag
+from distgnn.settings.fields import NOT_NEGATIVE, POSITIVE, SHARE, flag
 from distgnn.settings.names import OptimizerName
 
 DecayOf = Literal["all", "first"]
@@ -19,3 +19,10 @@ class OptimizationSettings:
     lr: float = flag(0.01, "default: %(default)s", POSITIVE, metavar="R")
     weight_decay: float = flag(5e-4, "default: %(default)s", NOT_NEGATIVE, metavar="W")
     decay_of: DecayOf = flag("all", "weights that decay: all, or first layer's (default: all)")
+    label_smoothing: float = flag(
+        0.0,
+        "of single-label: share of a vertex's target that is spread over all classes "
+        "(default: none)",
+        SHARE,
+        metavar="X",
+    )

@@ -84,7 +84,12 @@ def build_objective(
     if config.reweight_loss:
         degrees = (graphs.part_degree, graphs.exact.in_degree)
     graph = graphs.training
-    loss = build_loss(inputs, graph.group, rows=graphs.loss_rows, degrees=degrees)
+    loss = build_loss(
+        *(inputs, graph.group),
+        rows=graphs.loss_rows,
+        degrees=degrees,
+        label_smoothing=config.label_smoothing,
+    )
     if not config.labels_as_input:
         return VertexObjective(inputs, loss, graph.group)
     draw = LabelDraw(config.labels_as_input, graph.mask_seeds)

@@ -100,6 +100,29 @@ class VertexObjective(Objective):
         return Scores(scores, self._inputs, self._group)
 
 
+def smoothed(
+    losses: Callable[[Tensor, Tensor], Tensor], share: float
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the cross-entropy of targets that are spread over all classes.
+
+    The target of a vertex of class c is 1 - share at c, plus share / num_classes everywhere. Its
+    cross-entropy is that of c, plus share * (score of c - mean of all scores).
+
+    Args:
+        losses: Cross-entropy of each vertex, from (num, num_classes) scores and (num,) classes.
+        share: Share that is spread, at least 0 and below 1.
+
+    References:
+        Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016.
+    """
+
+    def spread(scores: Tensor, classes: Tensor) -> Tensor:
+        own = scores.gather(1, classes[:, None])[:, 0]
+        return losses(scores, classes) + share * (own - scores.mean(dim=1))
+
+    return spread
+
+
 class Loss:
     """Loss of the task over training vertices.
 
@@ -111,18 +134,26 @@ class Loss:
         rows: (num_train_rows,) int64. Rows of the scores of training vertices; None for all rows.
         weight: (num_train_rows,) weight of each of this rank's training vertices, or None.
         total: Sum of the weights over all ranks; the count without weights.
+        label_smoothing: Share of a target that is spread over all classes.
 
     Attributes:
         weight: The argument.
     """
 
     def __init__(
-        self, inputs: Inputs, *, rows: Tensor | None, weight: Tensor | None, total: float
+        self,
+        inputs: Inputs,
+        *,
+        rows: Tensor | None,
+        weight: Tensor | None,
+        total: float,
+        label_smoothing: float = 0.0,
     ) -> None:
         device = inputs.features.device
         self._rows = None if rows is None else rows.to(device)
         self._labels = inputs.labels[inputs.rows["train"]].to(device)
-        self._losses = inputs.task.losses
+        losses = inputs.task.losses
+        self._losses = smoothed(losses, label_smoothing) if label_smoothing else losses
         self.weight = weight
         self._total = total
 
@@ -171,6 +202,7 @@ def build_loss(
     *,
     rows: Tensor | None,
     degrees: tuple[Tensor, Tensor] | None = None,
+    label_smoothing: float = 0.0,
 ) -> Loss:
     """Build the loss of a run; collective.
 
@@ -180,18 +212,20 @@ def build_loss(
         rows: (num_train_rows,) int64. Rows of the scores of training vertices; None for all rows.
         degrees: (num_roots or more, 1) in-degrees in the part alone, and in the whole graph: each
             vertex is weighted by their ratio. None weighs all alike.
+        label_smoothing: Share of a target that is spread over all classes.
 
     Returns:
         The loss.
     """
     if degrees is None:
-        return Loss(inputs, rows=rows, weight=None, total=max(inputs.counts["train"], 1))
+        total: float = max(inputs.counts["train"], 1)
+        return Loss(inputs, rows=rows, weight=None, total=total, label_smoothing=label_smoothing)
     local, whole = (degree[inputs.rows["train"], 0] for degree in degrees)
     weight = torch.where(whole > 0, local / whole.clamp(min=1), 1)
     weights = weight.sum(dtype=torch.float64).reshape(1)
     group.all_reduce(weights)
     total = max(float(weights), _LEAST_TOTAL)
-    return Loss(inputs, rows=rows, weight=weight, total=total)
+    return Loss(inputs, rows=rows, weight=weight, total=total, label_smoothing=label_smoothing)
 
 
 class Scores:

@@ -231,6 +231,7 @@ def _resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
             f"--labels-as-input {config.labels_as_input} gives classes or flags, but the graph's "
             "labels are values to be learned by regression; leave it out"
         )
+    _check_smoothing(config, task)
     asked, where = config.metric, "--metric"
     if asked == "auto" and ends.metric:
         asked, where = ends.metric, "the graph's metric"
@@ -267,6 +268,14 @@ def _one_of(names: list[str], asked: str, where: str, task: str) -> str:
     return asked
 
 
+def _check_smoothing(config: TrainConfig, task: str) -> None:
+    if config.label_smoothing and task != "single-label":
+        raise InputError(
+            f"--label-smoothing {config.label_smoothing} spreads the one class of a vertex over "
+            f"all, but this is a {task} task; leave it out"
+        )
+
+
 def _resolve_links(config: TrainConfig, ends: DataInfo) -> TrainConfig:
     if not ends.has_links:
         raise InputError(
@@ -284,6 +293,7 @@ def _resolve_links(config: TrainConfig, ends: DataInfo) -> TrainConfig:
             "no labels; leave it out"
         )
     check_split_index(replace(config, task="link"))
+    _check_smoothing(config, "link")
     metric = _one_of(list(LINK_METRICS), config.metric, "--metric", "link task")
     return replace(config, task="link", metric=metric)
 
