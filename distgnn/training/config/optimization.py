@@ -26,3 +26,10 @@ class OptimizationSettings:
         SHARE,
         metavar="X",
     )
+    clip_grad_norm: float = flag(
+        0.0,
+        "shorten the gradient of all weights together to a norm of X where it is longer "
+        "(default: never)",
+        NOT_NEGATIVE,
+        metavar="X",
+    )

@@ -12,6 +12,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.edges.planner import Planner
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.models import GNN
+from distgnn.optim.clip import build_clip
 from distgnn.training.data.identity import layout_of
 from distgnn.training.data.label_input import build_input
 from distgnn.training.data.placement import place
@@ -115,6 +116,7 @@ class Trainer:
             check_own(self.model, group, num_vertices=ends.num_vertices)
         self.objective = build_objective(config, self.inputs, self.graphs, self.model)
         self.optimizer = optimizer_of(config, self.model)
+        self.clip = build_clip(config.clip_grad_norm)
         self.weights = WeightSync(group, self.graph.exchange.clock)
         self.begin_trace(NoTrace(device))
         self.weights.broadcast(self.model)
@@ -166,6 +168,7 @@ class Trainer:
         loss: torch.Tensor = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.sync(self.model)
+        self.clip(self.model.parameters())
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.detach()
