@@ -33,7 +33,6 @@ UNCHECKED: set[str] = {
     "distgnn/forecast",
     "distgnn/interop",
     "distgnn/machine",
-    "distgnn/nn",
     "distgnn/pages",
     "distgnn/training/data",
     "distgnn/training/loop",

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(ModelSettings):
-    """What a model looks like, and what follows from it."""
+    """Shape of a model, and all that follows from it."""
 
     @property
     def kind(self) -> Kind:
-        """What the name of the model stands for."""
+        """Builder of the layers that the name of the model stands for."""
         return OWN_KIND if self.own else KINDS[self.model]
 
     @property
@@ -43,7 +43,7 @@ class ModelConfig(ModelSettings):
         """Return the columns of the features of edges that layers read; 0 for none.
 
         Args:
-            size: Of the graph.
+            size: Size of the graph.
         """
         return size.num_edge_features if self.reads_edge_features else 0
 
@@ -98,8 +98,8 @@ class Kind(ABC):
         """Return what builds the layers for a graph: this, unless they depend on it.
 
         Args:
-            size: Of the graph.
-            config: The shape of the model.
+            size: Size of the graph.
+            config: Shape of the model.
 
         Raises:
             InputError: If the graph lacks what the layers read.
@@ -111,7 +111,7 @@ class Kind(ABC):
         """Check that all options have an effect on a graph without features.
 
         Args:
-            config: The shape of the model.
+            config: Shape of the model.
 
         Raises:
             InputError: If one has none.
@@ -125,7 +125,7 @@ class Kind(ABC):
         """Build one layer.
 
         Args:
-            config: The shape of the model.
+            config: Shape of the model.
             in_channels: Columns of its input.
             out_channels: Columns of its output; of attention, of each head.
             is_last: Whether it gives the classes.

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from distgnn.ops.rows import Rows
 
 SLOPE = 0.2
-"""Of the leaky ReLU of scores, as in the paper."""
-# What tells the masks of dropped weights apart, and the row of each edge that it is made of.
+"""Slope of the leaky ReLU of scores below 0, as in the paper."""
+# The key of the mask of a dropped weight, and the row of the edge that it is made of.
 _KEY_BYTES = 12
 
 
 class AttentionConvolution(ActivatedConvolution):
-    """What layers of attention share: how heads are joined, and what follows them.
+    """Base of attention layers: it joins the heads and applies what follows them.
 
     Args:
         heads: Attention heads.
@@ -51,7 +51,7 @@ class AttentionConvolution(ActivatedConvolution):
     bias: Tensor
 
     num_mapped: ClassVar[int] = 1
-    """Tables of mapped rows that it keeps for backward, unless it recomputes."""
+    """Tables of mapped rows that are kept for backward, unless it recomputes."""
 
     def __init__(
         self,
@@ -77,18 +77,18 @@ class AttentionConvolution(ActivatedConvolution):
 
     @property
     def columns(self) -> int:
-        """Of the rows that it averages: those of all heads."""
+        """Columns of the rows that are averaged: those of all heads."""
         return self.bias.numel() * (1 if self.concat else self.heads)
 
     @property
     def edge_bytes(self) -> int:
-        """What an edge takes while the layer is walked, besides what its ends have."""
+        """Bytes of an edge while the layer runs, besides those of its ends."""
         scores = self.num_edge_values * self.heads * self.bias.element_size()
         return scores + _KEY_BYTES * (self.dropout > 0)
 
     @property
     def walk_bytes(self) -> int:
-        """What is kept of an edge on a device besides, to walk edges one by one: nothing."""
+        """Bytes of an edge that a device keeps to walk edges one by one: none."""
         return 0
 
     def is_one_operation(self, rows: Rows) -> bool:
@@ -112,11 +112,11 @@ class AttentionConvolution(ActivatedConvolution):
     def ending(
         self, graph: LocalGraph, activation: Activation | None
     ) -> Callable[[], Ending] | None:
-        """Return what gives what the attention itself does to its means, or None.
+        """Return a function that gives the end of the attention itself; None for no such end.
 
         Args:
-            graph: What the layer runs on.
-            activation: What follows the layer.
+            graph: A whole graph or a part.
+            activation: Activation behind the layer; None for none.
         """
         if activation is None or not self.concat:
             return None
@@ -131,13 +131,13 @@ class AttentionConvolution(ActivatedConvolution):
         activation: Activation | None,
         ending: Callable[[], Ending] | None,
     ) -> Tensor:
-        """Do what the attention has not done.
+        """Apply what the attention has left: joined heads, bias and activation.
 
         Args:
-            graph: What the layer runs on.
-            means: (num_rows, heads * width) From the attention.
-            activation: What follows the layer.
-            ending: What the attention did.
+            graph: A whole graph or a part.
+            means: (num_rows, heads * width) from the attention.
+            activation: Activation behind the layer; None for none.
+            ending: End that the attention has done; None for none.
 
         Returns:
             (num_rows, heads * width), or (num_rows, width) if heads are averaged.
@@ -153,10 +153,13 @@ class AttentionConvolution(ActivatedConvolution):
 class GATConv(AttentionConvolution):
     """Graph attention: each head averages the mapped rows of in-neighbours as their scores say.
 
-    Per vertex v and head k, with z = W_k h:
-    h'_v = sum over in-edges uv of alpha_uv z_u, where alpha_uv is the softmax over in-edges of v of
-    leaky_relu(source_k . z_u + target_k . z_v), and with features e of edges also + edge_k . U_k
-    e_uv before the ReLU. The heads are concatenated, or averaged, and the bias is added. In
+    Per vertex v and head k, with z = W_k h::
+
+        h'_v = sum over in-edges uv of alpha_uv z_u
+        alpha_uv = softmax over in-edges uv of leaky_relu(source_k . z_u + target_k . z_v)
+
+    Features e of edges add edge_k . U_k e_uv before the ReLU. The heads are concatenated, or
+    averaged, and the bias is added. In
     training, weights alpha are dropped with probability `dropout` and the others scaled up. A
     vertex without a self-loop gets one, as in PyG, with the mean of the features of its in-edges;
     one that has any keeps them. Duplicate edges count as often as they are there, and edge weights
@@ -217,7 +220,7 @@ class GATConv(AttentionConvolution):
         """Draw the vectors of the scores again, Glorot-uniform; the linear map draws its own.
 
         Args:
-            generator: Where random numbers come from; torch's global one if None.
+            generator: Source of random numbers; torch's global one if None.
         """
         for vectors in (
             self.source,
@@ -228,11 +231,11 @@ class GATConv(AttentionConvolution):
 
     @property
     def num_edge_values(self) -> int:
-        """What features add to the scores, or the gradients of the scores in its place."""
+        """One: the addend of features, or the gradient of the score in its place."""
         return 1
 
     def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks: mapped rows, whatever the input."""
+        """Return what a pass moves between ranks: mapped rows, whatever the input."""
         is_here = not given.is_sparse and is_multiplied_here(self.source, self.source)
         row_bytes = min(given.item_bytes, given.out_bytes) if is_here else ITEM_BYTES
         gradient_bytes = given.out_bytes if self.concat else ITEM_BYTES

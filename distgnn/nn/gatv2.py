@@ -1,4 +1,4 @@
-"""The graph attention network whose scores rank sources anew for every target."""
+"""Graph attention whose ranking of sources depends on the target."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ _CHUNK_BYTES = 20
 class GATv2Conv(AttentionConvolution):
     """Graph attention whose scores are no sum of a part of each end.
 
-    Per vertex v and head k, with z = W_source,k h + b_source,k and y = W_target,k h + b_target,k:
-    h'_v = sum over in-edges uv of alpha_uv z_u, where alpha_uv is the softmax over in-edges of v of
-    vector_k . leaky_relu(z_u + y_v), or leaky_relu(z_u + y_v + U_k e_uv) with features e of edges.
+    Per vertex v and head k, with z = W_source,k h + b_source,k and y = W_target,k h + b_target,k::
+
+        h'_v = sum over in-edges uv of alpha_uv z_u
+        alpha_uv = softmax over in-edges uv of vector_k . leaky_relu(z_u + y_v)
+
+    Features e of edges add U_k e_uv before the ReLU.
     The heads are concatenated, or averaged, and the bias is added. Self-loops, duplicate edges,
     edge weights and dropout are as in `GATConv`.
 
@@ -90,7 +93,7 @@ class GATv2Conv(AttentionConvolution):
         """Draw the vectors of the scores again, Glorot-uniform; the linear maps draw their own.
 
         Args:
-            generator: Where random numbers come from; torch's global one if None.
+            generator: Source of random numbers; torch's global one if None.
         """
         nn.init.xavier_uniform_(self.vectors, generator=generator)
 
@@ -112,7 +115,7 @@ class GATv2Conv(AttentionConvolution):
         return _ROW_BYTES if self.edge_linear is None else _ROW_BYTES + _CHUNK_BYTES
 
     def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks: mapped rows, whatever the input."""
+        """Return what a pass moves between ranks: mapped rows, whatever the input."""
         del given
         return attention_traffic(*self.vectors.shape, is_additive=True)
 

@@ -32,13 +32,16 @@ _LOOPS = Weighting(has_loops=True)
 class GCNConv(FusedConvolution):
     """Graph convolution: H' = S H W + b with S = D^-1/2 (A + I) D^-1/2.
 
-    Per vertex: h'_v = b + W^T (s_v h_v / d_v + sum over in-edges uv of h_u w_uv / sqrt(d_u d_v)),
-    where d_v is 1 plus the sum of the weights of v's in-edges, as in PyG. A vertex that has a
+    Per vertex::
+
+        h'_v = b + W^T (s_v h_v / d_v + sum over in-edges uv of h_u w_uv / sqrt(d_u d_v))
+
+    As in PyG, d_v is 1 plus the sum of the weights of v's in-edges. A vertex that has a
     self-loop already keeps it and gets no other (s_v is then 0, and d_v has no 1).
 
-    Where edges have directions, `degrees` says which count: "in" is the above; with "out-in" the
-    d_u of an edge's source sums the weights of its out-edges, as in DGL, and s_v h_v is divided by
-    the root of both degrees of v. The two are the same if each edge has its reverse.
+    Where edges have directions, `degrees` says which of them count. "in" is the above. With
+    "out-in", as in DGL, the d_u of an edge's source sums the weights of its out-edges, and s_v h_v
+    is divided by the root of both degrees of v. The two are the same if each edge has its reverse.
 
     Args:
         in_channels: Columns of the input.
@@ -104,7 +107,7 @@ class Normalised:
     """The multiplication by S; see `GCNConv`. Equal ones are one to a graph's memory.
 
     Attributes:
-        source_scale: What rows are multiplied with where edges start.
+        source_scale: Function that gives the factor of each row where edges start.
     """
 
     source_scale: Callable[[LocalGraph], Tensor]
@@ -114,7 +117,7 @@ class Normalised:
 
         Args:
             graph: A whole graph or a part.
-            dtype: Of the factors.
+            dtype: Type of the factors.
         """
         source_factor = graph.once_at_sources(self.source_scale, dtype)
         return Weighting(graph.once(gcn_scale, dtype), source_factor, has_loops=True)

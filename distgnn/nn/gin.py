@@ -61,7 +61,7 @@ class GINConv(Convolution):
         self.eps = nn.Parameter(torch.full((1,), eps)) if train_eps else eps
 
     def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks."""
+        """Return what a pass moves between ranks."""
         size = given.item_bytes
         return self.first.traffic(given, item_bytes=size, gradient_bytes=size)
 
@@ -96,9 +96,9 @@ class GINEConv(GINConv):
         in_channels: Columns of the input.
         out_channels: Columns of the output.
         edge_dim: Columns of the features of edges.
-        hidden_channels: As of `GINConv`.
-        eps: Likewise.
-        train_eps: Likewise.
+        hidden_channels: Columns between the maps; those of the output if None.
+        eps: Fixed, or where it starts.
+        train_eps: Whether eps is a weight.
 
     Shapes:
         as of `GINConv`; edge_linear.weight (in_channels, edge_dim), edge_linear.bias
@@ -125,7 +125,7 @@ class GINEConv(GINConv):
         self.edge_linear = Linear(edge_dim, in_channels)
 
     def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks: rows of the input's width, whatever the input."""
+        """Return what a pass moves between ranks: rows of the input's width, whatever the input."""
         traffic = sum_traffic(self.first.in_channels)
         return traffic if given.has_gradient else traffic.without_row_gradient()
 

@@ -45,7 +45,7 @@ class HiddenLayer(ABC):
         """Apply the layer.
 
         Args:
-            graph: What the layer runs on.
+            graph: A whole graph or a part.
             rows: (num_sources, in_channels) input.
             activation: Activation behind the layer.
 

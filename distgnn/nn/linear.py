@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """What decides how a layer handles its input.
+    """Facts that decide how a layer handles its input.
 
     Attributes:
         is_sparse: Whether its rows are mapped before they are aggregated, unless they are static.
         is_static: Whether it never changes, so that its aggregate is there already.
         has_gradient: Whether backward needs its gradient.
-        item_bytes: Of a value of dense input.
-        out_bytes: Of a value of what the layer makes, if it stores that itself.
+        item_bytes: Bytes of a value of dense input.
+        out_bytes: Bytes of a value of the result, if the layer stores that itself.
     """
 
     is_sparse: bool
@@ -67,7 +67,7 @@ class Linear(nn.Module):
         """Draw the weights again.
 
         Args:
-            generator: Where random numbers come from; torch's global one if None.
+            generator: Source of random numbers; torch's global one if None.
         """
         nn.init.xavier_uniform_(self.weight, generator=generator)
         if self.bias is not None:
@@ -90,13 +90,14 @@ class Linear(nn.Module):
         gradient_bytes: int = ITEM_BYTES,
         mapped_bytes: int = ITEM_BYTES,
     ) -> LayerTraffic:
-        """Say what a linear aggregation moves that takes the cheaper order with this map.
+        """Return what a linear aggregation moves that takes the cheaper order with this map.
 
         Args:
             given: The layer's input.
-            item_bytes: Of a value that is aggregated before it is mapped.
-            gradient_bytes: Of a value of its gradient.
-            mapped_bytes: Of a value that is aggregated after it was mapped, and of its gradient.
+            item_bytes: Bytes of a value that is aggregated before it is mapped.
+            gradient_bytes: Bytes of a value of its gradient.
+            mapped_bytes: Bytes of a value that is aggregated after it was mapped, or of its
+                gradient.
         """
         if given.is_static:
             return NO_TRAFFIC
@@ -112,9 +113,9 @@ class Linear(nn.Module):
 
         Args:
             rows: (num_rows, in_channels).
-            buffers: As in `distgnn.ops.linear`; rows that are no tensor, and torch, take memory of
-                their own.
-            dtype: As in `distgnn.ops.linear`, where `is_multiplied_here`; else the weight's.
+            buffers: Memory of the result, see `distgnn.ops.linear`; rows that are no tensor, and
+                products by torch, have memory of their own.
+            dtype: Type of the result where `is_multiplied_here`; else the weight's.
 
         Returns:
             (num_rows, out_channels).
@@ -155,8 +156,8 @@ class OuterLinear(Linear):
     """A map beside or after the convolutions: all weights start within 1 / sqrt(in_channels).
 
     That is the start of `torch.nn.Linear`, which published models have in these places. Glorot's
-    is up to 1.7 times as wide, which gave residual maps too much weight beside the convolutions:
-    12 layers of GCN on minesweeper's first split then ended at 97.0 instead of 97.3 of ROC-AUC.
+    is up to 1.7 times as wide. That gave residual maps too much weight beside the convolutions: 12
+    layers of GCN on minesweeper's first split then ended at 97.0 instead of 97.3 of ROC-AUC.
     """
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -184,9 +185,9 @@ def is_multiplied_here(rows: Rows, weight: Tensor) -> TypeGuard[Tensor]:
 def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:
     """Whether a layer should map its rows before it aggregates them.
 
-    A linear aggregation commutes with the map, so the cheaper order may be taken: aggregate static
-    rows first, because that is done once; map others that are no tensor first, because they have no
-    aggregate; else aggregate the narrower of input and output.
+    A linear aggregation commutes with the map, so the cheaper order is taken. Static rows are
+    aggregated first, because that is done once. Others that are no tensor are mapped first, because
+    they have no aggregate. Of tensors, the narrower of input and output is aggregated.
 
     Args:
         graph: A whole graph or a part.
@@ -202,7 +203,7 @@ def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:
     """Map the rows of the vertices that a layer makes rows of.
 
     Args:
-        graph: What the layer runs on.
+        graph: A whole graph or a part.
         rows: (num_sources, in_channels) input of the layer.
         linear: A linear map, or the identity.
 

@@ -37,13 +37,13 @@ class GNN(nn.Module):
     last convolution gives the classes; with it, a linear layer reads all hidden layers.
 
     Args:
-        config: The shape of the model.
+        config: Shape of the model.
         num_features: Columns of the input.
         num_classes: Columns of the output.
         size: Size of the graph; typed models, and those that read features of edges, need it.
 
     Attributes:
-        num_features: As given.
+        num_features: Columns of the input.
 
     Raises:
         InputError: If the model is typed and the graph is not.
@@ -147,10 +147,10 @@ class GNN(nn.Module):
     def traffic(
         self, *, is_sparse: bool, is_static: bool, feature_bytes: int = ITEM_BYTES
     ) -> list[LayerTraffic]:
-        """Say what each convolution moves between ranks in a training pass.
+        """Return what each convolution moves between ranks in a training pass.
 
         Args:
-            feature_bytes: Of a value of dense input.
+            feature_bytes: Bytes of a value of dense input.
             is_sparse: Whether the input is, or is streamed: it is mapped before it is aggregated.
             is_static: Whether its aggregate is there already; never of sparse or dropped-out input.
 
@@ -211,7 +211,7 @@ class LinkModel(GNN):
     Args:
         config: The shape of the model; rows have `hidden` columns, whatever its heads.
         num_features: Columns of the input.
-        size: Of the graph.
+        size: Size of the graph.
         decoder: Name of the decoder.
     """
 

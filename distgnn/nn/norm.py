@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Statistics(NamedTuple):
-    """What columns are normalised by.
+    """Statistics that columns are normalised by.
 
     Attributes:
         mean: (width,).
@@ -40,7 +40,7 @@ def statistics(rows: Tensor, graph: LocalGraph) -> tuple[Tensor, Tensor, Tensor]
 
     Args:
         rows: (num_rows, width), contiguous.
-        graph: What the layer runs on.
+        graph: A whole graph or a part.
 
     Returns:
         (width,), (width,) and (1,).
@@ -60,9 +60,12 @@ def statistics(rows: Tensor, graph: LocalGraph) -> tuple[Tensor, Tensor, Tensor]
 class _ByColumn(torch.autograd.Function):
     """Normalise columns.
 
-    With N counted rows, y = xhat w + b and S1, S2 the sums of dy and dy xhat over all rows of all
-    ranks, dx = w rstd (dy - S1 / N - xhat S2 / N) for counted rows and w rstd dy for the others,
-    which shape no statistic. Each rank's loss is its share of the whole, so sums over ranks are
+    With N counted rows, y = xhat w + b and S1, S2 the sums of dy and dy xhat over all ranks::
+
+        dx = w rstd (dy - S1 / N - xhat S2 / N)   for counted rows
+        dx = w rstd dy                            for the others, which shape no statistic
+
+    Each rank's loss is its share of the whole, so sums over ranks are
     plain sums, and one message carries both.
     """
 
@@ -115,12 +118,12 @@ class _ByRow(torch.autograd.Function):
 
 
 class _Options(NamedTuple):
-    """What a norm runs on, and what follows it.
+    """Graph that a norm runs on, and the activation behind it.
 
     Attributes:
         graph: A whole graph or a part.
         eps: Added to variances.
-        activation: What follows, or None.
+        activation: Activation behind it; None for none.
     """
 
     graph: LocalGraph
@@ -129,7 +132,7 @@ class _Options(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """What the result is stored as; None for the type of the input."""
+        """Type that the result is stored as; None for that of the input."""
         return self.activation and self.activation.dtype
 
     def finish(self, bias: Tensor) -> Finish:
@@ -198,7 +201,7 @@ class BatchNorm(nn.Module):
         Args:
             graph: A whole graph or a part.
             rows: (num_rows, width), of the type of the weights.
-            activation: What follows; None for nothing.
+            activation: Activation behind it; None for none.
 
         Returns:
             (num_rows, width), of the type of the activation.

@@ -46,7 +46,7 @@ class SGConv(Convolution):
         out_channels: Columns of the output.
         K: Edges that rows travel over.
         bias: Whether b is learned; else it is 0.
-        degrees: As in `GCNConv`.
+        degrees: Degrees that S divides by, as in `GCNConv`.
 
     Shapes:
         input (num_rows, in_channels), output (num_rows, out_channels); linear.weight (out_channels,
@@ -73,7 +73,7 @@ class SGConv(Convolution):
         self._hops = _Hops(normalised(degrees), K)
 
     def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks."""
+        """Return what a pass moves between ranks."""
         return self.linear.traffic(given).repeated(self._hops.number)
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:

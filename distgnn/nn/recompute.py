@@ -25,7 +25,7 @@ def again_in_backward(layer: Callable[[Rows], Tensor], graph: LocalGraph, rows: 
 
     Args:
         layer: Function of the rows; a second run must not change its state.
-        graph: What it runs on.
+        graph: A whole graph or a part.
         rows: (num_sources, in_channels) input, which is kept.
 
     Returns:

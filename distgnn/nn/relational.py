@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 class RGCNConv(Convolution):
     """R-GCN's convolution, and R-SAGE's, whose own map is one of each type of vertex.
 
-    h'_v = W_t h_v + b_t + sum over relations r and in-edges uv of r of (w_uv / c) h_u W_r, with
-    W_r = sum over bases b of a_rb V_b, or free without bases.
+    Per vertex::
 
-    c is the number of in-edges of relation r that v has (`relation`, as in the paper), of all its
-    in-edges (`all`), or 1 (`none`); t is the type of v, where there is more than one own map; and
-    w_uv the weight of the edge, or 1.
+        h'_v = W_t h_v + b_t + sum over relations r and in-edges uv of r of (w_uv / c) h_u W_r
+        W_r  = sum over bases b of a_rb V_b, or free without bases
+
+    By `norm`, c is the number of v's in-edges of relation r (`relation`, as in the paper), of all
+    its in-edges (`all`), or 1 (`none`). Where there are several own maps, t is the type of v. The
+    weight of an edge is w_uv, or 1.
 
     Args:
         in_channels: Columns of the input.
@@ -39,7 +41,7 @@ class RGCNConv(Convolution):
         num_relations: At least 1.
         num_bases: Number of V_b; None or 0 for a free W_r of each relation.
         num_own_maps: 1, or as many as there are types of vertices.
-        norm: What c is.
+        norm: Choice of c.
 
     Shapes:
         input (num_rows, in_channels), output (num_rows, out_channels); bases (num_bases or
@@ -79,7 +81,7 @@ class RGCNConv(Convolution):
         """Draw the weights again, each map and the coefficients Glorot-uniform.
 
         Args:
-            generator: Where random numbers come from; torch's global one if None.
+            generator: Source of random numbers; torch's global one if None.
         """
         for maps in (self.bases, self.own):
             for one in maps:
@@ -96,7 +98,7 @@ class RGCNConv(Convolution):
         return torch.einsum("rb,bio->rio", self.coefficients, self.bases)
 
     def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks: rows of the input, partials of the output."""
+        """Return what a pass moves between ranks: rows of the input, partials of the output."""
         del given
         forward = (
             Leg("read", False, self.in_channels * ITEM_BYTES),
@@ -134,15 +136,16 @@ class RGCNConv(Convolution):
 
 
 class GraphSize(NamedTuple):
-    """What a model must know of its graph: a typed one, or one that reads features of edges.
+    """Facts of a graph that shape typed models, and those that read features of edges.
 
     Attributes:
-        num_vertices: Of the whole graph.
+        num_vertices: Vertices of the whole graph.
         num_relations: Types of edges; 0 for a graph without types.
         num_vertex_types: Types of vertices; 0 for a graph without types.
         num_relation_sources: Learned rows of a first layer without features; see
             `LearnedRelationalConv`.
-        relation_digest: Of these sources, from `RelationSources.digest`; 0 where it is not known.
+        relation_digest: Digest of these sources, from `RelationSources.digest`; 0 where it is not
+            known.
         num_edge_features: Columns of the features of edges; 0 for a graph without.
     """
 
@@ -161,8 +164,11 @@ UNTYPED = GraphSize()
 class LearnedRelationalConv(Convolution):
     """R-GCN's convolution of a graph without features, whose input tells each vertex apart.
 
-    h'_v = o_v + sum over relations r and in-edges uv of r of (w_uv / c) e_ur, with w and c as
-    in `RGCNConv`: where x_u is the indicator of u, x_u W_r is a row of W_r of its own, e_ur,
+    Per vertex, with w and c as in `RGCNConv`::
+
+        h'_v = o_v + sum over relations r and in-edges uv of r of (w_uv / c) e_ur
+
+    Where x_u is the indicator of u, x_u W_r is a row of W_r of its own, e_ur,
     and x_v W + b is o_v. Of W_r only the rows are held that an edge reads: one for each relation
     source, a vertex with a relation of which it has edges out of it. Every rank holds all of them:
     (vertices + relation sources) x width x 4 bytes, as often again for their gradient and for each
@@ -170,8 +176,8 @@ class LearnedRelationalConv(Convolution):
 
     Args:
         out_channels: Columns of the output.
-        size: Of the graph.
-        norm: What c is.
+        size: Size of the graph.
+        norm: Choice of c.
 
     Shapes:
         input (num_rows, 0), output (num_rows, out_channels); rows (num_relation_sources,
@@ -201,7 +207,7 @@ class LearnedRelationalConv(Convolution):
         Wider draws cost 2 points of accuracy on AIFB: what a row starts as is noise.
 
         Args:
-            generator: Where random numbers come from; torch's global one if None.
+            generator: Source of random numbers; torch's global one if None.
         """
         bound = math.sqrt(6 / max(sum(self.own.shape), 1))
         for rows in (self.rows, self.own):
@@ -210,7 +216,7 @@ class LearnedRelationalConv(Convolution):
     def _load_from_state_dict(
         self, state_dict: dict[str, Tensor], prefix: str, *others: Any
     ) -> None:
-        """As torch's; a model that was not told how many rows there are takes all."""
+        """Load as torch does; a model that was not told how many rows there are takes all."""
         # Of a run that was written before there was one.
         state_dict.setdefault(f"{prefix}digest", torch.zeros_like(self.digest))
         rows = state_dict.get(f"{prefix}rows")
@@ -220,7 +226,7 @@ class LearnedRelationalConv(Convolution):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def traffic(self, given: Given) -> LayerTraffic:
-        """Say what a pass moves between ranks: partials of the output."""
+        """Return what a pass moves between ranks: partials of the output."""
         del given
         width = self.own.shape[1]
         leg = Leg("write", True, width * ITEM_BYTES)

@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 class SAGEConv(FusedConvolution):
     """GraphSAGE convolution.
 
-    mean, max: h'_v = W_root h_v + W_neighbour reduce over in-neighbours u of h_u + b.
-    pool: as max, of relu(W_pool h_u + b_pool), which is as wide as the input.
-    gcn: h'_v = W_neighbour (h_v + sum over in-neighbours u of h_u) / (in-degree + 1) + b.
+    By `aggr`::
+
+        mean, max   h'_v = W_root h_v + W_neighbour reduce over in-neighbours u of h_u + b
+        pool        max of relu(W_pool h_u + b_pool) instead, which is as wide as the input
+        gcn         h'_v = W_neighbour (h_v + sum over in-neighbours u of h_u) / (in-degree + 1) + b
+
     Sums and means take rows times the weights of edges; maxima do not read these.
 
     Args:

@@ -57,11 +57,11 @@ class Layer(NamedTuple):
     """A layer act(S h W^T [+ h_own W_root^T] + b), S a weighted sum, but for its weights.
 
     Attributes:
-        graph: What it runs on.
+        graph: A whole graph or a part.
         propagation: Multiplies by S; called once where the input is static.
-        weighting: What S is; with a factor for each row.
+        weighting: Factors of S, one for each row.
         maps_first: Whether the neighbours' rows are mapped before they are aggregated.
-        activation: What follows, or None.
+        activation: Activation behind it; None for none.
         recomputes: Whether backward aggregates again, instead of the sums being kept.
     """
 
@@ -131,19 +131,19 @@ class Layer(NamedTuple):
 
     @property
     def gradient_scale(self) -> float:
-        """What dropout multiplied the values it kept with."""
+        """Factor that dropout gave the values that it kept."""
         return 1 / (1 - self.activation.probability) if self.activation else 1.0
 
 
 class _Update(torch.autograd.Function):
     """Keeps its input and its output, and the neighbours' sums only where it has to.
 
-    The gradient of the neighbours' weight is that of the result times the sums; but also, as the
-    sum is linear, the gradient passed back along the edges times the input. The latter needs no
+    The gradient of the neighbours' weight is that of the result times the sums. As the sum is
+    linear, it is also the gradient passed back along the edges times the input. The latter needs no
     sums, and costs nothing where the gradient is passed back anyway, which it is where the result
     is not wider than the input.
 
-    With an activation backward runs once, and what was kept is let go as soon as it was used. If
+    With an activation backward runs once, and what was kept is freed as soon as it was used. If
     the result has one reader, the gradient is masked in place where it lies in a graph's buffer.
     """
 
