@@ -13,6 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = ("own_model.py", "own_loop.py", "own_layer.py")
+SHORT = (*PROGRAMS, "from_pyg.py")
 
 
 def environ():
@@ -77,7 +78,7 @@ def test_one_process_joins_the_parts_of_a_loop(parts, tmp_path):
     assert len(losses(one)) == 3
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", SHORT)
 def test_a_program_is_short(name):
     text = (EXAMPLES / name).read_text()
     strings = {
@@ -92,6 +93,13 @@ def test_a_program_is_short(name):
         if line.strip() and number not in strings
     ]
     assert len(code) <= 25
+
+
+def test_a_graph_of_pyg_is_trained_on(tmp_path):
+    pytest.importorskip("torch_geometric")
+    text = output(tmp_path / "pyg", sys.executable, EXAMPLES / "from_pyg.py")
+    assert float(re.search(r"right on ([\d.]+) of Data", text)[1]) > 0.7
+    assert "embedding=[2708, 16]" in text
 
 
 FAILING = """
