@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distgnn import nn, optim
     from distgnn.api.data import Data
+    from distgnn.api.directories import inspect, plan
     from distgnn.api.graphs import load
     from distgnn.api.job import rank
+    from distgnn.api.partition import Partition
+    from distgnn.api.partitioning import partition_graph
+    from distgnn.api.reports import report
     from distgnn.api.run import Run, Series
     from distgnn.api.session import Session, init
     from distgnn.api.verbs import embed, evaluate, predict, train
@@ -31,6 +35,7 @@ __all__ = [
     "Graph",
     "InputError",
     "LocalGraph",
+    "Partition",
     "Run",
     "Series",
     "Session",
@@ -38,11 +43,15 @@ __all__ = [
     "embed",
     "evaluate",
     "init",
+    "inspect",
     "load",
     "nn",
     "optim",
+    "partition_graph",
+    "plan",
     "predict",
     "rank",
+    "report",
     "train",
 ]
 
@@ -51,6 +60,7 @@ _MODULES = {
     "Graph": "datasets.graph",
     "InputError": "datasets.errors",
     "LocalGraph": "graph.local_graph",
+    "Partition": "api.partition",
     "Run": "api.run",
     "Series": "api.run",
     "Session": "api.session",
@@ -59,7 +69,11 @@ _MODULES = {
     "evaluate": "api.verbs",
     "init": "api.session",
     "load": "api.graphs",
+    "inspect": "api.directories",
+    "partition_graph": "api.partitioning",
+    "plan": "api.directories",
     "predict": "api.verbs",
+    "report": "api.reports",
     "rank": "api.job",
     "train": "api.verbs",
 }

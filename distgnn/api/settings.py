@@ -44,6 +44,25 @@ def config_of(values: Mapping[str, Any]) -> TrainConfig:
     return TrainConfig.of(values)
 
 
+def config_from(words: Keywords) -> TrainConfig:
+    """Build the configuration of a run from keywords.
+
+    Args:
+        words: Keywords of a verb.
+
+    Returns:
+        The checked configuration.
+
+    Raises:
+        InputError: If a value is not allowed.
+    """
+    from distgnn.nn.config import ModelConfig
+    from distgnn.training.config.settings import TrainConfig
+
+    training = words.fields_of(TrainConfig, but=("model",))
+    return config_of({**training, **words.fields_of(ModelConfig, but=("own",))})
+
+
 class Keywords:
     """Keywords of a verb, each of which must be used.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest, read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distgnn.api.settings import Keywords
     from distgnn.comm.group import Group
     from distgnn.datasets.graph import Graph
     from distgnn.partition.directory.store import Manifest, Part
@@ -115,6 +117,30 @@ class SourceOptions:
                 ignores.
         """
         return open_source(self.located(say).to_json(), say, self.graph)
+
+
+def options_of(words: Keywords, source: Any) -> SourceOptions:
+    """Return the source that keywords describe.
+
+    Args:
+        words: Keywords of a verb.
+        source: Name, path, or graph in memory of any known library.
+
+    Raises:
+        InputError: If the source is nothing of these, or a value is of another type.
+    """
+    graph = None
+    if not isinstance(source, str | os.PathLike):
+        from distgnn.api.graphs import from_memory
+
+        graph = from_memory(source)
+    options = words.fields_of(SourceOptions, but=("source", "graph", "columns"))
+    columns = {
+        field: words.take(flag.removeprefix("--").replace("-", "_"))
+        for field, flag in COLUMN_FLAGS.items()
+    }
+    text = IN_MEMORY if graph is not None else os.fspath(source)
+    return SourceOptions(text, graph=graph, columns=Columns(**columns), **options)
 
 
 def load_graph(

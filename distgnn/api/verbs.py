@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from distgnn.api.settings import ALL, Keywords, config_of
+from distgnn.api.source import options_of
 from distgnn.api.use import check_no_session, embed, evaluate, job_of, predict, write_note
 from distgnn.datasets.errors import InputError
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from distgnn.api.run import Run, Series
-    from distgnn.api.source import SourceOptions
     from distgnn.training.loop.progress import Progress
 
     Factory = Callable[[Any], nn.Module]
@@ -116,7 +116,7 @@ def train(
     say, is_quiet = _notes(quiet, progress)
     trace = words.take("trace")
     asked = Training(
-        _source(words, source),
+        options_of(words, source),
         config_of(_config_values(words, factory)),
         Path(out),
         say,
@@ -152,24 +152,6 @@ def _recipe(name: str, source: Any) -> dict[str, Any]:
     if is_cut:
         recipe.check_cut(os.fspath(source), read_manifest(source))
     return recipe.settings(is_cut=is_cut)
-
-
-def _source(words: Keywords, source: Any) -> SourceOptions:
-    from distgnn.api.source import IN_MEMORY, SourceOptions
-    from distgnn.datasets.columns import FLAGS, Columns
-
-    graph = None
-    if not isinstance(source, str | os.PathLike):
-        from distgnn.api.graphs import from_memory
-
-        graph = from_memory(source)
-    options = words.fields_of(SourceOptions, but=("source", "graph", "columns"))
-    columns = {
-        field: words.take(flag.removeprefix("--").replace("-", "_"))
-        for field, flag in FLAGS.items()
-    }
-    text = IN_MEMORY if graph is not None else os.fspath(source)
-    return SourceOptions(text, graph=graph, columns=Columns(**columns), **options)
 
 
 def _config_values(words: Keywords, factory: Factory | None = None) -> dict[str, Any]:

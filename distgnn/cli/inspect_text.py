@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from distgnn.api.directories import rows_per_level
 from distgnn.cli.output import bar, human_bytes, pairs, table
-from distgnn.partition.methods.levels import halo_rows_per_level, parse_levels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,27 +66,11 @@ def _with_bars(values: Sequence[int], most: Sequence[int]) -> list[tuple[object,
     ]
 
 
-def rows_per_level(manifest: Manifest) -> tuple[int, ...]:
-    """Count rows between machines, between sockets, and so on, of a hierarchical partition.
-
-    Args:
-        manifest: Of the partition.
-
-    Returns:
-        As `halo_rows_per_level`; nothing for other partitions.
-    """
-    if manifest.method != "hierarchical":
-        return ()
-    levels = parse_levels(str(manifest.options.get("levels") or ""), manifest.num_parts)
-    rows = np.add(manifest.quality["read_rows"], manifest.quality["write_rows"])
-    return halo_rows_per_level(rows, levels)
-
-
 def forecast_lines(values: Mapping[str, Any]) -> list[str]:
     """Describe what an epoch sends.
 
     Args:
-        values: From `inspect_verb.forecast_values`.
+        values: Values of `distgnn.inspect`.
 
     Returns:
         Lines of text.

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
 
+from distgnn.api.directories import forecast_values, manifest_json
 from distgnn.cli.flags import path, whole
 from distgnn.cli.inspect_text import forecast_lines, quality_lines
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.train_verb import add_epoch_flags, config_from
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import read_manifest, read_part
-
-if TYPE_CHECKING:
-    from distgnn.partition.directory.store import Manifest
-    from distgnn.training.config.settings import TrainConfig
 
 HELP = "show what a partition costs, and predict what training on it sends"
 EPILOG = (
@@ -62,66 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print_lines([*quality_lines(manifest, values["row_reuse"]), "", *forecast_lines(values)])
     return 0
-
-
-def forecast_values(
-    directory: str,
-    manifest: Manifest,
-    config: TrainConfig | None,
-    *,
-    widths: list[int] | None = None,
-) -> dict[str, Any]:
-    """Predict traffic, memory and reuse in cache.
-
-    Args:
-        directory: Partition directory.
-        manifest: Manifest of the partition.
-        config: Settings of the run; not looked at where widths are given.
-        widths: Widths of the rows that layers sum over all edges, instead of a model.
-
-    Returns:
-        JSON values by name.
-
-    Raises:
-        InputError: If the run cannot be, or a part is damaged.
-    """
-    from distgnn.forecast.summary import summarize
-
-    values = summarize(directory, manifest, config, widths=widths)
-    widest = max([*values["layer_widths"], 1])
-    return {**values, "row_reuse": _row_reuse(directory, manifest, widest)}
-
-
-def _row_reuse(directory: str, manifest: Manifest, width: int) -> list[float]:
-    """Estimate how often a row is read per fetch into the cache, part by part."""
-    # Loads numba, which no other verb needs to read a directory.
-    from distgnn.partition.reuse import row_reuse
-
-    parts = (
-        read_part(directory, part, verify=False, manifest=manifest)
-        for part in range(manifest.num_parts)
-    )
-    return [row_reuse(part, width) for part in parts]
-
-
-def manifest_json(manifest: Manifest) -> dict[str, Any]:
-    """Describe a partition for programs.
-
-    Args:
-        manifest: Manifest of the partition.
-
-    Returns:
-        JSON values by name: those of the manifest but for its files, and those of its quality.
-        Counts are of the whole graph; `parts` has them for each part.
-    """
-    from distgnn.cli.inspect_text import rows_per_level
-
-    values = manifest.to_json()
-    quality = values.pop("quality")
-    del values["files"]
-    if per_level := rows_per_level(manifest):
-        quality["halo_rows_per_level"] = list(per_level)
-    return {**quality, **values}
 
 
 def _layers(text: str) -> int | list[int]:

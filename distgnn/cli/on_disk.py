@@ -1,39 +1,14 @@
-"""`distgnn partition --out-of-core`: which graphs stay on disk, and how they are cut there."""
+"""Arguments of `distgnn partition --out-of-core`."""
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distgnn.api.source import is_path
+from distgnn.api.partition_options import AUTO, OFF, ON
 from distgnn.cli.flags import path, size
-from distgnn.cli.output import note
-from distgnn.cli.source import source_options
-from distgnn.datasets.columns import Columns
-from distgnn.datasets.errors import InputError
-from distgnn.machine.limits import available_memory
-from distgnn.partition.directory.store import MANIFEST_NAME
 
 if TYPE_CHECKING:
-    from distgnn.partition.directory.manifest import Manifest
-
-AUTO, ON, OFF = "auto", "on", "off"
-_IN_MEMORY_FLAGS = (
-    "--method",
-    "--option",
-    "--assignment",
-    "--inverse-relations",
-    "--one-hot",
-    "--edge-split",
-)
-# Both ends of an edge of a Graph.
-_GRAPH_EDGE_BYTES = 16
-# Of a line of an edge list of millions of vertices. Digits take less than half of it in an archive,
-# sorted ones a quarter.
-_TABLE_EDGE_BYTES = 16
-_ARCHIVE_EDGE_BYTES = 4
+    import argparse
 
 
 def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,143 +33,3 @@ def add_disk_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of partitioning out of core, on the disk of --out; the same command goes on "
         "from there after an interruption (default: the name of --out with .work)",
     )
-
-
-def stays_on_disk(arguments: argparse.Namespace) -> bool:
-    """Decide whether a graph is partitioned out of core.
-
-    Args:
-        arguments: With the flags of `add_disk_arguments`, of methods and of sources.
-
-    Returns:
-        Whether it is.
-
-    Raises:
-        InputError: If flags exclude each other.
-    """
-    from distgnn.partition.large.work import is_begun
-
-    wish = arguments.out_of_core
-    given = [
-        flag
-        for flag in _IN_MEMORY_FLAGS
-        if getattr(arguments, flag.removeprefix("--").replace("-", "_"))
-    ]
-    if wish == ON and given:
-        raise InputError(
-            f"--out-of-core on and {given[0]} exclude each other; leave one of them out"
-        )
-    unused = [f"--{flag}" for flag in ("memory", "work") if getattr(arguments, flag)]
-    in_memory = ["--out-of-core off"] if wish == OFF else given
-    if unused and in_memory:
-        raise InputError(f"{unused[0]} takes no effect with {in_memory[0]}; leave one of them out")
-    if wish != AUTO or given:
-        return bool(wish == ON)
-    if is_begun(_work(arguments)) or not _fits(arguments):
-        return True
-    if unused:
-        note(
-            f"in memory, where {unused[0]} takes no effect; --out-of-core on leaves the edges on "
-            "disk"
-        )
-    return False
-
-
-def is_finishing(arguments: argparse.Namespace) -> bool:
-    """Tell whether only the end of an interrupted run is missing: --out holds its partition.
-
-    Args:
-        arguments: As for `stays_on_disk`, which said so.
-
-    Returns:
-        Whether it is.
-    """
-    from distgnn.partition.large.work import is_complete
-
-    return is_complete(_work(arguments))
-
-
-def _work(arguments: argparse.Namespace) -> Path:
-    out = Path(arguments.out).absolute()
-    return Path(arguments.work) if arguments.work else out.with_name(f"{out.name}.work")
-
-
-def _fits(arguments: argparse.Namespace) -> bool:
-    """Say whether the default method would fit into memory; and say so, if not."""
-    from distgnn.partition.methods.auto import NEEDS, USABLE_FRACTION
-
-    source = source_options(arguments).located(note).source
-    if not is_path(source):
-        return True
-    num_vertices, num_edges = _numbers(Path(source))
-    needed = NEEDS[0].bytes(num_vertices, num_edges) + _GRAPH_EDGE_BYTES * num_edges
-    available = arguments.memory or USABLE_FRACTION * available_memory()
-    if needed > available:
-        note(
-            f"out of core: {NEEDS[0].method} takes about {needed / 2**30:.1f} GiB of the "
-            f"{available / 2**30:.1f} GiB that it may"
-        )
-    return bool(needed <= available)
-
-
-def _numbers(source: Path) -> tuple[int, int]:
-    """Vertices and edges of an array folder or an edge list, without reading it; else zeros."""
-    from distgnn.datasets.array_folder import ends_of, is_array_folder, num_vertices_of
-    from distgnn.datasets.edge_list import tables_of
-    from distgnn.datasets.layouts import reader_of
-    from distgnn.datasets.parquet_table import num_rows_of
-    from distgnn.datasets.tables import TABLE_SUFFIXES
-
-    if is_array_folder(source):
-        return num_vertices_of(source) or 0, ends_of(source)[0].size
-    is_table = source.name.endswith(TABLE_SUFFIXES)
-    if not is_table and reader_of(source) is not None:
-        return 0, 0
-    if source.is_dir() and not is_table and not (source / MANIFEST_NAME).exists():
-        source, is_table = tables_of(source)[0], True
-    if not is_table or not source.is_file():
-        return 0, 0
-    if source.suffix == ".parquet":
-        return 0, num_rows_of(source)
-    edge_bytes = _ARCHIVE_EDGE_BYTES if source.suffix == ".gz" else _TABLE_EDGE_BYTES
-    return 0, source.stat().st_size // edge_bytes
-
-
-def partition_on_disk(arguments: argparse.Namespace) -> Manifest:
-    """Partition out of core.
-
-    Args:
-        arguments: As for `stays_on_disk`, which said so.
-
-    Returns:
-        The manifest as written.
-    """
-    from distgnn.partition.compilation import noting_compilation
-    from distgnn.partition.large.input import SourceText
-    from distgnn.partition.large.pipeline import Places, Settings, partition
-    from distgnn.partition.large.roots import roots
-    from distgnn.partition.large.work import is_begun
-    from distgnn.partition.methods.auto import USABLE_FRACTION
-    from distgnn.partition.refine.refinement import EDGE_BALANCE
-
-    settings = Settings(
-        num_parts=arguments.parts,
-        seed=arguments.seed,
-        memory_bytes=arguments.memory or int(USABLE_FRACTION * available_memory()),
-        is_memory_given=arguments.memory is not None,
-        edge_balance=EDGE_BALANCE if arguments.imbalance is None else arguments.imbalance,
-        is_refining=arguments.refine is not False,
-        order=arguments.order,
-    )
-    places = Places(
-        directory=Path(arguments.out), work=_work(arguments), overwrite=arguments.overwrite
-    )
-    if is_begun(places.work):
-        note(f"going on from '{places.work}'")
-    values = source_options(arguments).located(note).to_json()
-    # `stays_on_disk` has refused the others.
-    names = {field.name for field in fields(SourceText)}
-    values = {**values, "columns": Columns.from_json(values["columns"])}
-    given = SourceText(**{key: value for key, value in values.items() if key in names})
-    with noting_compilation(note):
-        return partition(given, places, settings, choose_roots=roots, progress=note)

@@ -67,9 +67,7 @@ def _cores(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the parts, rehearse, and report."""
-    from distgnn.comm.binding import apply_threads, choose_threads
-    from distgnn.comm.launch import detect
-    from distgnn.forecast.plan import Cluster, check_plan, plan_epoch
+    from distgnn.api.directories import plan_directory
 
     directory, manifest = arguments.directory, read_manifest(arguments.directory)
     config = config_from(arguments)
@@ -79,13 +77,11 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.ranks}; distgnn repartition {directory} --parts {arguments.ranks} --out "
             "DIR makes one to plan with"
         )
-    cluster = Cluster(
-        *(arguments.bandwidth, arguments.latency, arguments.cores, arguments.memory_bandwidth)
+    values = plan_directory(
+        *(directory, config),
+        (arguments.bandwidth, arguments.latency, arguments.cores, arguments.memory_bandwidth),
+        threads=arguments.threads,
     )
-    check_plan(directory, manifest, config, cluster)
-    threads = choose_threads(arguments.threads, detect()).threads
-    apply_threads(threads)
-    values = plan_epoch(directory, manifest, config, cluster, threads=threads)
     if arguments.json:
         print_json(values)
         return 0

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from distgnn.api.directories import manifest_json
+from distgnn.api.partitioning import check_out
 from distgnn.cli.flags import MAX_SEED, path, switch, whole
 from distgnn.cli.inspect_text import quality_lines
-from distgnn.cli.inspect_verb import manifest_json
 from distgnn.cli.method import balance
 from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines
-from distgnn.cli.partition_verb import add_order_argument, check_out
+from distgnn.cli.partition_verb import add_order_argument
 from distgnn.datasets.errors import InputError
 from distgnn.machine.limits import available_memory
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -104,6 +105,47 @@ def test_embeddings_of_many_parts_are_those_of_one_process(ring, tmp_path):
     on_parts = dg.Run(tmp_path / "whole").embed(threads=1)
     (tmp_path / "whole/config.json").write_text(config.replace(str(tmp_path / "parts"), str(ring)))
     assert np.allclose(on_parts, whole.embed(threads=1), atol=1e-5)
+
+
+def test_a_partition_is_a_directory_that_can_be_trained_on(tmp_path):
+    graph = make_graph("features")
+    parts = dg.partition_graph(graph, 1, tmp_path / "parts", method="libra", order="degree")
+    assert (parts.num_parts, parts.num_vertices) == (1, graph.num_vertices)
+    assert parts.parts[0]["edges"] == parts.num_edges == graph.num_edges
+    first, second = repr(parts).splitlines()
+    assert first == f"Partition('{tmp_path / 'parts'}'): {graph.name} in 1 parts by libra"
+    assert f"{graph.num_edges} edges, {parts.quality['halo_rows']} halo rows" in second
+    run = dg.train(parts, out=tmp_path / "r", **QUICK)
+    assert run.predict(threads=1).shape[0] == graph.num_vertices
+    with pytest.raises(dg.InputError, match="already holds a partition; replace it with"):
+        dg.partition_graph(graph, 2, tmp_path / "parts")
+    for settings, sentence in (
+        ({"metod": "x"}, "partition_graph has no setting 'metod'; did you mean method?"),
+        ({"method": "cut"}, "--method must be one of metis, .*, got 'cut'"),
+        ({"refine": "yes"}, "refine must be True or False, got 'yes'"),
+    ):
+        with pytest.raises(dg.InputError, match=sentence):
+            dg.partition_graph(graph, 2, tmp_path / "p", **settings)
+    assert not (tmp_path / "p").exists()
+
+
+def test_partitions_are_inspected_planned_and_reported_on_as_by_the_command_line(tmp_path, capsys):
+    graph = make_graph("features")
+    parts = dg.partition_graph(graph, 2, tmp_path / "parts")
+    capsys.readouterr()
+    assert main(["inspect", str(parts.path), "--model", "gcn", "--hidden", "8", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    found = json.loads(json.dumps(dg.inspect(parts, model="gcn", hidden=8, verify=True)))
+    assert found == shown
+    assert dg.inspect(parts, widths=[3])["layer_widths"] == [3]
+    with pytest.raises(dg.InputError, match="hidden has no effect on sums of given widths"):
+        dg.inspect(parts, widths=[3], hidden=8)
+    planned = dg.plan(parts, bandwidth=1e9, latency=1e-5, threads=1, model="gcn", hidden=8)
+    assert planned["halo_bytes_per_epoch"] == found["halo_bytes_per_epoch"]
+    with pytest.raises(dg.InputError, match="--bandwidth is needed for 2 ranks"):
+        dg.plan(parts, model="gcn")
+    page = dg.report(parts, tmp_path / "page.html", model="gcn")
+    assert page.read_text().startswith("<!DOCTYPE html>")
 
 
 def test_a_model_without_hidden_rows_embeds_nothing(ring, tmp_path):

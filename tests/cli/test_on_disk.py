@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from large_graphs import write_folder
 
-from distgnn.cli import build_parser
+from distgnn.api.on_disk import stays_on_disk
+from distgnn.api.partition_options import PartitionOptions
+from distgnn.api.source import SourceOptions
 from distgnn.cli.flags import size
-from distgnn.cli.on_disk import stays_on_disk
 from distgnn.datasets.planted import planted
 from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.partition.large.work import WorkFolder
@@ -123,13 +124,10 @@ def write_edges(path, num_edges):
 )
 def test_an_edge_list_has_no_more_edges_than_its_size_is_taken_for(name, here):
     write_edges(here / name, 5000)
-    words = ["partition", name.split("/")[0], "--parts", "2", "--out", "p"]
-    arguments = build_parser().parse_args(words)
+    source = SourceOptions(name.split("/")[0])
     needed = NEEDS[0].bytes(0, 5000) + 16 * 5000
-    arguments.memory = needed - 1
-    assert stays_on_disk(arguments)
-    arguments.memory = 3 * needed
-    assert not stays_on_disk(arguments)
+    assert stays_on_disk(PartitionOptions(source, 2, "p", print, memory=needed - 1))
+    assert not stays_on_disk(PartitionOptions(source, 2, "p", print, memory=3 * needed))
 
 
 @pytest.mark.parametrize("flags", [("--memory", "1GiB"), ("--work", "w")])

@@ -1,0 +1,212 @@
+"""Partitioning: from a graph to a partition directory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.api.methods import given_parts, run_method
+from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
+from distgnn.api.partition import Partition
+from distgnn.api.partition_options import PartitionOptions
+from distgnn.api.settings import Keywords
+from distgnn.api.source import load_graph, options_of
+from distgnn.api.use import check_no_session, write_note
+from distgnn.datasets.errors import InputError
+from distgnn.machine.limits import available_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from distgnn.api.source import SourceOptions
+    from distgnn.partition.directory.manifest import Manifest
+
+
+def partition_graph(
+    source: Any,
+    parts: int,
+    out: str | os.PathLike[str],
+    *,
+    method: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    quiet: bool = True,
+    **settings: Any,
+) -> Partition:
+    """Cut a graph into parts, one per rank.
+
+    Args:
+        source: Name of a data set or a file; or a graph in memory: a `Graph`, or one of PyG, DGL,
+            scipy or networkx.
+        parts: Number of parts.
+        out: Partition directory to write.
+        method: Name of the method, or auto for the best one that fits into memory; None for metis.
+        options: Options of the method by name, such as {"vertex_balance": 1.1}.
+        seed: Seed of the method, the order and the splits.
+        overwrite: Whether to replace an existing partition directory.
+        quiet: Whether to show no notes.
+        settings: The other flags of `distgnn partition` with underscores for dashes, such as
+            undirected, split, refine, imbalance, order, out_of_core.
+
+    Returns:
+        The partition.
+
+    Raises:
+        InputError: If a setting is unknown or not allowed, the graph cannot be read, or the
+            directory cannot be written.
+    """
+    words = Keywords("partition_graph", {**settings, "seed": seed})
+    given = words.fields_of(
+        PartitionOptions, but=("source", "parts", "out", "say", "method", "option", "overwrite")
+    )
+    asked = PartitionOptions(
+        options_of(words, source),
+        int(parts),
+        os.fspath(out),
+        write_note if not quiet else _ignore,
+        method=method,
+        option=tuple(f"{name}={value}" for name, value in (options or {}).items()),
+        overwrite=overwrite,
+        **given,
+    )
+    words.refuse_others(("parts", "out", "method", "options", "overwrite", "quiet"))
+    check_no_session("partition_graph")
+    make_partition(asked)
+    return Partition(out)
+
+
+def _ignore(line: str) -> None:
+    """Show nothing."""
+
+
+def make_partition(asked: PartitionOptions) -> Manifest:
+    """Partition a graph, in memory or out of core.
+
+    Args:
+        asked: Partition that is asked for.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        InputError: If options exclude each other, several ranks were started, the graph cannot be
+            read, or the directory cannot be written.
+    """
+    from distgnn.comm.launch import detect
+    from distgnn.partition import METHODS
+    from distgnn.partition.orders import ORDERS
+
+    if detect().size > 1:
+        raise InputError(
+            f"distgnn partition runs in one process, but {detect().size} were started; "
+            "run it without mpirun"
+        )
+    for name, value, allowed in (
+        ("--method", asked.method, (*METHODS, "auto", None)),
+        ("--order", asked.order, tuple(ORDERS)),
+        ("--out-of-core", asked.out_of_core, ("auto", "on", "off")),
+    ):
+        if value not in allowed:
+            shown = ", ".join(str(one) for one in allowed if one)
+            raise InputError(f"{name} must be one of {shown}, got '{value}'")
+    if asked.parts < 1:
+        raise InputError(f"--parts must be at least 1, got {asked.parts}")
+    parts = given_parts(asked)
+    is_on_disk = asked.source.graph is None and stays_on_disk(asked)
+    if not (is_on_disk and is_finishing(asked)):
+        check_out(asked.out, is_overwriting=asked.overwrite)
+    return partition_on_disk(asked) if is_on_disk else _in_memory(asked, parts)
+
+
+def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:
+    """Load, assign, build and write."""
+    from distgnn.partition import orders, quality
+    from distgnn.partition.directory import store
+    from distgnn.partition.threads import available_threads
+
+    start, source = time.perf_counter(), asked.source.located(asked.say)
+    graph = load_graph(source.to_json(), asked.say, source.graph)
+    if asked.parts > graph.num_vertices:
+        raise InputError(
+            f"--parts {asked.parts} asks for more parts than graph '{graph.name}' has "
+            f"vertices; use at most {graph.num_vertices}"
+        )
+    of_edges = f", {graph.num_edge_features} features of edges" if graph.num_edge_features else ""
+    asked.say(
+        f"{graph.name}: {graph.num_vertices} vertices, {graph.num_edges} edges, "
+        f"{graph.num_features} features{of_edges} ({time.perf_counter() - start:.1f} s)"
+    )
+    assignment, method, options = run_method(asked, graph, parts)
+    asked.say(f"assigned by {method} ({time.perf_counter() - start:.1f} s so far)")
+    threads = available_threads()
+    order = orders.arrange(
+        asked.order, graph, assignment, seed=asked.seed, progress=asked.say, threads=threads
+    )
+    asked.say(f"vertices in {asked.order} order ({time.perf_counter() - start:.1f} s so far)")
+    measured = quality.measure(graph, assignment)
+    return store.write(
+        asked.out,
+        graph,
+        assignment,
+        method=method,
+        options={**_source_record(source), **options},
+        seed=asked.seed,
+        quality=measured,
+        order=order,
+        order_name=asked.order,
+        overwrite=asked.overwrite,
+        progress=asked.say,
+        threads=threads,
+        # The rest is for those that begin meanwhile, and for pages of the files.
+        memory_bytes=available_memory() // 2,
+    )
+
+
+def _source_record(source: SourceOptions) -> dict[str, Any]:
+    """Return what was done to the edges and masks of the source, for the manifest."""
+    names = ("undirected", "inverse_relations", "one_hot", "split", "edge_split")
+    return {name: getattr(source, name) for name in names}
+
+
+def check_out(out: str, *, is_overwriting: bool) -> None:
+    """Check before the work that the directory may be written, and that nothing else gets lost.
+
+    Args:
+        out: Partition directory to write.
+        is_overwriting: Whether a partition there may be replaced.
+
+    Raises:
+        InputError: If not.
+    """
+    from distgnn.partition.directory import store
+
+    if not is_overwriting and store.is_partition_directory(out):
+        raise InputError(
+            f"'{out}' already holds a partition; replace it with --overwrite or choose another "
+            "--out"
+        )
+    store.check_target(out, overwrite=is_overwriting)
+    _try_to_write(Path(out).absolute())
+    others = store.foreign_names(out) if store.is_partition_directory(out) else []
+    if others:
+        raise InputError(
+            f"--overwrite would remove '{others[0]}' in '{out}', which is not of the partition; "
+            "move it away or choose another --out"
+        )
+
+
+def _try_to_write(target: Path) -> None:
+    """Make and remove a folder where the partition will go; permissions alone tell too little."""
+    beside = next(path for path in target.parents if path.exists())
+    try:
+        Path(tempfile.mkdtemp(prefix=".distgnn-", dir=beside)).rmdir()
+    except OSError as error:
+        raise InputError(
+            f"cannot write '{target}': {error.strerror}; choose another --out"
+        ) from error

@@ -1,0 +1,137 @@
+"""Pages about partitions and runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.api.directories import forecast_values, manifest_json
+from distgnn.api.run import Run
+from distgnn.api.settings import Keywords, config_from
+from distgnn.datasets.errors import InputError
+from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
+
+if TYPE_CHECKING:
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.run.directory import RunDirectory
+
+_SUFFIXES = (".html", ".htm")
+
+
+def report(
+    subject: str | os.PathLike[str] | Run, out: str | os.PathLike[str], **settings: Any
+) -> Path:
+    """Write a page about a partition or a run: one HTML file that needs nothing else.
+
+    Args:
+        subject: Directory of a partition or of a run, or a run.
+        out: File to write, which ends in .html or .htm.
+        settings: Settings of the model and of its training, as for `train`; for partitions only.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: If the directory is neither, a setting is not allowed, or the file cannot be
+            written.
+    """
+    words = Keywords("report", settings)
+    config = config_from(words)
+    words.refuse_others(("out",))
+    path = os.fspath(subject.path if isinstance(subject, Run) else subject)
+    write_page(path, Path(out), config)
+    return Path(out)
+
+
+def write_page(subject: str, out: Path, config: TrainConfig) -> tuple[str, int]:
+    """Write a page.
+
+    Args:
+        subject: Directory of a partition or of a run.
+        out: File to write.
+        config: Settings of a run on the partition.
+
+    Returns:
+        Kind of the subject, partition or run, and the bytes of the page.
+
+    Raises:
+        InputError: If the directory is neither, or the file cannot be written.
+    """
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.run.directory import RunDirectory
+
+    if out.suffix not in _SUFFIXES:
+        raise InputError(f"--out must end in {' or '.join(_SUFFIXES)}, got '{out}'")
+    run_dir = RunDirectory(Path(subject))
+    if (Path(subject) / MANIFEST_NAME).is_file():
+        from distgnn.pages.partition import partition_page
+
+        manifest = read_manifest(subject)
+        values = forecast_values(subject, manifest, config)
+        return "partition", _write(out, partition_page({**manifest_json(manifest), **values}))
+    if run_dir.has_run():
+        if config != TrainConfig():
+            raise InputError(
+                "flags of the model have no effect on a run, which has its own; leave them out"
+            )
+        return "run", _write(out, _page_of_run(run_dir))
+    _refuse_series(Path(subject))
+    raise InputError(f"'{subject}' is neither a partition directory nor that of a run; give one")
+
+
+def _refuse_series(folder: Path) -> None:
+    """Name one of its runs instead."""
+    from distgnn.training.run.directory import CONFIG
+    from distgnn.training.run.series import FILE
+
+    if (folder / FILE).is_file():
+        runs = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+        one = f", such as '{runs[0]}'" if runs else ""
+        raise InputError(f"'{folder}' holds a series, and a page is about one run; give one{one}")
+
+
+def _page_of_run(run_dir: RunDirectory) -> str:
+    from distgnn.pages.run import run_page
+    from distgnn.training.run.directory import SUMMARY
+
+    has_ended = (run_dir.path / SUMMARY).exists()
+    summary = run_dir.read_json(SUMMARY) if has_ended else None
+    config = run_dir.read_config()
+    foretold = None
+    # A run outlives the partition that it was trained on, and its page does not need it.
+    records = run_dir.read_metrics()
+    with contextlib.suppress(InputError, KeyError, TypeError):
+        foretold = _foretold(config, len(records))
+    return run_page(config, records, summary, foretold=foretold)
+
+
+def _foretold(config: dict[str, Any], num_epochs: int) -> float | None:
+    """Bytes of an epoch, on average over those of the run, if its partition is still there."""
+    from distgnn.forecast.traffic import forecast
+    from distgnn.training.config.settings import TrainConfig
+
+    directory = Path(config["source"]["source"])
+    if not (directory / MANIFEST_NAME).is_file():
+        return None
+    manifest = read_manifest(directory)
+    if manifest.fingerprint != config["partition"] or num_epochs == 0:
+        return None
+    found = forecast(directory, manifest, TrainConfig.from_json(config["train"]))
+    return sum(found.bytes_in_epoch(epoch) for epoch in range(num_epochs)) / num_epochs
+
+
+def _write(out: Path, text: str) -> int:
+    """Write the file, whole or not at all; return its bytes."""
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    content = text.encode()
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(out)
+    except OSError as error:
+        raise InputError(f"cannot write '{out}': {error.strerror}; choose another --out") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return len(content)
