@@ -24,7 +24,7 @@ FLAGS = {
 }
 """Flag that gives each field of `Columns`."""
 _OF_EDGES = ("source", "target", "weight", "edge_features")
-# A longer list is told by its ends.
+# Of a longer list only the ends are shown.
 _MOST_SHOWN = 20
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distgnn.training.data.info import DataInfo
 
 Source = Any
-"""What `load` takes; see there."""
+"""Sources that `load` takes: a name, a file, a directory, or a graph in memory."""
 
 
 def load(

@@ -99,15 +99,15 @@ def _page_of_run(run_dir: RunDirectory) -> str:
     has_ended = (run_dir.path / SUMMARY).exists()
     summary = run_dir.read_json(SUMMARY) if has_ended else None
     config = run_dir.read_config()
-    foretold = None
+    predicted = None
     # A run outlives the partition that it was trained on, and its page does not need it.
     records = run_dir.read_metrics()
     with contextlib.suppress(InputError, KeyError, TypeError):
-        foretold = _foretold(config, len(records))
-    return run_page(config, records, summary, foretold=foretold)
+        predicted = _predicted(config, len(records))
+    return run_page(config, records, summary, predicted=predicted)
 
 
-def _foretold(config: dict[str, Any], num_epochs: int) -> float | None:
+def _predicted(config: dict[str, Any], num_epochs: int) -> float | None:
     """Bytes of an epoch, on average over those of the run, if its partition is still there."""
     from distgnn.forecast.traffic import forecast
     from distgnn.training.config.settings import TrainConfig

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distgnn.training.data.info import DataInfo
 
 IN_MEMORY = "<memory>"
-"""What a run remembers as its source if that was a graph in memory."""
+"""Name that a run records as its source if that was a graph in memory."""
 # What is done to a graph once it is loaded; a partition directory keeps what was done to its own.
 _CHANGES = ("vertices", "undirected", "inverse_relations", "one_hot", "split", "edge_split")
 

@@ -240,9 +240,9 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
 
 
 class _Opened(NamedTuple):
-    """What a run needs of its source.
+    """Values of a source that a run keeps.
 
-    The source's edges are not among it: they are freed, as the part has them in another form.
+    The edges of the source are freed, because the part has them in another form.
     """
 
     config: TrainConfig

@@ -33,7 +33,7 @@ def run_page(
     records: Records,
     summary: Mapping[str, Any] | None,
     *,
-    foretold: float | None = None,
+    predicted: float | None = None,
 ) -> str:
     """Describe a run.
 
@@ -41,7 +41,7 @@ def run_page(
         config: Of config.json.
         records: Of metrics.jsonl, in order.
         summary: Of summary.json; None for a run that has not ended.
-        foretold: Bytes of rows that an epoch was to send; None if that is not known any more.
+        predicted: Bytes of rows that an epoch was to send; None if that is not known any more.
 
     Returns:
         An HTML document.
@@ -53,7 +53,7 @@ def run_page(
     if records:
         content.append(section("Learning", *_learning(records)))
         content.append(section("Time", *_time(records)))
-        content.append(section("Traffic", *_foretold(records, foretold), *_traffic(records)))
+        content.append(section("Traffic", *_predicted(records, predicted), *_traffic(records)))
     flat = {**{k: v for k, v in train.items() if k != "model"}, **model}
     content.append(section("Configuration", _configuration(config, flat)))
     return page(f"{model.get('model', 'a model')} on {name}", *content)
@@ -175,12 +175,12 @@ def _time(records: Records) -> list[Html]:
     ]
 
 
-def _foretold(records: Records, foretold: float | None) -> list[Html]:
+def _predicted(records: Records, predicted: float | None) -> list[Html]:
     counted = [value for _, value in _series(records, "halo_bytes_sent")]
-    if foretold is None or not counted:
+    if predicted is None or not counted:
         return []
     mean = sum(counted) / len(counted)
-    text = f"Rows sent per epoch: {human_bytes(foretold)} foretold from the partition, "
+    text = f"Rows sent per epoch: {human_bytes(predicted)} predicted from the partition, "
     return [tag("p", f"{text}{human_bytes(mean)} counted on average.")]
 
 

@@ -117,10 +117,10 @@ def test_four_ranks_send_what_inspect_foretold(folder, straight, capsys):
     capsys.readouterr()
     words = ["inspect", str(folder / "parts"), "--json", "--model", "gcn", "--hidden", "16"]
     assert main(words) == 0
-    foretold = json.loads(capsys.readouterr().out)
+    predicted = json.loads(capsys.readouterr().out)
     counted = json.loads((folder / "straight/summary.json").read_text())
-    assert counted["halo_bytes_per_epoch"] == foretold["halo_bytes_per_epoch"] > 0
-    assert counted["eval_halo_bytes_per_epoch"] == foretold["eval_halo_bytes"]
+    assert counted["halo_bytes_per_epoch"] == predicted["halo_bytes_per_epoch"] > 0
+    assert counted["eval_halo_bytes_per_epoch"] == predicted["eval_halo_bytes"]
 
 
 def test_rank_0_alone_prints_and_only_the_summary(folder, straight):

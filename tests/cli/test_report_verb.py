@@ -72,12 +72,12 @@ def test_a_run_has_its_curves_its_summary_and_its_configuration(distgnn, here, r
 def test_a_run_shows_what_was_foretold_while_its_partition_is_there(distgnn, here, ring):
     assert distgnn("partition", ring, "--parts", 1, "--out", "p").status == 0
     assert distgnn("train", "p", "--run", "r", "--epochs", 2, "--quiet").status == 0
-    sentence = "Rows sent per epoch: 0 B foretold from the partition, 0 B counted on average."
+    sentence = "Rows sent per epoch: 0 B predicted from the partition, 0 B counted on average."
     assert sentence in words(page_of(distgnn, here, "r"))
     assert distgnn("partition", ring, "--parts", 2, "--out", "p", "--overwrite").status == 0
-    assert "foretold" not in words(page_of(distgnn, here, "r"))
+    assert "predicted" not in words(page_of(distgnn, here, "r"))
     (here / "p/manifest.json").write_text("{}")
-    assert "foretold" not in words(page_of(distgnn, here, "r"))
+    assert "predicted" not in words(page_of(distgnn, here, "r"))
 
 
 def test_a_run_that_has_not_ended_or_not_begun_an_epoch_has_a_page(distgnn, here, ring):

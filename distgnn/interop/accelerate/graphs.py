@@ -40,7 +40,7 @@ Loops = Literal["given", "one", "more"]
 - `more`: one more beside these, as in DGL's SAGE with the gcn aggregator.
 """
 
-# Tables of rows without a gradient that a graph remembers, so that an input is told from them.
+# Number of gradient-free inputs that a graph remembers, to recognize one that comes again.
 _NUM_REMEMBERED = 8
 # From the second call on, rows that did not change are taken for the input of the model.
 _STATIC_FROM = 2
