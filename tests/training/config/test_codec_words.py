@@ -1,0 +1,143 @@
+"""Codecs in words: what they stand for, their canonical text, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distgnn.datasets import InputError
+from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
+from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
+
+INT8, INT4 = CodecSpec(8), CodecSpec(4)
+NEAR = CodecSpec(4, is_random=False)
+
+CODECS = "what rows are sent as is one of fp32, bf16, int8, int4, int2, int1"
+
+MEANINGS = [
+    ("exact", HaloCodecs(), "exact"),
+    ("fp32", HaloCodecs(), "exact"),
+    ("bf16", HaloCodecs(CodecSpec(16), CodecSpec(16)), "bf16"),
+    ("int8", HaloCodecs(INT8, INT8), "int8"),
+    ("int8(round=random)", HaloCodecs(INT8, INT8), "int8"),
+    ("int2", HaloCodecs(CodecSpec(2), CodecSpec(2)), "int2"),
+    ("int1", HaloCodecs(CodecSpec(1), CodecSpec(1)), "int1"),
+    ("int4(round=near)", HaloCodecs(NEAR, NEAR), "int4(round=near)"),
+    ("fwd:int8", HaloCodecs(INT8, EXACT), "fwd:int8"),
+    ("fwd:exact+bwd:int8", HaloCodecs(EXACT, INT8), "bwd:int8"),
+    ("bwd:int4 + fwd:int8", HaloCodecs(INT8, INT4), "fwd:int8+bwd:int4"),
+    (" fwd : int4 ( round = near ) + bwd:int8", HaloCodecs(NEAR, INT8), None),
+]
+
+
+@pytest.mark.parametrize(("text", "codecs", "canonical"), MEANINGS)
+def test_words_stand_for_codecs_of_both_directions(text, codecs, canonical):
+    assert parse_halo(text) == codecs
+    assert halo_text(codecs) == (canonical or "fwd:int4(round=near)+bwd:int8")
+
+
+def specs():
+    return st.builds(CodecSpec, st.sampled_from([32, 16, 8, 4, 2, 1]), st.booleans())
+
+
+@given(st.builds(HaloCodecs, specs(), specs()))
+def test_the_canonical_text_of_halos_reads_back(codecs):
+    text = halo_text(codecs)
+    assert parse_halo(text) == codecs
+    assert halo_text(parse_halo(text)) == text
+
+
+@given(specs())
+def test_the_canonical_text_of_weights_reads_back(codec):
+    assert parse_weights(weights_text(codec)) == codec
+
+
+@given(st.text(alphabet="fbwd:int84(round=near)+, x\n\t", max_size=30))
+def test_any_text_is_read_or_refused_in_one_sentence(text):
+    try:
+        codecs = parse_halo(text)
+    except InputError as error:
+        assert str(error).startswith("--halo ")  # noqa: PT017
+    else:
+        assert parse_halo(halo_text(codecs)) == codecs
+
+
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [("sum", EXACT), ("exact", EXACT), ("sum+int8", INT8), ("int4(round=near)", NEAR)],
+)
+def test_weights_are_summed_exactly_or_in_a_code(text, codec):
+    assert parse_weights(text) == codec
+
+
+REFUSED = [
+    (
+        "int3",
+        f"--halo has no item 'int3'; {CODECS}",
+    ),
+    (
+        "fwd:int8+bwd:bf61",
+        f"--halo has no item 'bf61' at character 14 (did you mean bf16?); {CODECS}",
+    ),
+    ("INT8", "--halo has no item 'INT8' (did you mean int8?); what rows are sent as is one of "),
+    ("int8+int4", "--halo int8+int4 says twice what rows are sent as; keep one"),
+    ("int8+bwd:int4", "--halo int8+bwd:int4 says twice what rows are sent as; keep one"),
+    (
+        "fwd:int8+bwd:int8+int4(round=near)",
+        "--halo bwd:int8+int4(round=near) says twice what rows are sent as; keep one",
+    ),
+    (
+        "up:int8",
+        "--halo has no direction 'up'; use fwd for rows and sums, bwd for gradients, or none",
+    ),
+    ("int8+fwb:int4", "--halo has no direction 'fwb' at character 6 (did you mean fwd?); use fwd "),
+    (
+        "int8(rond=near)",
+        "--halo int8 has no argument 'rond' at character 6 (did you mean round?); it takes round",
+    ),
+    (
+        "int8(round=up)",
+        "--halo int8 has round=up at character 6; round is random or near",
+    ),
+    ("int8(round=neat)", "--halo int8 has round=neat at character 6 (did you mean near?); round "),
+    ("int8(round=near,round=near)", "--halo int8 has the argument 'round' at character 17 twice"),
+    (
+        "int1(round=near)",
+        "--halo int1 takes no arguments, got 'round' at character 6; write int1",
+    ),
+    ("", "--halo '' ends where a word is expected"),
+    ("int8+", "--halo 'int8+' ends where a word is expected"),
+    ("fwd:", "--halo 'fwd:' ends where a word is expected"),
+    ("int8(round=near", "--halo 'int8(round=near' ends where ',' or ')' is expected"),
+    ("int8(round)", "--halo 'int8(round)' has ')' at character 11, where '=' is expected"),
+    ("int8()", "--halo 'int8()' has ')' at character 6, where a key is expected"),
+    ("int8(round=)", "--halo 'int8(round=)' has ')' at character 12, where a value is expected"),
+    ("int8,int4", "--halo 'int8,int4' has ',' at character 5, where '+' or the end is expected"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), REFUSED)
+def test_mistakes_are_named_with_their_place(text, sentence):
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}"):
+        parse_halo(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("fwd:int8", "--weights has no directions, got 'fwd:'; leave it out"),
+        (
+            "mean",
+            (
+                f"--weights has no item 'mean'; {CODECS.replace('rows', 'gradients')}, and"
+                " what becomes of them is one of sum"
+            ),
+        ),
+    ],
+)
+def test_weights_have_words_of_their_own(text, sentence):
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        parse_weights(text)
