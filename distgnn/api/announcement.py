@@ -56,6 +56,8 @@ def announce(
     if group.reason:
         say(f"backend: {group.backend}, because {group.reason}")
     say(f"task: {config.task}, measured by {config.metric}")
+    if trainer.goal is not None:
+        say(f"goal: {trainer.goal}, recorded when it is reached; training goes on")
     for saving in trainer.graphs.savings:
         say(saving)
     if isinstance(trainer.inputs.features, HostRows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.output import human_bytes, pairs
+from distgnn.training.loop.goal import describe_goal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,12 +28,14 @@ def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:
         else f"{summary[f'{split}_metric']:.4f}"
         for split in ("test", "val", "train")
     }
+    goal = {"goal": describe_goal(summary)} if "goal" in summary else {}
     sent = (("halo", "rows"), ("weight", "gradients"), ("eval_halo", "rows to evaluate"))
     return pairs(
         {
             "metric": summary["metric"],
             **shown,
             "best epoch": f"{summary['best_epoch']} of {summary['num_epochs']}",
+            **goal,
             "median epoch": f"{summary['median_epoch_s'] * 1e3:.2f} ms",
             "sent per epoch": ", ".join(
                 f"{human_bytes(summary[f'{name}_bytes_per_epoch'])} of {what}"

@@ -63,4 +63,8 @@ def series_lines(found: Mapping[str, Any], folder: Path) -> list[str]:
     for split in SPLITS:
         mean, std = (found[f"{split}_metric_{what}"] for what in ("mean", "std"))
         shown[f"{split} metric"] = as_published(mean, std, metric)
+    goals = [run for run in found["runs"] if "goal" in run]
+    if goals:
+        num_reached = sum(run["epochs_to_goal"] is not None for run in goals)
+        shown["goal"] = f"{goals[0]['goal']:g} reached by {num_reached} of {len(goals)} runs"
     return pairs({**shown, "results": folder / FILE})

@@ -8,6 +8,7 @@ from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import lines, stack
 from distgnn.pages.markup import Html, escaped, figure, folded, page, section, table, tag
 from distgnn.pages.text import human_count, human_seconds
+from distgnn.training.loop.goal import describe_goal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,11 @@ def _summary(
         "_s": human_seconds,
     }
     facts = [("ranks", config.get("num_ranks", "-"))]
+    if "goal" in summary:
+        facts.append(("goal", describe_goal(summary)))
     for key, value in summary.items():
+        if key == "goal":
+            continue
         if isinstance(value, list):
             # One value a rank, but for what is a record of its own.
             numbers = [item for item in value if isinstance(item, int | float)]

@@ -64,6 +64,7 @@ class Flag:
         is_free: Whether a run that is resumed may change it.
         is_predicted: Whether it decides what an epoch computes and sends, so that the verbs that
             predict an epoch take it, too.
+        is_optional: Whether a run may have no value, which is None.
     """
 
     text: str
@@ -73,6 +74,7 @@ class Flag:
     varies: bool
     is_free: bool
     is_predicted: bool
+    is_optional: bool
 
 
 def flag(
@@ -84,6 +86,7 @@ def flag(
     varies: bool = False,
     is_free: bool = False,
     is_predicted: bool = False,
+    is_optional: bool = False,
 ) -> Any:
     """Make a field of a dataclass that is also a flag.
 
@@ -96,11 +99,12 @@ def flag(
         varies: Whether the default depends on other settings.
         is_free: Whether a run that is resumed may change it.
         is_predicted: Whether the verbs that predict an epoch take it.
+        is_optional: Whether a run may have no value, which is None.
 
     Returns:
         The field.
     """
-    about = Flag(text, metavar, choices, bounds, varies, is_free, is_predicted)
+    about = Flag(text, metavar, choices, bounds, varies, is_free, is_predicted, is_optional)
     return field(default=default, metadata={"flag": about})
 
 
@@ -252,6 +256,7 @@ def check_types(owner: type, values: Any, *, besides: Iterable[str] = ()) -> Non
         InputError: If a setting is missing, unknown or of another type.
     """
     expected = {setting.name: setting.kind for setting in settings_of(owner)}
+    optional = {s.name for s in settings_of(owner) if s.about is not None and s.about.is_optional}
     names = {*expected, *besides}
     if not isinstance(values, dict) or set(values) != names:
         got = sorted(values) if isinstance(values, dict) else values
@@ -262,6 +267,8 @@ def check_types(owner: type, values: Any, *, besides: Iterable[str] = ()) -> Non
     for name, kind in expected.items():
         # Where a fraction is expected, JSON may hold a whole number; true is no number.
         value = values[name]
+        if value is None and name in optional:
+            continue
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise InputError(
                 f"the run's configuration holds {value!r} for {name}, which must be of type "

@@ -336,6 +336,16 @@ def test_options_that_a_partition_ignores_are_refused(distgnn, ring_parts):
         assert sentence.endswith("give it to distgnn partition")
 
 
+def test_a_goal_is_announced_and_its_figures_are_in_the_summary(distgnn, ring):
+    command = ("train", ring, "--epochs", 3, "--goal", 0.01)
+    ended = distgnn(*command, "--run", "r")
+    assert "goal: validation accuracy at least 0.01, recorded when it is reached" in ended.err
+    assert "goal: validation accuracy at least 0.01 reached in epoch " in ended.err
+    found = distgnn(*command, "--run", "s", "--json").json
+    assert found["goal"] == 0.01
+    assert found["time_to_goal_s"] > found["training_to_goal_s"] > 0
+
+
 def test_patience_ends_a_run_early(distgnn, ring):
     command = ("train", ring, "--run", "r", "--epochs", 500, "--patience", 2, "--quiet", "--json")
     found = distgnn(*command).json

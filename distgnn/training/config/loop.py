@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from distgnn.settings.fields import Bound, at_least, flag
+from distgnn.settings.fields import FINITE, Bound, at_least, flag
 
 FeaturesOn = Literal["auto", "device", "host"]
 
@@ -25,6 +25,15 @@ class LoopSettings:
         at_least(0),
         metavar="N",
         is_free=True,
+    )
+    goal: float | None = flag(
+        None,
+        "validation metric, as 0.81 of accuracy, to which the epochs, seconds and bytes are "
+        "recorded; training goes on after it (default: none)",
+        FINITE,
+        metavar="X",
+        is_free=True,
+        is_optional=True,
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from distgnn.comm.group import Group
+    from distgnn.training.loop.goal import Goal
 
 SUMMED = ("loss", "halo_bytes_sent", "weight_bytes_sent", "eval_halo_bytes_sent")
 SLOWEST = (
@@ -106,12 +107,15 @@ def is_record(values: Mapping[str, Any]) -> bool:
     )
 
 
-def summarise(records: Sequence[Mapping[str, Any]], best_epoch: int | None) -> dict[str, Any]:
+def summarise(
+    records: Sequence[Mapping[str, Any]], best_epoch: int | None, goal: Goal | None = None
+) -> dict[str, Any]:
     """Reduce the epochs of a run to the figures of summary.json.
 
     Args:
         records: Lines of metrics.jsonl, in order; a resumed run may have lost some.
         best_epoch: Epoch whose weights were kept.
+        goal: Validation metric that was to be reached; None without.
 
     Returns:
         Values by name.
@@ -132,6 +136,7 @@ def summarise(records: Sequence[Mapping[str, Any]], best_epoch: int | None) -> d
         "eval_halo_bytes_per_epoch": _over(records, "eval_halo_bytes_sent", statistics.mean),
         "weight_bytes_per_epoch": _over(records, "weight_bytes_sent", statistics.mean),
         "max_staleness": _over(records, "max_staleness", max),
+        **({} if goal is None else goal.figures(records)),
     }
 
 

@@ -17,6 +17,7 @@ from distgnn.training.data.identity import layout_of
 from distgnn.training.data.label_input import build_input
 from distgnn.training.data.placement import place
 from distgnn.training.loop.best import Best
+from distgnn.training.loop.goal import goal_of
 from distgnn.training.loop.graphs import build_graphs
 from distgnn.training.loop.metrics import over_ranks
 from distgnn.training.loop.model import build_model, num_inputs, optimizer_of
@@ -68,6 +69,7 @@ class Trainer:
             it; the configuration is then that of `own_config`. None for a model of ours.
 
     Attributes:
+        goal: Validation metric that is to be reached; None without.
         model: The model, an nn.Module with forward(graph, x); a `GNN` unless there is a factory.
         stop: May ask for an early end.
         stop_number: Which rank was asked, and how, as `stop.encode` puts it; 0 for none.
@@ -92,6 +94,7 @@ class Trainer:
         self.planner = planner or Planner()
         self._ends = ends
         self.inputs = load_task(part, group, config, num_classes=ends.num_classes)
+        self.goal = goal_of(config, self.inputs)
         if factory is not None:
             rows = rows_for(factory, self.inputs.features)
             self.inputs = replace(self.inputs, features=rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.datasets.errors import InputError
 from distgnn.training.config.settings import TrainConfig
+from distgnn.training.loop.goal import FIGURES
 from distgnn.training.run.beginning import check_settings
 from distgnn.training.run.directory import SUMMARY, RunDirectory
 
@@ -94,6 +95,7 @@ def read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:
     check_settings(run_dir, config, True)
     begun = TrainConfig.from_json(run_dir.read_config().get("train", {}))
     is_longer = config.epochs != begun.epochs or config.patience != begun.patience
+    is_longer |= config.goal != begun.goal
     return {} if is_longer else run_dir.read_json(SUMMARY)
 
 
@@ -116,6 +118,7 @@ def summarise_series(
             "seed": member.config.seed,
             "split_index": member.config.split_index,
             **{name: summary[name] for name in (*names, *_KEPT)},
+            **{name: summary[name] for name in ("goal", *FIGURES) if name in summary},
         }
         for member, summary in zip(members, summaries, strict=True)
     ]

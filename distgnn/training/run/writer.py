@@ -13,6 +13,9 @@ from distgnn.training.loop.stop import StoppedError, decode, name_of
 from distgnn.training.run.directory import SUMMARY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from distgnn.training.loop.goal import Goal
     from distgnn.training.loop.progress import Progress
     from distgnn.training.loop.trainer import Trainer
     from distgnn.training.run.directory import RunDirectory
@@ -141,6 +144,8 @@ def train(
             records.append(record)
             writer.epoch(record)
             progress.epoch(record)
+            if (note := _note_of_goal(trainer.goal, records)) is not None:
+                progress.note(note)
             if trainer.num_epochs == first and counts.num_plans:
                 progress.note(counts.describe())
             for repeated in (trainer.steps, trainer.scores):
@@ -156,7 +161,7 @@ def train(
             f"to keep; use --epochs above {trainer.num_epochs}"
         )
     writer.finish()
-    summary = {**summarise(records, trainer.best.epoch), **_of_all_ranks(trainer)}
+    summary = {**summarise(records, trainer.best.epoch, trainer.goal), **_of_all_ranks(trainer)}
     error = None
     if trainer.group.rank == 0:
         try:
@@ -166,6 +171,13 @@ def train(
             error = caught
     trainer.group.agree(error)
     return summary
+
+
+def _note_of_goal(goal: Goal | None, records: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return a line if the last epoch is the first that reached the goal."""
+    if goal is None or not goal.is_reached(records[-1]) or any(map(goal.is_reached, records[:-1])):
+        return None
+    return f"goal: {goal} reached in epoch {records[-1]['epoch']}"
 
 
 def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:

@@ -239,7 +239,9 @@ def _resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
     if task == "single-label" and ends.num_classes != 2:
         names = [name for name in names if name not in _BINARY]
     classes = f" with {ends.num_classes} classes" if task == "single-label" else ""
-    return replace(config, task=task, metric=_one_of(names, asked, where, f"{task} task{classes}"))
+    metric = _one_of(names, asked, where, f"{task} task{classes}")
+    _check_goal(config, metric)
+    return replace(config, task=task, metric=metric)
 
 
 def check_split_index(config: TrainConfig) -> None:
@@ -276,6 +278,17 @@ def _check_smoothing(config: TrainConfig, task: str) -> None:
         )
 
 
+def _check_goal(config: TrainConfig, metric: str) -> None:
+    """Refuse a goal that no model reaches."""
+    is_error = metric in ("mse", "mae")
+    if config.goal is None or (config.goal >= 0 if is_error else config.goal <= 1):
+        return
+    limit = "at least 0" if is_error else "at most 1"
+    raise InputError(
+        f"--goal {config.goal:g} is never reached, as --metric {metric} is {limit}; use another"
+    )
+
+
 def _resolve_links(config: TrainConfig, ends: DataInfo) -> TrainConfig:
     if not ends.has_links:
         raise InputError(
@@ -295,6 +308,7 @@ def _resolve_links(config: TrainConfig, ends: DataInfo) -> TrainConfig:
     check_split_index(replace(config, task="link"))
     _check_smoothing(config, "link")
     metric = _one_of(list(LINK_METRICS), config.metric, "--metric", "link task")
+    _check_goal(config, metric)
     return replace(config, task="link", metric=metric)
 
 

@@ -43,6 +43,7 @@ REFUSED = [
     ({"seed": 2**63}, r"--seed must be below 2\*\*63, got 9223372036854775808"),
     ({"eval_every": 0}, "--eval-every must be at least 1, got 0"),
     ({"patience": -1}, "--patience must be at least 0, got -1"),
+    ({"goal": INFINITY}, "--goal must be finite, got inf"),
     ({"split_index": -1}, "--split-index must be at least 0, got -1"),
     ({"checkpoint_every": -1}, "--checkpoint-every must be at least 0, got -1"),
     ({"weight_decay": -0.1}, "--weight-decay must be at least 0 and finite, got -0.1"),
