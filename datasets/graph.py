@@ -133,6 +133,11 @@ class Graph:
         return 0 if self.edge_features is None else int(self.edge_features.shape[1])
 
     @property
+    def has_edge_weights(self) -> bool:
+        """Whether edges have weights."""
+        return self.edge_weight is not None
+
+    @property
     def has_links(self) -> bool:
         """Whether links are held out, to be predicted."""
         return self.test_links is not None

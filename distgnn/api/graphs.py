@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,9 +43,9 @@ def load(
 
     Args:
         source: Name of a data set (`distgnn datasets` lists them), path of a graph file or folder,
-            or of a partition directory, whose parts are joined; or a graph in memory: a Graph,
-            PyG's Data or HeteroData, a DGLGraph, a networkx graph, a scipy adjacency matrix, or a
-            (2, num_edges) numpy array of edges.
+            or of a partition directory, whose parts are joined; a Partition; or a graph in
+            memory: a Graph, PyG's Data or HeteroData, a DGLGraph, a networkx graph, a scipy
+            adjacency matrix, or a (2, num_edges) numpy array of edges.
         vertices: Path of the vertex table of an edge list.
         undirected: Whether to add the reverse of every edge that has none.
         inverse_relations: Whether to add every edge of a typed graph reversed.
@@ -60,27 +61,28 @@ def load(
     Raises:
         InputError: If the source is unknown or damaged, or an option has no effect on it.
     """
-    options: dict[str, Any] = {
-        "vertices": vertices,
+    from distgnn import datasets
+    from distgnn.datasets.sources import changed
+
+    changes: dict[str, Any] = {
         "undirected": undirected,
         "inverse_relations": inverse_relations,
         "one_hot": one_hot,
         "split": split,
         "edge_split": edge_split,
     }
-    if isinstance(source, (str, Path)) and not is_partition_directory(source):
-        from distgnn import datasets
-
-        return datasets.load(source, seed=seed, root=root, **options)
-    for name, value in options.items():
-        if value:
-            raise InputError(
-                f"{name}={value!r} has an effect on a data set's name or file only; leave it out, "
-                "or build the graph with it"
-            )
-    if isinstance(source, (str, Path)):
-        return join_parts(source)
-    return from_memory(source)
+    if isinstance(source, os.PathLike):  # a Partition, too
+        source = Path(source)
+    is_path = isinstance(source, (str, Path))
+    if is_path and not is_partition_directory(source):
+        return datasets.load(source, vertices=vertices, seed=seed, root=root, **changes)
+    if vertices is not None:
+        raise InputError(
+            f"vertices={vertices!r} has an effect on an edge list only; leave it out, or build the "
+            "graph with the arrays of its vertices"
+        )
+    graph = join_parts(source) if is_path else from_memory(source)
+    return changed(graph, **changes, seed=seed)
 
 
 def from_memory(source: Source) -> Graph:

@@ -124,6 +124,27 @@ class Run:
 
         return read_tensors(self._directory.model_path)
 
+    def to_pyg(self) -> Any:
+        """Build a model of PyG with the weights of the best epoch and the same outputs.
+
+        Returns:
+            A `torch_geometric.nn.Sequential` in evaluation mode, called as `model(x, edge_index)`
+            with the features and edges of the graph. Weighted edges give gcn, sgc and appnp a
+            third argument `edge_weight`. Edge features and types that the layers read are
+            `edge_attr` and `edge_type`. It returns (num_vertices, num_classes) scores before
+            softmax or sigmoid; of a run that learned links, the rows that its decoder reads.
+            Self-loops that ours adds are added, where no vertex has several.
+
+        Raises:
+            InputError: If the run has not ended, or layers of PyG compute something else: a
+                model of the user's own, --labels-as-input, --degrees out-in, --aggregator gcn,
+                --relation-norm all, weighted edges of other models than gcn, sgc, appnp, gat and
+                gatv2.
+        """
+        from distgnn.api.use import to_pyg
+
+        return to_pyg(self)
+
     def __repr__(self) -> str:
         """Say in two lines what the run is."""
         if not self._directory.has_run():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from distgnn.api.job import Job
 from distgnn.api.settings import Keywords
+from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,6 +127,34 @@ def embed(
     from distgnn.api.predictions import embed_run
 
     return _use("embed", run, source, settings).on_parts(embed_run)[0]
+
+
+def to_pyg(run: Trained) -> Any:
+    """Build the model of PyG that computes what a trained run does; see `Run.to_pyg`.
+
+    Args:
+        run: The run.
+
+    Raises:
+        InputError: If the run cannot be opened, or PyG has no such model.
+    """
+    from distgnn.interop.pyg_model import pyg_model
+    from distgnn.training.run.directory import RunDirectory
+    from distgnn.training.run.inference import TrainedRun
+
+    trained = TrainedRun(RunDirectory(run.path), run.model)
+    config = trained.config
+    for reason, is_so in (
+        (f"{config.model.own} is a model of your own; use its state_dict", config.model.own),
+        ("--labels-as-input gives it labels of other vertices as input", config.labels_as_input),
+    ):
+        if is_so:
+            raise InputError(f"run '{run.path}' has no like in PyG, as {reason}")
+    return pyg_model(
+        trained.load_model(),  # type: ignore[arg-type]
+        feature_norm=config.feature_norm,
+        has_edge_weights=trained.ends.has_edge_weights,
+    )
 
 
 def _use(verb: str, run: Any, source: Any, settings: Mapping[str, Any]) -> Use:

@@ -68,6 +68,7 @@ class SGConv(Convolution):
         degrees: Degrees = "in",
     ) -> None:
         super().__init__()
+        self.K = K
         self.linear = Linear(in_channels, out_channels, bias=False)
         set_bias(self, out_channels, is_learned=bias)
         self._hops = _Hops(normalised(degrees), K)

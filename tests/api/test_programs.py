@@ -100,6 +100,8 @@ def test_a_graph_of_pyg_is_trained_on(tmp_path):
     text = output(tmp_path / "pyg", sys.executable, EXAMPLES / "from_pyg.py")
     assert float(re.search(r"right on ([\d.]+) of Data", text)[1]) > 0.7
     assert "embedding=[2708, 16]" in text
+    assert float(re.search(r"PyG differs by ([\d.e-]+)", text)[1]) < 1e-5
+    assert "Partition('from-pyg-parts'): memory in 4 parts by metis" in text
 
 
 FAILING = """

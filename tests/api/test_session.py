@@ -511,9 +511,20 @@ def test_a_graph_says_what_it_is():
     )
 
 
-def test_options_of_files_have_no_effect_on_graphs_in_memory(graph):
-    with pytest.raises(InputError, match="has an effect on a data set's name or file only"):
-        dg.load(graph, split="0.5/0.25/0.25")
+def test_the_table_of_vertices_has_no_effect_on_graphs_in_memory(graph):
+    with pytest.raises(InputError, match="has an effect on an edge list only"):
+        dg.load(graph, vertices="vertices.csv")
+
+
+def test_a_graph_in_memory_takes_the_options_of_a_file(graph):
+    changed = dg.load(graph, undirected=True, split="0.5/0.25/0.25", seed=3)
+    assert changed.num_edges > graph.num_edges
+    assert not np.array_equal(changed.train_mask, graph.train_mask)
+
+
+def test_a_partition_is_loaded_as_the_graph_that_was_cut(graph, tmp_path):
+    partition = dg.partition_graph(graph, 3, tmp_path / "parts")
+    assert dg.load(partition).num_edges == graph.num_edges
 
 
 def test_parts_in_memory_serve_as_shares(graph):

@@ -63,6 +63,10 @@ class About(Protocol):
     def num_edge_features(self) -> int:
         """Columns of the features of edges."""
 
+    @property
+    def has_edge_weights(self) -> bool:
+        """Whether edges have weights."""
+
 
 @dataclass(frozen=True)
 class DataInfo:
@@ -80,6 +84,7 @@ class DataInfo:
         task: What the labels are for; nothing without.
         has_links: Whether links are held out, to be predicted.
         num_edge_features: Columns of the features of edges; 0 without.
+        has_edge_weights: Whether edges have weights.
     """
 
     name: str
@@ -93,6 +98,7 @@ class DataInfo:
     task: TaskName | Literal[""] = ""
     has_links: bool = False
     num_edge_features: int = 0
+    has_edge_weights: bool = False
 
     @classmethod
     def of(cls, about: About) -> DataInfo:
@@ -113,6 +119,7 @@ class DataInfo:
             task=_task_of(about),
             has_links=about.has_links,
             num_edge_features=about.num_edge_features,
+            has_edge_weights=about.has_edge_weights,
         )
 
     @property

@@ -76,7 +76,11 @@ class TrainedRun:
             names = tuple(str(name) for name in ends["class_names"])
             vertices, relations, types, columns = (int(ends[name]) for name in _SIZES)
             about = str(ends["name"]), *widths, names, str(ends.get("metric", ""))
-            self.ends = DataInfo(*about, vertices, relations, types, num_edge_features=columns)
+            self.ends = DataInfo(
+                *(*about, vertices, relations, types),
+                num_edge_features=columns,
+                has_edge_weights=bool(ends["has_edge_weights"]),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"'{run_dir.path}/{CONFIG}' is not a run's configuration; train again"
