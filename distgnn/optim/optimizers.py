@@ -43,8 +43,25 @@ class Optimizer(ABC):
         decaying = self._parameters if decaying is None else list(decaying)
         self._decaying = {id(parameter) for parameter in decaying}
         self._moments: dict[int, Moments] = {}
-        self.lr = lr
+        self.lr: float | Tensor = lr
         self.weight_decay = weight_decay
+
+    def set_lr(self, lr: float) -> None:
+        """Change the length of a step.
+
+        A CUDA graph repeats the numbers with which it was recorded. So a device reads a length
+        that changes from its memory, always from the same place.
+
+        Args:
+            lr: Length of the steps from now on.
+        """
+        devices = {each.device for each in self._parameters} - {torch.device("cpu")}
+        if isinstance(self.lr, torch.Tensor):
+            self.lr.fill_(lr)
+        elif devices:
+            self.lr = torch.full((), lr, device=devices.pop())
+        else:
+            self.lr = lr
 
     @torch.no_grad()
     def step(self) -> None:

@@ -260,6 +260,13 @@ RULES: tuple[Rule, ...] = (
             f"--algorithm {c.algorithm}; use fewer, more --epochs or --algorithm cd-0"
         ),
     ),
+    (
+        lambda c: 0 < c.epochs <= c.lr_warm_up,
+        lambda c: (
+            f"--lr-warm-up {c.lr_warm_up} leaves none of the {c.epochs} epochs to --lr; use "
+            "fewer or more --epochs"
+        ),
+    ),
     (lambda c: c.delays.num_bins > _MAX_BINS, _too_many_bins),
     *_of_a_cache("delay_cache", "smoothing", is_backward=False),
     *_of_a_cache("gradient_cache", "gradient_smoothing", is_backward=True),

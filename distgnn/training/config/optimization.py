@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from distgnn.settings.fields import NOT_NEGATIVE, POSITIVE, SHARE, flag
+from distgnn.optim.schedules import GRAMMAR, is_schedule
+from distgnn.settings.fields import NOT_NEGATIVE, POSITIVE, SHARE, Bound, at_least, flag
 from distgnn.settings.names import OptimizerName
 
 DecayOf = Literal["all", "first"]
+
+_SCHEDULE = Bound(f"{GRAMMAR}, with FLOOR and FACTOR below 1", is_schedule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +20,21 @@ class OptimizationSettings:
 
     optimizer: OptimizerName = flag("adam", "adam, adamw or sgd (default: %(default)s)")
     lr: float = flag(0.01, "default: %(default)s", POSITIVE, metavar="R")
+    lr_schedule: str = flag(
+        "constant",
+        "rate of each epoch: constant; cosine falls to FLOOR * lr (default 0) over --epochs; step "
+        "multiplies it by FACTOR (default 0.1) after every so many epochs; plateau does so after "
+        "more than PATIENCE (default 10) epochs without a better validation metric (default: "
+        "%(default)s)",
+        _SCHEDULE,
+        metavar="NAME[:N[:X]]",
+    )
+    lr_warm_up: int = flag(
+        0,
+        "epochs in which the rate grows to --lr, before the schedule begins (default: none)",
+        at_least(0),
+        metavar="EPOCHS",
+    )
     weight_decay: float = flag(5e-4, "default: %(default)s", NOT_NEGATIVE, metavar="W")
     decay_of: DecayOf = flag("all", "weights that decay: all, or first layer's (default: all)")
     label_smoothing: float = flag(

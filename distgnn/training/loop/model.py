@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from distgnn.datasets.errors import InputError
 from distgnn.nn.models import GNN, LinkModel
 from distgnn.optim.optimizers import build_optimizer
+from distgnn.optim.schedules import LearningRate, parse_schedule
 from distgnn.training.loop.own_model import trainable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import nn
 
     from distgnn.aggregate.learned_rows import RelationSources
@@ -71,3 +75,26 @@ def optimizer_of(config: TrainConfig, model: nn.Module) -> Optimizer:
         weight_decay=config.weight_decay,
         decaying=decaying,
     )
+
+
+def learning_rate_of(
+    config: TrainConfig, optimizer: Optimizer, counts: Mapping[str, int]
+) -> LearningRate:
+    """Build the learning rate of a run.
+
+    Args:
+        config: Settings of the run.
+        optimizer: Optimizer of `optimizer_of`.
+        counts: Number of vertices or links by name of the split, over all ranks.
+
+    Raises:
+        InputError: If the schedule watches a metric that is not measured.
+    """
+    text, warm_up = config.lr_schedule, config.lr_warm_up
+    schedule = parse_schedule(text, num_epochs=config.epochs, warm_up=warm_up)
+    if schedule.needs_validation and not counts["val"]:
+        raise InputError(
+            f"--lr-schedule {text} watches the validation metric, but the split has no validation "
+            "vertices; use constant, cosine or step"
+        )
+    return LearningRate(optimizer, schedule, warm_up)

@@ -20,7 +20,7 @@ from distgnn.training.loop.best import Best
 from distgnn.training.loop.goal import goal_of
 from distgnn.training.loop.graphs import build_graphs
 from distgnn.training.loop.metrics import over_ranks
-from distgnn.training.loop.model import build_model, num_inputs, optimizer_of
+from distgnn.training.loop.model import build_model, learning_rate_of, num_inputs, optimizer_of
 from distgnn.training.loop.own_model import (
     build_own,
     call_own,
@@ -119,6 +119,7 @@ class Trainer:
             check_own(self.model, group, num_vertices=ends.num_vertices)
         self.objective = build_objective(config, self.inputs, self.graphs, self.model)
         self.optimizer = optimizer_of(config, self.model)
+        self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
         self.clip = build_clip(config.clip_grad_norm)
         self.weights = WeightSync(group, self.graph.exchange.clock)
         self.begin_trace(NoTrace(device))
@@ -157,6 +158,7 @@ class Trainer:
             This rank's share of the loss before the step.
         """
         self.model.train()
+        self.lr.begin_epoch(self.num_epochs)
         if self.gnn is None:
             seed = self.graph.mask_seeds.epoch_seed ^ self.group.rank
             with seeded(seed, self.graph.device):
@@ -236,7 +238,7 @@ class Trainer:
             }
             values = over_ranks(self.group, own)
             self.stop_number = values.pop("stop_number")
-            record = {"epoch": self.num_epochs, **values, **metrics}
+            record = {"epoch": self.num_epochs, "lr": self.lr.value, **values, **metrics}
             self._check_finite("loss", record["loss"])
             self._last_loss = f", after a loss of {record['loss']:.6g} in epoch {self.num_epochs}"
             self.trace.end_epoch(self.num_epochs)
@@ -299,9 +301,10 @@ class Trainer:
             merit = float(self.num_epochs)
         else:
             merit = -metric if self.objective.measure.is_lower_better else metric
-        if self.best.improves(merit, scores.val_loss):
+        if is_best := self.best.improves(merit, scores.val_loss):
             self.best = Best(self.num_epochs, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
+        self.lr.watch(self.num_epochs, is_best)
         metrics = {f"{split}_metric": value for split, value in scores.metric.items()}
         stop = time.perf_counter()
         self.trace.add("evaluate", start, stop)
@@ -329,6 +332,7 @@ class Trainer:
             "best_epoch": self.best.epoch,
             "metric": self.best.metric,
             "loss": self.best.loss,
+            "lr": self.lr.state(),
         }
         state = pack_state(self.model, self.optimizer, self.best_state)
         checkpoints.write(self.num_epochs, progress, state, self.graph.exchange.state())
@@ -349,6 +353,7 @@ class Trainer:
         self.best_state = unpack_state(found.state, self.model, self.optimizer)
         progress = found.progress
         self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
+        self.lr.load_state(progress["lr"])
         self.num_epochs = self.graph.mask_seeds.epoch = self._saved_at = found.num_epochs
         if found.rows:
             self.graph.exchange.load_state(found.rows)

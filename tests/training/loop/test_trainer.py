@@ -127,7 +127,8 @@ def test_records_are_the_same_on_every_rank_and_hold_what_they_must():
     results = run_ranks(3, on_rank)
     assert results[1] == results[0]
     assert results[2] == results[0]
-    expected = {"epoch", "loss", "halo_bytes_sent", "weight_bytes_sent", "eval_halo_bytes_sent"}
+    expected = {"epoch", "lr", "loss", "halo_bytes_sent"}
+    expected |= {"weight_bytes_sent", "eval_halo_bytes_sent"}
     expected |= {f"{split}_metric" for split in ("train", "val", "test")}
     for record in results[0]:
         assert record.keys() == TIMES | expected | {"weight_sync_s", "max_staleness"}
