@@ -16,6 +16,7 @@ from distgnn.cli.source import add_source_arguments
 from distgnn.cli.trace import add_trace_arguments
 from distgnn.settings.fields import add_flags
 from distgnn.settings.model import ModelSettings
+from distgnn.training.config.channels import ChannelSettings
 from distgnn.training.config.data import DataSettings
 from distgnn.training.config.delays import DelaySettings
 from distgnn.training.config.loop import LoopSettings, MachineSettings, SavingSettings
@@ -32,7 +33,14 @@ EPILOG = (
     "P ranks: mpirun -n P distgnn train DIR --run RUN, srun -n P distgnn ..., or "
     "torchrun --nproc-per-node P --no-python -- distgnn ..."
 )
-TRAINING = (LoopSettings, DataSettings, OptimizationSettings, DelaySettings, SavingSettings)
+TRAINING = (
+    LoopSettings,
+    DataSettings,
+    OptimizationSettings,
+    ChannelSettings,
+    DelaySettings,
+    SavingSettings,
+)
 """Owners of the flags of training, in the order of the help."""
 # Arguments of the command line that are no settings of `distgnn.train`.
 _OWN = ("verb", "run", "source", "run_dir", "recipe", "json")

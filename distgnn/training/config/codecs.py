@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 from distgnn.training.config.grammar import Grammar, Parameter, Word
+from distgnn.training.config.presets import NONE, PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,12 @@ _CODECS: Mapping[str, Word] = {
 }
 """Table of codecs."""
 
-HALO = Grammar("--halo", {_CODEC: "what rows are sent as"}, _CODECS)
+HALO = Grammar(
+    "--halo",
+    {_CODEC: "what rows are sent as"},
+    _CODECS,
+    names={name: preset.halo for name, preset in PRESETS.items() if name != NONE},
+)
 """Words of --halo."""
 
 WEIGHTS = Grammar(
@@ -46,6 +52,7 @@ WEIGHTS = Grammar(
     {_CODEC: "what gradients are sent as", _SUM: "what becomes of them"},
     {**_CODECS, "sum": Word(_SUM, partial(str, "sum"), {})},
     has_directions=False,
+    names={name: preset.weights for name, preset in PRESETS.items() if name != NONE},
 )
 """Words of --weights."""
 
@@ -54,7 +61,7 @@ def parse_halo(text: str) -> HaloCodecs:
     """Read --halo.
 
     Args:
-        text: Strategy in words, such as int8 or fwd:int8+bwd:int4(round=near).
+        text: Strategy in words, such as int8 or fwd:int8+bwd:int4(round=near), or a preset.
 
     Returns:
         The codecs of both directions; a direction that the text leaves out is exact.
@@ -73,7 +80,7 @@ def parse_weights(text: str) -> CodecSpec:
     """Read --weights.
 
     Args:
-        text: Strategy in words: sum, or a codec such as int8.
+        text: Strategy in words: sum, or a codec such as int8, or a preset.
 
     Returns:
         The codec of the gradients that ranks add up.

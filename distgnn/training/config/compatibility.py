@@ -6,12 +6,16 @@ A value by itself is checked where its field is. What the graph decides is check
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
+from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
 from distgnn.nn.config import KINDS, models_with
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
+from distgnn.training.config.codecs import halo_text, parse_halo
+from distgnn.training.config.presets import NONE, PRESETS
 from distgnn.training.config.strategy import DelayedRows, SynchronousRows, parse
 
 if TYPE_CHECKING:
@@ -146,6 +150,21 @@ def _of_a_cache(cache: str, smoothing: str, is_backward: bool) -> tuple[Rule, ..
     )
 
 
+def _halo(config: RunSettings) -> str:
+    """Return the words of the command line that say what rows are sent as."""
+    given = f"--halo {config.halo}"
+    return given if config.preset == NONE else f"{given} of --preset {config.preset}"
+
+
+def _near(config: RunSettings) -> str:
+    """Return the words of --halo with all rows rounded to the nearest."""
+    codecs = config.halo_codecs
+    forward, backward = (
+        replace(codec, is_random=False) for codec in (codecs.forward, codecs.backward)
+    )
+    return halo_text(HaloCodecs(forward, backward))
+
+
 def _too_many_bins(config: RunSettings) -> str:
     count = config.delays.num_bins
     if count == parse(config.algorithm)[1]:
@@ -251,6 +270,33 @@ RULES: tuple[Rule, ...] = (
         lambda c: (
             f"--recompute would read other delayed rows than --algorithm {c.algorithm} "
             "did before; use cd-0 or 0c"
+        ),
+    ),
+    (
+        lambda c: c.preset != NONE and c.halo_codecs != parse_halo(PRESETS[c.preset].halo),
+        lambda c: (
+            f"--preset {c.preset} and --halo {c.halo} both say what rows are sent as; give one "
+            "of them"
+        ),
+    ),
+    (
+        lambda c: c.is_isolated and c.halo_codecs != EXACT_CODECS,
+        lambda c: (
+            f"{_halo(c)} has no effect with --algorithm 0c, where nothing travels; drop one of "
+            "the two"
+        ),
+    ),
+    (
+        lambda c: isinstance(c.strategy, DelayedRows) and c.halo_codecs != EXACT_CODECS,
+        lambda c: (
+            f"{_halo(c)} and --algorithm {c.algorithm} both say when rows travel; give one of them"
+        ),
+    ),
+    (
+        lambda c: c.recompute and c.halo_codecs.forward.is_random,
+        lambda c: (
+            f"--recompute would send rows again that {_halo(c)} rounds at random; use "
+            f"{_near(c)}, or drop --recompute"
         ),
     ),
     (

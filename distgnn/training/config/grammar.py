@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from distgnn.datasets.errors import InputError
@@ -103,18 +103,20 @@ class Grammar:
         slots: Questions that words answer, by slot, such as "what rows are sent as".
         words: The table.
         has_directions: Whether items may be for one direction of the pass.
+        names: Whole strategies by name.
     """
 
     flag: str
     slots: Mapping[str, str]
     words: Mapping[str, Word]
     has_directions: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, text: str) -> dict[Direction, dict[str, object]]:
         """Read a strategy.
 
         Args:
-            text: The strategy in words.
+            text: The strategy in words, or its name.
 
         Returns:
             The answers by slot, for either direction; without those that the text leaves out.
@@ -125,7 +127,7 @@ class Grammar:
         """
         answers: dict[Direction, dict[str, object]] = {way: {} for way in _DIRECTIONS}
         said: dict[tuple[Direction, str], Item] = {}
-        for item in _Parser(self, text).strategy():
+        for item in _Parser(self, self.names.get(text, text)).strategy():
             word = self._word(item)
             answer = word.build(**self._arguments(item, word))
             for way in item.directions:
@@ -141,13 +143,18 @@ class Grammar:
     def _word(self, item: Item) -> Word:
         if item.word in self.words:
             return self.words[item.word]
+        if item.word in self.names:
+            raise InputError(
+                f"{self.flag} {item.word}{_where(item.at)} is the name of a whole strategy, "
+                f"{self.names[item.word]}; write it alone"
+            )
         lists = (
             f"{question} is one of {', '.join(self._words_of(slot))}"
             for slot, question in self.slots.items()
         )
         raise InputError(
             f"{self.flag} has no item '{item.word}'{_where(item.at)}"
-            f"{_nearest(item.word, self.words)}; {', and '.join(lists)}"
+            f"{_nearest(item.word, [*self.words, *self.names])}; {', and '.join(lists)}"
         )
 
     def _words_of(self, slot: str) -> list[str]:

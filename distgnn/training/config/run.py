@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from distgnn.exchange.rule import DelayCache, DelayRule
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.config import ModelConfig
+from distgnn.training.config.channels import ChannelSettings
+from distgnn.training.config.codecs import parse_halo
 from distgnn.training.config.data import DataSettings
 from distgnn.training.config.delays import DelaySettings
 from distgnn.training.config.loop import LoopSettings, MachineSettings, SavingSettings
 from distgnn.training.config.optimization import OptimizationSettings
+from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.strategy import IsolatedRanks, Strategy, parse
+
+if TYPE_CHECKING:
+    from distgnn.exchange.codec import HaloCodecs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +27,7 @@ class RunSettings(
     MachineSettings,
     SavingSettings,
     LoopSettings,
+    ChannelSettings,
     DelaySettings,
     OptimizationSettings,
     DataSettings,
@@ -48,6 +56,11 @@ class RunSettings(
             backward=DelayCache(gradient_cache, gradient_smoothing),
         )
         return kind(rule)
+
+    @cached_property
+    def halo_codecs(self) -> HaloCodecs:
+        """Codecs of the rows that travel, by direction."""
+        return parse_halo(PRESETS[self.preset].halo if self.halo is None else self.halo)
 
     @property
     def is_isolated(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.nn.config import KINDS, ModelConfig
 from distgnn.settings.fields import check_types, check_values, differences, picked
+from distgnn.training.config.codecs import halo_text
 from distgnn.training.config.compatibility import check_together
 from distgnn.training.config.run import RunSettings
 
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 class TrainConfig(RunSettings):
     """A training run, apart from the graph it runs on.
 
-    What the algorithm decides is replaced by its value, so that a run remembers it.
+    What the algorithm and the preset decide is replaced by its value, so that a run remembers it.
 
     Raises:
         InputError: If a value is not allowed, or two do not go together; it names the flag.
     """
 
     def __post_init__(self) -> None:
-        """Check all values, and replace those that the algorithm decides."""
+        """Check all values, and replace those that the algorithm and the preset decide."""
         check_values(self.model, but=("model",) if self.model.own else ())
         check_values(self)
         rule = self.delays
@@ -34,6 +35,7 @@ class TrainConfig(RunSettings):
             ("delay", rule.delay),
             ("gradient_cache", rule.backward.is_cached),
             ("gradient_smoothing", rule.backward.smoothing),
+            ("halo", halo_text(self.halo_codecs)),
         ):
             object.__setattr__(self, name, value)
         check_together(self)

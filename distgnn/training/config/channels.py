@@ -1,0 +1,35 @@
+"""Settings of what ranks send each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distgnn.settings.fields import flag
+from distgnn.training.config.presets import PRESETS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelSettings:
+    """Settings of what ranks send each other.
+
+    A setting that is None is as the preset says; a whole `TrainConfig` has none left, and holds
+    canonical words.
+    """
+
+    preset: str = flag(
+        "none",
+        "published system, in place of --halo: bsp (exact), bytegrad or cgx (default: none; "
+        "--print-strategy shows what it stands for)",
+        metavar="NAME",
+        choices=tuple(PRESETS),
+        is_free=True,
+        is_predicted=True,
+    )
+    halo: str | None = flag(
+        None,
+        "what rows between ranks are sent as: exact, bf16, int8, int4, int2 or int1, rounded at "
+        "random, or to the nearest as in 'int8(round=near)'; fwd:int8+bwd:int4 gives each "
+        "direction of the pass its own (default: exact)",
+        metavar="STRATEGY",
+        is_predicted=True,
+    )

@@ -1,0 +1,116 @@
+"""Settings of what ranks send each other: presets, canonical words, what is refused together."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from training import make_config
+
+from distgnn.datasets import InputError
+from distgnn.exchange.codec import EXACT_CODECS, CodecSpec, HaloCodecs
+from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
+from distgnn.training.config.presets import NONE, PRESETS
+from distgnn.training.config.settings import TrainConfig
+
+
+def test_rows_are_exact_unless_something_else_is_asked_for():
+    config = make_config()
+    assert (config.halo, config.preset) == ("exact", NONE)
+    assert config.halo_codecs == EXACT_CODECS
+
+
+def test_a_run_remembers_the_canonical_words():
+    config = make_config(halo="bwd: int4 +fwd:int8(round=near)")
+    assert config.halo == "fwd:int8(round=near)+bwd:int4"
+    assert config.halo_codecs == HaloCodecs(CodecSpec(8, is_random=False), CodecSpec(4))
+    assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_words_of_both_channels_in_canonical_form(name):
+    preset = PRESETS[name]
+    assert halo_text(parse_halo(preset.halo)) == preset.halo
+    assert weights_text(parse_weights(preset.weights)) == preset.weights
+    assert bool(preset.paper) == (parse_halo(preset.halo) != EXACT_CODECS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_run_with_a_preset_is_the_run_with_its_words(name):
+    config = make_config(preset=name)
+    plain = make_config(halo=PRESETS[name].halo)
+    assert config.halo == plain.halo
+    assert config.halo_codecs == plain.halo_codecs
+    assert plain.differences(config) == []
+    assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_a_preset_names_the_strategy_of_one_channel_too():
+    assert make_config(halo="cgx").halo == "int4"
+    assert parse_weights("bytegrad") == CodecSpec(8, is_random=False)
+
+
+def test_a_preset_and_its_own_words_agree():
+    assert make_config(preset="cgx", halo="int4(round=random)").halo == "int4"
+
+
+REFUSED = [
+    (
+        {"preset": "cgq"},
+        "--preset must be one of none, bsp, bytegrad, cgx, got 'cgq'",
+    ),
+    (
+        {"preset": "cgx", "halo": "int8"},
+        "--preset cgx and --halo int8 both say what rows are sent as; give one of them",
+    ),
+    ({"halo": "cgxx"}, "--halo has no item 'cgxx' (did you mean cgx?); what rows are sent as is "),
+    (
+        {"halo": "fwd:cgx"},
+        "--halo cgx at character 5 is the name of a whole strategy, int4; write it alone",
+    ),
+    (
+        {"halo": "int4", "algorithm": "0c"},
+        "--halo int4 has no effect with --algorithm 0c, where nothing travels; drop one of the two",
+    ),
+    (
+        {"preset": "bytegrad", "algorithm": "0c"},
+        "--halo int8(round=near) of --preset bytegrad has no effect with --algorithm 0c, where ",
+    ),
+    (
+        {"halo": "int4", "algorithm": "cd-5"},
+        "--halo int4 and --algorithm cd-5 both say when rows travel; give one of them",
+    ),
+    (
+        {"halo": "int4", "recompute": True},
+        (
+            "--recompute would send rows again that --halo int4 rounds at random; use "
+            "int4(round=near), or drop --recompute"
+        ),
+    ),
+    (
+        {"halo": "fwd:int8+bwd:int4", "recompute": True},
+        (
+            "--recompute would send rows again that --halo fwd:int8+bwd:int4 rounds at random; use "
+            "fwd:int8(round=near)+bwd:int4(round=near), or drop --recompute"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "sentence"), REFUSED)
+def test_what_does_not_go_together_is_refused(options, sentence):
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}"):
+        make_config(**options)
+
+
+@pytest.mark.parametrize("halo", ["exact", "bf16", "int1", "int4(round=near)", "bwd:int4"])
+def test_rows_that_are_the_same_each_time_may_be_sent_again(halo):
+    make_config(halo=halo, recompute=True)
+
+
+def test_a_resumed_run_sends_what_it_was_begun_with():
+    begun = make_config(halo="int8")
+    assert begun.differences(make_config(halo="int8(round=random)")) == []
+    assert begun.differences(make_config(halo="int4")) == ["halo (begun with int8, now int4)"]
+    assert begun.differences(make_config()) == ["halo (begun with int8, now exact)"]
