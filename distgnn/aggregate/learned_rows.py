@@ -63,17 +63,12 @@ class RelationSources(NamedTuple):
             ids: Global ids of their columns.
             group: One rank per part.
         """
-        names = [f"{row}_from_{column}" for row in ("root", "leaf") for column in ids._fields]
-        forward = blocks.to(PROCESSOR).forward
-        edges = [(name, getattr(forward, name)) for name in names]
-        found = torch.tensor([max(_num_relations(block) for _, block in edges)])
+        edges = _edge_blocks(blocks, ids)
+        found = torch.tensor([max(_num_relations(block) for block, _ in edges)])
         group.all_reduce(found, "max")
         num_relations = int(found)
         # Block by block, so that a key for each edge is there of one block at a time.
-        keys = [
-            np.unique(_keys(block, getattr(ids, name.rpartition("_")[2]), num_relations))
-            for name, block in edges
-        ]
+        keys = [np.unique(_keys(block, column_ids, num_relations)) for block, column_ids in edges]
         own = np.unique(np.concatenate(keys)).astype("<i8")
         gathered = group.all_gather_bytes(own.tobytes())
         every = np.concatenate([np.frombuffer(data, "<i8") for data in gathered])
@@ -94,6 +89,28 @@ class RelationSources(NamedTuple):
             column_ids: Global ids of its columns.
         """
         return np.searchsorted(self.keys, _keys(block, column_ids, self.num_relations))
+
+    def read_by(self, blocks: Blocks, ids: ColumnIds) -> NDArray[np.int64]:
+        """(num_read,) Ascending numbers of the relation sources that a rank's edges start from.
+
+        Args:
+            blocks: Edges of this rank, planned with types.
+            ids: Global ids of their columns.
+        """
+        is_read = np.zeros(len(self.keys), dtype=bool)
+        for block, column_ids in _edge_blocks(blocks, ids):
+            is_read[self.numbers(block, column_ids)] = True
+        return np.flatnonzero(is_read)
+
+
+def _edge_blocks(blocks: Blocks, ids: ColumnIds) -> list[tuple[Csr, Tensor]]:
+    """Return all edges of a rank, each block with the global ids of its columns."""
+    forward = blocks.to(PROCESSOR).forward
+    return [
+        (getattr(forward, f"{row}_from_{column}"), column_ids)
+        for row in ("root", "leaf")
+        for column, column_ids in zip(ids._fields, ids, strict=True)
+    ]
 
 
 def _num_relations(block: Csr) -> int:

@@ -38,15 +38,15 @@ def announce(
     import torch
 
     from distgnn.forecast.estimate import estimate_epoch
-    from distgnn.forecast.traffic import planned_bytes
+    from distgnn.forecast.traffic import planned_bytes, planned_weights
     from distgnn.kernels.devices import PROCESSOR
     from distgnn.ops.host_rows import HostRows
     from distgnn.training.data.placement import describe_streamed
 
     config, group = trainer.config, trainer.group
     # Nobody knows what a model sends that the user wrote.
-    is_known = trainer.gnn is not None
-    own = planned_bytes(config, trainer.gnn, trainer.graphs) if trainer.gnn is not None else 0
+    model = trainer.gnn
+    own = 0 if model is None else planned_bytes(config, model, trainer.graphs)
     sent = torch.tensor([own])
     group.all_reduce(sent)
     if estimates:
@@ -60,14 +60,19 @@ def announce(
         say(f"goal: {trainer.goal}, recorded when it is reached; training goes on")
     for saving in trainer.graphs.savings:
         say(saving)
+    for saving in trainer.weights.tables.savings:
+        say(saving)
     if isinstance(trainer.inputs.features, HostRows):
         say(describe_streamed(trainer.inputs.features))
-    if not is_known:
+    if model is None:
         say(f"model: {config.model.own}, of your own; its rows and its memory are not predicted")
         return
     if group.size > 1:
         per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
         say(f"rows: {per_epoch} will be sent per epoch by all ranks")
+        weights = planned_weights(config, model, trainer.weights.tables)
+        per_epoch = human_bytes(weights.bytes_of_ranks(group.size))
+        say(f"weights: {per_epoch} will be sent per epoch by all ranks")
     more = "" if group.device == PROCESSOR else " more of the device"
     say(f"memory: about {human_bytes(predicted)}{more} at the peak of rank 0, predicted")
     if trainer.estimated_epoch_s is not None:

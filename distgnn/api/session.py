@@ -15,7 +15,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.exchange.clock import Clock
 from distgnn.machine.limits import num_killed
 from distgnn.training.loop.own_model import check_own, leaves, trainable
-from distgnn.weights.summed_gradients import WeightSync
+from distgnn.weights.summed_gradients import SummedGradients
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -127,7 +127,7 @@ class Session:
         self._seed = seed
         self._ends_process = ends_process
         self._killed_before = num_killed()
-        self._weights = WeightSync(group, Clock())
+        self._weights = SummedGradients(group, Clock())
         self._models: list[nn.Module] = []
         self._data: list[Data] = []
         self._watch: Any = None

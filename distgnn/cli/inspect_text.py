@@ -97,6 +97,8 @@ def forecast_lines(values: Mapping[str, Any]) -> list[str]:
     facts = {"sent per epoch": f"{human_bytes(sum(sent))} by all ranks, exactly"}
     if values["eval_halo_bytes"] is not None:
         facts["per evaluation"] = human_bytes(values["eval_halo_bytes"])
+    if values["weight_bytes_per_epoch"] is not None:
+        facts["weights per epoch"] = f"{human_bytes(values['weight_bytes_per_epoch'])} by all ranks"
     facts["memory per rank"] = f"{human_bytes(max(memory))} at most, without libraries"
     facts["reuse per rank"] = f"{min(reuse):.1f} reads at least for each fetch into 1 MiB of cache"
     lines += ["", *(f"  {line}" for line in pairs(facts)), ""]

@@ -95,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{values['num_messages']} of all ranks",
                 "rows": f"{1e3 * values['rows_s']:.2f} ms on the wire, "
                 f"{human_bytes(values['halo_bytes_per_epoch'])} in all",
-                "gradients": f"{1e3 * values['weights_s']:.2f} ms on the wire",
+                "gradients": f"{1e3 * values['weights_s']:.2f} ms on the wire, "
+                f"{human_bytes(values['weight_bytes_per_epoch'])} in all",
                 "epoch": f"{1e3 * values['epoch_s']:.2f} ms if nothing is hidden, "
                 f"{1e3 * values['hidden_epoch_s']:.2f} ms if all is that can be",
                 "memory": f"{human_bytes(max(values['memory_bytes_per_rank']))} on the largest "

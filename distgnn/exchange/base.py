@@ -27,9 +27,14 @@ class Arrival(Protocol):
         """Return the (num_in, width) incoming rows; they stay valid until the next epoch."""
 
 
-def all_reduce_bytes(group: Group, values: Tensor) -> int:
-    """Return the payload bytes that a ring all-reduce sends from each rank: 2 (P - 1) / P."""
-    return 2 * (group.size - 1) * values.numel() * values.element_size() // group.size
+def all_reduce_bytes(num_bytes: int, num_ranks: int) -> int:
+    """Return the payload bytes that a ring all-reduce sends from each rank: 2 (P - 1) / P.
+
+    Args:
+        num_bytes: Size of the tensor.
+        num_ranks: Number of ranks.
+    """
+    return 2 * (num_ranks - 1) * num_bytes // num_ranks
 
 
 class Exchange(ABC):
@@ -118,7 +123,7 @@ class Exchange(ABC):
         if self.group.size > 1:
             with self.clock.timed("exchange_wait"):
                 self.group.all_reduce(values)
-            self.reduced_bytes_sent += all_reduce_bytes(self.group, values)
+            self.reduced_bytes_sent += all_reduce_bytes(values.nbytes, self.group.size)
 
     def take_reduced_bytes(self) -> int:
         """Return the payload bytes that `all_reduce` sent from this rank since the last call."""

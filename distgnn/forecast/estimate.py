@@ -9,7 +9,7 @@ import torch
 from distgnn.aggregate.traffic import ITEM_BYTES
 from distgnn.forecast.pace import Link, probe, reduce_seconds
 from distgnn.forecast.rehearsal import rehearse, walked
-from distgnn.forecast.traffic import planned_bytes
+from distgnn.forecast.traffic import planned_bytes, planned_weights
 from distgnn.machine.trials import best_seconds
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: DataInfo) -> float:
         layers = () if config.is_isolated else walked(trainer)[0].layers
         num_steps = sum(len(layer.legs) for layer in layers)
         rows_s = sent / link.bytes_per_s + num_steps * link.latency_s
-        num_bytes = ITEM_BYTES * sum(weight.numel() for weight in model.parameters())
+        num_bytes = planned_weights(config, model, trainer.weights.tables).num_bytes
         weights_s = reduce_seconds(num_bytes, group.size, link)
     own_s = (max(compute_s, rows_s) if config.overlap else compute_s + rows_s) + weights_s
     slowest = torch.tensor([own_s], dtype=torch.float64)

@@ -135,6 +135,7 @@ def plan_epoch(
         "epoch_s": float((busy + wire.rows).max()) + wire.weights,
         "hidden_epoch_s": float((busy + np.maximum(wire.rows - cover, 0)).max()) + wire.weights,
         "halo_bytes_per_epoch": found.bytes_per_epoch,
+        "weight_bytes_per_epoch": found.weight_bytes,
         "memory_bytes_per_rank": memory_of_ranks(manifest, found),
     }
 
@@ -216,11 +217,9 @@ def _wire(cluster: Cluster, found: Forecast, num_ranks: int, turns: float) -> _W
     assert cluster.bandwidth is not None, "several ranks have a link"
     link = Link(cluster.bandwidth, latency_s)
     step = link._replace(latency_s=latency_s + tried.step_s * turns)
-    assert found.model is not None, "a run has a model"
-    num_bytes = 4 * sum(weight.numel() for weight in found.model.parameters())
     return _Wire(
         latency_s,
         toll_seconds(found, tried.toll),
         wire_seconds(found, link),
-        reduce_seconds(num_bytes, num_ranks, step),
+        reduce_seconds(found.weights.num_bytes, num_ranks, step),
     )

@@ -63,6 +63,7 @@ def summarize(
         "layer_widths": [layer.width for layer in found.layers],
         "halo_bytes_per_epoch": int(per_epoch) if per_epoch.is_integer() else per_epoch,
         "eval_halo_bytes": found.evaluation_bytes if about else None,
+        "weight_bytes_per_epoch": found.weight_bytes if about else None,
         "halo_bytes_sent_per_rank": between.sum(axis=1).tolist(),
         "halo_bytes_received_per_rank": between.sum(axis=0).tolist(),
         "halo_bytes_between": between.tolist(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,25 +12,32 @@ from distgnn.aggregate.traffic import ITEM_BYTES, rows_of_bin, sum_traffic
 from distgnn.edges.subgraph import edges_into
 from distgnn.exchange.rule import DelayRule
 from distgnn.graph.receptive_field import plan_layers
+from distgnn.nn.norm import BatchNorm
+from distgnn.nn.relational import LearnedRelationalConv
 from distgnn.ops import SparseRows
 from distgnn.partition.directory.store import read_part
 from distgnn.training.data.info import DataInfo
 from distgnn.training.data.inputs import split_rows
 from distgnn.training.loop.graphs import describe_savings, why_not_restricted, why_not_static
 from distgnn.training.loop.model import build_model
+from distgnn.training.tasks.objective import WITHHELD_BYTES
 from distgnn.training.tasks.tasks import resolve
+from distgnn.weights.traffic import NO_WEIGHTS, WeightTraffic, gradient_values
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+    from torch import nn
 
     from distgnn.aggregate.traffic import LayerTraffic, Leg
+    from distgnn.graph.receptive_field import Restricted
     from distgnn.nn.models import GNN
     from distgnn.partition.directory.store import Manifest, Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.loop.graphs import RunGraphs
+    from distgnn.weights.table_rows import TableRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +77,7 @@ class Forecast:
         savings: A line for each exact saving, as training notes them; none for 0c, whose ranks
             have graphs of their own.
         feature_bytes: Of a value of dense features.
+        weights: What ranks tell each other about weights and statistics.
     """
 
     model: GNN | None
@@ -81,6 +89,12 @@ class Forecast:
     edge_fractions: tuple[float, ...]
     savings: tuple[str, ...]
     feature_bytes: int = ITEM_BYTES
+    weights: WeightTraffic = NO_WEIGHTS
+
+    @property
+    def weight_bytes(self) -> int:
+        """What all ranks send about weights in an epoch: `weight_bytes_sent`, exactly."""
+        return self.weights.bytes_of_ranks(len(self.evaluation_rows.edges))
 
     def bytes_in_epoch(self, epoch: int) -> int:
         """Return what all ranks send in an epoch: `halo_bytes_sent` of metrics.jsonl, exactly.
@@ -251,18 +265,23 @@ def forecast(
     rows, fractions = [whole] * len(layers), [1.0] * len(layers)
     if is_static:
         fractions[0] = 0.0
+    has_tables = isinstance(model.convolutions[0], LearnedRelationalConv)
+    walk = (_IsolatedWalk if config.is_isolated else _DirectoryWalk)(directory, manifest)
+    plans: list[Restricted[LayerRows]] = []
+    if not why_not_restricted(config) and (has_tables or not config.is_isolated):
+        wanted = walk.wanted(config.split_index, config.task)
+        plans = plan_layers(walk, wanted, len(layers), is_input_static=is_static)
     if config.is_isolated:
         layers = [layer.silent() for layer in layers]
-    elif not why_not_restricted(config):
-        walk = _DirectoryWalk(directory, manifest)
-        wanted = walk.wanted(config.split_index, config.task)
-        for number, plan in zip(
-            reversed(range(len(layers))),
-            reversed(plan_layers(walk, wanted, len(layers), is_input_static=is_static)),
-            strict=False,
-        ):
+    else:
+        for number, plan in zip(reversed(range(len(layers))), reversed(plans), strict=False):
             rows[number] = plan.kept or walk.without_edges(plan.targets)
             fractions[number] = plan.edge_fraction
+    first, num_rows = model.convolutions[0], {}
+    if isinstance(first, LearnedRelationalConv):
+        is_restricted = len(plans) == len(layers)
+        num_vertices, num_sources = walk.count_read(plans[0].targets if is_restricted else None)
+        num_rows = {first.own: num_vertices, first.rows: num_sources}
     return Forecast(
         model,
         tuple(layers),
@@ -281,7 +300,41 @@ def forecast(
             edge_fractions=fractions,
         ),
         config.feature_bytes,
+        weight_traffic(config, model, num_rows),
     )
+
+
+def planned_weights(config: TrainConfig, model: GNN, tables: TableRows) -> WeightTraffic:
+    """Say what ranks will tell each other about weights and statistics in an epoch.
+
+    Args:
+        config: The run.
+        model: As it will be trained.
+        tables: Rows of its learned tables that are sent.
+    """
+    num_rows = {table: len(rows) for table, rows in zip(tables.tables, tables.rows, strict=True)}
+    return weight_traffic(config, model, num_rows)
+
+
+def weight_traffic(
+    config: TrainConfig, model: GNN, num_rows: Mapping[nn.Parameter, int]
+) -> WeightTraffic:
+    """Say what ranks will tell each other about weights and statistics in an epoch.
+
+    Args:
+        config: The run.
+        model: As it will be trained.
+        num_rows: Rows of learned tables that are sent, where these are not those of the table.
+    """
+    statistics = [
+        num_bytes
+        for module in model.modules()
+        if isinstance(module, BatchNorm)
+        for num_bytes in module.summed_bytes
+    ]
+    if config.labels_as_input:
+        statistics.append(WITHHELD_BYTES)
+    return WeightTraffic(gradient_values(model, num_rows), tuple(statistics))
 
 
 def _whole_rows(manifest: Manifest) -> LayerRows:
@@ -294,6 +347,8 @@ def _whole_rows(manifest: Manifest) -> LayerRows:
 class _DirectoryWalk:
     """Goes from rows to the rows they are made of, over all vertices, one part at a time.
 
+    Flags are those of vertices.
+
     Args:
         directory: The partition directory.
         manifest: Its manifest.
@@ -302,6 +357,11 @@ class _DirectoryWalk:
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest) -> None:
         self._directory = directory
         self._manifest = manifest
+        self._num_flags = manifest.num_vertices
+
+    def _ids(self, part: Part) -> NDArray[np.integer[Any]]:
+        """(num_clones,) The flag of each clone: all clones of a vertex have one."""
+        return part.global_id
 
     def _parts(self) -> Iterator[Part]:
         for number in range(self._manifest.num_parts):
@@ -309,18 +369,17 @@ class _DirectoryWalk:
 
     def wanted(self, split_index: int, task: str) -> NDArray[np.bool_]:
         """Return (num_vertices,) bool: whose scores the loss reads."""
-        wanted = np.zeros(self._manifest.num_vertices, dtype=bool)
+        wanted = np.zeros(self._num_flags, dtype=bool)
         for part in self._parts():
             rows = split_rows(part, split_index, task)["train"]
-            wanted[part.global_id[rows.numpy()]] = True
+            wanted[self._ids(part)[rows.numpy()]] = True
         return wanted
 
     def edge_fraction(self, targets: NDArray[np.bool_]) -> float:
         """Return the share of the graph's edges that end at some vertices."""
         num_edges = 0
         for part in self._parts():
-            roots = slice(part.num_roots)
-            num_edges += int(part.in_degree[roots][targets[part.global_id[roots]]].sum())
+            num_edges += int(np.diff(part.indptr)[targets[self._ids(part)]].sum())
         return num_edges / max(self._manifest.num_edges, 1)
 
     def keep(self, targets: NDArray[np.bool_]) -> tuple[LayerRows, NDArray[np.bool_]]:
@@ -328,9 +387,9 @@ class _DirectoryWalk:
         rows = self._no_rows()
         sources = np.zeros_like(targets)
         for part in self._parts():
-            is_target = targets[part.global_id]
+            is_target = targets[self._ids(part)]
             is_kept, t_counts = edges_into(part, is_target)
-            sources[part.global_id[t_counts > 0]] = True
+            sources[self._ids(part)[t_counts > 0]] = True
             owner = np.repeat(np.arange(part.num_parts), part.leaf_counts)
             is_reading = t_counts[part.num_roots :] > 0
             is_writing = np.asarray(part.is_writing) & is_target[part.num_roots :]
@@ -348,8 +407,43 @@ class _DirectoryWalk:
             rows.targets[part.part] = np.count_nonzero(is_target)
         return rows
 
+    def count_read(self, targets: NDArray[np.bool_] | None) -> tuple[int, int]:
+        """Count the learned rows that a first layer without features reads.
+
+        Args:
+            targets: Flags of the rows that the layer makes; None for all.
+
+        Returns:
+            Vertices whose rows it makes, and relation sources of the edges into them.
+        """
+        made = np.zeros(self._manifest.num_vertices, dtype=bool)
+        keys: list[NDArray[np.int64]] = []
+        for part in self._parts():
+            assert part.edge_type is not None, "the model is typed"
+            is_target = np.ones(part.num_clones, bool)
+            if targets is not None:
+                is_target = targets[self._ids(part)]
+            made[part.global_id[is_target]] = True
+            is_kept, _ = edges_into(part, is_target)
+            source = part.global_id[part.indices[is_kept]].astype(np.int64)
+            keys.append(np.unique(source * self._manifest.num_relations + part.edge_type[is_kept]))
+        return int(made.sum()), len(np.unique(np.concatenate(keys)))
+
     def _no_rows(self) -> LayerRows:
         num_parts = self._manifest.num_parts
         tables = (np.zeros((num_parts, num_parts), np.int64) for _ in range(2))
         counts = (np.zeros(num_parts, np.int64) for _ in range(2))
         return LayerRows(*tables, *counts)
+
+
+class _IsolatedWalk(_DirectoryWalk):
+    """The walk of 0c, in which each clone goes its own way."""
+
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest) -> None:
+        super().__init__(directory, manifest)
+        counts = [part.num_roots + part.num_leaves for part in manifest.parts]
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._num_flags = int(self._starts[-1])
+
+    def _ids(self, part: Part) -> NDArray[np.integer[Any]]:
+        return np.arange(self._starts[part.part], self._starts[part.part + 1])

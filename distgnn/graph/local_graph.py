@@ -475,6 +475,12 @@ class LocalGraph:
         """
         self._memo.relation_sources = sources
 
+    def read_relation_sources(self) -> Tensor:
+        """Return (num_read,) int64: numbers of the relation sources that edges start from here."""
+        sources = self.relation_sources
+        assert sources is not None, "they are found before they are used"
+        return torch.from_numpy(sources.read_by(self.blocks, self._column_ids())).to(self.device)
+
     def sum_learned(self, table: Tensor, *, is_mean: bool) -> Tensor:
         """Sum the learned rows of relation sources over in-edges; see `SumLearnedRows`."""
         memo = self._memo.learned_blocks

@@ -65,6 +65,20 @@ class Convolution(nn.Module, ABC):
             given: Input of the layer.
         """
 
+    def table_rows(self, graph: LocalGraph) -> list[tuple[nn.Parameter, Tensor]]:
+        """Return the rows of learned tables that a training pass of this rank reads.
+
+        Rows that no rank reads have a gradient of zero in every epoch.
+
+        Args:
+            graph: The graph that the layer runs on in training.
+
+        Returns:
+            Each table with (num_read,) int64 rows of it; none for layers without tables.
+        """
+        del graph
+        return []
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the weights again that are no linear map, which draws its own; here none.
 

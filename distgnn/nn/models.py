@@ -98,6 +98,18 @@ class GNN(nn.Module):
         """The convolutions in order; a linear layer that reads all of them is none."""
         return [conv for conv in (*self.hidden, self.last) if isinstance(conv, Convolution)]
 
+    def table_rows(self, graph: LocalGraph) -> list[tuple[nn.Parameter, Tensor]]:
+        """Return the rows of learned tables that a training pass reads; see `Convolution`.
+
+        Args:
+            graph: The graph of the training pass.
+        """
+        return [
+            found
+            for number, conv in enumerate(self.convolutions)
+            for found in conv.table_rows(graph.level(number))
+        ]
+
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw all weights again; biases and norms start the same anyway.
 

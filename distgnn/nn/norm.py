@@ -216,6 +216,12 @@ class BatchNorm(nn.Module):
         options = _Options(graph, self.eps, activation)
         return _ByColumn.apply(rows, self.weight, self.bias, by, options)  # type: ignore[no-any-return, no-untyped-call]
 
+    @property
+    def summed_bytes(self) -> tuple[int, int, int]:
+        """Bytes of each sum over ranks: two forward, with the number of vertices, one backward."""
+        row = self.weight.nbytes
+        return row + self.weight.itemsize, row, 2 * row
+
     def scale_and_shift(self) -> tuple[Tensor, Tensor]:
         """Return what it does to columns where it is not trained: rows * scale + shift."""
         scale = self.weight * (self.running_var + self.eps).rsqrt()

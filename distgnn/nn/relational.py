@@ -225,6 +225,14 @@ class LearnedRelationalConv(Convolution):
         self._digest = None
         super()._load_from_state_dict(state_dict, prefix, *others)
 
+    def table_rows(self, graph: LocalGraph) -> list[tuple[nn.Parameter, Tensor]]:
+        """Return the relation sources of the graph's edges, and the vertices whose rows it makes.
+
+        Args:
+            graph: The graph that the layer runs on in training.
+        """
+        return [(self.rows, graph.read_relation_sources()), (self.own, graph.row_id)]
+
     def traffic(self, given: Given) -> LayerTraffic:
         """Return what a pass moves between ranks: partials of the output."""
         del given

@@ -64,6 +64,8 @@ def _traffic(values: Mapping[str, Any]) -> list[Html]:
     facts = [("of", what), ("sent per epoch by all ranks", human_bytes(total))]
     if values["eval_halo_bytes"] is not None:
         facts.append(("sent per evaluation", human_bytes(values["eval_halo_bytes"])))
+    if values["weight_bytes_per_epoch"] is not None:
+        facts.append(("sent of weights per epoch", human_bytes(values["weight_bytes_per_epoch"])))
     facts += [("saving", line) for line in values["savings"]]
     caption = "What an epoch will send: computed, and what training counts"
     shown = [tag("div", table(["fact", "value"], facts, caption=caption), class_="facts")]

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.exchange.base import all_reduce_bytes
+from distgnn.weights.table_rows import NO_TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import nn
+    from torch import Tensor, nn
 
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
+    from distgnn.weights.table_rows import TableRows
 
 
-class WeightSync:
+class SummedGradients:
     """Sums gradients over ranks in one message.
 
     A sum, not a mean: each rank's loss is already divided by the global count.
@@ -25,14 +27,17 @@ class WeightSync:
     Args:
         group: All ranks.
         clock: Gets the time that the sum takes.
+        tables: Rows of learned tables that can have a gradient; the others are not sent.
 
     Attributes:
         clock: The same.
+        tables: The same.
     """
 
-    def __init__(self, group: Group, clock: Clock) -> None:
+    def __init__(self, group: Group, clock: Clock, tables: TableRows = NO_TABLES) -> None:
         self._group = group
         self.clock = clock
+        self.tables = tables
         self.bytes_sent = 0
 
     def broadcast(self, model: nn.Module) -> None:
@@ -65,14 +70,27 @@ class WeightSync:
 
     def _sum(self, parameters: Sequence[nn.Parameter]) -> None:
         with self.clock.timed("weight_sync"):
-            flat = torch.cat([p.grad.reshape(-1) for p in parameters if p.grad is not None])
+            rows = [self.tables.of(parameter) for parameter in parameters]
+            sent = [_picked(*pair) for pair in zip(parameters, rows, strict=True)]
+            flat = torch.cat([each.reshape(-1) for each in sent])
             self._group.all_reduce(flat)
-            pieces = torch.split(flat, [p.numel() for p in parameters])
-            for parameter, piece in zip(parameters, pieces, strict=True):
-                parameter.grad = piece.reshape(parameter.shape)
-        self.bytes_sent += all_reduce_bytes(self._group, flat)
+            pieces = torch.split(flat, [each.numel() for each in sent])
+            for parameter, picked, piece in zip(parameters, rows, pieces, strict=True):
+                if picked is None:
+                    parameter.grad = piece.reshape(parameter.shape)
+                else:
+                    # The other rows are zero on every rank, and so is their sum.
+                    assert parameter.grad is not None, "missing ones were replaced by zeros"
+                    parameter.grad[picked] = piece.reshape(-1, *parameter.shape[1:])
+        self.bytes_sent += all_reduce_bytes(flat.nbytes, self._group.size)
 
     def take_bytes(self) -> int:
         """Return the payload bytes sent by this rank since the last call."""
         sent, self.bytes_sent = self.bytes_sent, 0
         return sent
+
+
+def _picked(parameter: nn.Parameter, rows: Tensor | None) -> Tensor:
+    """Return the rows of a gradient that are sent."""
+    assert parameter.grad is not None, "missing ones were replaced by zeros"
+    return parameter.grad if rows is None else parameter.grad[rows]

@@ -100,6 +100,7 @@ def check(directory, config):
     records, planned = trained(directory, config)
     counted = [record["halo_bytes_sent"] for record in records]
     assert counted == [found.bytes_in_epoch(epoch) for epoch in range(len(records))]
+    assert {record["weight_bytes_sent"] for record in records} == {found.weight_bytes}
     for record in records:
         is_evaluated = record["val_metric"] is not None
         assert record["eval_halo_bytes_sent"] == found.evaluation_bytes * is_evaluated
@@ -185,6 +186,20 @@ def test_typed_models(model, kind, directories):
     assert found.bytes_per_epoch > 0
     if config.model.norm != "batch":
         check(directories(kind, "libra", 3), dataclasses.replace(config, recompute=True))
+
+
+@pytest.mark.parametrize("algorithm", ["cd-0", "cd-2", "0c"])
+@pytest.mark.parametrize(
+    "options", [{}, {"layers": 1}, {"layers": 3}, {"norm": "batch"}, {"receptive_field": False}]
+)
+def test_learned_rows_that_are_summed(options, algorithm, directories):
+    config = make_config(**{"model": "rgcn", "epochs": 3, **options}, algorithm=algorithm)
+    check(directories("featureless", "libra", 3), config)
+
+
+def test_labels_as_input_sum_a_weight(directories):
+    config = make_config(epochs=2, labels_as_input=0.5)
+    check(directories("random", "libra", 3), config)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2])

@@ -9,7 +9,7 @@ from torch import nn
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.clock import Clock
-from distgnn.weights.summed_gradients import WeightSync
+from distgnn.weights.summed_gradients import SummedGradients
 
 
 def model_of(seed):
@@ -33,7 +33,7 @@ def test_every_rank_gets_the_sum_in_the_shapes_of_the_parameters(size):
     def on_rank(group):
         model = model_of(0)
         set_grads(model, group.rank)
-        WeightSync(group, Clock()).sync(model)
+        SummedGradients(group, Clock()).sync(model)
         return [parameter.grad for parameter in model.parameters()]
 
     models = [model_of(0) for _ in range(size)]
@@ -54,7 +54,7 @@ def test_a_missing_gradient_counts_as_zeros():
         set_grads(model, group.rank)
         if group.rank == 1:
             model[2].weight.grad = None
-        WeightSync(group, Clock()).sync(model)
+        SummedGradients(group, Clock()).sync(model)
         return model[2].weight.grad
 
     expected = model_of(0)
@@ -68,7 +68,7 @@ def test_the_optimizer_steps_with_what_was_summed():
         model = model_of(0)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         set_grads(model, group.rank)
-        WeightSync(group, Clock()).sync(model)
+        SummedGradients(group, Clock()).sync(model)
         optimizer.step()
         return model.state_dict()
 
@@ -80,7 +80,7 @@ def test_the_optimizer_steps_with_what_was_summed():
 def test_broadcast_gives_every_rank_the_weights_and_buffers_of_rank_0():
     def on_rank(group):
         model = model_of(group.rank)
-        WeightSync(group, Clock()).broadcast(model)
+        SummedGradients(group, Clock()).broadcast(model)
         return model.state_dict()
 
     expected = model_of(0).state_dict()
@@ -93,7 +93,7 @@ def test_broadcast_gives_every_rank_the_weights_and_buffers_of_rank_0():
 def test_bytes_are_those_of_a_ring_and_time_goes_to_the_clock(size):
     def on_rank(group):
         model, clock = model_of(0), Clock()
-        weights = WeightSync(group, clock)
+        weights = SummedGradients(group, clock)
         for _ in range(2):
             set_grads(model, 0)
             weights.sync(model)
@@ -110,7 +110,7 @@ def test_one_rank_sends_nothing_and_keeps_its_gradients():
     model = model_of(0)
     set_grads(model, 1)
     before = [parameter.grad for parameter in model.parameters()]
-    weights = WeightSync(SingleGroup(), Clock())
+    weights = SummedGradients(SingleGroup(), Clock())
     weights.sync(model)
     assert weights.take_bytes() == 0
     for parameter, grad in zip(model.parameters(), before, strict=True):

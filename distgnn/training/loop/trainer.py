@@ -34,7 +34,8 @@ from distgnn.training.loop.trace import NoTrace
 from distgnn.training.run.checkpoint import Checkpoints, pack_state, unpack_state
 from distgnn.training.tasks.learning import build_objective, load_task
 from distgnn.training.tasks.tasks import resolve
-from distgnn.weights.summed_gradients import WeightSync
+from distgnn.weights.summed_gradients import SummedGradients
+from distgnn.weights.table_rows import NO_TABLES, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,7 +122,10 @@ class Trainer:
         self.optimizer = optimizer_of(config, self.model)
         self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
         self.clip = build_clip(config.clip_grad_norm)
-        self.weights = WeightSync(group, self.graph.exchange.clock)
+        tables = NO_TABLES
+        if self.gnn is not None:
+            tables = TableRows.find(self.gnn.table_rows(self.graph), group)
+        self.weights = SummedGradients(group, self.graph.exchange.clock, tables)
         self.begin_trace(NoTrace(device))
         self.weights.broadcast(self.model)
         self.best = Best()

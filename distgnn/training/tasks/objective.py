@@ -169,6 +169,10 @@ class Loss:
         return losses if self.weight is None else losses * self.weight
 
 
+WITHHELD_BYTES = 8
+"""Bytes of the weight of all vertices of a `WithheldLoss`, which are summed in every epoch."""
+
+
 class WithheldLoss:
     """Loss over the training vertices whose labels are not input in this epoch; collective.
 
