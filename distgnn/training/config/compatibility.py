@@ -307,6 +307,10 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda c: c.stop_on != "metric" and not c.patience,
+        lambda c: f"--stop-on {c.stop_on} has no effect without --patience; add it or drop both",
+    ),
+    (
         lambda c: 0 < c.epochs <= c.lr_warm_up,
         lambda c: (
             f"--lr-warm-up {c.lr_warm_up} leaves none of the {c.epochs} epochs to --lr; use "

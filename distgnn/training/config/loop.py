@@ -7,6 +7,7 @@ from typing import Literal
 
 from distgnn.settings.fields import FINITE, Bound, at_least, flag
 
+StopOn = Literal["metric", "loss"]
 FeaturesOn = Literal["auto", "device", "host"]
 
 _BELOW_SEEDS = Bound("below 2**63", lambda value: value < 2**63, most=2**63 - 1)
@@ -24,6 +25,13 @@ class LoopSettings:
         "stop after N epochs without a better validation metric (default: never)",
         at_least(0),
         metavar="N",
+        is_free=True,
+    )
+    stop_on: StopOn = flag(
+        "metric",
+        "what --patience waits for: a better validation metric, or a lower validation loss; the "
+        "best metric chooses the weights in both cases (default: %(default)s)",
+        metavar="metric|loss",
         is_free=True,
     )
     goal: float | None = flag(

@@ -1,8 +1,16 @@
-"""The best epoch so far."""
+"""The best epoch so far, and how long a run waits for a better one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distgnn.training.config.settings import TrainConfig
 
 
 @dataclass
@@ -22,3 +30,54 @@ class Best:
     def improves(self, metric: float, loss: float) -> bool:
         """Return whether an epoch with this metric and loss would be better."""
         return (metric, -loss) > (self.metric, -self.loss)
+
+
+class Patience:
+    """Epochs that a run waits for a better validation metric, or for a lower validation loss.
+
+    Args:
+        config: Settings of the run.
+        counts: Number of vertices or links by name of the split, over all ranks.
+
+    Raises:
+        InputError: If it waits for a loss that is not measured.
+    """
+
+    def __init__(self, config: TrainConfig, counts: Mapping[str, int]) -> None:
+        self._num_epochs = config.patience
+        self._reads_loss = config.stop_on == "loss"
+        self._lowest_loss = float("inf")
+        self._lowest_at: int | None = None
+        if self._reads_loss and not counts["val"]:
+            raise InputError(
+                "--stop-on loss waits for a lower validation loss, but the split has no validation "
+                "vertices; leave it out"
+            )
+
+    def watch(self, epoch: int, val_loss: float) -> None:
+        """Take note of an evaluation.
+
+        Args:
+            epoch: Number of the evaluated epoch.
+            val_loss: Mean validation loss, finite.
+        """
+        if val_loss < self._lowest_loss:
+            self._lowest_loss, self._lowest_at = val_loss, epoch
+
+    def is_out(self, epoch: int, best: Best) -> bool:
+        """Return whether the run has waited for long enough.
+
+        Args:
+            epoch: Number of the latest epoch.
+            best: Epoch with the best validation metric.
+        """
+        since = self._lowest_at if self._reads_loss else best.epoch
+        return bool(self._num_epochs) and since is not None and epoch - since >= self._num_epochs
+
+    def state(self) -> dict[str, Any]:
+        """Return what the next epochs depend on, as JSON values."""
+        return {"lowest_loss": self._lowest_loss, "lowest_at": self._lowest_at}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self._lowest_loss, self._lowest_at = state["lowest_loss"], state["lowest_at"]

@@ -14,9 +14,10 @@ from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.models import GNN
 from distgnn.optim.clip import build_clip
 from distgnn.training.data.identity import layout_of
+from distgnn.training.data.inputs import SPLITS
 from distgnn.training.data.label_input import build_input
 from distgnn.training.data.placement import place
-from distgnn.training.loop.best import Best
+from distgnn.training.loop.best import Best, Patience
 from distgnn.training.loop.goal import goal_of
 from distgnn.training.loop.graphs import build_graphs
 from distgnn.training.loop.metrics import over_ranks
@@ -129,6 +130,7 @@ class Trainer:
         self.begin_trace(NoTrace(device))
         self.weights.broadcast(self.model)
         self.best = Best()
+        self.patience = Patience(config, self.inputs.counts)
         self.best_state: dict[str, torch.Tensor] = {}
         self.num_epochs = 0
         self._saved_at: int | None = None
@@ -252,7 +254,8 @@ class Trainer:
     @property
     def is_done(self) -> bool:
         """Whether no epoch is left to train."""
-        return self.num_epochs >= self.config.epochs or self._is_out_of_patience()
+        is_out = self.patience.is_out(self.num_epochs - 1, self.best)
+        return is_out or self.num_epochs >= self.config.epochs
 
     def check_weights(self) -> None:
         """Check that the weights can be gone on with; a finite loss may have an infinite gradient.
@@ -293,7 +296,8 @@ class Trainer:
         """Evaluate, and keep the weights if they are the best so far."""
         is_last = self.num_epochs + 1 == self.config.epochs
         if (self.num_epochs + 1) % self.config.eval_every and not is_last:
-            return {f"{split}_metric": None for split in ("train", "val", "test")}, 0.0
+            names = (*(f"{split}_metric" for split in SPLITS), "val_loss")
+            return dict.fromkeys(names), 0.0
         start = time.perf_counter()
         self.group.note(self.num_epochs, "evaluate")
         scores = self.evaluate()
@@ -309,15 +313,12 @@ class Trainer:
             self.best = Best(self.num_epochs, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.lr.watch(self.num_epochs, is_best)
+        self.patience.watch(self.num_epochs, scores.val_loss)
         metrics = {f"{split}_metric": value for split, value in scores.metric.items()}
+        metrics["val_loss"] = scores.val_loss if self.inputs.counts["val"] else None
         stop = time.perf_counter()
         self.trace.add("evaluate", start, stop)
         return metrics, stop - start
-
-    def _is_out_of_patience(self) -> bool:
-        if not self.config.patience or self.best.epoch is None:
-            return False
-        return self.num_epochs - 1 - self.best.epoch >= self.config.patience
 
     def checkpoints(self, folder: Path) -> Checkpoints:
         """Return the checkpoints of this run.
@@ -337,6 +338,7 @@ class Trainer:
             "metric": self.best.metric,
             "loss": self.best.loss,
             "lr": self.lr.state(),
+            "patience": self.patience.state(),
         }
         state = pack_state(self.model, self.optimizer, self.best_state)
         checkpoints.write(self.num_epochs, progress, state, self.graph.exchange.state())
@@ -358,6 +360,7 @@ class Trainer:
         progress = found.progress
         self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
         self.lr.load_state(progress["lr"])
+        self.patience.load_state(progress["patience"])
         self.num_epochs = self.graph.mask_seeds.epoch = self._saved_at = found.num_epochs
         if found.rows:
             self.graph.exchange.load_state(found.rows)

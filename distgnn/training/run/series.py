@@ -94,8 +94,8 @@ def read_finished(run_dir: RunDirectory, config: TrainConfig) -> dict[str, Any]:
     """
     check_settings(run_dir, config, True)
     begun = TrainConfig.from_json(run_dir.read_config().get("train", {}))
-    is_longer = config.epochs != begun.epochs or config.patience != begun.patience
-    is_longer |= config.goal != begun.goal
+    names = ("epochs", "patience", "stop_on", "goal")
+    is_longer = any(getattr(config, name) != getattr(begun, name) for name in names)
     return {} if is_longer else run_dir.read_json(SUMMARY)
 
 

@@ -80,6 +80,30 @@ def test_patience_counts_epochs_since_the_best_one():
     assert len(scripted([(0.5, 1.0 / (1 + n)) for n in range(9)], patience=2)[1]) == 9
 
 
+def test_patience_waits_for_a_lower_loss_where_that_is_asked_for():
+    better = [(0.1 * n, 1.0 if n < 2 else 2.0) for n in range(9)]
+    trainer, records = scripted(better, patience=3, stop_on="loss")
+    # The lowest loss is that of epoch 0, and the best metric that of the last epoch.
+    assert len(records) == 1 + 3
+    assert trainer.best.epoch == 3
+    falling = [(0.5, 1.0 / (1 + n)) for n in range(6)] + [(0.9, 1.0)] * 6
+    assert len(scripted(falling, patience=3, stop_on="loss")[1]) == 6 + 3
+    assert [each["val_loss"] for each in records] == [1.0, 1.0, 2.0, 2.0]
+
+
+def test_a_loss_that_is_not_measured_is_not_waited_for():
+    with pytest.raises(InputError, match=r"^--stop-on loss has no effect without --patience; add"):
+        make_config(stop_on="loss")
+    with pytest.raises(InputError, match=r"^--stop-on must be one of metric, loss, got 'val'$"):
+        make_config(stop_on="val", patience=3)
+    graph = make_graph("random")
+    graph.val_mask[:] = False
+    config = make_config(stop_on="loss", patience=3)
+    sentence = "^--stop-on loss waits for a lower validation loss, but the split has no validation"
+    with pytest.raises(InputError, match=sentence):
+        Trainer(config, ends_of(graph), cut(graph, 1)[0], SingleGroup())
+
+
 def test_evaluation_happens_every_so_often_and_after_the_last_epoch():
     trainer, records = scripted([(0.5, 1.0)] * 8, eval_every=3)
     assert list(trainer.weights_at) == [2, 5, 7]
@@ -129,7 +153,7 @@ def test_records_are_the_same_on_every_rank_and_hold_what_they_must():
     assert results[2] == results[0]
     expected = {"epoch", "lr", "loss", "halo_bytes_sent"}
     expected |= {"weight_bytes_sent", "eval_halo_bytes_sent"}
-    expected |= {f"{split}_metric" for split in ("train", "val", "test")}
+    expected |= {"val_loss", *(f"{split}_metric" for split in ("train", "val", "test"))}
     for record in results[0]:
         assert record.keys() == TIMES | expected | {"weight_sync_s", "max_staleness"}
         assert json.loads(json.dumps(record)) == record

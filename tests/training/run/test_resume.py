@@ -100,12 +100,20 @@ def test_a_run_goes_on_inside_its_warm_up_and_just_after(stop, tmp_path):
     assert ages[-1] == 5
 
 
-def test_patience_is_counted_across_a_resume(tmp_path):
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("stop_on", ["metric", "loss"])
+def test_patience_is_counted_across_a_resume(stop_on, num_ranks, tmp_path):
     graph = make_graph("random")
-    parts = cut(graph, 2)
+    parts = cut(graph, num_ranks)
     # A vanishing step never gets better than the first epochs did.
     config = make_config(
-        epochs=30, patience=4, optimizer="sgd", lr=1e-30, checkpoint_every=3, weight_decay=0.0
+        epochs=30,
+        patience=4,
+        stop_on=stop_on,
+        optimizer="sgd",
+        lr=1e-30,
+        checkpoint_every=3,
+        weight_decay=0.0,
     )
     straight = run(tmp_path / "straight", graph, parts, config)
     assert len(straight[0].records) == 5
