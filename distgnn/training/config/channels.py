@@ -12,17 +12,17 @@ from distgnn.training.config.presets import PRESETS
 class ChannelSettings:
     """Settings of what ranks send each other.
 
-    A setting that is None is as the preset says; a whole `TrainConfig` has none left, and holds
+    Strategies that are None are as the preset says; a whole `TrainConfig` has none left, and holds
     canonical words.
     """
 
-    preset: str = flag(
-        "none",
-        "published system, in place of --halo: bsp (exact), bytegrad or cgx (default: none; "
-        "--print-strategy shows what it stands for)",
+    preset: str | None = flag(
+        None,
+        "published system, in place of --halo: bsp (exact), bytegrad or cgx (default: none)",
         metavar="NAME",
         choices=tuple(PRESETS),
         is_free=True,
+        is_optional=True,
         is_predicted=True,
     )
     halo: str | None = flag(

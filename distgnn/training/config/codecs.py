@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 from distgnn.training.config.grammar import Grammar, Parameter, Word
-from distgnn.training.config.presets import NONE, PRESETS
+from distgnn.training.config.presets import PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ HALO = Grammar(
     "--halo",
     {_CODEC: "what rows are sent as"},
     _CODECS,
-    names={name: preset.halo for name, preset in PRESETS.items() if name != NONE},
+    names={name: preset.halo for name, preset in PRESETS.items()},
 )
 """Words of --halo."""
 
@@ -52,7 +52,7 @@ WEIGHTS = Grammar(
     {_CODEC: "what gradients are sent as", _SUM: "what becomes of them"},
     {**_CODECS, "sum": Word(_SUM, partial(str, "sum"), {})},
     has_directions=False,
-    names={name: preset.weights for name, preset in PRESETS.items() if name != NONE},
+    names={name: preset.weights for name, preset in PRESETS.items()},
 )
 """Words of --weights."""
 

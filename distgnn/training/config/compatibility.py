@@ -15,7 +15,7 @@ from distgnn.nn.config import KINDS, models_with
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.codecs import halo_text, parse_halo
-from distgnn.training.config.presets import NONE, PRESETS
+from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.strategy import DelayedRows, SynchronousRows, parse
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _of_a_cache(cache: str, smoothing: str, is_backward: bool) -> tuple[Rule, ..
 def _halo(config: RunSettings) -> str:
     """Return the words of the command line that say what rows are sent as."""
     given = f"--halo {config.halo}"
-    return given if config.preset == NONE else f"{given} of --preset {config.preset}"
+    return given if config.preset is None else f"{given} of --preset {config.preset}"
 
 
 def _near(config: RunSettings) -> str:
@@ -273,7 +273,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda c: c.preset != NONE and c.halo_codecs != parse_halo(PRESETS[c.preset].halo),
+        lambda c: c.preset is not None and c.halo_codecs != parse_halo(PRESETS[c.preset].halo),
         lambda c: (
             f"--preset {c.preset} and --halo {c.halo} both say what rows are sent as; give one "
             "of them"

@@ -26,11 +26,7 @@ class Preset:
     paper: str = ""
 
 
-NONE = "none"
-"""Name of no preset: both channels are as their own flags say."""
-
 PRESETS: Mapping[str, Preset] = {
-    NONE: Preset("exact", "sum", "rows and gradients travel as they are"),
     "bsp": Preset("exact", "sum", "rows and gradients travel as they are, in every step"),
     "bytegrad": Preset(
         "int8(round=near)",

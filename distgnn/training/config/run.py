@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
 from distgnn.exchange.rule import DelayCache, DelayRule
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.config import ModelConfig
@@ -17,9 +17,6 @@ from distgnn.training.config.loop import LoopSettings, MachineSettings, SavingSe
 from distgnn.training.config.optimization import OptimizationSettings
 from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.strategy import IsolatedRanks, Strategy, parse
-
-if TYPE_CHECKING:
-    from distgnn.exchange.codec import HaloCodecs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +57,9 @@ class RunSettings(
     @cached_property
     def halo_codecs(self) -> HaloCodecs:
         """Codecs of the rows that travel, by direction."""
-        return parse_halo(PRESETS[self.preset].halo if self.halo is None else self.halo)
+        if self.halo is not None:
+            return parse_halo(self.halo)
+        return EXACT_CODECS if self.preset is None else parse_halo(PRESETS[self.preset].halo)
 
     @property
     def is_isolated(self) -> bool:

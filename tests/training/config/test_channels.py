@@ -11,13 +11,13 @@ from training import make_config
 from distgnn.datasets import InputError
 from distgnn.exchange.codec import EXACT_CODECS, CodecSpec, HaloCodecs
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
-from distgnn.training.config.presets import NONE, PRESETS
+from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.settings import TrainConfig
 
 
 def test_rows_are_exact_unless_something_else_is_asked_for():
     config = make_config()
-    assert (config.halo, config.preset) == ("exact", NONE)
+    assert (config.halo, config.preset) == ("exact", None)
     assert config.halo_codecs == EXACT_CODECS
 
 
@@ -58,7 +58,7 @@ def test_a_preset_and_its_own_words_agree():
 REFUSED = [
     (
         {"preset": "cgq"},
-        "--preset must be one of none, bsp, bytegrad, cgx, got 'cgq'",
+        "--preset must be one of bsp, bytegrad, cgx, got 'cgq'",
     ),
     (
         {"preset": "cgx", "halo": "int8"},
