@@ -13,7 +13,9 @@ from distgnn.cli.plans import add_plan_arguments
 from distgnn.cli.results import result_lines
 from distgnn.cli.series import add_series_arguments, series_lines, split_index
 from distgnn.cli.source import add_source_arguments
+from distgnn.cli.strategy_text import strategy_lines
 from distgnn.cli.trace import add_trace_arguments
+from distgnn.datasets.errors import InputError
 from distgnn.settings.fields import add_flags
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.channels import ChannelSettings
@@ -43,14 +45,18 @@ TRAINING = (
 )
 """Owners of the flags of training, in the order of the help."""
 # Arguments of the command line that are no settings of `distgnn.train`.
-_OWN = ("verb", "run", "source", "run_dir", "recipe", "json")
+_OWN = ("verb", "run", "source", "run_dir", "recipe", "json", "print_strategy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_source_arguments(parser, or_parts=True)
+    parser.add_argument("--run", type=path, metavar="RUN", dest="run_dir", help="results go here")
     parser.add_argument(
-        "--run", type=path, required=True, metavar="RUN", dest="run_dir", help="results go here"
+        "--print-strategy",
+        action="store_true",
+        help="show what --halo and --preset stand for, with the bytes of a row, and of an epoch "
+        "where SOURCE is a partition directory; then end",
     )
     add_recipe_argument(parser)
     add_recipe_flags(parser)
@@ -121,6 +127,20 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
     add_json_flag(group)  # type: ignore[arg-type]
 
 
+def _print_strategy(arguments: argparse.Namespace) -> int:
+    from distgnn.api.strategy import spell_out
+    from distgnn.comm.launch import detect
+
+    if detect().rank > 0:
+        return 0
+    values = spell_out(config_from(arguments), arguments.source)
+    if arguments.json:
+        print_json(values)
+    else:
+        print_lines(strategy_lines(values))
+    return 0
+
+
 def config_from(arguments: argparse.Namespace) -> TrainConfig:
     """Build the configuration of a run from parsed arguments.
 
@@ -138,7 +158,11 @@ def config_from(arguments: argparse.Namespace) -> TrainConfig:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, and report."""
+    """Train, and report; or show the strategy."""
+    if arguments.print_strategy:
+        return _print_strategy(arguments)
+    if arguments.run_dir is None:
+        raise InputError("the following arguments are required: --run; see distgnn train --help")
     from distgnn.api.verbs import train
     from distgnn.comm.launch import detect
 

@@ -1,0 +1,106 @@
+"""Strategies spelled out: what is coded, what stays exact, and the bytes of a row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distgnn.exchange.codec import CodecSpec
+    from distgnn.training.config.settings import TrainConfig
+
+_STEPS = (
+    "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, "
+    "NeurIPS 2017"
+)
+_MEANS = (
+    "Seide et al., 1-Bit Stochastic Gradient Descent and its Application to Data-Parallel "
+    "Distributed Training of Speech DNNs, Interspeech 2014"
+)
+_BRAIN = "Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, arXiv:1905.12322"
+_PAPERS = {16: _BRAIN, 8: _STEPS, 4: _STEPS, 2: _STEPS, 1: _MEANS}
+"""Publication behind the codes of each number of bits."""
+_EXACT = (
+    "ids",
+    "scores, maxima and sums of attention",
+    "rows that are fetched once, before the first epoch",
+    "rows of the ends of links",
+    "statistics of batch norm",
+)
+"""Data that no codec touches."""
+_COLUMNS = (16, 64, 256)
+
+
+def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
+    """Describe what ranks send each other.
+
+    Args:
+        config: Settings of the run.
+        source: Source of the run. Of a partition directory the bytes of an epoch are counted.
+
+    Returns:
+        JSON values by name.
+
+    Raises:
+        InputError: If a partition directory is damaged, or the run cannot be.
+    """
+    from distgnn.exchange.codec import EXACT
+    from distgnn.training.config.presets import PRESETS
+
+    codecs = config.halo_codecs
+    preset = None if config.preset is None else PRESETS[config.preset]
+    either = {"forward": codecs.forward, "backward": codecs.backward}
+    papers = [] if preset is None or not preset.paper else [preset.paper]
+    papers += [_PAPERS[codec.bits] for codec in either.values() if codec.bits in _PAPERS]
+    least = min(codec.least_columns for codec in either.values())
+    return {
+        "preset": config.preset,
+        "about": None if preset is None else preset.about,
+        "halo": config.halo,
+        **{name: describe(codec) for name, codec in either.items()},
+        "exact": [f"rows of fewer than {least} columns", *_EXACT],
+        "papers": list(dict.fromkeys(papers)),
+        "row_bytes": [
+            {
+                "columns": columns,
+                "exact": EXACT.row_bytes(columns, 4),
+                **{name: codec.row_bytes(columns, 4) for name, codec in either.items()},
+            }
+            for columns in sorted({*_COLUMNS, config.model.hidden})
+        ],
+        **_bytes_of_epoch(config, source),
+    }
+
+
+def describe(codec: CodecSpec) -> str:
+    """Describe a codec in words.
+
+    Args:
+        codec: The codec.
+    """
+    if codec.bits == 32:
+        return "as they are"
+    if codec.bits == 16:
+        return "bfloat16, rounded to the nearest"
+    if codec.bits == 1:
+        return "1 bit a value, for the mean of the values below or above the mean of the row"
+    how = "at random, so that the mean stays" if codec.is_random else "to the nearest"
+    return f"{codec.bits} bits a value between the least and the largest of the row, rounded {how}"
+
+
+def _bytes_of_epoch(config: TrainConfig, source: str) -> dict[str, int | float]:
+    """Count what all ranks send in an epoch, where the source is a partition directory."""
+    from distgnn.forecast.traffic import forecast
+    from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
+
+    if not (Path(source) / MANIFEST_NAME).is_file():
+        return {}
+    manifest = read_manifest(source)
+    plain = replace(config, preset=None, halo="exact")
+    coded, exact = (forecast(source, manifest, one) for one in (config, plain))
+    return {
+        "halo_bytes_per_epoch": coded.bytes_per_epoch,
+        "exact_halo_bytes_per_epoch": exact.bytes_per_epoch,
+        "eval_halo_bytes": coded.evaluation_bytes,
+    }

@@ -1,0 +1,48 @@
+"""Lines of `distgnn train --print-strategy`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.output import human_bytes, pairs, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def strategy_lines(values: Mapping[str, Any]) -> list[str]:
+    """Describe a strategy for people.
+
+    Args:
+        values: Values of `distgnn.api.strategy.spell_out`.
+
+    Returns:
+        Lines of text.
+    """
+    facts = {}
+    if values["preset"] is not None:
+        facts["--preset"] = f"{values['preset']}: {values['about']}"
+    facts["--halo"] = values["halo"]
+    facts["rows and sums"] = values["forward"]
+    facts["gradients of rows"] = values["backward"]
+    facts["always exact"] = ", ".join(values["exact"])
+    if values["papers"]:
+        facts["papers"] = "; ".join(values["papers"])
+    if "halo_bytes_per_epoch" in values:
+        facts["rows per epoch"] = _shrunk(values)
+        facts["per evaluation"] = human_bytes(values["eval_halo_bytes"])
+    header = ["columns", "bytes of a row, exact", "forward", "backward"]
+    rows = [
+        [row["columns"], row["exact"], row["forward"], row["backward"]]
+        for row in values["row_bytes"]
+    ]
+    return [*pairs(facts), "", *table(header, rows)]
+
+
+def _shrunk(values: Mapping[str, Any]) -> str:
+    """Return the bytes of an epoch, and by how much they shrank."""
+    coded, exact = values["halo_bytes_per_epoch"], values["exact_halo_bytes_per_epoch"]
+    text = f"{human_bytes(coded)} by all ranks"
+    if coded in (0, exact):
+        return text
+    return f"{text}, {exact / coded:.1f} times fewer than {human_bytes(exact)} as they are"

@@ -1,0 +1,53 @@
+"""`train --print-strategy`: what ranks would send each other."""
+
+from __future__ import annotations
+
+import re
+
+
+def test_a_preset_is_spelled_out_and_nothing_is_trained(distgnn, ring, here):
+    outcome = distgnn("train", ring, "--print-strategy", "--preset", "cgx", "--run", "r")
+    lines = outcome.out.splitlines()
+    assert outcome.status == 0
+    assert re.match(r"--preset +cgx: 4 bits a value .*, rounded at random$", lines[0])
+    assert re.match(r"--halo +int4$", lines[1])
+    assert "rows of fewer than 16 columns, ids, scores, maxima and sums of attention" in outcome.out
+    assert "Markov et al., CGX" in outcome.out
+    # 64 columns of 4 bits, and the least and the unit of the row in 2 bytes each.
+    assert lines[-2].split() == ["64", "256", "36", "36"]
+    assert not (here / "r").exists()
+
+
+def test_json_holds_the_canonical_words_and_the_bytes_of_a_row(distgnn, ring):
+    words = ("--halo", "bwd:bf16+fwd:int1", "--hidden", 100, "--json")
+    values = distgnn("train", ring, "--print-strategy", *words).json
+    assert (values["preset"], values["halo"]) == (None, "fwd:int1+bwd:bf16")
+    assert values["forward"].startswith("1 bit a value")
+    assert values["backward"] == "bfloat16, rounded to the nearest"
+    assert {"columns": 100, "exact": 400, "forward": 17, "backward": 200} in values["row_bytes"]
+    assert [paper.split(" ")[0] for paper in values["papers"]] == ["Seide", "Kalamkar"]
+    assert "halo_bytes_per_epoch" not in values
+
+
+def test_rows_that_travel_as_they_are_have_no_paper(distgnn, ring):
+    values = distgnn("train", ring, "--print-strategy", "--json").json
+    assert (values["halo"], values["forward"], values["papers"]) == ("exact", "as they are", [])
+
+
+def test_of_a_partition_directory_the_bytes_of_an_epoch_are_counted(distgnn, ring_parts):
+    words = ("--hidden", 64, "--layers", 3)
+    values = distgnn("train", ring_parts, "--print-strategy", *words, "--json").json
+    found = distgnn("inspect", ring_parts, *words, "--json").json
+    assert values["halo_bytes_per_epoch"] == found["halo_bytes_per_epoch"] > 0
+    assert values["exact_halo_bytes_per_epoch"] == found["halo_bytes_per_epoch"]
+    assert values["eval_halo_bytes"] == found["eval_halo_bytes"]
+
+
+def test_a_mistake_is_named_as_in_training(distgnn, ring):
+    outcome = distgnn("train", ring, "--print-strategy", "--halo", "int3")
+    assert outcome.sentence.startswith("--halo has no item 'int3'; what rows are sent as is one of")
+
+
+def test_training_needs_a_folder(distgnn, ring):
+    sentence = "the following arguments are required: --run; see distgnn train --help"
+    assert distgnn("train", ring).sentence == sentence
