@@ -13,7 +13,7 @@ from torch import nn
 
 from distgnn.aggregate.traffic import NO_TRAFFIC
 from distgnn.nn.linear import Linear, is_multiplied_here, map_own, maps_first
-from distgnn.nn.update import Layer, update
+from distgnn.nn.update import Layer, Watch, update
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -160,6 +160,9 @@ class FusedConvolution(ActivatedConvolution):
             (num_rows, out_channels).
         """
         propagation, weighting = self.weighted_sum(graph)
+        observer, watch = self.sum_map.observer, None
+        if observer is not None:
+            watch = Watch(observer, maps.root_parts, self.sum_map.weight)
         layer = Layer(
             graph,
             propagation,
@@ -167,6 +170,7 @@ class FusedConvolution(ActivatedConvolution):
             maps_first=maps_first(graph, rows, self.sum_map),
             activation=activation,
             recomputes=self.recomputes,
+            watch=watch,
         )
         return update(rows, maps, layer)
 

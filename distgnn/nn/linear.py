@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from distgnn.aggregate.traffic import ITEM_BYTES, NO_TRAFFIC, LayerTraffic, sum_traffic
 from distgnn.kernels.dense import is_fast
 from distgnn.kernels.tensors import STORED, computed
+from distgnn.nn.observe import SeenMap
 from distgnn.ops import linear
 from distgnn.ops.rows import is_tensor
 
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.graph.local_graph import LocalGraph
+    from distgnn.nn.observe import Observer
     from distgnn.ops.buffers import Buffers
-    from distgnn.ops.rows import Rows
+    from distgnn.ops.rows import Rows, Seen
 
 
 class Given(NamedTuple):
@@ -47,6 +50,9 @@ class Linear(nn.Module):
         out_channels: Columns of the output.
         bias: Whether to add b.
 
+    Attributes:
+        observer: Reader of the factors of the weight's gradient; None for none.
+
     Shapes:
         weight (out_channels, in_channels), bias (out_channels,): the layout of `torch.nn.Linear`.
 
@@ -54,6 +60,8 @@ class Linear(nn.Module):
         Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
         networks", AISTATS 2010.
     """
+
+    observer: Observer | None = None
 
     def __init__(self, in_channels: int, out_channels: int, *, bias: bool = True) -> None:
         super().__init__()
@@ -120,20 +128,44 @@ class Linear(nn.Module):
         Returns:
             (num_rows, out_channels).
         """
+        rows = self._observable(rows)
         if is_multiplied_here(rows, self.weight):
-            return linear(rows, self.weight, None, buffers, dtype)
+            return linear(rows, self.weight, None, buffers, dtype, self._seen)
         if is_tensor(rows):
             return rows.to(self.weight.dtype) @ self.weight.t()
-        return rows.matmul(self.weight.t())
+        return self._product(rows)
 
     def forward(self, rows: Rows, buffers: Buffers | None = None) -> Tensor:
         """Map rows to (num_rows, out_channels); arguments as in `multiply`."""
+        rows = self._observable(rows)
         if is_multiplied_here(rows, self.weight):
-            return linear(rows, self.weight, self.bias, buffers)
+            return linear(rows, self.weight, self.bias, buffers, None, self._seen)
         if is_tensor(rows):
             return nn.functional.linear(rows.to(self.weight.dtype), self.weight, self.bias)
-        product = rows.matmul(self.weight.t())
+        product = self._product(rows)
         return product if self.bias is None else product + self.bias
+
+    @property
+    def _seen(self) -> Seen | None:
+        """Function that shows an observer what backward has; None without one."""
+        return None if self.observer is None else self._show
+
+    def _show(self, rows: Rows, grad: Tensor) -> None:
+        if self.observer is not None:
+            self.observer.see(grad, SeenMap((self.weight,), rows))
+
+    def _observable(self, rows: Rows) -> Rows:
+        """Return the rows as the operation takes them that has an observer."""
+        if self.observer is None or not is_tensor(rows) or is_multiplied_here(rows, self.weight):
+            return rows
+        return rows.to(self.weight.dtype)
+
+    def _product(self, rows: Rows) -> Tensor:
+        """Map rows that are no tensor; these are constants, which the product keeps anyway."""
+        product = rows.matmul(self.weight.t())
+        if self.observer is not None and product.requires_grad:
+            product.register_hook(partial(self._show, rows))  # type: ignore[no-untyped-call]
+        return product
 
 
 def set_bias(layer: nn.Module, width: int, *, is_learned: bool) -> None:

@@ -13,12 +13,14 @@ from distgnn.aggregate.traffic import ITEM_BYTES, LayerTraffic, Leg
 from distgnn.datasets.errors import InputError
 from distgnn.graph.local_graph import inverse_in_degree
 from distgnn.nn.convolution import Convolution
+from distgnn.nn.observe import SeenMap
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.nn.linear import Given
+    from distgnn.nn.observe import Observer
     from distgnn.ops.rows import Rows
     from distgnn.settings.names import RelationNorm
 
@@ -43,6 +45,11 @@ class RGCNConv(Convolution):
         num_own_maps: 1, or as many as there are types of vertices.
         norm: Choice of c.
 
+    Attributes:
+        observer: Reader of the factors of the maps' gradients; None for none. The rows of one
+            relation are summed in parts, whose outer products do not add up over ranks. So all
+            relations share one pair of factors: the rows of sources, and the gradient at roots.
+
     Shapes:
         input (num_rows, in_channels), output (num_rows, out_channels); bases (num_bases or
         num_relations, in_channels, out_channels), coefficients (num_relations, num_bases), own
@@ -54,6 +61,8 @@ class RGCNConv(Convolution):
         Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", NeurIPS
         2017, of which R-SAGE is the mean aggregator, applied to each relation.
     """
+
+    observer: Observer | None = None
 
     def __init__(
         self,
@@ -120,19 +129,30 @@ class RGCNConv(Convolution):
         weight = self.weight
         table = rows.to_dense().to(weight.dtype)
         total = graph.aggregate_relations(table, weight, is_mean=self.norm == "relation")
+        self._watch(total, SeenMap((self.bases,), table))
         if self.norm == "all":
             total = total * graph.once(inverse_in_degree, weight.dtype)[:, None]
         return total + self._own_rows(graph, graph.own(table))
 
     def _own_rows(self, graph: LocalGraph, rows: Tensor) -> Tensor:
         if len(self.own) == 1:
-            return torch.addmm(self.bias[0], rows, self.own[0])
+            only = torch.addmm(self.bias[0], rows, self.own[0])
+            self._watch(only, SeenMap((self.own,), rows, number=0))
+            return only
         mapped = rows.new_zeros(len(rows), self.out_channels)
         for kind, (own, bias) in enumerate(zip(self.own, self.bias, strict=True)):
             chosen = graph.rows_of_type(kind)
             picked = ops.pick_rows(rows, chosen)
-            mapped = mapped.index_copy(0, chosen.long(), torch.addmm(bias, picked, own))
+            made = torch.addmm(bias, picked, own)
+            self._watch(made, SeenMap((self.own,), picked, number=kind))
+            mapped = mapped.index_copy(0, chosen.long(), made)
         return mapped
+
+    def _watch(self, product: Tensor, seen: SeenMap) -> None:
+        """Show an observer the rows of a product once its gradient is there."""
+        observer = self.observer
+        if observer is not None and product.requires_grad:
+            product.register_hook(lambda grad: observer.see(grad, seen))  # type: ignore[no-untyped-call]
 
 
 class GraphSize(NamedTuple):

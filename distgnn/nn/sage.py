@@ -77,7 +77,8 @@ class SAGEConv(FusedConvolution):
         """The weights of a mean."""
         assert self.root is not None, "a mean has both maps"
         assert self.neighbour.bias is not None, "a mean has both maps"
-        return Maps(self.root.weight, self.neighbour.weight, self.neighbour.bias)
+        root = self.root.weight
+        return Maps(root, self.neighbour.weight, self.neighbour.bias, (root,))
 
     def weighted_sum(self, graph: LocalGraph) -> tuple[Propagation, Weighting]:
         """Return the mean, as a multiplication and as a weighted sum."""

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from distgnn.kernels import scale_rows
 from distgnn.kernels.dense import Factor, Finish, GradientFactor, multiply, multiply_transposed
+from distgnn.nn.observe import SeenMap
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from distgnn.aggregate.sums import Weighting
     from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.activation import Activation
+    from distgnn.nn.observe import Observer
 
 
 class Maps(NamedTuple):
@@ -25,11 +27,13 @@ class Maps(NamedTuple):
         root: (out_channels, in_channels) weight of a vertex's own row; None if that does not count.
         neighbour: (out_channels, in_channels) weight of the sum of its in-neighbours' rows.
         bias: (out_channels,).
+        root_parts: Parameters whose sum `root` is.
     """
 
     root: Tensor | None
     neighbour: Tensor
     bias: Tensor
+    root_parts: tuple[Tensor, ...] = ()
 
     def plus(self, weight: Tensor, bias: Tensor | None) -> Maps:
         """Add a map of a vertex's own row.
@@ -39,7 +43,8 @@ class Maps(NamedTuple):
             bias: (out_channels,), or None.
         """
         root = weight if self.root is None else self.root + weight
-        return Maps(root, self.neighbour, self.bias if bias is None else self.bias + bias)
+        bias = self.bias if bias is None else self.bias + bias
+        return Maps(root, self.neighbour, bias, (*self.root_parts, weight))
 
     def scaled(self, scale: Tensor, shift: Tensor) -> Maps:
         """Scale each column of what comes out, and shift it.
@@ -53,6 +58,20 @@ class Maps(NamedTuple):
         return Maps(root, self.neighbour * rows, self.bias * scale + shift)
 
 
+class Watch(NamedTuple):
+    """An observer of a layer, and the parameters that its maps are made of.
+
+    Attributes:
+        observer: Reader of the factors of gradients.
+        root: Parameters whose sum is the map of a vertex's own row.
+        neighbour: Parameter that is the map of sums.
+    """
+
+    observer: Observer
+    root: tuple[Tensor, ...]
+    neighbour: Tensor
+
+
 class Layer(NamedTuple):
     """A layer act(S h W^T [+ h_own W_root^T] + b), S a weighted sum, but for its weights.
 
@@ -63,6 +82,7 @@ class Layer(NamedTuple):
         maps_first: Whether the neighbours' rows are mapped before they are aggregated.
         activation: Activation behind it; None for none.
         recomputes: Whether backward aggregates again, instead of the sums being kept.
+        watch: Reader of the factors of gradients; None for none.
     """
 
     graph: LocalGraph
@@ -71,6 +91,7 @@ class Layer(NamedTuple):
     maps_first: bool
     activation: Activation | None
     recomputes: bool
+    watch: Watch | None = None
 
     def finish(self, bias: Tensor) -> Finish:
         """Return what is done to each row; draws the seed of the dropout."""
@@ -207,11 +228,21 @@ class _Update(torch.autograd.Function):
                 grad = grad.clone()
         scale = layer.gradient_scale
         multiply_transposed(factors, grad, activation=kept, scale=scale, bias_gradient=bias_grad)
+        if layer.watch is not None:
+            observer, of_root, of_neighbour = layer.watch
+            seen = [SeenMap(of_root, rows, own_index)] if of_root else []
+            if sums is not None:
+                seen.append(SeenMap((of_neighbour,), sums, ctx.picked))
+            observer.see(grad, *seen)
+            del seen
         del sums, kept, factors
         rows_grad = None
         if ctx.is_late:
             back = layer.sum_backward(grad, layer.inner_dtype(rows, neighbour))
             multiply_transposed([GradientFactor(rows, neighbour_grad)], back)
+            if layer.watch is not None:
+                # The neighbours' pair of factors is here: what was passed back is total at roots.
+                layer.watch.observer.see(back, SeenMap((layer.watch.neighbour,), rows))
             if ctx.needs_input_grad[0]:
                 rows_grad = layer.rows_gradient(rows, grad, back, weights=(root, neighbour))
         elif ctx.needs_input_grad[0]:
@@ -246,5 +277,6 @@ def update(rows: Tensor, maps: Maps, layer: Layer) -> Tensor:
     Returns:
         (num_rows, out_channels), of the type of the weights or of the activation.
     """
-    result: Tensor = _Update.apply(rows, *maps, layer)  # type: ignore[no-untyped-call]
+    weights = (maps.root, maps.neighbour, maps.bias)
+    result: Tensor = _Update.apply(rows, *weights, layer)  # type: ignore[no-untyped-call]
     return result

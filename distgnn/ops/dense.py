@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.ops.buffers import Buffers
+    from distgnn.ops.rows import Seen
 
 
 class _Linear(torch.autograd.Function):
@@ -27,9 +28,11 @@ class _Linear(torch.autograd.Function):
         bias: Tensor | None,
         buffers: Buffers | None,
         dtype: torch.dtype | None,
+        seen: Seen | None,
     ) -> Tensor:
         rows = rows.contiguous()
         ctx.save_for_backward(rows, weight)
+        ctx.seen = seen
         ctx.empty = buffers.empty if buffers else partial(_empty, weight.device)
         out: Tensor = ctx.empty(rows.shape[0], weight.shape[0], dtype or weight.dtype)
         multiply([Factor(rows, weight.t())], out, finish=Finish(bias=bias))
@@ -43,11 +46,14 @@ class _Linear(torch.autograd.Function):
         weight_grad = torch.empty_like(weight)
         bias_grad = weight.new_empty(weight.shape[0])
         multiply_transposed([GradientFactor(rows, weight_grad)], grad, bias_gradient=bias_grad)
+        if ctx.seen is not None:
+            ctx.seen(rows, grad)
         rows_grad = None
         if ctx.needs_input_grad[0]:
             rows_grad = ctx.empty(rows.shape[0], rows.shape[1], rows.dtype)
             multiply([Factor(grad, weight)], rows_grad)
-        return rows_grad, weight_grad, bias_grad if ctx.needs_input_grad[2] else None, None, None
+        bias_given = bias_grad if ctx.needs_input_grad[2] else None
+        return rows_grad, weight_grad, bias_given, None, None, None
 
 
 def _empty(device: torch.device, num_rows: int, width: int, dtype: torch.dtype) -> Tensor:
@@ -60,6 +66,7 @@ def linear(
     bias: Tensor | None,
     buffers: Buffers | None = None,
     dtype: torch.dtype | None = None,
+    seen: Seen | None = None,
 ) -> Tensor:
     """Return rows W^T + b, with the same bits for any number of threads.
 
@@ -69,11 +76,12 @@ def linear(
         bias: (out_width,), or None.
         buffers: Where the result and the gradient of the rows lie; None for memory of their own.
         dtype: Type of the result: that of the weight if None, or bfloat16 for float32.
+        seen: Called in backward with the rows and the gradient of the result; None for nothing.
 
     Returns:
         (num_rows, out_width).
     """
-    result: Tensor = _Linear.apply(rows, weight, bias, buffers, dtype)  # type: ignore[no-untyped-call]
+    result: Tensor = _Linear.apply(rows, weight, bias, buffers, dtype, seen)  # type: ignore[no-untyped-call]
     return result
 
 

@@ -6,11 +6,12 @@ and `HostRows` have the same members. Where the kind matters all the same, `is_t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from torch import Tensor
@@ -52,6 +53,9 @@ class Rows(Protocol):
 
 
 AnyRows = TypeVar("AnyRows", bound=Rows)
+
+Seen: TypeAlias = "Callable[[Rows, Tensor], None]"
+"""Function of the rows that a map multiplied and of its result's gradient, for `backward`."""
 
 
 def is_tensor(rows: Rows) -> TypeGuard[Tensor]:
