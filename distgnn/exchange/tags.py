@@ -12,3 +12,5 @@ LINK_TAG = 3 << 12
 """For the ends of links in training."""
 LINK_EVALUATION_TAG = 7 << 11
 """For the ends of links in evaluation."""
+WEIGHTS_TAG = 1 << 14
+"""For what optimizers send from rank to rank."""

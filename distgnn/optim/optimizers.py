@@ -66,9 +66,15 @@ class Optimizer(ABC):
     @torch.no_grad()
     def step(self) -> None:
         """Step all parameters that have a gradient."""
-        numbers = [n for n, each in enumerate(self._parameters) if each.grad is not None]
-        if not numbers:
-            return
+        self.step_only(n for n, each in enumerate(self._parameters) if each.grad is not None)
+
+    def step_only(self, numbers: Iterable[int]) -> None:
+        """Step some parameters.
+
+        Args:
+            numbers: Numbers of parameters that have a gradient.
+        """
+        numbers = list(numbers)
         for number in numbers:
             if number not in self._moments:
                 self._moments[number] = self._begin(self._parameters[number])
@@ -96,6 +102,14 @@ class Optimizer(ABC):
         weight_decay: float,
     ) -> None:
         """Step parameters in place."""
+
+    def take_bytes(self) -> int:
+        """Return the payload bytes that steps sent from this rank since the last call."""
+        return 0
+
+    def take_note(self) -> str | None:
+        """Return lines for the log about steps since the last call, or None."""
+        return None
 
     def zero_grad(self) -> None:
         """Free all gradients."""
