@@ -74,6 +74,8 @@ def _is_torn(placement: Placement, vertex: int) -> bool:
 def _goal(placement: Placement, scratch: Scratch, limits: Limits, vertex: int) -> int:
     """Part, with room for them, of most of the neighbors at the root's part; and of most edges."""
     home = placement.slot_part[placement.first[vertex]]
+    # Edges from the vertex to itself go wherever its root goes.
+    of_loops = 0
     for node in range(vertex, placement.used.size, placement.num_vertices):
         begin = placement.first[node]
         for slot in range(begin, begin + placement.used[node]):
@@ -81,17 +83,21 @@ def _goal(placement: Placement, scratch: Scratch, limits: Limits, vertex: int) -
         for k in range(placement.start[node], placement.start[node + 1]):
             if placement.part[k] == home:
                 other = placement.neighbor[k]
+                is_loop = other in (node, twin(placement, node))
+                if is_loop and node == vertex:  # the other node has an entry for it, too
+                    of_loops += weight_of(placement, k)
                 begin = placement.first[other]
                 for slot in range(begin, begin + placement.used[other]):
                     scratch.tally[placement.slot_part[slot]] += 1
-                    scratch.pending[placement.slot_part[slot]] += weight_of(placement, k)
+                    if not is_loop:
+                        scratch.pending[placement.slot_part[slot]] += weight_of(placement, k)
     best, most = NOWHERE, 0
     training = placement.training[vertex] if placement.training.size > 0 else 0
     for part in range(scratch.tally.size):
         if (
             part != home
             and scratch.tally[part] > most
-            and placement.load[part] + scratch.pending[part] <= limits.load
+            and placement.load[part] + scratch.pending[part] + of_loops <= limits.load
             and placement.roots[part] < limits.roots
             and (training == 0 or placement.trained[part] + training <= limits.trained)
         ):

@@ -58,6 +58,15 @@ def test_refinement_adds_no_row_and_breaks_no_cap_that_held(
     assert new.num_roots.max() <= max(old.num_roots.max(), 1.25 * old.num_roots.mean())
 
 
+def test_a_root_takes_no_loop_to_a_part_without_room() -> None:
+    """Both edges of vertex 1 would follow its root to the part of edge 0 -> 0, which holds two."""
+    src, dst = np.array([0, 0, 1]), np.array([0, 1, 1])
+    graph = Graph(name="loops", num_vertices=4, src=src, dst=dst)
+    before = Assignment(2, np.array([1, 0, 0], np.int32), np.zeros(4, np.int32))
+    after = refine(graph, before)
+    assert measure(graph, after).num_edges.max() <= cap_of(graph, 2) == 2
+
+
 @settings(max_examples=100, deadline=None)
 @given(drawn=assigned_graphs(), data=st.data())
 def test_counts_stay_true_whatever_moves(
