@@ -51,3 +51,10 @@ class OptimizationSettings:
         NOT_NEGATIVE,
         metavar="X",
     )
+    ema: float = flag(
+        0.0,
+        "evaluate and keep a moving average of the weights, of which a share D stays in each "
+        "step; 0.99 averages about 100 epochs (default: none)",
+        SHARE,
+        metavar="D",
+    )

@@ -12,6 +12,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.edges.planner import Planner
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.models import GNN
+from distgnn.optim.average import build_average
 from distgnn.optim.clip import build_clip
 from distgnn.training.data.identity import layout_of
 from distgnn.training.data.inputs import SPLITS
@@ -123,6 +124,7 @@ class Trainer:
         self.optimizer = optimizer_of(config, self.model)
         self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
         self.clip = build_clip(config.clip_grad_norm)
+        self.average = build_average(self.model, config.ema)
         tables = NO_TABLES
         if self.gnn is not None:
             tables = TableRows.find(self.gnn.table_rows(self.graph), group)
@@ -171,6 +173,7 @@ class Trainer:
                 loss = self.steps.take()
         else:
             loss = self.steps.take()
+        self.average.update()
         self.graph.end_epoch()
         return float(loss)
 
@@ -300,7 +303,19 @@ class Trainer:
             return dict.fromkeys(names), 0.0
         start = time.perf_counter()
         self.group.note(self.num_epochs, "evaluate")
-        scores = self.evaluate()
+        with self.average.in_place():
+            scores = self.evaluate()
+            is_best = self._keep_if_best(scores)
+        self.lr.watch(self.num_epochs, is_best)
+        self.patience.watch(self.num_epochs, scores.val_loss)
+        metrics = {f"{split}_metric": value for split, value in scores.metric.items()}
+        metrics["val_loss"] = scores.val_loss if self.inputs.counts["val"] else None
+        stop = time.perf_counter()
+        self.trace.add("evaluate", start, stop)
+        return metrics, stop - start
+
+    def _keep_if_best(self, scores: Evaluation) -> bool:
+        """Keep the weights if they are the best so far; return whether they are."""
         # Weights that are not finite could otherwise look best and be kept.
         self._check_finite("validation loss", scores.val_loss)
         # Without validation vertices the latest epoch is the best one.
@@ -309,16 +324,11 @@ class Trainer:
             merit = float(self.num_epochs)
         else:
             merit = -metric if self.objective.measure.is_lower_better else metric
-        if is_best := self.best.improves(merit, scores.val_loss):
+        is_best = self.best.improves(merit, scores.val_loss)
+        if is_best:
             self.best = Best(self.num_epochs, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
-        self.lr.watch(self.num_epochs, is_best)
-        self.patience.watch(self.num_epochs, scores.val_loss)
-        metrics = {f"{split}_metric": value for split, value in scores.metric.items()}
-        metrics["val_loss"] = scores.val_loss if self.inputs.counts["val"] else None
-        stop = time.perf_counter()
-        self.trace.add("evaluate", start, stop)
-        return metrics, stop - start
+        return is_best
 
     def checkpoints(self, folder: Path) -> Checkpoints:
         """Return the checkpoints of this run.
@@ -340,7 +350,7 @@ class Trainer:
             "lr": self.lr.state(),
             "patience": self.patience.state(),
         }
-        state = pack_state(self.model, self.optimizer, self.best_state)
+        state = pack_state(self.model, self.optimizer, self.average, self.best_state)
         checkpoints.write(self.num_epochs, progress, state, self.graph.exchange.state())
         self._saved_at = self.num_epochs
 
@@ -356,7 +366,7 @@ class Trainer:
         found = checkpoints.read_newest()
         if found is None:
             return None
-        self.best_state = unpack_state(found.state, self.model, self.optimizer)
+        self.best_state = unpack_state(found.state, self.model, self.optimizer, self.average)
         progress = found.progress
         self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
         self.lr.load_state(progress["lr"])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from distgnn.comm.group import Group
+    from distgnn.optim.average import NoAverage
     from distgnn.optim.optimizers import Optimizer
 
 _KEPT = 2
@@ -287,13 +288,14 @@ def _num_bytes(tensor: Tensor) -> int:
 
 
 def pack_state(
-    model: nn.Module, optimizer: Optimizer, best: dict[str, Tensor]
+    model: nn.Module, optimizer: Optimizer, average: NoAverage, best: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Flatten what a run needs to go on into named tensors.
+    """Flatten what a run needs to continue into named tensors.
 
     Args:
-        model: Weights and buffers.
-        optimizer: Its moments, by number of the parameter.
+        model: Model with its weights and buffers.
+        optimizer: Optimizer with its moments, by number of the parameter.
+        average: Average of the weights, if there is one.
         best: Weights of the best epoch, or nothing.
 
     Returns:
@@ -302,19 +304,21 @@ def pack_state(
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for number, moments in optimizer.state_dict().items():
         tensors.update({f"optimizer.{number}.{name}": value for name, value in moments.items()})
+    tensors.update({f"average.{name}": tensor for name, tensor in average.state().items()})
     tensors.update({f"best.{name}": tensor for name, tensor in best.items()})
     return tensors
 
 
 def unpack_state(
-    state: dict[str, Tensor], model: nn.Module, optimizer: Optimizer
+    state: dict[str, Tensor], model: nn.Module, optimizer: Optimizer, average: NoAverage
 ) -> dict[str, Tensor]:
-    """Put back what `pack_state` took.
+    """Restore what `pack_state` took.
 
     Args:
         state: Tensors by name.
-        model: Gets weights and buffers.
-        optimizer: Gets its moments.
+        model: Receives weights and buffers.
+        optimizer: Receives its moments.
+        average: Receives the average of the weights.
 
     Returns:
         Weights of the best epoch, or nothing.
@@ -333,6 +337,7 @@ def unpack_state(
         number, moment = name.split(".", 1)
         moments.setdefault(int(number), {})[moment] = tensor
     optimizer.load_state_dict(moments)
+    average.load_state(_under("average.", state))
     return _under("best.", state)
 
 

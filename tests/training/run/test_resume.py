@@ -9,6 +9,7 @@ from training import check_same_values, ends_of, make_config, run
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
+from distgnn.optim.average import NoAverage
 from distgnn.training.loop.model import build_model, optimizer_of
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.checkpoint import pack_state, unpack_state
@@ -179,9 +180,9 @@ def test_another_model_is_refused():
         Trainer(make_config(hidden=hidden), ends_of(graph), cut(graph, 1)[0], group)
         for hidden in (4, 5)
     ]
-    state = pack_state(trainers[0].model, trainers[0].optimizer, {})
+    state = pack_state(trainers[0].model, trainers[0].optimizer, NoAverage(), {})
     with pytest.raises(InputError, match=r"the checkpoint belongs to another model: .*size mism"):
-        unpack_state(state, trainers[1].model, trainers[1].optimizer)
+        unpack_state(state, trainers[1].model, trainers[1].optimizer, NoAverage())
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
@@ -190,10 +191,10 @@ def test_packing_loses_nothing(optimizer):
     config = make_config(optimizer=optimizer, norm="batch")
     trainer = Trainer(config, ends_of(graph), cut(graph, 1)[0], SingleGroup())
     list(trainer.epochs())
-    state = pack_state(trainer.model, trainer.optimizer, trainer.best_state)
+    state = pack_state(trainer.model, trainer.optimizer, trainer.average, trainer.best_state)
     model = build_model(config, ends_of(graph))
     fresh = optimizer_of(config, model)
-    best = unpack_state(state, model, fresh)
+    best = unpack_state(state, model, fresh, NoAverage())
     check_same_values(best, trainer.best_state)
     check_same_values(model.state_dict(), trainer.model.state_dict())
     check_same_values(fresh.state_dict(), trainer.optimizer.state_dict())
