@@ -12,6 +12,9 @@ import pytest
 WITHOUT_EDITABLE = (
     "import sys; sys.meta_path = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n"
 )
+# The first test with the wheel waits until it is built. Without the build folder of the install, or
+# after a change of the kernels, they are all compiled: half an hour on two cores with other work.
+BUILD_S = 3600
 KERNEL_CALL = "import distgnn.kernels as k; assert k.num_threads() > 0\n"
 LOADED_RUNTIMES = """
 import pathlib
@@ -50,6 +53,7 @@ def names(wheel):
 
 
 @pytest.mark.packaging
+@pytest.mark.timeout(BUILD_S)
 def test_the_wheel_holds_the_three_rooms_and_the_kernels(names):
     for name in (
         "distgnn/__init__.py",
@@ -68,12 +72,14 @@ def test_the_wheel_holds_the_three_rooms_and_the_kernels(names):
 
 
 @pytest.mark.packaging
+@pytest.mark.timeout(BUILD_S)
 def test_the_wheel_holds_nothing_else(names):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"distgnn"}
-    assert not [name for name in names if name.endswith(("README.md", ".cpp", ".h", ".pyc"))]
+    assert not [name for name in names if name.endswith((".md", ".cpp", ".h", ".pyc"))]
 
 
 @pytest.mark.packaging
+@pytest.mark.timeout(BUILD_S)
 def test_the_plain_install_works_from_another_folder(wheel, tmp_path):
     target = tmp_path / "target"
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--quiet", "--no-index"]
