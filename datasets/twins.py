@@ -163,7 +163,7 @@ def draw_pairs(twin: Twin, num_vertices: int, rng: np.random.Generator) -> NDArr
     Args:
         twin: Whose degrees and communities; communities are runs of vertices.
         num_vertices: At least 2.
-        rng: MaskSeeds them.
+        rng: Source of random numbers.
 
     Returns:
         (2, num_pairs) int32. Both ends of each pair, which may repeat; no self-loops.

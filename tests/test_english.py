@@ -75,6 +75,7 @@ def test_list_items_paragraphs_and_code_are_sentences_of_their_own() -> None:
     assert texts_of_python(f'"""Add `{LONG}` to it."""') == []
     assert texts_of_python(f'"""Add.\n\n    python add.py {LONG}\n\nEnd.\n"""') == []
     assert texts_of_python(f'"""Add.\n\nReferences:\n    {LONG}.\n"""') == []
+    assert texts_of_python(f'"""Add.\n\n| {half} |\n|---|\n| {half} |\n"""') == []
 
 
 def test_sentences_and_cells_of_a_readme_have_a_limit() -> None:

@@ -18,9 +18,9 @@ def prepare_environment() -> None:
 def _let_waiting_threads_sleep() -> None:
     """Have OpenMP's threads sleep while they wait, unless the user has chosen.
 
-    They would spin, and where cores are shared, with other jobs or with more ranks than cores, a
-    spinning thread holds the core that the thread it waits for needs: measured on two cores with a
-    load of 5, an epoch of 5 ms took 750 ms. The OpenMP runtime reads this when torch loads it.
+    By default they spin. Where cores are shared, with other jobs or with more ranks than cores, a
+    spinning thread holds the core of the thread that it waits for. On two cores with a load of 5,
+    an epoch of 5 ms took 750 ms. The OpenMP runtime reads this when torch loads it.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -29,7 +29,7 @@ def _let_waiting_threads_sleep() -> None:
 def _use_huge_pages() -> None:
     """Have torch ask for huge pages for its tensors, unless the user has chosen.
 
-    Every epoch allocates its activations afresh, and their page faults were a third of an epoch of
+    Every epoch allocates its activations again. Their page faults were a third of an epoch of
     GraphSAGE 3 x 256 on 150,000 vertices. torch reads this at its first allocation.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")

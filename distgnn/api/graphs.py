@@ -42,10 +42,10 @@ def load(
     """Load a whole graph into this process.
 
     Args:
-        source: Name of a data set (`distgnn datasets` lists them), path of a graph file or folder,
-            or of a partition directory, whose parts are joined; a Partition; or a graph in
-            memory: a Graph, PyG's Data or HeteroData, a DGLGraph, a networkx graph, a scipy
-            adjacency matrix, or a (2, num_edges) numpy array of edges.
+        source: Name of a data set (`distgnn datasets` lists them), or path of a graph file or
+            folder. The parts of a Partition or a partition directory are joined. A graph in memory
+            is a Graph, PyG's Data or HeteroData, a DGLGraph, a networkx graph, a scipy adjacency
+            matrix, or a (2, num_edges) numpy array of edges.
         vertices: Path of the vertex table of an edge list.
         undirected: Whether to add the reverse of every edge that has none.
         inverse_relations: Whether to add every edge of a typed graph reversed.
@@ -193,7 +193,7 @@ def open_share(source: Source, rank: int, size: int) -> Share:
     """Open the part of a rank; one rank takes any source.
 
     Args:
-        source: What `load` takes.
+        source: Source that `load` takes.
         rank: Number of this rank.
         size: Number of ranks.
 

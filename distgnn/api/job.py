@@ -194,8 +194,8 @@ class Job:
 def ending_process() -> Iterator[None]:
     """Let a failed job of several ranks end the process at once, as `end_job` does.
 
-    The command line does so: it has nothing left to do, and a launcher that has seen one rank end
-    soon ends the others, which have their sentence to say first.
+    The command line does so, as it has nothing left to do. A launcher that has seen one rank end
+    soon ends the others, and they have to write their sentence first.
     """
     _STATE.ends_process = True
     try:

@@ -72,10 +72,10 @@ def run_method(
     Args:
         asked: Partition that is asked for.
         graph: The graph.
-        parts: What `given_parts` returned.
+        parts: Parts from `given_parts`.
 
     Returns:
-        The assignment, and what the manifest says of it: the method and its options.
+        The assignment, and its description for the manifest: the method and its options.
 
     Raises:
         InputError: If the method cannot be used so, or the parts are of another graph.

@@ -28,7 +28,7 @@ class PartitionOptions:
         method: Name of the method, or auto for the best one that fits into memory; None for metis.
         option: Options of the method, each as NAME=VALUE.
         assignment: File with a part for each edge or vertex, instead of a method.
-        assignment_of: What that file has parts of: edges or vertices; None if its length tells.
+        assignment_of: Items of that file, edges or vertices; None to decide by its length.
         refine: Whether edges move afterwards where fewer rows travel; None for the method's own.
         imbalance: Largest part's edges over the mean; None for that of the method.
         order: Order of the vertices inside a part.

@@ -31,8 +31,8 @@ class Run:
 
     Attributes:
         path: The directory.
-        graph: As source.
-        model: As given.
+        graph: Graph in memory that it was trained on, or None.
+        model: Class or function that made the model, or None.
     """
 
     def __init__(
@@ -136,10 +136,9 @@ class Run:
             Self-loops that ours adds are added, where no vertex has several.
 
         Raises:
-            InputError: If the run has not ended, or layers of PyG compute something else: a
-                model of the user's own, --labels-as-input, --degrees out-in, --aggregator gcn,
-                --relation-norm all, weighted edges of other models than gcn, sgc, appnp, gat and
-                gatv2.
+            InputError: If the run has not ended, or layers of PyG compute something else. They do
+                for a model of the user's own, --labels-as-input, --degrees out-in, --aggregator
+                gcn and --relation-norm all. Weighted edges need gcn, sgc, appnp, gat or gatv2.
         """
         from distgnn.api.use import to_pyg
 

@@ -438,7 +438,7 @@ class Session:
         """Print on rank 0 alone, at once.
 
         Args:
-            values: As for the function of that name.
+            values: Values, as for Python's own `print`.
         """
         if self.rank == 0:
             sys.stdout.write(" ".join(map(str, values)) + "\n")

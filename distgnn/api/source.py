@@ -72,8 +72,8 @@ class SourceOptions:
             Options without a root.
 
         Raises:
-            InputError: If a data set that is named is not there, or one of OGB is damaged; or if
-                the source is none that is looked up below the root that was given.
+            InputError: If a named data set is not there, one of OGB is damaged, or a root is given
+                for a source that is not looked up below it.
         """
         from distgnn.datasets import find
 

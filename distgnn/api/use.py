@@ -78,9 +78,9 @@ def predict(
         run: The run, or its directory.
         out: File to write, too: .csv or .tsv under original ids, or .npy; None for no file.
         pairs: File of pairs, for a run that learned links; None for those held out for the test.
-        correct_and_smooth: As for `evaluate`.
-        source: As for `evaluate`.
-        settings: As for `evaluate`.
+        correct_and_smooth: Two shares, as for `evaluate`.
+        source: Graph in memory, as for `evaluate`.
+        settings: Flags of the machine, as for `evaluate`.
 
     Returns:
         (num_vertices, num_classes) float32 probabilities, or values, in the order of the graph's
@@ -113,8 +113,8 @@ def embed(
 
     Args:
         run: The run, or its directory.
-        source: As for `evaluate`.
-        settings: As for `evaluate`.
+        source: Graph in memory, as for `evaluate`.
+        settings: Flags of the machine, as for `evaluate`.
 
     Returns:
         (num_vertices, width) float32, in the order of the graph's vertices; of a run that learned

@@ -51,11 +51,12 @@ class Library:
     """Models of another library, and what they run on.
 
     Attributes:
-        name: Of the library.
+        name: Name of the library.
         models: Each is made of the columns of the input and the number of classes.
-        graphs: What the library takes a graph as, by name; `plain` is one of them.
-        apply: Calls a model with a graph and the input.
-        script: The file whose `main` hands this to `race`.
+        graphs: Functions that turn our graph into the library's forms of a graph, by name; `plain`
+            is one of them.
+        apply: Function that calls a model with a graph and the input.
+        script: File whose `main` gives this to `race`.
     """
 
     name: str
@@ -72,8 +73,8 @@ class Result:
     Attributes:
         shape: Name of the twin.
         model: Name of the model.
-        seconds: Of each timed epoch, by contestant.
-        peak_bytes: Of memory in a process of its own, by contestant; None if it does not fit.
+        seconds: Seconds of each timed epoch, by contestant.
+        peak_bytes: Peak memory in a process of its own, by contestant; None if it does not fit.
         difference: Largest difference of outputs and of gradients of ours from the plain ones, as a
             share of the largest output and of the largest gradient.
     """
@@ -103,7 +104,7 @@ class Contest:
         library: Whose model.
         model: Its name.
         graph: With features, labels and a training mask.
-        seed: Of the weights.
+        seed: Seed of the weights.
     """
 
     def __init__(self, library: Library, model: str, graph: Graph, seed: int) -> None:
@@ -166,7 +167,7 @@ def race(library: Library, arguments: Sequence[str] | None = None) -> list[Resul
 
     Args:
         library: The models and what they run on.
-        arguments: Of the command line; those of this process if None.
+        arguments: Arguments of the command line; those of this process if None.
 
     Returns:
         The results.

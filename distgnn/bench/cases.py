@@ -1,4 +1,4 @@
-"""What is compared: operations on a graph, and what a contestant has to offer."""
+"""Cases of a comparison: operations on a graph, and the interface of a contestant."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUM_HEADS = 4
 """Heads that the columns are divided into, where an operation has heads."""
 
 SLOPE = 0.2
-"""Of the leaky ReLU of attention."""
+"""Slope of the leaky ReLU of attention."""
 
 MAX_MESSAGE_BYTES = 4 * 2**30
 """A contestant that writes a message per edge takes no part where they need more."""
@@ -70,14 +70,14 @@ class CaseInputs:
     """A graph as tensors; symmetric, so that its transpose has the same indptr and indices.
 
     Attributes:
-        name: Of the shape, with its order.
+        name: Name of the shape, with its order.
         indptr: (num_vertices + 1,) int64.
         indices: (num_edges,) int32.
         t_edge: (num_edges,) int64. Position in the graph of each edge of the transpose.
         weight: (num_edges,) float32.
         inverse_degree: (num_vertices,) float32, 0 without edges.
-        source_score: (num_vertices, NUM_HEADS) float32. What attention adds up.
-        target_score: (num_vertices, NUM_HEADS) float32. Likewise.
+        source_score: (num_vertices, NUM_HEADS) float32. Scores of sources in attention.
+        target_score: (num_vertices, NUM_HEADS) float32. Scores of targets in attention.
         head_weight: (num_edges, NUM_HEADS) float32.
     """
 
@@ -97,7 +97,7 @@ class CaseInputs:
 
         Args:
             shape: The graph.
-            seed: Of the weights.
+            seed: Seed of the weights.
 
         Returns:
             Tensors that share the shape's memory.

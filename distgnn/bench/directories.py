@@ -31,7 +31,7 @@ def measure(
 
     Args:
         graph: The graph, of which vertices and edges are written to the file.
-        plan: What to run; methods may be of PEERS.
+        plan: Plan of what to run; methods may be of PEERS.
         progress: Called before each run.
 
     Yields:

@@ -42,21 +42,21 @@ VARIANTS: dict[str, DtypeName] = {"distgnn-bf16": "bf16"}
 
 @dataclass(frozen=True, kw_only=True)
 class EpochPlan:
-    """What is trained.
+    """Plan of a comparison of epochs.
 
     Attributes:
         shape: A twin.
-        order: Of its vertices.
-        scale: Of the twin.
+        order: Order of its vertices.
+        scale: Scale of the twin.
         model: sage (mean), gcn, gat or gatv2.
         layers: Convolutions.
         hidden: Columns between them; of gat and gatv2, columns of each head.
-        heads: Of gat and gatv2.
-        dropout: Between layers; losses are compared without it only.
-        threads: Of every contestant.
-        peers: Of `PEERS` and `VARIANTS`.
-        rounds: Timed epochs of each contestant.
-        seed: Of the graph and the weights.
+        heads: Heads of gat and gatv2.
+        dropout: Dropout between layers; losses are compared without it only.
+        threads: Threads of every contestant.
+        peers: Names of `PEERS` and `VARIANTS`.
+        rounds: Number of timed epochs of each contestant.
+        seed: Seed of the graph and the weights.
     """
 
     shape: str
@@ -81,7 +81,7 @@ class EpochPlan:
 
 
 class PeerModule(Protocol):
-    """What an adapter file of a peer's models offers."""
+    """Adapter file of a peer's models."""
 
     def build(self, graph: Graph, model: GNN) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
         """Build the peer's model with the same weights.
@@ -135,9 +135,9 @@ def our_trainer(
 
     Args:
         graph: From `twin_graph`.
-        plan: What to train.
-        dtype: What rows are stored as.
-        device: That computes.
+        plan: Plan of what to train.
+        dtype: Type that rows are stored as.
+        device: Device that computes.
     """
     from distgnn.partition.directory.store import whole_part
     from distgnn.training.data.info import DataInfo
@@ -155,11 +155,11 @@ def trainer_of(
     """Prepare ours, of a graph whose edges may have been let go.
 
     Args:
-        part: Of the graph, the only one.
-        ends: Of the graph.
-        plan: What to train.
-        dtype: What rows are stored as.
-        device: That computes.
+        part: The only part of the graph.
+        ends: Widths of the graph's model.
+        plan: Plan of what to train.
+        dtype: Type that rows are stored as.
+        device: Device that computes.
     """
     from distgnn.comm.single import SingleGroup
     from distgnn.comm.transports.staged import staged
@@ -173,9 +173,9 @@ def peer_alone(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
     """Prepare a peer without ours beside it.
 
     Args:
-        name: Of the peer.
+        name: Name of the peer.
         graph: From `twin_graph`.
-        plan: What to train.
+        plan: Plan of what to train.
 
     Returns:
         A function that trains for an epoch and returns the loss.
@@ -249,14 +249,14 @@ class EpochResult:
     """Times and losses of all contestants, ours first.
 
     Attributes:
-        plan: What was trained.
-        num_vertices: Of the graph.
+        plan: Plan of what was trained.
+        num_vertices: Number of vertices of the graph.
         num_edges: Directed edges.
         names: Contestants.
-        seconds: Of each epoch, by contestant.
-        losses: Of each epoch, by contestant, the untimed first one included.
+        seconds: Seconds of each epoch, by contestant.
+        losses: Loss of each epoch, by contestant, the untimed first one included.
         savings: Exact savings of ours.
-        exact_losses: Of each epoch, of a peer in double precision; None if not asked for.
+        exact_losses: Loss of each epoch of a peer in double precision; None if not asked for.
         phases: Seconds of one epoch of ours, by phase.
         peak_rss_bytes: Peak memory of each contestant in a process of its own; None if not asked.
     """
@@ -296,7 +296,7 @@ def exact_losses(graph: Graph, plan: EpochPlan) -> list[float] | None:
 
     Args:
         graph: From `twin_graph`.
-        plan: What to train.
+        plan: Plan of what to train.
 
     Returns:
         (rounds + 1,) losses; None without a peer, or where everybody drops out something else.
@@ -346,13 +346,13 @@ def measure_epochs(
     """Train with each contestant in turn, epoch by epoch.
 
     Args:
-        plan: What to train.
+        plan: Plan of what to train.
         has_memory: Whether to measure peak memory before, in a process for each contestant.
-        has_exact: Whether to train the first peer once more, in double precision, from the same
-            weights: how far losses in single precision are from it says what a difference between
-            two of them is worth.
-        device: That computes, for all contestants.
-        graph: From `twin_graph`, where it has been made before; None to make it.
+        has_exact: Whether to train the first peer once more in double precision, from the same
+            weights. The distance of the losses in single precision from it says what a difference
+            between two of them is worth.
+        device: Device that computes, for all contestants.
+        graph: Graph from `twin_graph`, where it has been made before; None to make it.
 
     Returns:
         The measurements.

@@ -23,7 +23,7 @@ def read(path: str) -> dict[str, Any]:
     """Read what `distgnn bench ... --out` wrote.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Returns:
         Its values.

@@ -34,22 +34,22 @@ _TIE_FRACTION = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRace:
-    """What to measure.
+    """Plan of what to measure.
 
     Attributes:
         shapes: Names of twins.
-        orders: Of their vertices.
-        scale: Of the twins.
-        operations: To compare.
-        directions: To compare.
+        orders: Orders of their vertices.
+        scale: Scale of the twins.
+        operations: Operations to compare.
+        directions: Directions to compare.
         widths: To compare.
         threads: To compare.
         peers: Names of contestants beside ours.
         rounds: Times that each contestant runs in a case.
         slow_s: A contestant that takes longer runs only twice.
-        seed: Of graphs and values.
-        clock: What is read before and after a run: "wall", or "cpu", the time that all threads of
-            this process ran, which programs that share the machine hardly disturb.
+        seed: Seed of graphs and values.
+        clock: Clock of a run: "wall", or "cpu", the time that all threads of this process ran.
+            Programs that share the machine hardly disturb the latter.
     """
 
     shapes: Sequence[str]
@@ -83,10 +83,10 @@ class Cell:
 
     Attributes:
         shape: Name and order.
-        operation: Of the case, as direction, width and threads.
-        num_edges: Of the graph.
+        operation: Operation of the case; so are direction, width and threads.
+        num_edges: Number of edges of the graph.
         ms: Median time of each contestant.
-        rounds: How often each of them ran.
+        rounds: Number of runs of each of them.
         differs: Contestants whose result is not ours.
     """
 
@@ -129,7 +129,7 @@ def measure(plan: KernelRace, *, progress: Callable[[str], None]) -> Iterator[Ce
     """Run all cases on all shapes.
 
     Args:
-        plan: What to measure.
+        plan: Plan of what to measure.
         progress: Is told what is under way.
 
     Yields:

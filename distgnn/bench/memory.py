@@ -22,7 +22,7 @@ def measure(plan: EpochPlan, name: str) -> int:
     """Train some epochs in this process.
 
     Args:
-        plan: What to train.
+        plan: Plan of what to train.
         name: distgnn, or a peer.
 
     Returns:

@@ -36,12 +36,12 @@ HEADER = (
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionPlan:
-    """What is run on every graph.
+    """Plan of what is run on every graph.
 
     Attributes:
         methods: Names; with +refine at the end, what the method finds is refined.
         parts: Numbers of parts.
-        seed: Of the methods.
+        seed: Seed of the methods.
     """
 
     methods: Sequence[str]
@@ -53,10 +53,10 @@ def twin(name: str, *, scale: float, order: str, seed: int) -> Graph:
     """Build a twin without features.
 
     Args:
-        name: Of the twin.
-        scale: Of the twin.
-        order: Of its vertices.
-        seed: Of the twin.
+        name: Name of the twin.
+        scale: Scale of the twin.
+        order: Order of its vertices.
+        seed: Seed of the twin.
 
     Returns:
         The graph.
@@ -77,11 +77,11 @@ def measure(
 
     Args:
         graph: The graph.
-        plan: What to run.
+        plan: Plan of what to run.
         progress: Called before each run.
 
     Yields:
-        What `distgnn.partition.trial` returns, and graph, method and parts.
+        The result of `distgnn.partition.trial`, with graph, method and parts.
 
     Raises:
         InputError: If a method refuses the graph, or its process dies.

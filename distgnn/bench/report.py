@@ -48,7 +48,7 @@ def means(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
     """Summarise ratios by operation, direction, threads and contestant.
 
     Args:
-        cells: Of a run.
+        cells: Cells of a run.
 
     Returns:
         Rows of (operation, direction, threads, contestant, cells, geometric mean, smallest).

@@ -5,8 +5,8 @@ Scaling it keeps degrees and the innermost communities and lowers the number of 
 density and locality stay what they are. Outer communities are shares of the graph: a number of
 parts cuts a twin of any scale as it cuts the original.
 
-What products and Reddit were matched with are published figures of the originals; beside them
-those of the twins at 1/16, of seed 0 and in random order:
+The twins of products and Reddit were matched with published figures of the originals. Here these
+are beside those of the twins at 1/16, of seed 0 and in random order:
 
 | | parts | ogbn-products | twin | Reddit | twin |
 |---|---|---|---|---|---|
@@ -21,9 +21,9 @@ those of the twins at 1/16, of seed 0 and in random order:
 
 Libra's are of DistGNN (Md et al., SC'21), for edges in the order of the file and without a cap on
 the edges of a part; `distgnn partition --method libra` shuffles and caps. Edges between communities
-end at hubs more often than others do, as in amazon-computers, another graph of joint purchases: cut
-into 4 parts, half of its cut edges touch the one percent of vertices with most edges, of all edges
-a quarter.
+end at hubs more often than others do, as in amazon-computers, another graph of joint purchases.
+Where that is cut into 4 parts, half of the cut edges touch the one percent of vertices with most
+edges, but only a quarter of all edges do.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Shape:
     """One graph of a benchmark; symmetric, without duplicate edges.
 
     Attributes:
-        name: Of the twin.
+        name: Name of the twin.
         order: How vertices are numbered: at random, or community by community.
         indptr: (num_vertices + 1,) int64.
         indices: (num_edges,) int32, ascending in a row.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Data:
-    """What a twin's original has on its vertices.
+    """Vertex data of a twin's original.
 
     Attributes:
         num_features: Columns.
@@ -40,8 +40,8 @@ def with_data(shape: Shape, name: str, seed: int) -> Graph:
 
     Args:
         shape: The twin.
-        name: Of its original.
-        seed: Of the twin; another one than its edges have is used here.
+        name: Name of its original.
+        seed: Seed of the twin; another one than its edges have is used here.
 
     Returns:
         The graph.

@@ -42,7 +42,7 @@ _FIRST_WORD_S = 1.0
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose mistakes are one sentence, like all others."""
+    """Parser whose errors are one sentence, like all others."""
 
     def error(self, message: str) -> NoReturn:
         # "argument --parts: must be ..." reads like the messages that are not argparse's.
@@ -128,8 +128,8 @@ def _insistent_interrupts() -> Iterator[None]:
     """Repeat an interrupt until it gets through.
 
     Python drops an exception that is raised while it frees an object or runs a callback of another
-    language, and an epoch spends much of its time there: Ctrl-C would then do nothing. So it is
-    raised again after each half second of work until somebody has caught it.
+    language. An epoch spends much of its time there, so that Ctrl-C would do nothing. The interrupt
+    is therefore raised again after each half second of work, until somebody has caught it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

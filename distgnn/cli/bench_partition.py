@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what only this benchmark takes."""
+    """Add the flags of this benchmark alone."""
     group = parser.add_argument_group("partition, directories")
     group.add_argument(
         "--methods",
@@ -34,8 +34,8 @@ def results(
     """Measure each method on each graph.
 
     Args:
-        arguments: Of the verb.
-        methods: Names.
+        arguments: Arguments of the verb.
+        methods: Names of methods.
         parts: Numbers of parts.
 
     Yields:
@@ -63,8 +63,8 @@ def results_of_directories(
     """Measure whole programs on each graph.
 
     Args:
-        arguments: Of the verb.
-        methods: Names, of METHODS or `directories.PEERS`.
+        arguments: Arguments of the verb.
+        methods: Names from METHODS or `directories.PEERS`.
         parts: Numbers of parts.
 
     Yields:

@@ -104,7 +104,7 @@ def _lines(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _more_lines() -> list[str]:
-    """What else has a name: twins, and graphs to bring."""
+    """List the other names: twins, and graphs that the user has to bring."""
     from distgnn.datasets.layouts import NAMED
     from distgnn.datasets.named_twins import TWIN_NAMES
 

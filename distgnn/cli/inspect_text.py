@@ -1,4 +1,4 @@
-"""What `distgnn inspect` shows to people."""
+"""Text of `distgnn inspect` for people."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def quality_lines(manifest: Manifest, reuse: Sequence[float] | None = None) -> l
     """Describe a partition for people.
 
     Args:
-        manifest: Of the partition.
-        reuse: (num_parts,) how often each part's rows are read per fetch, if that was estimated.
+        manifest: Manifest of the partition.
+        reuse: (num_parts,) Reads of a row of each part for each fetch; None if not estimated.
 
     Returns:
         Lines of text.
@@ -67,7 +67,7 @@ def _with_bars(values: Sequence[int], most: Sequence[int]) -> list[tuple[object,
 
 
 def forecast_lines(values: Mapping[str, Any]) -> list[str]:
-    """Describe what an epoch sends.
+    """Describe the traffic of an epoch.
 
     Args:
         values: Values of `distgnn.inspect`.
@@ -133,7 +133,7 @@ def _headline(values: Mapping[str, Any]) -> str:
 
 
 def _matrix_lines(between: Sequence[Sequence[float]]) -> list[str]:
-    """Who sends how much to whom, where there are few parts."""
+    """Describe the traffic between any two ranks, where there are few parts."""
     num_parts = len(between)
     if not 2 <= num_parts <= MAX_MATRIX:
         return []

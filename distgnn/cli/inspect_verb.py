@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _layers(text: str) -> int | list[int]:
-    """A number of layers, as for train, or widths: no list is a number."""
+    """Convert the text of a number of layers, as for train, or of a list of widths."""
     return _widths(text) if "," in text else whole(1)(text)
 
 

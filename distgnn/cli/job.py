@@ -1,4 +1,4 @@
-"""Arguments that say how the ranks of a job find each other, and what they compute on."""
+"""Arguments about the ranks of a job: how they find each other, and what they compute on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
-    """Add how the ranks find each other and what they use of their machines.
+    """Add the arguments about how ranks find each other and what they use of their machines.
 
     Args:
         parser: Parser of a verb that runs a job, or a group of its arguments.
@@ -56,7 +56,7 @@ def add_machine_arguments(parser: argparse._ActionsContainer) -> None:
 
 
 def add_device_argument(parser: argparse._ActionsContainer) -> None:
-    """Add the device that the ranks compute on.
+    """Add the argument of the device that the ranks compute on.
 
     Args:
         parser: Parser of a verb that computes, or a group of its arguments.

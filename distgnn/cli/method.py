@@ -1,4 +1,4 @@
-"""Arguments that say how edges get their parts."""
+"""Arguments that choose how edges get their parts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def balance(text: str) -> float:
     """Convert the text of a flag that takes a largest part over the mean.
 
     Args:
-        text: As given on the command line.
+        text: Value on the command line.
 
     Returns:
         At least 1.

@@ -1,4 +1,4 @@
-"""What verbs print: for people, or exactly one JSON object."""
+"""Output of verbs: text for people, or exactly one JSON object."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_order_argument(parser: argparse.ArgumentParser) -> None:
-    """Add how vertices lie inside a part."""
+    """Add the argument of the order of vertices inside a part."""
     parser.add_argument(
         "--order",
         default=DEFAULT_ORDER,

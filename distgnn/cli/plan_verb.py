@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _cores(text: str) -> float:
-    """A number of cores, or the share of one."""
+    """Convert the text of a number of cores, or of a share of one."""
     value = number(text)
     if not 0 < value <= MAX_THREADS:
         raise argparse.ArgumentTypeError(f"must be above 0 and at most {MAX_THREADS}, got '{text}'")

@@ -1,4 +1,4 @@
-"""Arguments that say how sums walk the graph, and where that is kept."""
+"""Arguments about how sums walk the graph, and where that is kept."""
 
 from __future__ import annotations
 

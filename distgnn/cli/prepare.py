@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import argparse
 
 FLAGS = ("root", "archive", "url")
-"""Of this action alone."""
+"""Flags of this action alone."""
 
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags.
 
     Args:
-        parser: Of the verb.
+        parser: Parser of the verb.
     """
     group = parser.add_argument_group("prepare")
     group.add_argument(
@@ -43,7 +43,7 @@ def run_prepare(arguments: argparse.Namespace) -> int:
     """Download, unpack and convert.
 
     Args:
-        arguments: With a name of OGB.
+        arguments: Arguments of the verb, with a name of OGB.
 
     Returns:
         The exit status.

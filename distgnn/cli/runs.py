@@ -35,7 +35,7 @@ def _alphas(text: str) -> tuple[float, float]:
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the run and the machine."""
+    """Add the arguments of the run and of the machine."""
     parser.add_argument("run_dir", metavar="RUN", type=path, help="directory of a training run")
     add_machine_arguments(parser)
     add_device_argument(parser)

@@ -1,4 +1,4 @@
-"""Arguments that tell where a graph comes from."""
+"""Arguments that describe the source of a graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distgnn.datasets.columns import Columns
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> None:
-    """Add what tells where a graph comes from.
+    """Add the arguments of a graph's source.
 
     Args:
         parser: Parser of the verb.

@@ -1,4 +1,4 @@
-"""Arguments that ask for a picture of what every rank did when."""
+"""Arguments that ask for a timeline of every rank."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def epoch_range(text: str) -> range:
 
 
 def add_trace_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add the file and its epochs.
+    """Add the arguments of the file and of its epochs.
 
     Args:
         group: Argument group of `distgnn train`.

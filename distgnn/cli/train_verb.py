@@ -78,7 +78,7 @@ def add_recipe_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what a recipe may set: flags of the model and of its training."""
+    """Add the flags that a recipe may set: those of the model and of its training."""
     add_flags(parser.add_argument_group("model"), ModelSettings)
     training = parser.add_argument_group("training")
     either = "row of the masks, or all: one run each (default: %(default)s)"
@@ -93,7 +93,7 @@ def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
 def add_epoch_flags(
     parser: argparse.ArgumentParser, *, layers: Callable[[str], object] | None = None
 ) -> None:
-    """Add what decides what an epoch computes and sends, for verbs that predict one.
+    """Add the flags that decide what an epoch computes and sends, for verbs that predict one.
 
     Args:
         parser: Parser of the verb.

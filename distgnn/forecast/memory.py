@@ -58,8 +58,8 @@ def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
     """Predict the most memory that this rank will ever have had resident.
 
     Args:
-        model: As it will be trained.
-        graphs: What it runs on.
+        model: Model to train.
+        graphs: Graphs that the model runs on.
 
     Returns:
         Bytes: what is there now and `predict_added_bytes`, or an earlier peak above that.
@@ -70,13 +70,13 @@ def predict_peak_bytes(model: GNN, graphs: RunGraphs) -> int:
 def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
     """Predict what a run will take besides what is resident now.
 
-    The aggregate of static input, and the hidden rows that live at once: in training all that
-    backward will read and what it works on; in evaluation the input, the aggregate and the output
-    of one layer. Plans and buffers of the exchange are left out: some percent.
+    Counted are the aggregate of static input and the hidden rows that live at once. In training
+    these are all rows that backward reads and works on; in evaluation the input, the aggregate and
+    the output of one layer. Plans and buffers of the exchange are left out: some percent.
 
     Args:
-        model: As it will be trained.
-        graphs: What it runs on.
+        model: Model to train.
+        graphs: Graphs that the model runs on.
 
     Returns:
         Bytes.
@@ -115,9 +115,9 @@ def walk_bytes(model: GNN, num_clones: int, num_edges: int) -> int:
     """Say what is kept on a device from the first epoch on, so that its programs walk edges.
 
     Args:
-        model: As it will be trained.
-        num_clones: Of this rank.
-        num_edges: Likewise.
+        model: Model to train.
+        num_clones: Number of clones of this rank.
+        num_edges: Number of edges of this rank.
 
     Returns:
         Bytes.
@@ -131,7 +131,7 @@ def predict_host_bytes(graphs: RunGraphs) -> int:
     """Predict what a run on a device will still take in host memory: what is made of streamed rows.
 
     Args:
-        graphs: What the model runs on.
+        graphs: Graphs that the model runs on.
 
     Returns:
         Bytes, at most: sums of static rows, and both picked where layers run on some rows.
@@ -167,15 +167,15 @@ class PartSizes(Protocol):
 def device_bytes(config: TrainConfig, ends: DataInfo, part: PartSizes, *, features_on: str) -> int:
     """Estimate what a run with dense features takes on a device at its peak, before it is there.
 
-    Edges of both directions and their features, the hidden rows that live at once as if layers ran
-    on all rows, scores of edges, what typed models take besides. On the device features, the
-    aggregate of those that are static in training or evaluation, and a copy of those that are
-    dropped out; in host memory two buffers, and some columns while the aggregate is made.
+    Counted are edges of both directions and their features, scores of edges, and the extra memory
+    of typed models. Hidden rows that live at once count as if layers ran on all rows. Features on
+    the device count with their aggregate, where they are static, and a copy, where they are dropped
+    out. Features in host memory count two buffers, and some columns while the aggregate is made.
 
     Args:
         config: The run.
         ends: Widths of the model's ends.
-        part: Of the rank.
+        part: Part of the rank.
         features_on: device or host.
 
     Returns:
@@ -214,8 +214,8 @@ def score_bytes(model: GNN, num_edges: int) -> int:
     """Say what the scores of edges take while backward walks the layer that has most of them.
 
     Args:
-        model: As it will be trained.
-        num_edges: Of this rank.
+        model: Model to train.
+        num_edges: Number of edges of this rank.
 
     Returns:
         Bytes; 0 for models without attention.
@@ -229,9 +229,9 @@ def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: 
     """Say what a typed model takes besides: its many weights, its first rows, edges by relation.
 
     Args:
-        model: As it will be trained.
-        num_rows: That it works on.
-        num_edges: Of this rank.
+        model: Model to train.
+        num_rows: Number of rows that it works on.
+        num_edges: Number of edges of this rank.
         num_missing_rows: Learned rows of its first layer that the model was not built with.
 
     Returns:
@@ -250,15 +250,18 @@ def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: 
 def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     """Estimate the most memory that each rank will hold, without interpreter and libraries.
 
-    Features, edges of both directions, the aggregate of static input, the hidden rows that live at
-    once (see `working_bytes`), two buffers for the rows of all leaves in the widest layer, features
-    of edges and scores of edges (see `score_bytes`), and what typed models take besides (see
-    `typed_bytes`), whose first layer learns at most one row for each vertex and relation, and for
-    each edge, where there are no features.
+    Counted are:
+
+    - features, edges of both directions and their features, and the aggregate of static input;
+    - the hidden rows that live at once, see `working_bytes`;
+    - two buffers for the rows of all leaves in the widest layer;
+    - scores of edges, see `score_bytes`;
+    - the extra memory of typed models, see `typed_bytes`. Without features, their first layer
+      learns at most one row for each vertex and relation, and for each edge.
 
     Args:
-        manifest: Of the partition.
-        found: What a run on it will send.
+        manifest: Manifest of the partition.
+        found: Forecast of a run on it.
 
     Returns:
         (num_parts,) bytes.
@@ -303,10 +306,10 @@ def working_bytes(
     """Say what the hidden rows take that live at once, in training or evaluation.
 
     Args:
-        model: As it will be trained.
+        model: Model to train.
         layer_rows: (num_hidden,) rows that each hidden layer makes in training.
         num_roots: Rows of a layer in evaluation.
-        kept_input_bytes: Of the input that training keeps for backward.
+        kept_input_bytes: Bytes of the input that training keeps for backward.
         is_device: Whether the rows are on a device.
 
     Returns:
@@ -331,17 +334,17 @@ def _is_attention(model: GNN) -> bool:
 
 
 def _hidden_bytes(model: GNN) -> int:
-    """Of a value between layers."""
+    """Return the bytes of a value between layers."""
     return DTYPES[model.config.activations_dtype].itemsize
 
 
 def _inner_bytes(model: GNN) -> int:
-    """Of a value inside a layer: separate operations hand each other what they compute with."""
+    """Return the bytes of a value inside a layer; separate operations pass on fp32."""
     return _hidden_bytes(model) if _is_one_operation(model) else ITEM_BYTES
 
 
 def _evaluated_bytes(model: GNN) -> int:
-    """Of a hidden column of a vertex in evaluation: input, aggregate and output of a layer."""
+    """Return the bytes of a hidden column of a vertex in evaluation: input, aggregate, output."""
     if _is_one_operation(model):
         # The output takes the place of the aggregate.
         return 2 * _hidden_bytes(model)
@@ -349,7 +352,7 @@ def _evaluated_bytes(model: GNN) -> int:
 
 
 def _kept_bytes(model: GNN, layer_rows: Sequence[int], *, is_device: bool) -> int:
-    """Hidden values that are kept for backward, and those that it works on in the widest layer."""
+    """Return the bytes that are kept for backward, and that it works on in the widest layer."""
     config = model.config
     width = config.hidden_width
     hidden, inner = _hidden_bytes(model), _inner_bytes(model)
@@ -378,7 +381,7 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int], *, is_device: bool) -> in
 
 
 def _num_gradients(model: GNN, *, is_device: bool) -> int:
-    """Of the size of hidden rows, at once."""
+    """Count the gradients of the size of hidden rows that live at once."""
     if _is_one_operation(model):
         # On a device the one that comes is masked in a copy.
         return 1 + is_device

@@ -28,8 +28,8 @@ class Pace(NamedTuple):
     """Seconds of this machine's kernels.
 
     Attributes:
-        edge_s: For one column of one edge of a sum.
-        product_s: For one multiplication and addition of a dense product.
+        edge_s: Seconds of one column of one edge of a sum.
+        product_s: Seconds of one multiplication and addition of a dense product.
     """
 
     edge_s: float
@@ -37,12 +37,12 @@ class Pace(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What joins the ranks.
+    """Link between the ranks.
 
     Attributes:
-        bytes_per_s: Of a rank, in each direction.
-        latency_s: From sending a short message to having it: the wire, the system, and waking up
-            who waits.
+        bytes_per_s: Bytes per second of a rank, in each direction.
+        latency_s: Seconds from sending a short message to having it: the wire, the system, and
+            waking up the receiver.
     """
 
     bytes_per_s: float
@@ -55,8 +55,8 @@ def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
     Args:
         part: The rows from the first on are walked until a million edges, with the sources that
             they have.
-        width: Of the rows that are summed.
-        columns: Of a product, in and out.
+        width: Width of the rows that are summed.
+        columns: Columns of a product, in and out.
 
     Returns:
         The best of three rounds each.
@@ -93,15 +93,15 @@ def compute_seconds(
 ) -> NDArray[np.float64]:
     """Model how long each rank computes in an epoch.
 
-    A layer walks its edges once forward, and once backward where that moves rows; each weight is
-    multiplied with the rows that the layer makes forward, and twice backward (once in the first
-    layer, whose input has no gradient). Attention is counted as a sum, which it takes longer than;
-    activations, the loss and the optimizer are left out.
+    A layer walks its edges once forward, and once backward where that moves rows. Each weight is
+    multiplied with the layer's rows once forward and twice backward (once in the first layer, whose
+    input has no gradient). Attention is counted as a sum, though it takes longer. Activations, the
+    loss and the optimizer are left out.
 
     Args:
         found: The epoch.
-        model: What is trained.
-        pace: From `probe`.
+        model: Model that is trained.
+        pace: Pace from `probe`.
         density: Share of the entries of the input that are stored.
 
     Returns:
@@ -128,7 +128,7 @@ def wire_seconds(found: Forecast, link: Link) -> NDArray[np.float64]:
 
     Args:
         found: The epoch.
-        link: What joins the ranks.
+        link: Link between the ranks.
 
     Returns:
         (num_parts,) float64 seconds.
@@ -144,7 +144,7 @@ def toll_seconds(found: Forecast, toll: MessageCost) -> NDArray[np.float64]:
 
     Args:
         found: The epoch.
-        toll: Of a message.
+        toll: Cost of a message.
 
     Returns:
         (num_parts,) float64 seconds.
@@ -161,9 +161,9 @@ def reduce_seconds(num_bytes: int, num_ranks: int, link: Link) -> float:
     """Model how long a ring takes to sum what every rank has.
 
     Args:
-        num_bytes: Of a rank.
-        num_ranks: In the ring.
-        link: What joins them.
+        num_bytes: Bytes of a rank.
+        num_ranks: Number of ranks in the ring.
+        link: Link between the ranks.
 
     Returns:
         Seconds.

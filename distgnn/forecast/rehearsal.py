@@ -34,14 +34,14 @@ _LEAST_EPOCHS, _LEAST_S = 5, 1.5
 
 
 class Rehearsal(NamedTuple):
-    """What was run, and how long it took.
+    """Result of a rehearsal.
 
     Attributes:
-        found: What its epochs walk.
-        model: What was trained.
+        found: Forecast of its epochs.
+        model: Model that was trained.
         density: Share of the entries of the input that are stored.
-        epoch_s: The epoch in the middle.
-        fixed_s: The same of a row or few: what does not grow with the graph.
+        epoch_s: Seconds of the median epoch.
+        fixed_s: Seconds of an epoch of a few rows, which do not grow with the graph.
     """
 
     found: Forecast
@@ -135,7 +135,7 @@ def _first_rows(part: Part, max_edges: int) -> NDArray[np.int64]:
 
 
 def _of_roots(part: Part, split_index: int, roots: NDArray[np.int64]) -> dict[str, Any]:
-    """What a part has of its roots alone, for those of a sample; the last two are not run."""
+    """Return the values of a part's roots for those of a sample; the last two are not run."""
     assert part.train_mask is not None, "a part that can be trained on has masks"
     is_train = np.asarray(part.train_mask)[split_index][roots]
     is_train[-2:] = False
@@ -157,7 +157,7 @@ def _mirrored(alone: Part, part: Part, number: NDArray[np.int64]) -> Part:
     is_writing = np.diff(alone.indptr)[num_roots:] > 0
 
     def rows_for(rows: NDArray[np.int32], count: int) -> NDArray[np.int32]:
-        """As many roots as there are leaves, in the order in which the part packs its own."""
+        """Return as many roots as there are leaves, in the order that the part packs its own."""
         kept = number[np.asarray(rows)]
         return np.resize(kept if len(kept) else np.zeros(1, np.int64), count).astype(np.int32)
 
@@ -199,10 +199,10 @@ def rehearse(
     posts and adds rows, and waits for nobody. What a transport does with messages is left out.
 
     Args:
-        part: As for `sample_of`.
-        ends: Of the model on the whole graph.
+        part: Part, as for `sample_of`.
+        ends: Widths of the model on the whole graph.
         config: The run.
-        max_edges: As for `sample_of`.
+        max_edges: Limit of edges, as for `sample_of`.
 
     Returns:
         How long its epochs took.
@@ -219,10 +219,10 @@ def on_sample(part: Part, ends: DataInfo, config: TrainConfig, max_edges: int) -
     """Build what trains on a sample of a part, in one process.
 
     Args:
-        part: As for `sample_of`.
-        ends: Of the model on the whole graph.
+        part: Part, as for `sample_of`.
+        ends: Widths of the model on the whole graph.
         config: The run.
-        max_edges: As for `sample_of`.
+        max_edges: Limit of edges, as for `sample_of`.
     """
     sample = sample_of(part, config.split_index, max_edges)
     # The sample is of one split, and rows are never late.
@@ -236,7 +236,7 @@ def epoch_seconds(trainer: Trainer, *, least_s: float) -> float:
     """Train for some epochs.
 
     Args:
-        trainer: Of a sample.
+        trainer: Trainer of a sample.
         least_s: Time that they take together, at least.
 
     Returns:
@@ -255,11 +255,11 @@ def walked(trainer: Trainer) -> tuple[Forecast, float]:
     """Count what this rank sums and multiplies in an epoch.
 
     Args:
-        trainer: Of the run, or of a sample.
+        trainer: Trainer of the run, or of a sample.
 
     Returns:
-        As of a partition with one part, without what it sends, and the share of the entries of the
-        input that are stored.
+        The forecast of a partition with one part, without traffic, and the share of the entries of
+        the input that are stored.
     """
     features, config, density = trainer.graphs.features, trainer.config, 1.0
     is_sparse = isinstance(features, SparseRows)

@@ -1,4 +1,4 @@
-"""What an epoch will send, computed from a partition directory without training."""
+"""Traffic of an epoch, computed from a partition directory without training."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LayerRows:
-    """What a layer of all ranks works on.
+    """Rows and edges of a layer on all ranks.
 
     Attributes:
         read: (num_parts, num_parts) int64. [p][q]: leaves on q that read, whose roots are on p.
         write: (num_parts, num_parts) int64. [p][q]: leaves on q that write, whose roots are on p.
-        edges: (num_parts,) int64. Edges of each part that the layer runs over.
-        targets: (num_parts,) int64. Roots of each part whose rows it makes.
+        edges: (num_parts,) int64. Number of edges of each part that the layer runs over.
+        targets: (num_parts,) int64. Number of roots of each part whose rows it makes.
     """
 
     read: NDArray[np.int64]
@@ -64,20 +64,20 @@ class LayerRows:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run on a partition will send.
+    """Traffic of a run on a partition.
 
     Attributes:
-        model: What is trained, with weights of no value; None where widths alone were given.
-        layers: What each convolution moves in a training pass.
-        rows: What it works on, layer by layer.
-        evaluation: What each convolution moves in an evaluation, which runs on all rows.
+        model: Model that is trained, with weights of no value; None where widths alone were given.
+        layers: Traffic of each convolution in a training pass.
+        rows: Rows that it works on, layer by layer.
+        evaluation: Traffic of each convolution in an evaluation, which runs on all rows.
         evaluation_rows: Those rows.
         delays: When rows travel.
         edge_fractions: Share of the graph's edges that each layer runs over in an epoch.
         savings: A line for each exact saving, as training notes them; none for 0c, whose ranks
             have graphs of their own.
-        feature_bytes: Of a value of dense features.
-        weights: What ranks tell each other about weights and statistics.
+        feature_bytes: Bytes of a value of dense features.
+        weights: Traffic of weights and statistics.
     """
 
     model: GNN | None
@@ -93,7 +93,7 @@ class Forecast:
 
     @property
     def weight_bytes(self) -> int:
-        """What all ranks send about weights in an epoch: `weight_bytes_sent`, exactly."""
+        """Bytes of weights that all ranks send in an epoch: `weight_bytes_sent`, exactly."""
         return self.weights.bytes_of_ranks(len(self.evaluation_rows.edges))
 
     def bytes_in_epoch(self, epoch: int) -> int:
@@ -117,12 +117,12 @@ class Forecast:
 
     @property
     def bytes_per_epoch(self) -> float:
-        """What all ranks send in an epoch, on average over the bins; whole where there is one."""
+        """Bytes that all ranks send in an epoch, on average over the bins; whole for one bin."""
         return int(self.bytes_between.sum()) / self.num_bins
 
     @property
     def evaluation_bytes(self) -> int:
-        """What all ranks send in an evaluation: `eval_halo_bytes_sent`."""
+        """Bytes that all ranks send in an evaluation: `eval_halo_bytes_sent`."""
         return sum(
             int(bytes_of_legs(layer.forward, self.evaluation_rows).sum())
             for layer in self.evaluation
@@ -162,8 +162,8 @@ def bytes_of_legs(legs: Sequence[Leg], rows: LayerRows) -> NDArray[np.int64]:
     """Add up the bytes between parts.
 
     Args:
-        legs: Of a layer.
-        rows: What it works on.
+        legs: Legs of a layer.
+        rows: Rows that it works on.
 
     Returns:
         (num_parts, num_parts) int64, [p][q]: bytes that p sends to q.
@@ -178,7 +178,7 @@ def forecast_of_widths(manifest: Manifest, widths: Sequence[int]) -> Forecast:
     """Compute what sums of rows of given widths send, forward and backward, over all edges.
 
     Args:
-        manifest: Of the partition.
+        manifest: Manifest of the partition.
         widths: (num_layers,) width of the rows that each layer sums.
 
     Returns:
@@ -207,8 +207,8 @@ def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
 
     Args:
         config: The run.
-        model: As it will be trained.
-        graphs: What it runs on.
+        model: Model to train.
+        graphs: Graphs that the model runs on.
 
     Returns:
         Bytes.
@@ -309,7 +309,7 @@ def planned_weights(config: TrainConfig, model: GNN, tables: TableRows) -> Weigh
 
     Args:
         config: The run.
-        model: As it will be trained.
+        model: Model to train.
         tables: Rows of its learned tables that are sent.
     """
     num_rows = {table: len(rows) for table, rows in zip(tables.tables, tables.rows, strict=True)}
@@ -323,7 +323,7 @@ def weight_traffic(
 
     Args:
         config: The run.
-        model: As it will be trained.
+        model: Model to train.
         num_rows: Rows of learned tables that are sent, where these are not those of the table.
     """
     statistics = [

@@ -25,7 +25,7 @@ FIELDS = (
     *("num_vertices", "features", "labels", "train_mask", "val_mask", "test_mask", "edge_weight"),
     *("edge_features", "edge_type", "vertex_type", "relation_names", "vertex_id", "class_names"),
 )
-"""What `from_numpy` takes beside the edges."""
+"""Arrays that `from_numpy` takes beside the edges."""
 MASKS = ("train_mask", "val_mask", "test_mask")
 """The masks of a split."""
 # What other libraries call the arrays of a vertex.
@@ -37,7 +37,7 @@ def from_numpy(edge_index: Any, *, name: str = "memory", **arrays: Any) -> Graph
 
     Args:
         edge_index: (2, num_edges) int. Sources, then destinations; messages flow along edges.
-        name: What reports call the graph.
+        name: Name of the graph in reports.
         arrays: Any of `FIELDS`, with the shapes of `Graph`; features may be a scipy matrix. None
             is the same as leaving one out. `num_vertices` may be left out where features, labels or
             ids tell it.

@@ -33,13 +33,13 @@ def from_dgl(graph: Any, *, name: str = "memory", **arrays: Any) -> Graph:
 
     Args:
         graph: `feat`, `label`, the masks and `ntype` are taken from `ndata`, `weight`, `feat` and
-            `etype` from `edata`, also under the names that are common beside these. A graph of
-            several types becomes a typed one: vertices are numbered type after type, relations in
-            the order of `canonical_etypes`; features of vertices are taken if all types have
-            equally many, those of edges are not. Types without labels get what says unknown, types
-            without a mask are in none, and edges of relations without weights weigh 1.
-        name: What reports call the graph.
-        arrays: As for `from_numpy`; they win over those of the graph.
+            `etype` from `edata`, also under their other common names. A graph of several types
+            becomes a typed one: vertices are numbered type after type, and relations in the order
+            of `canonical_etypes`. Features of vertices are taken if all types have equally many;
+            those of edges are not. Types without labels get unknown labels, types without a mask
+            are in none, and edges of relations without weights weigh 1.
+        name: Name of the graph in reports.
+        arrays: Arrays of `from_numpy`, which win over those of the graph.
 
     Returns:
         The graph.

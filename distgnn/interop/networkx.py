@@ -20,8 +20,8 @@ def from_networkx(graph: Any, *, name: str = "memory", **arrays: Any) -> Graph:
     Args:
         graph: Its nodes, all integers or all strings, become vertices in their order. Edges keep
             the attribute `weight`, if any has it; an edge without counts as 1.
-        name: What reports call the graph.
-        arrays: As for `from_numpy`, row k for the k-th node; labels, for instance
+        name: Name of the graph in reports.
+        arrays: Arrays of `from_numpy`, with row k for the k-th node, such as
             `labels=[data["club"] for _, data in graph.nodes(data=True)]`.
 
     Returns:

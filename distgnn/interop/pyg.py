@@ -28,8 +28,8 @@ def from_pyg(data: Any, *, name: str = "memory", **arrays: Any) -> Graph:
             without `edge_weight`, as weights; else as features of edges), `edge_type` and
             `node_type` are taken. HeteroData becomes a typed graph as its
             `to_homogeneous` numbers it; features are taken if all types have equally many.
-        name: What reports call the graph.
-        arrays: As for `from_numpy`; they win over those of the data.
+        name: Name of the graph in reports.
+        arrays: Arrays of `from_numpy`, which win over those of the data.
 
     Returns:
         The graph.

@@ -20,8 +20,8 @@ def from_scipy(adjacency: Any, *, name: str = "memory", **arrays: Any) -> Graph:
     Args:
         adjacency: (num_vertices, num_vertices), any scipy sparse matrix or array. Entries other
             than 1 are edge weights.
-        name: What reports call the graph.
-        arrays: As for `from_numpy`.
+        name: Name of the graph in reports.
+        arrays: Arrays of `from_numpy`.
 
     Returns:
         The graph, with its edges in the order of the matrix.

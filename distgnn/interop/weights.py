@@ -13,7 +13,7 @@ layer that adds none. Neither library has to be there.
 | `APPNPConv` | `Linear`, then `APPNP`; `degrees="in"` | `Linear`, `APPNPConv`; `degrees="out-in"` |
 | `GATConv`, `GATv2Conv` | `GATConv`, `GATv2Conv` | the same; averaged by the caller |
 | these with `edge_dim` | the same, `edge_dim=...` | none: `EdgeGATConv` adds edges to messages |
-| `GINConv` | `GINConv(Sequential(Linear, ReLU, Linear))` | likewise |
+| `GINConv` | `GINConv(Sequential(Linear, ReLU, Linear))` | the same |
 | `GINEConv` | `GINEConv(Sequential(Linear, ReLU, Linear), edge_dim=...)` | none |
 | `RGCNConv` of one own map | `RGCNConv`; `norm="none"` is `aggr="add"` | `RelGraphConv` |
 
@@ -63,10 +63,10 @@ def to_dgl(layer: Convolution) -> dict[str, Tensor]:
     """Return the state of DGL's layer with these weights.
 
     Args:
-        layer: Ours.
+        layer: Layer of ours.
 
     Returns:
-        Copies by name, of the types of ours.
+        Copies by name, with the types of ours.
 
     Raises:
         InputError: If DGL has no such layer.
@@ -80,7 +80,7 @@ def to_dgl(layer: Convolution) -> dict[str, Tensor]:
 
 
 def to_pyg(layer: Convolution) -> dict[str, Tensor]:
-    """As `to_dgl`, for PyG."""
+    """Return the state of PyG's layer with these weights; see `to_dgl`."""
     return _state_of(layer, "pyg")
 
 
@@ -88,8 +88,8 @@ def from_dgl(layer: Convolution, state: Mapping[str, Tensor]) -> None:
     """Copy the weights of DGL's layer into ours.
 
     Args:
-        layer: Ours; its weights are written.
-        state: Of DGL's layer.
+        layer: Layer of ours, whose weights are written.
+        state: State of DGL's layer.
 
     Raises:
         InputError: If DGL has no such layer, or the state has other names or shapes.
@@ -98,7 +98,7 @@ def from_dgl(layer: Convolution, state: Mapping[str, Tensor]) -> None:
 
 
 def from_pyg(layer: Convolution, state: Mapping[str, Tensor]) -> None:
-    """As `from_dgl`, for PyG."""
+    """Copy the weights of PyG's layer into ours; see `from_dgl`."""
     _load(layer, "pyg", state)
 
 

@@ -1,4 +1,4 @@
-"""What the machine offers: processor, threads, memory, network, launchers, versions."""
+"""Facts about the machine: processor, threads, memory, network, launchers, versions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def advice(found: dict[str, Any]) -> list[str]:
     """Say what would make training work or work faster.
 
     Args:
-        found: From `look`, and what `trials` measured.
+        found: Facts of `look` and measurements of `trials`.
 
     Returns:
         One sentence per remedy.
@@ -123,7 +123,7 @@ def _advice_on_speeds(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _interface_speed(name: str) -> float | None:
-    """Bytes per second that a network interface is made for, where the system tells."""
+    """Return the nominal bytes per second of a network interface; None where it is unknown."""
     try:
         megabits = int((_NETWORK / name / "speed").read_text())
     except (OSError, ValueError):
@@ -132,12 +132,12 @@ def _interface_speed(name: str) -> float | None:
 
 
 def _numa_nodes() -> int:
-    """Memory nodes of this machine, at least 1."""
+    """Count the memory nodes of this machine, at least 1."""
     return max(len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))), 1)
 
 
 def processor() -> str:
-    """Return the name of the processor, or its architecture where the system does not tell."""
+    """Return the name of the processor, or its architecture where the name is unknown."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
@@ -145,7 +145,7 @@ def processor() -> str:
 
 
 def _mpirun() -> str | None:
-    """The mpirun beside this interpreter comes first: its library is the one in the environment."""
+    """Find mpirun, first beside this interpreter: its library is the one in the environment."""
     beside = Path(sys.executable).with_name("mpirun")
     return str(beside) if beside.exists() else shutil.which("mpirun")
 

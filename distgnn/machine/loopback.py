@@ -60,10 +60,10 @@ def try_loopback() -> Loopback:
     """Send messages between two threads of this process, in some tenths of a second.
 
     The kernel's TCP, gloo and the thread that gloo works with are those of ranks on machines of
-    their own; the network is not.
+    their own. The network is not.
 
     Returns:
-        What other work on the machine disturbed least.
+        The times of the tries that other work on the machine disturbed least.
 
     Raises:
         InputError: If this machine has no loopback interface.

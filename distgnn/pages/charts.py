@@ -151,8 +151,8 @@ def lines(
 
     Args:
         series: Points by name, in ascending order; at least one.
-        labels: What the two axes show.
-        description: What a reader would see, in words.
+        labels: Names of the two axes.
+        description: Description of the drawing for readers who cannot see it.
         write: Turns a value of the vertical axis into text.
         from_zero: Whether that axis begins at 0.
 
@@ -193,8 +193,8 @@ def stack(
 
     Args:
         layers: A value for each column, by name; at least one column.
-        labels: What the two axes show.
-        description: What a reader would see, in words.
+        labels: Names of the two axes.
+        description: Description of the drawing for readers who cannot see it.
         write: Turns a value of the vertical axis into text.
 
     Returns:
@@ -232,9 +232,9 @@ def columns(
     """Draw a column for each rank, and a line at their mean.
 
     Args:
-        values: Of the ranks, not negative; at least one.
-        name: What they are.
-        description: What a reader would see, in words.
+        values: Values of the ranks, not negative; at least one.
+        name: Name of the values.
+        description: Description of the drawing for readers who cannot see it.
         write: Turns a value into text.
 
     Returns:
@@ -264,11 +264,11 @@ def _labelled(count: int) -> range:
 def heat_map(
     cells: Sequence[Sequence[float]], *, description: str, write: Callable[[float], str]
 ) -> Html:
-    """Draw a square table whose cells are the darker the more is in them.
+    """Draw a square table, where a larger value makes a darker cell.
 
     Args:
-        cells: [row][column], not negative; at least one.
-        description: What a reader would see, in words.
+        cells: Values by row and column, not negative; at least one.
+        description: Description of the drawing for readers who cannot see it.
         write: Turns a value into text.
 
     Returns:

@@ -38,9 +38,10 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
     """Make an element.
 
     Args:
-        name: Of the element.
-        *children: What is in it; escaped unless it is `Html`.
-        **attributes: Escaped; an underscore stands for a hyphen, one at the end for nothing.
+        name: Name of the element.
+        *children: Content, escaped unless it is `Html`.
+        **attributes: Attributes, escaped; an underscore stands for a hyphen, one at the end for
+            nothing.
     """
     words = [name]
     for key, value in attributes.items():
@@ -55,8 +56,8 @@ def join(parts: Iterable[object], between: str = "") -> Html:
     """Put elements and texts one after another.
 
     Args:
-        parts: Escaped unless they are `Html`.
-        between: What stands between two, safe by itself.
+        parts: Elements and texts, escaped unless they are `Html`.
+        between: Separator, which is not escaped.
     """
     return Html(between.join(escaped(part) for part in parts))
 
@@ -65,9 +66,9 @@ def table(header: Sequence[object], rows: Iterable[Sequence[object]], *, caption
     """Make a table whose first column names the rows.
 
     Args:
-        header: Of the columns.
-        rows: As many cells each.
-        caption: What the table shows.
+        header: Names of the columns.
+        rows: Rows with a cell for each column.
+        caption: Title of the table.
     """
     head = tag("tr", *(tag("th", cell, scope="col") for cell in header))
     body = [
@@ -79,7 +80,7 @@ def table(header: Sequence[object], rows: Iterable[Sequence[object]], *, caption
 
 
 def folded(summary: str, *content: Html) -> Html:
-    """Hide what few readers want behind a line that opens it."""
+    """Hide content behind a line that opens it."""
     return tag("details", tag("summary", summary), *content)
 
 
@@ -97,11 +98,11 @@ def section(title: str, *content: Html) -> Html:
 def page(title: str, *content: Html) -> str:
     """Make a whole document.
 
-    Nothing in it runs or is fetched, and the browser is told to refuse both.
+    Nothing in it runs or is fetched; a policy makes the browser refuse both.
 
     Args:
-        title: Of the document, escaped.
-        *content: Its sections.
+        title: Title of the document, escaped.
+        *content: Sections of the document.
     """
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     head = (

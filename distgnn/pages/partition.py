@@ -18,10 +18,10 @@ _BALANCES = ("edge_balance", "vertex_balance", "clone_balance", "train_balance")
 
 
 def partition_page(values: Mapping[str, Any]) -> str:
-    """Describe a partition, and what training on it sends.
+    """Describe a partition and the traffic of training on it.
 
     Args:
-        values: What `distgnn inspect --json` prints.
+        values: Output of `distgnn inspect --json`.
 
     Returns:
         An HTML document.

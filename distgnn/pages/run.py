@@ -39,9 +39,9 @@ def run_page(
     """Describe a run.
 
     Args:
-        config: Of config.json.
-        records: Of metrics.jsonl, in order.
-        summary: Of summary.json; None for a run that has not ended.
+        config: Content of config.json.
+        records: Lines of metrics.jsonl, in order.
+        summary: Content of summary.json; None for a run that has not ended.
         predicted: Bytes of rows that an epoch was to send; None if that is not known any more.
 
     Returns:

@@ -28,7 +28,7 @@ def wander(
         placement: Changed; never to more rows.
         scratch: Clean work arrays.
         limits: Limits that no part may exceed, unless it did before.
-        generator: MaskSeeds the order.
+        generator: Source of the random order.
 
     References:
         Selman, Levesque and Mitchell, "A new method for solving hard satisfiability problems",

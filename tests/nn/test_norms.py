@@ -33,7 +33,7 @@ def random(*shape, seed=0):
 
 
 def draw(module):
-    """MaskSeeds all vectors of a model that start as zeros or ones, and what norms remember."""
+    """Draw all vectors of a model that start as zeros or ones, and what norms remember."""
     generator = torch.Generator().manual_seed(5)
     for values in (*module.parameters(), *module.buffers()):
         if values.dim() == 1:

@@ -38,7 +38,7 @@ def runner(name: str, inputs: CaseInputs) -> Runner:
         inputs: The graph.
 
     Returns:
-        What runs the peer's operations.
+        The runner of the peer's operations.
 
     Raises:
         InputError: If there is no such peer, or it is not installed.

@@ -50,7 +50,7 @@ class _Dgl(AutogradRunner):
         return result
 
     def _attend(self, graph: Any, x: Tensor, *scores: Tensor) -> Tensor:
-        """As `dgl.nn.GATConv` does."""
+        """Attend as `dgl.nn.GATConv` does."""
         raw = self.ops.u_add_v(graph, *scores)
         e = torch.nn.functional.leaky_relu(raw, SLOPE)
         return self._sum_heads(graph, x, self.ops.edge_softmax(graph, e))

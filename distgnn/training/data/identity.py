@@ -1,4 +1,4 @@
-"""What makes a graph the same graph, however it is cut, and a part the same part."""
+"""Identity of a graph, however it is cut, and of a part."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 def identify_graph(part: Part, group: Group) -> dict[str, Any]:
     """Describe the graph of which the ranks hold the parts; collective.
 
-    Sums, modulo 2**64, of what each vertex and each edge contributes under its global id, so that
-    no order and no cut changes them, and an edge, a feature, a label or a split that differs does.
-    They tell graphs apart that differ by accident; they are no signature.
+    Each value is a sum, modulo 2**64, of a contribution of each vertex and each edge under its
+    global id. No order and no cut changes it, but another edge, feature, label or split does. The
+    sums distinguish graphs that differ by accident; they are no signature.
 
     Args:
         part: This rank's part; read once, block by block.

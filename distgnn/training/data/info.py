@@ -1,4 +1,4 @@
-"""What a data set asks of a model."""
+"""Facts of a data set that a model depends on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class About(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the graph."""
+        """Name of the graph."""
 
     @property
     def num_features(self) -> int:
@@ -29,7 +29,7 @@ class About(Protocol):
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """One for each class, or nothing."""
+        """Name of each class, or nothing."""
 
     @property
     def is_multilabel(self) -> bool:
@@ -45,11 +45,11 @@ class About(Protocol):
 
     @property
     def metric(self) -> str:
-        """The data set's own, or nothing."""
+        """Metric of the data set, or nothing."""
 
     @property
     def num_vertices(self) -> int:
-        """Of the whole graph."""
+        """Number of vertices of the whole graph."""
 
     @property
     def num_relations(self) -> int:
@@ -70,18 +70,18 @@ class About(Protocol):
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What the data set says about the model's ends.
+    """Facts of a data set about the model's ends.
 
     Attributes:
-        name: Of the graph.
+        name: Name of the graph.
         num_features: Columns of the input.
         num_classes: Columns of the output.
         class_names: Name of each class, or nothing where the source numbers them.
-        metric: The data set's own, or nothing.
-        num_vertices: Of the whole graph.
+        metric: Metric of the data set, or nothing.
+        num_vertices: Number of vertices of the whole graph.
         num_relations: Types of edges; 0 without.
         num_vertex_types: Types of vertices; 0 without.
-        task: What the labels are for; nothing without.
+        task: Task of the labels; nothing without.
         has_links: Whether links are held out, to be predicted.
         num_edge_features: Columns of the features of edges; 0 without.
         has_edge_weights: Whether edges have weights.
@@ -124,7 +124,7 @@ class DataInfo:
 
     @property
     def size(self) -> GraphSize:
-        """What a typed model must know, or one that reads features of edges."""
+        """Size of the graph, for typed models and those that read features of edges."""
         return GraphSize(
             self.num_vertices,
             self.num_relations,

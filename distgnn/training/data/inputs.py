@@ -1,4 +1,4 @@
-"""What a rank trains on: features, labels and masks of its roots."""
+"""Input of a rank: features, labels and masks of its roots."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Inputs:
         labels: (num_roots,) int64 classes, or (num_roots, num_classes) float32 flags or values.
         rows: Roots of each split that have a label, int64, by name of the split.
         counts: Vertices of each split over all ranks.
-        task: What is learned.
-        measure: What is measured.
+        task: Task of the run.
+        measure: Measure of the task.
     """
 
     features: Rows
@@ -80,9 +80,9 @@ def load_inputs(
         group: One rank per part.
         split_index: Row of the masks.
         feature_norm: How to normalise features.
-        features_dtype: What dense features are stored as.
+        features_dtype: Type that dense features are stored as.
         needs_features: Whether a graph without features is an error; else it gets no columns.
-        task: What the labels are for.
+        task: Task of the labels.
         metric: One of the task's.
 
     Returns:
@@ -116,7 +116,7 @@ def input_rows(
         part: This rank's part.
         group: All ranks.
         norm: How to normalise them.
-        dtype: What dense ones are stored as, after they were normalised.
+        dtype: Type that dense ones are stored as, after they were normalised.
         needs: Whether a graph without features is an error; else it gets no columns.
 
     Returns:
@@ -149,12 +149,12 @@ def dense_input_bytes(stored_bytes: int, *, norm: FeatureNorm, dtype: DtypeName)
     """Say what `input_rows` takes for dense features at least.
 
     Args:
-        stored_bytes: Of the part's features, float32.
-        norm: How to normalise them.
-        dtype: What they are stored as in memory.
+        stored_bytes: Bytes of the part's features, float32.
+        norm: Norm of the features.
+        dtype: Type that they are stored as in memory.
 
     Returns:
-        Bytes. Only what is not normalised is read block by block, with no float32 copy of it all.
+        Number of bytes. Features without a norm are read block by block, without a float32 copy.
     """
     if norm != "none":
         return stored_bytes
@@ -196,7 +196,7 @@ def split_rows(part: Part, split_index: int, task: str) -> dict[str, torch.Tenso
     Args:
         part: This rank's part.
         split_index: Row of the masks.
-        task: What the labels are for.
+        task: Task of the labels.
 
     Returns:
         (num,) int64 local rows by name of the split.

@@ -48,14 +48,14 @@ def append_labels(features: Rows, labels: Tensor, train: Tensor, num_classes: in
 
 
 class LabelDraw:
-    """MaskSeeds the training vertices whose labels an epoch gives; the loss is that of the others.
+    """Draw of the training vertices whose labels an epoch gives; the loss is that of the others.
 
     Whether a vertex gives its label is a function of (seed, epoch, global vertex id) alone, so that
     neither the number of ranks nor a resumed run changes it.
 
     Args:
-        fraction: Of the training vertices, in (0, 1): each is drawn with this probability.
-        mask_seeds: Of the training graph, which know seed and epoch.
+        fraction: Share of the training vertices, in (0, 1): each is drawn with this probability.
+        mask_seeds: Seeds of the training graph's masks, which know seed and epoch.
 
     References:
         Wang et al., "Bag of Tricks for Node Classification with Graph Neural Networks", 2021,
@@ -75,7 +75,7 @@ class LabelDraw:
 
 
 class Input:
-    """What a model reads in training: here the same rows in every epoch.
+    """Input of a model in training: here the same rows in every epoch.
 
     Args:
         features: (num_rows, num_features).
@@ -96,7 +96,7 @@ class LabelInput(Input):
         features: (num_rows, num_features) with the labels of all training vertices; not changed.
         num_classes: How many columns hold labels.
         vertex_id: (num_rows,) int64. Global ids.
-        draw: Of the vertices that give theirs.
+        draw: Draw of the vertices that give their labels.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class SparseLabelInput(Input):
         features: (num_rows, num_features) with the labels of all training vertices.
         num_classes: How many columns hold labels.
         vertex_id: (num_rows,) int64. Global ids.
-        draw: Of the vertices that give theirs.
+        draw: Draw of the vertices that give their labels.
     """
 
     def __init__(
@@ -146,13 +146,13 @@ class SparseLabelInput(Input):
 
 
 def build_input(fraction: float, features: Rows, graph: LocalGraph, num_classes: int) -> Input:
-    """Build what a model reads in training.
+    """Build the input of a model in training.
 
     Args:
-        fraction: Of the training vertices that give their labels; 0 for a run without.
+        fraction: Share of the training vertices that give their labels; 0 for a run without.
         features: (num_rows, num_features), with the labels of all training vertices in the last
             columns if some give theirs.
-        graph: Of the training pass.
+        graph: Graph of the training pass.
         num_classes: Columns of the model's output.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a rank reads of a graph to learn its links: features, edges, links that are held out."""
+"""Input of a rank that learns links: features, edges, links that are held out."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class LinkInputs:
     Attributes:
         features: (num_roots, num_features), normalised.
         root_id: (num_roots,) int64. Global ids of the roots.
-        num_vertices: Of the whole graph.
+        num_vertices: Number of vertices of the whole graph.
         edges: (num, 2) int64. Global ids of both ends of this part's edges, without self-loops:
             the links that are learned.
         held_out: (num, 2) int64 by name of the split. Links whose first end is a root here.
         counts: Edges that are learned, and links of each split, over all ranks.
-        measure: What is measured.
+        measure: Measure of the task.
     """
 
     features: Rows

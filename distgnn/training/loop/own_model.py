@@ -151,8 +151,8 @@ def check_own(model: nn.Module, group: Group, *, num_vertices: int) -> None:
         num_vertices: Number of vertices of the whole graph; 0 if it is not known yet.
 
     Raises:
-        InputError: If the module has lazy parameters; or, on several ranks, if it has torch's
-            batch norm, a buffer with a row for each vertex, or weights of other shapes elsewhere.
+        InputError: If the module has lazy parameters. On several ranks also if it has torch's batch
+            norm, a buffer with a row for each vertex, or weights of other shapes on another rank.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module, got {_kind(model)}; pass the module")

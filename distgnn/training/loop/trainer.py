@@ -65,7 +65,7 @@ class Trainer:
         part: This rank's part.
         group: One rank per part.
         planner: Decides how sums walk the graph; None for one that keeps nothing.
-        device: That computes; the planner's plans are for the processor.
+        device: Device that computes; the planner's plans are for the processor.
         crowded: Reason why features have no room on the device, see `forecast.room`; empty where
             they do.
         factory: Class or function that makes the model of the data's sizes, where the user wrote
@@ -76,7 +76,7 @@ class Trainer:
         model: The model, an nn.Module with forward(graph, x); a `GNN` unless there is a factory.
         stop: May ask for an early end.
         stop_number: Which rank was asked, and how, as `stop.encode` puts it; 0 for none.
-        estimated_epoch_s: What `estimate_epoch` said; None where nobody asked.
+        estimated_epoch_s: Result of `estimate_epoch`; None where nobody asked.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Trainer:
         """Remember from now on what happens when.
 
         Args:
-            trace: What to remember it with.
+            trace: Record of the times.
         """
         self.trace = trace
         self.graph.exchange.clock = self.weights.clock = trace.clock
@@ -202,7 +202,7 @@ class Trainer:
         """Return the model for something that has to know its layers.
 
         Args:
-            what: What asks, for the message.
+            what: Name of the caller, for the message.
 
         Raises:
             InputError: If the user wrote the model.

@@ -36,10 +36,10 @@ _ANOTHER_CUT = "the checkpoint's delayed rows are of another partition"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was read back.
+    """Content of a checkpoint.
 
     Attributes:
-        num_epochs: Epochs done when it was written.
+        num_epochs: Number of epochs done when it was written.
         progress: The trainer's own JSON values (best epoch and the like).
         state: Weights, optimizer and best weights, by name.
         rows: This rank's rows under way between epochs.
@@ -56,17 +56,17 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of a run; the last two are kept.
 
-    Weights and optimizer are the same on all ranks and written by rank 0; rows that are under way
-    in a delayed exchange are each rank's own, and of use only to ranks whose parts have the same
-    layout.
+    Weights and optimizer are the same on all ranks, and rank 0 writes them. Rows that are under way
+    in a delayed exchange differ between ranks. They are of use only to ranks whose parts have the
+    same layout.
 
     Args:
-        folder: Where they lie.
+        folder: Folder of the checkpoints.
         group: All ranks.
-        layout: Of this rank's part.
+        layout: Layout of this rank's part.
 
     Attributes:
-        damaged: What was wrong with newer checkpoints that reading passed over.
+        damaged: Faults of newer checkpoints that reading passed over.
     """
 
     def __init__(self, folder: Path, group: Group, *, layout: str = "") -> None:
@@ -87,8 +87,8 @@ class Checkpoints:
         Args:
             num_epochs: Epochs done.
             progress: JSON values.
-            state: Of the whole run; rank 0's are written.
-            rows: Of this rank.
+            state: State of the whole run; that of rank 0 is written.
+            rows: Rows that are under way to this rank.
 
         Raises:
             InputError: If a rank cannot write; the older checkpoints are then untouched.

@@ -255,7 +255,7 @@ def unwritable(path: Path, error: OSError, num_bytes: int) -> str:
 
     Args:
         path: The file.
-        error: What the system said.
+        error: Error of the system.
         num_bytes: Length of the file, or of what is added to it.
     """
     reason = error.strerror or str(error)

@@ -55,10 +55,10 @@ class TrainedRun:
         factory: Class or function that made the model, if the user wrote it.
 
     Attributes:
-        factory: As given.
+        factory: Class or function that made the model; None for a model of ours.
         source: Values that open the source again.
         ends: Widths of the model's ends.
-        config: How it was trained.
+        config: Settings of the training.
 
     Raises:
         InputError: If it is no run, or has no trained model yet.
@@ -127,7 +127,7 @@ class TrainedRun:
 
     @property
     def learned(self) -> VertexTask:
-        """What the run learned of vertices."""
+        """Task of the run."""
         return TASKS[self.config.task]
 
     def link_probability(
@@ -200,10 +200,10 @@ class TrainedRun:
         Args:
             part: This rank's part.
             group: One rank per part.
-            features: What the model reads of the part's roots, as in training; read from the part
-                if None.
-            planner: Decides how sums walk the graph; None for one that makes its plans.
-            after: What is made of the scores, with the labels of the run's training vertices.
+            features: Input rows of the part's roots, as in training; None to read them from the
+                part.
+            planner: Planner of the sums; None for one that makes its plans.
+            after: Correction of the scores with the labels of the run's training vertices.
             crowded: Reason why features have no room on the device; empty where they do.
 
         Returns:
@@ -312,6 +312,6 @@ class TrainedRun:
         return append_labels(features, *self._known_labels(part), self.ends.num_classes)
 
     def _known_labels(self, part: Part) -> tuple[Tensor, Tensor]:
-        """What is learned of a part's roots, and the (num_train,) int64 roots trained on."""
+        """Return the labels of a part's roots, and the (num_train,) int64 roots trained on."""
         labels = self.learned.targets(np.asarray(part.labels))
         return labels, split_rows(part, self.config.split_index, self.config.task)["train"]

@@ -1,9 +1,9 @@
 """Plans kept on disk, so that the next start of a run reads what this one made.
 
-A folder of files, one a plan, named by the content of the block that the plan is for and by how it
-was made. A file holds the division of the block's rows only, and is checked against the block
-when it is read, so that nothing in the folder has to be trusted and all of it may be removed at any
-time. Files are renamed when complete: ranks, and runs, share a folder without locks.
+A folder has a file for each plan, named by the content of the plan's block and by how the plan was
+made. A file holds the division of the block's rows only. It is checked against the block when it is
+read, so that nothing in the folder has to be trusted, and all of it may be removed at any time.
+Files are renamed when complete, so that ranks and runs share a folder without locks.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def write_plan(path: Path, key: str, plan: WalkOrder) -> None:
     """Write a plan to a file, whole or not at all.
 
     Args:
-        path: Of the file.
-        key: Of the plan.
+        path: Path of the file.
+        key: Key of the plan.
         plan: Any plan.
 
     Raises:
@@ -141,9 +141,9 @@ def read_plan(path: Path, key: str, block: Csr) -> WalkOrder:
     """Read the plan of a block.
 
     Args:
-        path: Of a file of `write_plan`.
-        key: Of the plan that is wanted.
-        block: That it is for.
+        path: Path of a file of `write_plan`.
+        key: Key of the plan that is wanted.
+        block: Block of the plan.
 
     Returns:
         The plan.

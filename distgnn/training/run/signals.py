@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KINDS = (signal.SIGTERM, signal.SIGUSR1)
-"""What schedulers send: Slurm and Kubernetes the first; mpirun hands on the second."""
+"""Signals of schedulers: Slurm and Kubernetes send the first; mpirun passes on the second."""
 
 
 class StopSignals:

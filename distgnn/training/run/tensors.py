@@ -110,7 +110,7 @@ def read_tensors(
 
     Args:
         path: The file.
-        remedy: What to do if it is damaged.
+        remedy: Advice for a damaged file.
 
     Returns:
         Tensors by name.

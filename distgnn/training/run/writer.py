@@ -25,8 +25,8 @@ class RunWriter:
     """Writes metrics and checkpoints of a run.
 
     A file that cannot be written in the middle of a run, because the disk is full or its server is
-    away, is a warning: what was written before stays whole, training goes on, and the next epoch
-    or checkpoint tries again. Only what is missing at the end is an error.
+    away, is a warning. Earlier lines stay whole, training continues, and the next epoch or
+    checkpoint tries again. Only a line that is missing at the end is an error.
 
     Args:
         trainer: Fresh or resumed.
@@ -46,7 +46,7 @@ class RunWriter:
         """Add one epoch to metrics.jsonl, with those that could not be added before.
 
         Args:
-            record: Of the epoch.
+            record: Record of the epoch.
         """
         if not self._is_writer:
             return

@@ -21,13 +21,18 @@ _MOST_SCALE = 1000.0
 class CorrectAndSmooth(NamedTuple):
     """Spread of errors on training vertices, then of labels, along edges; exact on any ranks.
 
-    With Z = softmax(scores), Y the one-hot labels, S = D^-1/2 A D^-1/2 (in-degrees or in-weights)
-    and spread(X, a) the last of `num_steps` steps H' = a S H + (1 - a) X from H = X:
+    Z is the softmax of the scores, and Y has the one-hot labels. S uses in-degrees or in-weights,
+    and a spread is the last of `num_steps` steps from H = X::
 
-    correct: E = spread(Y - Z on training vertices, else 0), clamped to [-1, 1] in each step;
-    Z_v += s E_v / |E_v| with |.| the sum of absolute values and s its mean over the errors of
-    training vertices (a factor above 1000 counts as 1).
-    smooth: G = spread(Y on training vertices, else Z), clamped to [0, 1] in each step.
+        S = D^-1/2 A D^-1/2
+        spread(X, a): H' = a S H + (1 - a) X
+
+        correct  E = spread(Y - Z on training vertices, else 0), clamped to [-1, 1] in each step
+                 Z_v += s E_v / |E_v|
+        smooth   G = spread(Y on training vertices, else Z), clamped to [0, 1] in each step
+
+    |.| is the sum of absolute values, and s its mean over the errors of training vertices. A factor
+    s / |E_v| above 1000 counts as 1.
 
     Attributes:
         correct: Factor a of the first spread.

@@ -184,16 +184,16 @@ def resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
 
     Args:
         config: The run.
-        ends: What the graph says.
+        ends: Facts of the graph.
 
     Returns:
         The run with its task and its metric, where there is something to learn, and with whether
         it reads features of edges, where there are some.
 
     Raises:
-        InputError: If the graph is for another task, or the task has no such metric, or does not go
-            with the algorithm or the decoder, or the graph has no features, or its edges have none,
-            and an option of the model has no effect without.
+        InputError: If the graph is for another task, the task has no such metric, or it does not go
+            with the algorithm or the decoder. Also if an option of the model has no effect, as the
+            graph or its edges have no features.
     """
     model = config.model
     if not ends.num_features:
@@ -210,7 +210,7 @@ def resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
 
 
 def _resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
-    """As `resolve`, of a model that is there already."""
+    """Do what `resolve` does for a model that is resolved already."""
     if config.task == "link" or (config.task == "auto" and ends.has_links):
         return _resolve_links(config, ends)
     task = ends.task
@@ -317,7 +317,7 @@ def resolve_again(config: TrainConfig, ends: DataInfo) -> TrainConfig:
 
     Args:
         config: The run.
-        ends: What the graph says now.
+        ends: Facts of the graph now.
 
     Returns:
         The run with its task and its metric.
