@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distgnn.datasets.graph import Graph
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.interop.accelerate import accelerate
+    from distgnn.tuning.verb import Tuned, tune
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ __all__ = [
     "Run",
     "Series",
     "Session",
+    "Tuned",
     "accelerate",
     "embed",
     "evaluate",
@@ -53,6 +55,7 @@ __all__ = [
     "rank",
     "report",
     "train",
+    "tune",
 ]
 
 _MODULES = {
@@ -64,6 +67,7 @@ _MODULES = {
     "Run": "api.run",
     "Series": "api.run",
     "Session": "api.session",
+    "Tuned": "tuning.verb",
     "accelerate": "interop.accelerate",
     "embed": "api.verbs",
     "evaluate": "api.verbs",
@@ -76,6 +80,7 @@ _MODULES = {
     "report": "api.reports",
     "rank": "api.job",
     "train": "api.verbs",
+    "tune": "tuning.verb",
 }
 
 

@@ -31,6 +31,7 @@ LAYERS = (
     ("pages",),
     ("bench",),
     ("api",),
+    ("tuning",),
     ("cli",),
     ("__main__",),
 )
@@ -38,10 +39,10 @@ LAYERS = (
 PACKAGES = {
     "datasets": {"numpy", "scipy", "pyarrow"},
     "partition": {"numpy", "scipy", "numba", "pymetis"},
-    "distgnn": {"numpy", "scipy", "torch", "triton", "mpi4py", "rich", "safetensors"},
+    "distgnn": {"numpy", "scipy", "torch", "triton", "mpi4py", "rich", "safetensors", "optuna"},
 }
 # Optional packages: importing our module must work without them.
-OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl", "triton"}
+OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl", "triton", "optuna"}
 # A room that is imported where it is used, and what its modules may import at their top level.
 LAZY_ROOMS = {"distgnn.gpu": "triton"}
 # What the adapters of the benchmarks may import, and nobody else.

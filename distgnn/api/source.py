@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from distgnn.partition.directory.layout import part_folder
 from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest, read_part, whole_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from distgnn.api.settings import Keywords
     from distgnn.comm.group import Group
@@ -86,6 +88,28 @@ class SourceOptions:
         path = located(found, self.root, is_reversed=is_reversed, progress=say)
         return replace(self, source=str(path), root=None)
 
+    def words(self) -> list[str]:
+        """Return the source as words of a command line, apart from the seed of its splits.
+
+        Raises:
+            InputError: If it is a graph in memory.
+        """
+        if self.graph is not None:
+            raise InputError(
+                "a graph in memory cannot be given to other processes; save it as a file, or leave "
+                "jobs out"
+            )
+        words = [self.source]
+        for name in ("root", "vertices", "split", "edge_split"):
+            value = getattr(self, name)
+            words += [] if value is None else [f"--{name.replace('_', '-')}={value}"]
+        for name in ("undirected", "inverse_relations", "one_hot"):
+            words += [f"--{name.replace('_', '-')}"] * getattr(self, name)
+        for name in self.columns.given:
+            value = getattr(self.columns, name)
+            words.append(f"{COLUMN_FLAGS[name]}={value if isinstance(value, str) else _csv(value)}")
+        return words
+
     def to_json(self) -> dict[str, Any]:
         """Return what a run remembers in order to open its source again; paths are absolute."""
         source = self.source
@@ -117,6 +141,13 @@ class SourceOptions:
                 ignores.
         """
         return open_source(self.located(say).to_json(), say, self.graph)
+
+
+def _csv(names: Iterable[str]) -> str:
+    """Write names between commas, so that a name with a comma stands between double quotes."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()
 
 
 def options_of(words: Keywords, source: Any) -> SourceOptions:

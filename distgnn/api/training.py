@@ -144,11 +144,24 @@ class Training:
 
     def _on_rank(self, group: Group) -> dict[str, Any]:
         group = self.job.on_device(group)
-        return _train_series(self, group) if self.is_series else _train(self, group)
+        return _train_series(self, group) if self.is_series else train_one(self, group)
 
 
-def _train(asked: Training, group: Group) -> dict[str, Any]:
-    """Train one run; return its summary."""
+def train_one(asked: Training, group: Group) -> dict[str, Any]:
+    """Train one run on ranks that have met; collective.
+
+    Args:
+        asked: The run; options of a series are ignored.
+        group: All ranks, on the device of the job.
+
+    Returns:
+        Its summary.
+
+    Raises:
+        InputError: If the run cannot be, or fails.
+        PeerError: If another rank failed.
+        StoppedError: If a signal stopped the run in order.
+    """
     from distgnn.training.run.directory import RunDirectory
 
     run_dir = RunDirectory(asked.folder)
@@ -317,7 +330,7 @@ def _train_series(asked: Training, group: Group) -> dict[str, Any]:
             if group.rank == 0 and not asked.quiet:
                 asked.say(f"{member.name}: run {number + 1} of {len(members)}")
             own = replace(asked, config=member.config, folder=run_dir.path)
-            summary = _train(own, group)
+            summary = train_one(own, group)
         summaries.append(summary)
     found = summarise_series(members, summaries)
     on_rank_0(group, lambda: RunDirectory(asked.folder).write_json(FILE, found))

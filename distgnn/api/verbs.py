@@ -110,14 +110,12 @@ def train(
 
     factory = None if model is None or isinstance(model, str) else model
     given = {**settings, "model": model if factory is None else None}
-    if recipe is not None:
-        given = {**_recipe(recipe, source), **_without_none(given)}
-    words = Keywords("train", given)
-    say, is_quiet = _notes(quiet, progress)
+    words = Keywords("train", with_recipe(given, recipe, source))
+    say, is_quiet = notes(quiet, progress)
     trace = words.take("trace")
     asked = Training(
         options_of(words, source),
-        config_of(_config_values(words, factory)),
+        config_of(config_values(words, factory)),
         Path(out),
         say,
         job=job_of(words),
@@ -142,7 +140,19 @@ def train(
     return Run(out, values, source=asked.source.graph, model=factory)
 
 
-def _recipe(name: str, source: Any) -> dict[str, Any]:
+def with_recipe(given: Mapping[str, Any], name: str | None, source: Any) -> dict[str, Any]:
+    """Add the settings of a recipe where none is given.
+
+    Args:
+        given: Settings by name; None stands for one that is not given.
+        name: Name or file of the recipe; None for none.
+        source: Graph to train on.
+
+    Raises:
+        InputError: If the recipe cannot be used on this graph.
+    """
+    if name is None:
+        return dict(given)
     from distgnn.api.recipes import read
     from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
 
@@ -151,10 +161,19 @@ def _recipe(name: str, source: Any) -> dict[str, Any]:
     is_cut = is_path and (Path(source) / MANIFEST_NAME).is_file()
     if is_cut:
         recipe.check_cut(os.fspath(source), read_manifest(source))
-    return recipe.settings(is_cut=is_cut)
+    return {**recipe.settings(is_cut=is_cut), **_without_none(given)}
 
 
-def _config_values(words: Keywords, factory: Factory | None = None) -> dict[str, Any]:
+def config_values(words: Keywords, factory: Factory | None = None) -> dict[str, Any]:
+    """Return the keywords that are settings of the model and of its training.
+
+    Args:
+        words: Keywords of a verb.
+        factory: Class or function that makes the model, if the user wrote it.
+
+    Raises:
+        InputError: If a value is of another type.
+    """
     from distgnn.nn.config import ModelConfig
     from distgnn.training.config.settings import TrainConfig
 
@@ -175,8 +194,13 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _notes(quiet: bool | None, progress: Progress | None) -> tuple[Callable[[str], None], bool]:
-    """Return who hears notes, and whether the run shows warnings only."""
+def notes(quiet: bool | None, progress: Progress | None) -> tuple[Callable[[str], None], bool]:
+    """Return who hears notes, and whether a verb shows warnings only.
+
+    Args:
+        quiet: Whether it does; None to do so unless standard error is a terminal.
+        progress: Display of the caller, which also hears the notes; None for standard error.
+    """
     import sys
 
     if progress is not None:

@@ -29,6 +29,7 @@ VERBS = (
     "repartition",
     "inspect",
     "train",
+    "tune",
     "evaluate",
     "predict",
     "report",

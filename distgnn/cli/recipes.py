@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distgnn.api.recipes import Recipe
 
 _RUNS = ("--seeds", "--split-index")
+_WITH_RECIPES = ("train", "tune")
 
 
 def recipe_words(recipe: Recipe, *, with_runs: bool = False, is_cut: bool = False) -> list[str]:
@@ -64,13 +65,13 @@ def expanded(words: Sequence[str]) -> list[str]:
         words: Words of the command line.
 
     Returns:
-        The same words unless they are `train ... --recipe NAME`.
+        The same words unless they are `train ... --recipe NAME`, or of `tune`.
 
     Raises:
         InputError: If the recipe cannot be used, or there are two.
     """
     found = list(_recipes_of(words))
-    if not found or words[0] != "train":
+    if not found or words[0] not in _WITH_RECIPES:
         return list(words)
     if len(found) > 1:
         raise InputError(
@@ -81,7 +82,7 @@ def expanded(words: Sequence[str]) -> list[str]:
     directories = [word for word in words[1:] if (Path(word) / MANIFEST_NAME).is_file()]
     for directory in directories:
         recipe.check_cut(directory, read_manifest(directory))
-    return ["train", *recipe_words(recipe, is_cut=bool(directories)), *words[1:]]
+    return [words[0], *recipe_words(recipe, is_cut=bool(directories)), *words[1:]]
 
 
 def _recipes_of(words: Sequence[str]) -> Iterator[str]:

@@ -78,6 +78,10 @@ def commands(ring, ring_parts, ring_run):
         "repartition": ["repartition", ring_parts, "--parts", 2, "--out", "parts"],
         "inspect": ["inspect", ring_parts],
         "train": ["train", ring, "--run", "run", "--epochs", 2],
+        "tune": [
+            *("tune", ring, "--run", "study", "--search", "lr=log(1e-3,1e-1)"),
+            *("--trials", 2, "--epochs", 2),
+        ],
         "evaluate": ["evaluate", ring_run],
         "predict": ["predict", ring_run, "--out", "predictions.csv"],
         "report": ["report", ring_parts, "--out", "page.html"],

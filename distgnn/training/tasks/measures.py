@@ -233,6 +233,15 @@ class R2(Measure):
         return float(values[has_any].mean()) if has_any.any() else None
 
 
+def lower_is_better(name: str) -> bool:
+    """Return whether a smaller value of a metric is a better one.
+
+    Args:
+        name: Name in `--metric`.
+    """
+    return name in (MeanSquaredError.name, MeanAbsoluteError.name)
+
+
 def _errors(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return (num, num_columns) float64 errors, 0 where unknown, and whether each is known."""
     is_known = ~targets.isnan()

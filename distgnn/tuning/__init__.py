@@ -1,0 +1,1 @@
+"""Search over runs: which settings train best, for how few epochs."""

@@ -1,0 +1,208 @@
+"""Trials that take turns on all ranks of one job, on a graph that is read once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from distgnn.api.source import Source, SourceOptions
+from distgnn.api.training import train_one
+from distgnn.comm.collective import of_rank_0
+from distgnn.datasets.errors import InputError
+from distgnn.training.config.settings import TrainConfig
+from distgnn.training.run.directory import CHECKPOINTS, CONFIG, METRICS, RunDirectory
+from distgnn.training.tasks.measures import lower_is_better
+from distgnn.tuning.trial import StintResult, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from distgnn.api.training import Training
+    from distgnn.comm.group import Group
+    from distgnn.partition.directory.store import Part
+
+
+@dataclass(frozen=True)
+class KeptSource(Source):
+    """An opened source whose parts are read once.
+
+    Attributes:
+        parts: Parts that were read, by rank.
+    """
+
+    parts: dict[int, Part] = field(default_factory=dict)
+
+    def part(self, rank: int) -> Part:
+        """Return the part of a rank."""
+        if rank not in self.parts:
+            self.parts[rank] = super().part(rank)
+        return self.parts[rank]
+
+
+@dataclass(frozen=True)
+class KeptOptions(SourceOptions):
+    """A source that is opened once.
+
+    Attributes:
+        opened: The opened source, once it is.
+    """
+
+    opened: list[Source] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> KeptOptions:
+        """Keep what these options open.
+
+        Args:
+            options: A source and how it is loaded.
+        """
+        return cls(**vars(options))
+
+    def open(self, say: Callable[[str], None]) -> Source:
+        """Open the source, or return the one that is open; see `SourceOptions.open`."""
+        if not self.opened:
+            self.opened.append(KeptSource(**vars(super().open(say))))
+        return self.opened[0]
+
+
+class InJob:
+    """Runs one stint after the other on all ranks.
+
+    Rank 0 has the study and calls `start` and `wait`; the other ranks call `follow`.
+
+    Args:
+        asked: Training of a trial, apart from its settings and its directory.
+        config_of: Returns the configuration for settings of a trial and a number of epochs.
+        group: All ranks.
+    """
+
+    num_slots = 1
+
+    def __init__(
+        self,
+        asked: Training,
+        config_of: Callable[[Mapping[str, Any]], TrainConfig],
+        group: Group,
+    ) -> None:
+        self._asked = replace(asked, source=KeptOptions.of(asked.source))
+        self._config_of = config_of
+        self._group = group
+        self._waiting: list[tuple[Trial, int]] = []
+
+    def start(self, trial: Trial, epochs: int) -> None:
+        """Put a stint into the queue; see `Trainable`."""
+        self._waiting.append((trial, epochs))
+
+    def wait(self) -> tuple[int, StintResult]:
+        """Run the first stint of the queue on all ranks; see `Trainable`."""
+        trial, epochs = self._waiting.pop(0)
+        begun = time.perf_counter()
+        failure = self._train(trial.name, {**trial.settings, "epochs": epochs})
+        folder = RunDirectory(self._asked.folder / trial.name)
+        curve = [] if failure else read_curve(folder)
+        return trial.number, StintResult(curve, failure, time.perf_counter() - begun)
+
+    def follow(self) -> None:
+        """Train what rank 0 says until it ends.
+
+        Raises:
+            InputError: If rank 0 ended with an error.
+        """
+        while True:
+            command: dict[str, Any] = of_rank_0(self._group, {})
+            if "trial" not in command:
+                if command["error"]:
+                    raise InputError(command["error"])
+                return
+            self._run(command["trial"], command["settings"])
+
+    def end(self, error: str = "") -> None:
+        """Let the other ranks end, too.
+
+        Args:
+            error: Sentence of the error that ended the study.
+        """
+        of_rank_0(self._group, {"error": error})
+
+    def _train(self, name: str, settings: dict[str, Any]) -> str | None:
+        of_rank_0(self._group, {"trial": name, "settings": settings})
+        return self._run(name, settings)
+
+    def _run(self, name: str, settings: dict[str, Any]) -> str | None:
+        """Train on all ranks; return the sentence of an error, which is that of all ranks."""
+        try:
+            config = self._config_of(settings)
+            asked = replace(self._asked, config=config, folder=self._asked.folder / name)
+            asked.check()
+            train_one(asked, self._group)
+        except InputError as error:
+            return str(error)
+        return None
+
+    def clone(self, parent: Trial, child: Trial) -> None:
+        """Copy a run; see `Trainable`."""
+        clone_run(self._asked.folder / parent.name, self._asked.folder / child.name, child.settings)
+
+
+def read_curve(run: RunDirectory) -> list[tuple[int, float]]:
+    """Return the number of epochs and the score of each evaluation of a run.
+
+    Args:
+        run: Directory of the run.
+
+    Returns:
+        Scores of which the higher one is better: a metric to minimize has its sign changed.
+    """
+    metric = run.read_config().get("train", {}).get("metric", "")
+    sign = -1.0 if lower_is_better(metric) else 1.0
+    return [
+        (record["epoch"] + 1, sign * record["val_metric"])
+        for record in run.read_metrics()
+        if record["val_metric"] is not None
+    ]
+
+
+def clone_run(parent: Path, child: Path, settings: Mapping[str, Any]) -> None:
+    """Replace a run by a copy of another, under its own settings.
+
+    The copy has the records and the newest checkpoint of the other, so it continues from there.
+
+    Args:
+        parent: Directory of the run that is copied.
+        child: Directory of the run that is replaced.
+        settings: Values of the settings in which the copy differs, by name.
+    """
+    temporary = child.with_name(f".{child.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    for name in (METRICS, CHECKPOINTS):
+        source = parent / name
+        if source.is_dir():
+            shutil.copytree(source, temporary / name)
+        elif source.exists():
+            shutil.copy2(source, temporary / name)
+    values = json.loads((parent / CONFIG).read_text())
+    values["train"] = with_settings(values["train"], settings)
+    (temporary / CONFIG).write_text(json.dumps(values, indent=2) + "\n")
+    shutil.rmtree(child, ignore_errors=True)
+    temporary.rename(child)
+
+
+def with_settings(train: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run with some of them changed.
+
+    Args:
+        train: Settings of a run, as its config.json has them.
+        settings: Values that change, by name.
+
+    Raises:
+        InputError: If a value is not allowed.
+    """
+    model = {name: value for name, value in settings.items() if name in train["model"]}
+    own = {name: value for name, value in settings.items() if name not in model}
+    changed = {**train, **own, "model": {**train["model"], **model}}
+    return TrainConfig.from_json(changed).to_json()

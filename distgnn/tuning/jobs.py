@@ -1,0 +1,280 @@
+"""Trials as processes of their own, several at once, each with ranks, threads and cores."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.api.job import EXIT_RETRY
+from distgnn.datasets.errors import InputError
+from distgnn.settings.fields import flag_of, settings_of
+from distgnn.training.run.directory import RunDirectory
+from distgnn.tuning.in_job import clone_run, read_curve
+from distgnn.tuning.trial import StintResult, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MOST_DEATHS = 5
+"""Deaths of a job without a new checkpoint after which its trial has failed."""
+LOGS = "logs"
+_LOOK_S = 0.05
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True)
+class JobSlots:
+    """Processes of a study.
+
+    Attributes:
+        jobs: Number of trials that are trained at once.
+        ranks: Ranks of a trial.
+        threads: Threads of a rank; None for an equal share of the cores.
+        launcher: Words that start the ranks of a trial, such as "srun -n 4"; None for mpirun, or
+            for a plain process where a trial has one rank.
+    """
+
+    jobs: int
+    ranks: int = 1
+    threads: int | None = None
+    launcher: str | None = None
+
+    def check(self) -> list[list[int]]:
+        """Return the cores of each slot.
+
+        Returns:
+            For each slot the numbers of its cores; nothing where a launcher of the user's own
+            chooses machines and cores.
+
+        Raises:
+            InputError: If there are too few cores.
+        """
+        cores = sorted(os.sched_getaffinity(0))
+        if self.launcher is not None:
+            return []
+        share = len(cores) // self.jobs if self.threads is None else self.ranks * self.threads
+        if share < self.ranks or share * self.jobs > len(cores):
+            threads = self.threads or 1
+            needed = self.jobs * self.ranks * threads
+            raise InputError(
+                f"--jobs {self.jobs} needs {self.jobs} x --ranks {self.ranks} x --threads "
+                f"{threads} = {needed} cores, but this machine has {len(cores)}; ask for fewer, "
+                "or give a --launcher that chooses the machines"
+            )
+        return [cores[slot * share : (slot + 1) * share] for slot in range(self.jobs)]
+
+    def words(self, cores: Sequence[int]) -> list[str]:
+        """Return the words before `distgnn train`.
+
+        Args:
+            cores: Cores of the slot; none to leave the choice to the launcher.
+        """
+        words = []
+        if cores and shutil.which("taskset"):
+            words += ["taskset", "-c", ",".join(map(str, cores))]
+        if self.launcher is not None:
+            return [*words, *shlex.split(self.launcher)]
+        if self.ranks > 1:
+            # The ranks share the cores of the slot, which mpirun would not know.
+            words += ["mpirun", "-n", str(self.ranks), "--oversubscribe", "--bind-to", "none"]
+        return words
+
+
+@dataclass
+class _Running:
+    trial: Trial
+    epochs: int
+    slot: int
+    process: subprocess.Popen[bytes]
+    begun: float
+    deaths: int
+    seen: int
+
+
+class Jobs:
+    """Runs several jobs at once, each as `distgnn train`.
+
+    A trial whose process dies is started again from its checkpoint; what happens to it does not
+    touch the others. The output of each trial is kept below logs.
+
+    Args:
+        slots: Processes of the study.
+        folder: Directory of the study.
+        words: Words of `distgnn train` that all trials share: the source, and flags.
+    """
+
+    def __init__(self, slots: JobSlots, folder: Path, words: Sequence[str]) -> None:
+        self.num_slots = slots.jobs
+        self._slots = slots
+        self._cores = slots.check()
+        self._folder = folder
+        self._words = list(words)
+        self._waiting: list[tuple[Trial, int]] = []
+        self._running: list[_Running] = []
+
+    def start(self, trial: Trial, epochs: int) -> None:
+        """Start a process, or put the stint into the queue; see `Trainable`."""
+        self._waiting.append((trial, epochs))
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self.num_slots:
+            taken = {running.slot for running in self._running}
+            slot = next(slot for slot in range(self.num_slots) if slot not in taken)
+            trial, epochs = self._waiting.pop(0)
+            self._running.append(
+                _Running(
+                    *(trial, epochs, slot, self._launch(trial, epochs, slot)),
+                    begun=time.perf_counter(),
+                    deaths=0,
+                    seen=self._num_checkpointed(trial),
+                )
+            )
+
+    def _launch(self, trial: Trial, epochs: int, slot: int) -> subprocess.Popen[bytes]:
+        cores = self._cores[slot] if self._cores else []
+        threads = self._slots.threads or max(1, len(cores) // self._slots.ranks)
+        words = [
+            *self._slots.words(cores),
+            *(sys.executable, "-m", "distgnn", "train", *self._words),
+            *words_of(trial.settings),
+            *(f"--run={self._folder / trial.name}", f"--epochs={epochs}", "--resume", "--quiet"),
+            *([] if self._slots.launcher and not self._slots.threads else [f"--threads={threads}"]),
+        ]
+        logs = self._folder / LOGS
+        logs.mkdir(exist_ok=True)
+        number = logs / f"{trial.name}.pid"
+        _end_left(number, trial.name)
+        try:
+            with (logs / f"{trial.name}.log").open("ab") as log:
+                log.write(f"$ {shlex.join(words)}\n".encode())
+                log.flush()
+                # A group of its own, so that all ranks of a trial can be ended.
+                process = subprocess.Popen(
+                    words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                )
+            number.write_text(str(process.pid))
+        except OSError as error:
+            raise InputError(
+                f"cannot start '{words[0]}': {error.strerror}; check --launcher"
+            ) from error
+        return process
+
+    def _num_checkpointed(self, trial: Trial) -> int:
+        names = sorted(RunDirectory(self._folder / trial.name).checkpoints.glob("epoch-*"))
+        return int(names[-1].name.partition("-")[2]) if names else 0
+
+    def wait(self) -> tuple[int, StintResult]:
+        """Wait for a process to end; see `Trainable`."""
+        try:
+            while True:
+                for running in self._running:
+                    outcome = self._outcome(running)
+                    if outcome is not None:
+                        (self._folder / LOGS / f"{running.trial.name}.pid").unlink(missing_ok=True)
+                        self._running.remove(running)
+                        self._fill()
+                        return running.trial.number, outcome
+                time.sleep(_LOOK_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def _outcome(self, running: _Running) -> StintResult | None:
+        code = running.process.poll()
+        if code is None:
+            return None
+        folder = RunDirectory(self._folder / running.trial.name)
+        seconds = time.perf_counter() - running.begun
+        if code == 0:
+            return StintResult(read_curve(folder), None, seconds)
+        if code < 0 or code in (EXIT_RETRY, 128 + 9, 128 + 15):
+            now = self._num_checkpointed(running.trial)
+            running.deaths = 0 if now > running.seen else running.deaths + 1
+            running.seen = now
+            if running.deaths < MOST_DEATHS:
+                running.process = self._launch(running.trial, running.epochs, running.slot)
+                return None
+        why = self._last_line(running.trial) or f"it ended with status {code}"
+        return StintResult([], why, seconds)
+
+    def _last_line(self, trial: Trial) -> str:
+        text = (self._folder / LOGS / f"{trial.name}.log").read_text(errors="replace")
+        lines = [line for line in text.splitlines() if line.startswith("distgnn: ")]
+        return lines[-1].removeprefix("distgnn: ") if lines else ""
+
+    def close(self) -> None:
+        """End all processes; their trials continue from their checkpoints later."""
+        for running in self._running:
+            if running.process.poll() is None:
+                os.killpg(running.process.pid, 15)
+        for running in self._running:
+            try:
+                running.process.wait(timeout=_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(running.process.pid, 9)
+                running.process.wait()
+        self._running = []
+
+    def clone(self, parent: Trial, child: Trial) -> None:
+        """Copy a run; see `Trainable`."""
+        clone_run(self._folder / parent.name, self._folder / child.name, child.settings)
+
+
+def _end_left(file: Path, name: str) -> None:
+    """End the process of a trial that a killed study left behind.
+
+    Args:
+        file: File that has the number of the process.
+        name: Name of the trial, which the words of its process hold.
+    """
+    try:
+        number = int(file.read_text())
+        words = Path(f"/proc/{number}/cmdline").read_bytes()
+    except (OSError, ValueError):
+        return
+    if name.encode() not in words:
+        return  # another process has the number by now
+    until = time.monotonic() + _PATIENCE_S
+    os.killpg(number, 15)
+    while Path(f"/proc/{number}/cmdline").exists() and _is_alive(number):
+        if time.monotonic() > until:
+            os.killpg(number, 9)
+        time.sleep(_LOOK_S)
+
+
+def _is_alive(number: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{number}/status").read_text()
+    except OSError:
+        return False
+
+
+def words_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings of a model and its training as flags of `distgnn train`.
+
+    Args:
+        settings: Values by name.
+    """
+    from distgnn.nn.config import ModelConfig
+    from distgnn.training.config.settings import TrainConfig
+
+    known = {s.name: s for owner in (ModelConfig, TrainConfig) for s in settings_of(owner)}
+    words = []
+    for name, value in settings.items():
+        if value is None:
+            continue
+        if known[name].is_plain:
+            words.append(flag_of(name) if value else f"--no-{flag_of(name)[2:]}")
+        elif known[name].kind is bool:
+            words.append(f"{flag_of(name)}={'on' if value else 'off'}")
+        else:
+            words.append(f"{flag_of(name)}={value}")
+    return words

@@ -1,0 +1,324 @@
+"""Schedulers: which trial is trained next, and up to which epoch.
+
+Each one is a function of what the trials recorded. A study that was killed therefore continues with
+the same decisions, and a recorded table of curves tests them.
+
+References:
+    Jamieson and Talwalkar, AISTATS 2016, for successive halving; Li et al., JMLR 2018, for
+    HyperBand; Li et al., MLSys 2020, for ASHA; Golovin et al., KDD 2017, for median stopping;
+    Jaderberg et al., arXiv:1711.09846, for population based training; Liaw et al.,
+    arXiv:1807.05118, for the waist that they share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distgnn.tuning.trial import WORST, Stint, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MIN_CURVES = 3
+"""Number of other curves that median stopping compares with, at least."""
+QUANTILE = 0.25
+"""Share of the population that population based training replaces, and that it copies."""
+
+
+def rungs(*, grace: int, factor: int, epochs: int) -> list[int]:
+    """Return the epochs at which trials are compared: grace times powers of factor, then the last.
+
+    Args:
+        grace: Epochs of the first rung.
+        factor: Ratio of two rungs.
+        epochs: Epochs of the last rung.
+    """
+    found = []
+    rung = grace
+    while rung < epochs:
+        found.append(rung)
+        rung *= factor
+    return [*found, epochs]
+
+
+def ranked(trials: Sequence[Trial], epochs: int) -> list[Trial]:
+    """Sort trials by their best score up to an epoch, best first; the earlier one of equals."""
+    return sorted(trials, key=lambda trial: (-trial.best(epochs), trial.number))
+
+
+class Everything:
+    """Trains every trial to its end.
+
+    Args:
+        num_trials: Number of trials.
+        epochs: Epochs of a trial.
+    """
+
+    def __init__(self, *, num_trials: int, epochs: int) -> None:
+        self.num_trials = num_trials
+        self.epochs = epochs
+
+    def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
+        """Return the next stint; see `Scheduler`."""
+        return _first_short(trials, running, self.num_trials, self.epochs)
+
+
+def _first_short(
+    trials: Sequence[Trial], running: frozenset[int], num_trials: int, epochs: int
+) -> Stint | None:
+    """Return a stint of the first trial that has not reached an epoch, or of a new trial."""
+    for trial in trials:
+        if trial.number not in running and not trial.has_reached(epochs):
+            return Stint(trial.number, epochs)
+    return Stint(len(trials), epochs) if len(trials) < num_trials else None
+
+
+class Halving:
+    """Trains all trials to a rung, and a share of 1 / factor of them, the best, to the next.
+
+    Args:
+        num_trials: Number of trials.
+        epochs: Epochs of the last rung.
+        grace: Epochs of the first rung.
+        factor: Ratio of two rungs, and of the numbers of trials that reach them.
+        first: Number of the first trial, where several brackets share a study.
+    """
+
+    def __init__(
+        self, *, num_trials: int, epochs: int, grace: int, factor: int, first: int = 0
+    ) -> None:
+        self.num_trials = num_trials
+        self.epochs = epochs
+        self._first = first
+        self._factor = factor
+        self._rungs = rungs(grace=grace, factor=factor, epochs=epochs)
+
+    def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
+        """Return the next stint; see `Scheduler`."""
+        own = trials[self._first : self._first + self.num_trials]
+        stint = _first_short(own, running, self.num_trials, self._rungs[0])
+        if stint is not None:
+            is_new = stint.trial == len(own)
+            return stint._replace(trial=self._first + len(own)) if is_new else stint
+        kept, num_kept = list(own), self.num_trials
+        for rung, above in itertools.pairwise(self._rungs):
+            if not all(trial.has_reached(rung) for trial in kept):
+                return None
+            num_kept = max(1, num_kept // self._factor)
+            kept = [trial for trial in ranked(kept, rung) if trial.failure is None][:num_kept]
+            for trial in kept:
+                if trial.number not in running and not trial.has_reached(above):
+                    return Stint(trial.number, above)
+        return None
+
+
+class HyperBand:
+    """Runs brackets of successive halving, from many short trials to few long ones.
+
+    Args:
+        epochs: Epochs of a trial that is never stopped.
+        grace: Epochs of the first rung of the first bracket.
+        factor: Ratio of two rungs.
+
+    Attributes:
+        num_trials: Number of trials of all brackets.
+    """
+
+    def __init__(self, *, epochs: int, grace: int, factor: int) -> None:
+        self.epochs = epochs
+        self._brackets = []
+        # Whole numbers, since a logarithm may fall just short of one.
+        most = len(rungs(grace=grace, factor=factor, epochs=epochs)) - 1
+        first = 0
+        for kept in range(most, -1, -1):
+            num_trials = math.ceil((most + 1) / (kept + 1) * factor**kept)
+            shortest = max(grace, epochs // factor**kept)
+            self._brackets.append(
+                Halving(
+                    num_trials=num_trials,
+                    epochs=epochs,
+                    grace=shortest,
+                    factor=factor,
+                    first=first,
+                )
+            )
+            first += num_trials
+        self.num_trials = first
+
+    def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
+        """Return the next stint; see `Scheduler`."""
+        first = 0
+        for bracket in self._brackets:
+            stint = bracket.next(trials, running)
+            if stint is not None:
+                return stint
+            own = range(first, first + bracket.num_trials)
+            if any(number in running for number in own):
+                return None  # the next bracket begins after this one, so that numbers are in order
+            first += bracket.num_trials
+        return None
+
+
+class Asha:
+    """Promotes a trial as soon as it is among the best 1 / factor at its rung.
+
+    Args:
+        num_trials: Number of trials.
+        epochs: Epochs of the last rung.
+        grace: Epochs of the first rung.
+        factor: Ratio of two rungs, and the share that is promoted.
+    """
+
+    def __init__(self, *, num_trials: int, epochs: int, grace: int, factor: int) -> None:
+        self.num_trials = num_trials
+        self.epochs = epochs
+        self._factor = factor
+        self._rungs = rungs(grace=grace, factor=factor, epochs=epochs)
+
+    def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
+        """Return the next stint; see `Scheduler`."""
+        for rung, above in reversed(list(itertools.pairwise(self._rungs))):
+            there = [trial for trial in trials if trial.has_reached(rung)]
+            for trial in ranked(there, rung)[: len(there) // self._factor]:
+                if trial.number not in running and not trial.has_reached(above):
+                    return Stint(trial.number, above)
+        return _first_short(trials, running, self.num_trials, self._rungs[0])
+
+
+class StoppingAsha:
+    """Lets a trial continue past a rung unless it is below the best 1 / factor that came before.
+
+    The first trial at a rung always continues. This is the rule of Ray Tune's ASHA.
+
+    Args:
+        num_trials: Number of trials.
+        epochs: Epochs of the last rung.
+        grace: Epochs of the first rung.
+        factor: Ratio of two rungs.
+    """
+
+    def __init__(self, *, num_trials: int, epochs: int, grace: int, factor: int) -> None:
+        self.num_trials = num_trials
+        self.epochs = epochs
+        self._share = 1 - 1 / factor
+        self._rungs = rungs(grace=grace, factor=factor, epochs=epochs)
+
+    def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
+        """Return the next stint; see `Scheduler`."""
+        for trial in trials:
+            if trial.number in running or trial.has_reached(self.epochs):
+                continue
+            if trial.epochs not in self._rungs or not self._is_below(trial, trials):
+                return Stint(trial.number, next(r for r in self._rungs if r > trial.epochs))
+        return Stint(len(trials), self._rungs[0]) if len(trials) < self.num_trials else None
+
+    def _is_below(self, trial: Trial, trials: Sequence[Trial]) -> bool:
+        rung = trial.epochs
+        arrived = trial.visits[-1].number
+        earlier = [
+            other.best(rung)
+            for other in trials
+            if (visit := other.visit_at(rung)) is not None and visit.number < arrived
+        ]
+        earlier = [score for score in earlier if score != WORST]
+        if not earlier:
+            return False
+        return trial.best(rung) < float(np.percentile(earlier, 100 * self._share))
+
+
+class Median:
+    """Stops a trial whose best score is below the median of the means of the others.
+
+    Args:
+        num_trials: Number of trials.
+        epochs: Epochs of a trial that is never stopped.
+        grace: Epochs between two comparisons.
+    """
+
+    def __init__(self, *, num_trials: int, epochs: int, grace: int) -> None:
+        self.num_trials = num_trials
+        self.epochs = epochs
+        self._grace = grace
+
+    def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
+        """Return the next stint; see `Scheduler`."""
+        for trial in trials:
+            if trial.number in running or trial.has_reached(self.epochs):
+                continue
+            if not self._is_below(trial, trials):
+                return Stint(trial.number, min(trial.epochs + self._grace, self.epochs))
+        if len(trials) == self.num_trials:
+            return None
+        return Stint(len(trials), min(self._grace, self.epochs))
+
+    def _is_below(self, trial: Trial, trials: Sequence[Trial]) -> bool:
+        if not trial.visits:
+            return False
+        epochs, arrived, _ = trial.visits[-1]
+        means = [
+            other.mean(epochs)
+            for other in trials
+            if other is not trial
+            and (visit := other.visit_at(epochs)) is not None
+            and visit.number < arrived
+        ]
+        means = [mean for mean in means if mean != WORST]
+        return len(means) >= MIN_CURVES and trial.best(epochs) < statistics.median(means)
+
+
+class Population:
+    """Lets the worst quarter continue from copies of the best quarter, under changed settings.
+
+    All trials are trained in step, a generation of `grace` epochs after the other.
+
+    Args:
+        num_trials: Size of the population.
+        epochs: Epochs of a trial.
+        grace: Epochs of a generation.
+        seed: Seed of the choice of the trial that is copied.
+    """
+
+    def __init__(self, *, num_trials: int, epochs: int, grace: int, seed: int) -> None:
+        self.num_trials = num_trials
+        self.epochs = epochs
+        self._grace = grace
+        self._seed = seed
+
+    def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
+        """Return the next stint; see `Scheduler`."""
+        stint = _first_short(trials, running, self.num_trials, min(self._grace, self.epochs))
+        if stint is not None:
+            return stint
+        if any(trial.number in running for trial in trials if trial.epochs == 0):
+            return None
+        alive = [trial for trial in trials if trial.failure is None]
+        if not alive:
+            return None
+        # The end of the generation that is under way: every trial starts it from the same epoch.
+        begun = min(trial.epochs for trial in alive)
+        if begun >= self.epochs:
+            return None
+        until = min(begun + self._grace, self.epochs)
+        # Scores of that moment: a trial that was copied since has the records of its parent.
+        order = sorted(alive, key=lambda trial: (-_score_at(trial, begun), trial.number))
+        num_moved = int(len(order) * QUANTILE)
+        # Copies are made first, while every parent still is at the beginning of the generation.
+        for trial in order[len(order) - num_moved :]:
+            if trial.number not in running and trial.epochs == begun:
+                random = np.random.default_rng([self._seed, begun, trial.number])
+                parent = order[int(random.integers(num_moved))]
+                return Stint(trial.number, until, clone_of=parent.number)
+        for trial in order:
+            if trial.number not in running and trial.epochs == begun:
+                return Stint(trial.number, until)
+        return None
+
+
+def _score_at(trial: Trial, epochs: int) -> float:
+    visit = trial.visit_at(epochs)
+    return WORST if visit is None else visit.score

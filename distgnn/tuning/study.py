@@ -1,0 +1,276 @@
+"""A study: the trials of a search, their log, and the loop that drives them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distgnn.datasets.errors import InputError
+from distgnn.tuning.samplers import Tpe, changed_settings
+from distgnn.tuning.trial import WORST, Stint, StintResult, Trial, Visit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from distgnn.tuning.space import Space
+    from distgnn.tuning.trial import Sampler, Scheduler, Trainable
+
+LOG = "study.jsonl"
+SPEC = "study.json"
+BEST = "best.json"
+MOST_FAILURES = 5
+"""Failed trials at the beginning after which a study without any good one ends."""
+
+
+class StudyLog:
+    """The file of a study: a line when a stint begins, and one when it ends.
+
+    Everything else follows from these lines, so a study that was killed at any moment continues
+    from them.
+
+    Args:
+        folder: Directory of the study.
+
+    Attributes:
+        trials: All trials, by number.
+        pending: Jobs that began and did not end, by number of the trial.
+        num_ended: Number of stints that ended.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOG
+        self.trials: list[Trial] = []
+        self.pending: dict[int, Stint] = {}
+        self.num_ended = 0
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise InputError(f"cannot read '{self._path}': {error.strerror}") from error
+        whole, _, rest = data.rpartition(b"\n")
+        if rest:  # a line that a killed study left unfinished
+            with self._path.open("r+b") as file:
+                file.truncate(len(data) - len(rest))
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                event = json.loads(line)
+                self._take(event)
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                raise InputError(
+                    f"'{self._path}' is damaged in line {number}; restore it, or begin another "
+                    "study with --run"
+                ) from error
+
+    def _write(self, event: dict[str, Any]) -> None:
+        try:
+            with self._path.open("ab") as file:
+                file.write(json.dumps(event).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(
+                f"cannot write '{self._path}': {error.strerror}; put that right and continue with "
+                "--resume"
+            ) from error
+        self._take(event)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        kind, number = event["event"], event["trial"]
+        if kind == "begin":
+            if number == len(self.trials):
+                self.trials.append(Trial(number, event["settings"]))
+            trial = self.trials[number]
+            self.pending[number] = Stint(number, event["epochs"], event["clone_of"])
+            if event["clone_of"] is not None:
+                trial.settings = event["settings"]
+        elif kind == "cloned":
+            trial = self.trials[number]
+            trial.num_clones += 1
+            self.pending[number] = self.pending[number]._replace(clone_of=None)
+        elif kind == "end":
+            trial = self.trials[number]
+            first = event["first"]
+            trial.curve = [pair for pair in trial.curve if pair[0] < first]
+            trial.curve += [(epoch, score) for epoch, score in event["curve"]]
+            trial.failure = event["failure"]
+            trial.seconds += event["seconds"]
+            trial.visits.append(Visit(event["epochs"], self.num_ended, trial.best()))
+            self.num_ended += 1
+            del self.pending[number]
+        else:
+            raise ValueError(kind)
+
+    def begin(self, stint: Stint, settings: Mapping[str, Any]) -> None:
+        """Record that a stint begins.
+
+        Args:
+            stint: The stint.
+            settings: Settings of its trial from now on.
+        """
+        values = {"epochs": stint.epochs, "clone_of": stint.clone_of, "settings": dict(settings)}
+        self._write({"event": "begin", "trial": stint.trial, **values})
+
+    def cloned(self, number: int) -> None:
+        """Record that a trial now has a copy of the run of another.
+
+        Args:
+            number: Number of the trial.
+        """
+        self._write({"event": "cloned", "trial": number})
+
+    def end(self, number: int, outcome: StintResult) -> None:
+        """Record that a stint ended.
+
+        Args:
+            number: Number of the trial.
+            outcome: Result of the stint.
+        """
+        stint, trial = self.pending[number], self.trials[number]
+        known = dict(trial.curve)
+        # Only what is new is written: a curve may be long, and a trial may have many stints.
+        fresh = [pair for pair in outcome.curve if known.get(pair[0]) != pair[1]]
+        first = min((epoch for epoch, _ in fresh), default=math.inf)
+        tail = [pair for pair in outcome.curve if pair[0] >= first]
+        self._write(
+            {
+                "event": "end",
+                "trial": number,
+                "epochs": stint.epochs,
+                "first": first if tail else stint.epochs + 1,
+                "curve": tail,
+                "failure": outcome.failure,
+                "seconds": round(outcome.seconds, 3),
+            }
+        )
+
+
+class Found(NamedTuple):
+    """Result of a study.
+
+    Attributes:
+        best: Trial with the best score.
+        epochs_trained: Epochs that all trials trained together.
+        epochs_of_all: Epochs that they would have trained without a scheduler.
+    """
+
+    best: Trial
+    epochs_trained: int
+    epochs_of_all: int
+
+
+class Study:
+    """Drives trials until the scheduler has no more stints.
+
+    Args:
+        log: Log of the study.
+        space: Settings that are searched.
+        sampler: Chooses the settings of new trials.
+        scheduler: Chooses the stints.
+        trainable: Runs the stints.
+        seed: Seed of changed settings.
+        show: Called with the study after every change.
+    """
+
+    def __init__(
+        self,
+        log: StudyLog,
+        *,
+        space: Space,
+        sampler: Sampler,
+        scheduler: Scheduler,
+        trainable: Trainable,
+        seed: int,
+        show: Callable[[Study], None] = lambda study: None,
+    ) -> None:
+        self.log = log
+        self.scheduler = scheduler
+        self._space = space
+        self._sampler = sampler
+        self._trainable = trainable
+        self._seed = seed
+        self._show = show
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials that were begun, by number."""
+        return self.log.trials
+
+    def run(self) -> Found:
+        """Run all stints.
+
+        Returns:
+            The best trial.
+
+        Raises:
+            InputError: If all trials failed, or the first ones did; it says why the first one did.
+        """
+        for left in list(self.log.pending.values()):  # by a study that was killed
+            self._start(left)
+        while True:
+            running = self.log.pending
+            while len(running) < self._trainable.num_slots:
+                stint = self.scheduler.next(self.trials, frozenset(running))
+                if stint is None:
+                    break
+                self._begin(stint)
+            if not running:
+                break
+            number, outcome = self._trainable.wait()
+            self.log.end(number, outcome)
+            self._show(self)
+            self._check_failures()
+        return self.found()
+
+    def _begin(self, stint: Stint) -> None:
+        if stint.trial == len(self.trials):
+            settings = self._sampler.suggest(stint.trial, self.trials)
+        else:
+            settings = self.trials[stint.trial].settings
+        if stint.clone_of is not None:
+            parent = self.trials[stint.clone_of]
+            settings = changed_settings(self._space, self.trials[stint.trial], parent, self._seed)
+        self.log.begin(stint, settings)
+        self._start(self.log.pending[stint.trial])
+
+    def _start(self, stint: Stint) -> None:
+        trial = self.trials[stint.trial]
+        if stint.clone_of is not None:
+            self._trainable.clone(self.trials[stint.clone_of], trial)
+            self.log.cloned(trial.number)
+        self._show(self)
+        self._trainable.start(trial, stint.epochs)
+
+    def _check_failures(self) -> None:
+        failures = [trial.failure for trial in self.trials if trial.failure is not None]
+        ended = [trial for trial in self.trials if trial.visits]
+        if len(failures) == len(ended) >= MOST_FAILURES:
+            raise InputError(
+                f"the first {len(failures)} trials failed, the first one because: {failures[0]}"
+            )
+
+    def found(self) -> Found:
+        """Return the result so far.
+
+        Raises:
+            InputError: If no trial has a score.
+        """
+        trained = [trial for trial in self.trials if trial.best() != WORST]
+        if not trained:
+            failures = [trial.failure for trial in self.trials if trial.failure is not None]
+            why = f"the first one because: {failures[0]}" if failures else "none was evaluated"
+            raise InputError(f"no trial of the study has a score, {why}")
+        best = min(trained, key=lambda trial: (-trial.best(), trial.number))
+        if isinstance(self._sampler, Tpe):
+            self._sampler.write(self.trials)
+        epochs = sum(self._spent(trial) for trial in self.trials)
+        return Found(best, epochs, self.scheduler.epochs * len(self.trials))
+
+    def _spent(self, trial: Trial) -> int:
+        return trial.epochs

@@ -1,0 +1,536 @@
+"""The verb: a search over settings of a model and its training."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.api.run import Run
+from distgnn.api.settings import Keywords, config_of
+from distgnn.api.source import options_of
+from distgnn.api.training import Training
+from distgnn.api.use import check_no_session, job_of
+from distgnn.api.verbs import config_values, notes, with_recipe
+from distgnn.comm.collective import of_rank_0
+from distgnn.comm.launch import detect
+from distgnn.datasets.errors import InputError
+from distgnn.training.run.directory import RunDirectory
+from distgnn.tuning.display import choose_display
+from distgnn.tuning.in_job import InJob
+from distgnn.tuning.jobs import Jobs, JobSlots, words_of
+from distgnn.tuning.samplers import Grid, Random, Tpe
+from distgnn.tuning.schedulers import (
+    Asha,
+    Everything,
+    Halving,
+    HyperBand,
+    Median,
+    Population,
+    StoppingAsha,
+)
+from distgnn.tuning.space import Space
+from distgnn.tuning.study import BEST, LOG, SPEC, Study, StudyLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from distgnn.comm.group import Group
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.tuning.study import Found
+    from distgnn.tuning.trial import Sampler, Scheduler
+
+SCHEDULERS = ("asha", "asha-stop", "halving", "hyperband", "median", "pbt", "none")
+SAMPLERS = ("random", "grid", "tpe")
+FORMAT = 1
+DEFAULT_TRIALS = 16
+# Settings that a copy of a run may change: the checkpoint holds nothing whose shape they decide.
+CHANGEABLE = (
+    "lr",
+    "weight_decay",
+    "label_smoothing",
+    "clip_grad_norm",
+    "dropout",
+    "input_dropout",
+    "attention_dropout",
+)
+_TUNE = (
+    *("search", "out", "scheduler", "sampler", "trials", "factor", "grace", "jobs", "ranks"),
+    *("launcher", "resume", "overwrite", "quiet", "recipe"),
+)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How settings are searched.
+
+    Attributes:
+        search: Values that each setting may take, by its name; texts or lists.
+        scheduler: Name of the scheduler.
+        sampler: Name of the sampler.
+        trials: Number of trials; None for the scheduler's or the grid's own.
+        factor: Ratio of two rungs.
+        grace: Epochs before trials are compared first; None for a share of all epochs.
+        seed: Seed of the sampler and of the scheduler.
+        epochs: Epochs of a trial that is never stopped.
+    """
+
+    search: dict[str, Any]
+    scheduler: str = "asha"
+    sampler: str = "random"
+    trials: int | None = None
+    factor: int = 4
+    grace: int | None = None
+    seed: int = 0
+    epochs: int = 200
+
+    def check(self) -> None:
+        """Refuse values that are not allowed.
+
+        Raises:
+            InputError: If there are such.
+        """
+        for name, value, allowed in (
+            ("scheduler", self.scheduler, SCHEDULERS),
+            ("sampler", self.sampler, SAMPLERS),
+        ):
+            if value not in allowed:
+                raise InputError(f"--{name} must be one of {', '.join(allowed)}, got '{value}'")
+        least = {"trials": 1, "factor": 2, "grace": 1}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < smallest):
+                raise InputError(
+                    f"--{name} must be a whole number of at least {smallest}, got {value}"
+                )
+        if self.grace is not None and self.grace > self.epochs:
+            raise InputError(f"--grace {self.grace} is above --epochs {self.epochs}; lower it")
+        if self.scheduler == "hyperband" and self.trials is not None:
+            raise InputError(
+                "--scheduler hyperband begins as many trials as its brackets have; leave --trials "
+                "out"
+            )
+
+    @property
+    def first(self) -> int:
+        """Epochs before trials are compared first."""
+        if self.grace is not None:
+            return self.grace
+        share = 10 if self.scheduler in ("median", "pbt") else self.factor**3
+        return max(1, -(-self.epochs // share))
+
+    def build_sampler(self, space: Space, folder: Path | None) -> Sampler:
+        """Build the sampler.
+
+        Args:
+            space: Settings that are searched.
+            folder: Directory of the study.
+
+        Raises:
+            InputError: If it cannot sample this space.
+        """
+        if self.sampler == "grid":
+            return Grid(space, self.seed)
+        if self.sampler == "tpe":
+            return Tpe(space, self.seed, folder)
+        return Random(space, self.seed)
+
+    def build_scheduler(self, sampler: Sampler) -> Scheduler:
+        """Build the scheduler.
+
+        Args:
+            sampler: Sampler of the study.
+
+        Raises:
+            InputError: If it needs more trials than a grid has.
+        """
+        most = sampler.size if isinstance(sampler, Grid) else None
+        num_trials = self.trials or most or DEFAULT_TRIALS
+        spans: dict[str, int] = {"epochs": self.epochs, "grace": self.first}
+        builders: dict[str, Callable[[], Scheduler]] = {
+            "asha": lambda: Asha(num_trials=num_trials, factor=self.factor, **spans),
+            "asha-stop": lambda: StoppingAsha(num_trials=num_trials, factor=self.factor, **spans),
+            "halving": lambda: Halving(num_trials=num_trials, factor=self.factor, **spans),
+            "hyperband": lambda: HyperBand(factor=self.factor, **spans),
+            "median": lambda: Median(num_trials=num_trials, **spans),
+            "pbt": lambda: Population(num_trials=num_trials, seed=self.seed, **spans),
+            "none": lambda: Everything(num_trials=num_trials, epochs=self.epochs),
+        }
+        scheduler = builders[self.scheduler]()
+        if most is not None and scheduler.num_trials > most:
+            raise InputError(
+                f"the study begins {scheduler.num_trials} trials, but the grid has {most} "
+                "combinations; use --sampler random, or fewer --trials"
+            )
+        return scheduler
+
+    def check_space(self, space: Space) -> None:
+        """Refuse settings that a copy of a run cannot change.
+
+        Args:
+            space: Settings that are searched.
+
+        Raises:
+            InputError: If there are such.
+        """
+        if self.scheduler != "pbt":
+            return
+        for name in space.values:
+            if name not in CHANGEABLE:
+                raise InputError(
+                    f"--search {name} cannot change in --scheduler pbt, whose trials continue from "
+                    f"each other's weights; it may search {', '.join(CHANGEABLE)}"
+                )
+
+
+class Tuned:
+    """A study that has ended: a directory of runs, the best of which is also a recipe.
+
+    Args:
+        path: Directory of the study.
+        summary: Content of its summary, the JSON object of `distgnn tune`.
+
+    Attributes:
+        path: The same.
+        summary: The same.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], summary: dict[str, Any]) -> None:
+        self.path = Path(path)
+        self.summary = summary
+
+    @property
+    def best(self) -> Run:
+        """Run with the best validation metric."""
+        return Run(self.path / self.summary["best"]["run"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Values of the searched settings in the best run, by name."""
+        return dict(self.summary["best"]["settings"])
+
+    @property
+    def recipe(self) -> Path:
+        """File of the best settings, for recipe= of `distgnn.train`."""
+        return self.path / BEST
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        """Settings, score and epochs of every trial, in the order in which they began."""
+        return list(self.summary["trials"])
+
+    def __repr__(self) -> str:
+        """Say in two lines what the study found."""
+        best = self.summary["best"]
+        chosen = ", ".join(f"{name}={value}" for name, value in best["settings"].items())
+        return (
+            f"Tuned('{self.path}'): {len(self.trials)} trials, {self.summary['epochs_trained']} "
+            f"epochs\n  best: {best['score']:.4f} with {chosen}"
+        )
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A search that is asked for.
+
+    Attributes:
+        options: How settings are searched.
+        asked: Training of a trial, apart from what is searched.
+        values: Settings of all trials, by name.
+        folder: Directory of the study.
+        slots: Processes of their own; None for trials that take turns on the ranks of this job.
+        resume: Whether to continue a study.
+        overwrite: Whether to replace a study.
+        quiet: Whether to show no progress.
+    """
+
+    options: SearchOptions
+    asked: Training
+    values: dict[str, Any]
+    folder: Path
+    slots: JobSlots | None = None
+    resume: bool = False
+    overwrite: bool = False
+    quiet: bool = False
+
+    def config_of(self, settings: Mapping[str, Any]) -> TrainConfig:
+        """Return the configuration of a trial.
+
+        Args:
+            settings: Values of the searched settings, and of epochs.
+
+        Raises:
+            InputError: If a value is not allowed.
+        """
+        return config_of({**self.values, **settings})
+
+    def run(self) -> dict[str, Any]:
+        """Run the study, on all ranks that the launcher started.
+
+        Returns:
+            Its summary, the same on every rank.
+
+        Raises:
+            InputError: If a value is not allowed, or no trial could be trained.
+        """
+        parts = self._parts()
+        if self.slots is None:
+            return self.asked.job.run(self.on_rank)
+        if detect().size > 1:
+            raise InputError(
+                "--jobs starts the ranks of its trials itself; run distgnn tune without mpirun, "
+                "or leave --jobs out"
+            )
+        job = self.asked.job
+        words = [
+            *self.asked.source.words(),
+            *words_of(self.values),
+            *(f"--device={job.device}", f"--backend={job.backend}"),
+        ]
+        jobs = Jobs(self.slots, self.folder, words)
+        self._open_folder()
+        return self._study(StudyLog(self.folder), jobs, parts)
+
+    def on_rank(self, group: Group) -> dict[str, Any]:
+        """Run the study with trials that take turns on ranks that have met; collective.
+
+        Args:
+            group: All ranks.
+
+        Returns:
+            Its summary, the same on every rank.
+        """
+        group = self.asked.job.on_device(group)
+        trainable = InJob(self.asked, self.config_of, group)
+        if group.rank > 0:
+            trainable.follow()
+            return of_rank_0(group, {})
+        try:
+            self._open_folder()
+            found = self._study(StudyLog(self.folder), trainable, self._parts())
+        except InputError as error:
+            trainable.end(str(error))
+            raise
+        trainable.end()
+        return of_rank_0(group, found)
+
+    def _parts(self) -> dict[str, Any]:
+        space = Space.of(self.options.search)
+        self.options.check()
+        self.options.check_space(space)
+        sampler = self.options.build_sampler(space, self.folder)
+        scheduler = self.options.build_scheduler(sampler)
+        return {"space": space, "sampler": sampler, "scheduler": scheduler}
+
+    def _study(
+        self, log: StudyLog, trainable: InJob | Jobs, parts: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        display = choose_display(parts["scheduler"], is_quiet=self.quiet)
+        study = Study(log, trainable=trainable, seed=self.options.seed, show=display.show, **parts)
+        try:
+            found = study.run()
+        finally:
+            display.close()
+        summary = self._summary(study, found)
+        self._write(BEST, self._recipe(found))
+        self._write("summary.json", summary)
+        return summary
+
+    def _open_folder(self) -> None:
+        """Make the directory of the study, or check that the one that is there continues."""
+        spec = self._spec()
+        path = self.folder / SPEC
+        if path.exists() and not self.overwrite:
+            if not self.resume:
+                raise InputError(
+                    f"'{self.folder}' already holds a study; continue it with --resume, replace it "
+                    "with --overwrite, or choose another --run"
+                )
+            self._check_spec(path, spec)
+            return
+        if self.overwrite and path.exists():
+            for name in (LOG, BEST, "summary.json", SPEC):
+                (self.folder / name).unlink(missing_ok=True)
+            for folder in (*self.folder.glob("trial-*"), self.folder / "logs"):
+                shutil.rmtree(folder, ignore_errors=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            foreign = [item.name for item in self.folder.iterdir() if item.name[0] != "."]
+        except OSError as error:
+            raise InputError(
+                f"cannot write study '{self.folder}': {error.strerror}; choose another with --run"
+            ) from error
+        if foreign:
+            raise InputError(
+                f"'{self.folder}' holds files that are not a study's, such as '{min(foreign)}'; "
+                "choose an empty or new directory with --run"
+            )
+        self._write(SPEC, spec)
+
+    def _spec(self) -> dict[str, Any]:
+        """Return what a study that is continued must have in common with the one that began."""
+        values = json.loads(json.dumps({**asdict(self.options), "settings": self.values}))
+        return {"format": FORMAT, "source": self.asked.source.to_json(), **values}
+
+    def _check_spec(self, path: Path, spec: Mapping[str, Any]) -> None:
+        try:
+            begun = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"cannot read '{path}': {error}; restore it, or begin another study with --run"
+            ) from error
+        changed = [
+            f"{name} (begun with {begun.get(name)}, now {value})"
+            for name, value in spec.items()
+            if begun.get(name) != value
+        ]
+        if changed:
+            raise InputError(
+                f"cannot resume '{self.folder}' with other settings: {', '.join(changed)}; use the "
+                "same or another --run"
+            )
+
+    def _write(self, name: str, values: Mapping[str, Any]) -> None:
+        RunDirectory(self.folder).write_json(name, values)
+
+    def _summary(self, study: Study, found: Found) -> dict[str, Any]:
+        best = found.best
+        run = RunDirectory(self.folder / best.name)
+        figures = run.read_json("summary.json")
+        return {
+            "num_trials": len(study.trials),
+            "num_failed": sum(trial.failure is not None for trial in study.trials),
+            "epochs_trained": found.epochs_trained,
+            "epochs_of_all": found.epochs_of_all,
+            "seconds": round(sum(trial.seconds for trial in study.trials), 3),
+            "metric": figures["metric"],
+            "best": {
+                "run": best.name,
+                "settings": best.settings,
+                "score": best.best(),
+                "epochs": best.epochs,
+                **{f"{split}_metric": figures[f"{split}_metric"] for split in ("val", "test")},
+            },
+            "trials": [
+                {
+                    "run": trial.name,
+                    "settings": trial.settings,
+                    "score": None if trial.failure or not trial.curve else trial.best(),
+                    "epochs": trial.epochs,
+                    "failure": trial.failure,
+                    "seconds": round(trial.seconds, 3),
+                }
+                for trial in study.trials
+            ],
+        }
+
+    def _recipe(self, found: Found) -> dict[str, Any]:
+        """Return the best settings as a recipe."""
+        flags = {**self.values, **found.best.settings, "epochs": self.options.epochs}
+        source = self.asked.source
+        switches = ("undirected", "inverse_relations", "one_hot")
+        return {
+            "about": f"found by distgnn tune with {self.options.scheduler} among "
+            f"{self.options.sampler} settings, in {found.epochs_trained} epochs",
+            "data": [Path(source.source).stem],
+            "source": {name.replace("_", "-"): True for name in switches if getattr(source, name)},
+            "flags": {name.replace("_", "-"): value for name, value in flags.items()},
+        }
+
+
+def tune(
+    source: Any,
+    *,
+    search: Mapping[str, Any],
+    out: str | os.PathLike[str] = "study",
+    scheduler: str = "asha",
+    sampler: str = "random",
+    trials: int | None = None,
+    factor: int = 4,
+    grace: int | None = None,
+    jobs: int | None = None,
+    ranks: int = 1,
+    launcher: str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool | None = None,
+    recipe: str | None = None,
+    **settings: Any,
+) -> Tuned:
+    """Search for the settings that train best.
+
+    Under mpirun every rank calls the function, and every rank gets the result.
+
+    Args:
+        source: Graph, as for `train`.
+        search: Values that each setting may take: a text such as "log(1e-4,1e-1)",
+            "uniform(0,0.6)", "int(2,4)" or "choice(16,32)", or a list.
+        out: Directory of the study: a RUN directory for each trial, and the best settings as
+            best.json, a recipe.
+        scheduler: asha, asha-stop, halving, hyperband, median, pbt or none; see
+            distgnn/tuning/README.md.
+        sampler: random, grid, or tpe of Optuna.
+        trials: Number of trials; None for that of the grid or of the brackets, or else 16.
+        factor: Ratio of the epochs of two rungs, and of the numbers of trials that reach them.
+        grace: Epochs before trials are compared first; None for epochs / factor^3, of median and
+            pbt a tenth of all epochs.
+        jobs: Number of trials that are trained at once, as processes of their own. With None
+            trials take turns on the ranks of this program, on a graph that is read once.
+        ranks: Ranks of each of these processes.
+        launcher: Command that starts them, such as "srun -n 4"; None for mpirun.
+        resume: Whether to continue a study that was stopped or killed.
+        overwrite: Whether to replace an earlier study.
+        quiet: Whether to show warnings only; None to do so unless standard error is a terminal.
+        recipe: Name or file of a recipe, whose settings all trials share.
+        settings: Settings that all trials share, as for `train`.
+
+    Returns:
+        The study.
+
+    Raises:
+        InputError: If a setting is unknown or not allowed, or no trial could be trained.
+        PeerError: If another rank failed; the same call with resume=True continues.
+        StoppedError: If a signal ended the study in order; resume=True continues.
+    """
+    given = with_recipe(settings, recipe, source)
+    words = Keywords("tune", given)
+    _, is_quiet = notes(quiet, None)
+    options = options_of(words, source)
+    values = config_values(words)
+    base = config_of(values)
+    job = job_of(words)
+    asked = Training(
+        *(options, base, Path(out), _ignore),  # notes of a trial would hide those of the study
+        job=job,
+        resume=True,
+        force=words.take("force", False),
+        quiet=True,
+        plan_cache=os.fspath(words.take("plan_cache", "on")),
+    )
+    words.refuse_others(_TUNE)
+    check_no_session("tune")
+    if jobs is None and (ranks != 1 or launcher is not None):
+        name = "launcher" if launcher is not None else "ranks"
+        raise InputError(
+            f"--{name} is about trials that are processes of their own; give --jobs, too"
+        )
+    found = Tuning(
+        SearchOptions(
+            *(dict(search), scheduler, sampler, trials, factor, grace, base.seed, base.epochs)
+        ),
+        asked,
+        {name: value for name, value in values.items() if name != "epochs"},
+        Path(out),
+        slots=None if jobs is None else JobSlots(jobs, ranks, job.threads, launcher),
+        resume=resume,
+        overwrite=overwrite,
+        quiet=is_quiet,
+    ).run()
+    return Tuned(out, found)
+
+
+def _ignore(line: str) -> None:
+    """Show nothing."""

@@ -1,0 +1,207 @@
+"""Schedulers on recorded tables of curves, beside the rules of their papers in brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from curves import curves
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distgnn.tuning.schedulers import (
+    Asha,
+    Everything,
+    Halving,
+    HyperBand,
+    Median,
+    Population,
+    StoppingAsha,
+    rungs,
+)
+from distgnn.tuning.trial import Trial, Visit
+
+
+def play(scheduler, table, *, slots=1, fails=(), seed=0):
+    """Run a scheduler on a table; return the trials and the stints in order of their ends."""
+    random = np.random.default_rng(seed)
+    trials, running, ended = [], {}, []
+    while True:
+        while len(running) < slots:
+            stint = scheduler.next(trials, frozenset(running))
+            if stint is None:
+                break
+            assert stint.trial not in running
+            assert stint.trial <= len(trials) < scheduler.num_trials + 1
+            if stint.trial == len(trials):
+                trials.append(Trial(stint.trial, {}))
+            if stint.clone_of is not None:
+                parent = trials[stint.clone_of]
+                table[stint.trial] = table[parent.number]
+                trials[stint.trial].num_clones += 1
+            running[stint.trial] = stint
+        if not running:
+            return trials, ended
+        number = list(running)[int(random.integers(len(running)))]
+        stint = running.pop(number)
+        trial = trials[number]
+        assert stint.epochs > trial.epochs
+        assert stint.epochs <= scheduler.epochs
+        if number in fails:
+            trial.failure = "it failed"
+        trial.curve = list(enumerate(table[number][: stint.epochs].tolist(), 1))
+        trial.visits.append(Visit(stint.epochs, len(ended), trial.best()))
+        ended.append(stint)
+
+
+def best_until(table, epochs):
+    return table[:, :epochs].max(axis=1)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_halving_keeps_the_best_of_each_rung(slots):
+    table = curves(64, 100, 0)
+    scheduler = Halving(num_trials=64, epochs=100, grace=1, factor=4)
+    trials, _ = play(scheduler, table.copy(), slots=slots)
+    kept = np.arange(64)
+    for rung, above in ((1, 4), (4, 16), (16, 100)):
+        kept = kept[np.argsort(-best_until(table, rung)[kept])][: len(kept) // 4]
+        assert {t.number for t in trials if t.epochs >= above} == set(kept)
+    # The figure of successive halving: 64 x 1 + 16 x 3 + 4 x 12 + 1 x 84.
+    assert sum(trial.epochs for trial in trials) == 244
+
+
+def test_a_trial_that_failed_does_not_stop_a_halving():
+    table = curves(16, 16, 1)
+    winner = int(best_until(table, 1).argmax())
+    scheduler = Halving(num_trials=16, epochs=16, grace=1, factor=4)
+    trials, _ = play(scheduler, table.copy(), fails={winner})
+    assert sum(trial.epochs == 16 for trial in trials) == 1
+    assert trials[winner].epochs == 1
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_hyperband_runs_the_brackets_of_the_paper(slots):
+    scheduler = HyperBand(epochs=81, grace=1, factor=3)
+    # Table 1 of the paper: the numbers of configurations of its brackets for R = 81, eta = 3.
+    assert scheduler.num_trials == 81 + 34 + 15 + 8 + 5
+    trials, ended = play(scheduler, curves(143, 81, 2), slots=slots)
+    shortest = [trial.visits[0].epochs for trial in trials]
+    assert shortest == [1] * 81 + [3] * 34 + [9] * 15 + [27] * 8 + [81] * 5
+    assert sum(trial.epochs == 81 for trial in trials) == 1 + 1 + 1 + 2 + 5
+    assert len({stint.trial for stint in ended}) == 143
+
+
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 99), st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_asha_promotes_the_top_of_each_rung(num_trials, slots, seed, grace):
+    table = curves(num_trials, 64, seed)
+    scheduler = Asha(num_trials=num_trials, epochs=64, grace=grace, factor=4)
+    trials, _ = play(scheduler, table.copy(), slots=slots, seed=seed)
+    levels = rungs(grace=grace, factor=4, epochs=64)
+    assert len(trials) == num_trials
+    for rung, above in itertools.pairwise(levels):
+        there = [t.number for t in trials if t.epochs >= rung]
+        promoted = {t.number for t in trials if t.epochs >= above}
+        scores = best_until(table, rung)
+        top = sorted(there, key=lambda number: -scores[number])[: len(there) // 4]
+        # All of the top is promoted in the end; others were, when fewer trials were there.
+        assert set(top) <= promoted <= set(there)
+
+
+def test_asha_promotes_before_it_begins_another_trial():
+    table = curves(8, 16, 3)
+    _, ended = play(Asha(num_trials=8, epochs=16, grace=1, factor=4), table.copy())
+    numbers = [(stint.trial, stint.epochs) for stint in ended]
+    first = int(best_until(table[:4], 1).argmax())
+    assert numbers[:5] == [(0, 1), (1, 1), (2, 1), (3, 1), (first, 4)]
+
+
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_stopping_asha_is_the_rule_of_ray(num_trials, slots, seed):
+    table = curves(num_trials, 64, seed)
+    scheduler = StoppingAsha(num_trials=num_trials, epochs=64, grace=1, factor=4)
+    trials, ended = play(scheduler, table.copy(), slots=slots, seed=seed)
+    recorded = {rung: [] for rung in (1, 4, 16)}
+    stopped = {}
+    for stint in ended:
+        if stint.epochs == 64:
+            continue
+        score = best_until(table, stint.epochs)[stint.trial]
+        earlier = recorded[stint.epochs]
+        if earlier and score < np.percentile(earlier, 75):
+            stopped[stint.trial] = stint.epochs
+        earlier.append(score)
+    assert {t.number: t.epochs for t in trials if t.epochs < 64} == stopped
+
+
+def test_median_stopping_compares_with_means_of_the_others():
+    table = curves(12, 40, 4)
+    trials, ended = play(Median(num_trials=12, epochs=40, grace=10), table.copy(), slots=4)
+    reached = {}
+    for stint in ended:
+        others = [
+            table[number, : stint.epochs].mean()
+            for number, epochs in reached.items()
+            if epochs >= stint.epochs and number != stint.trial
+        ]
+        reached[stint.trial] = stint.epochs
+        best = table[stint.trial, : stint.epochs].max()
+        stops = len(others) >= 3 and best < np.median(others)
+        if stops:
+            assert trials[stint.trial].epochs == stint.epochs
+    assert sum(trial.epochs for trial in trials) < 12 * 40
+    assert trials[int(table.max(axis=1).argmax())].epochs == 40
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_population_copies_its_best_quarter_over_its_worst(slots):
+    table = curves(8, 40, 5)
+    scheduler = Population(num_trials=8, epochs=40, grace=10, seed=0)
+    begun = table.copy()
+    trials, ended = play(scheduler, table, slots=slots)
+    assert all(trial.epochs == 40 for trial in trials)
+    copies = [stint for stint in ended if stint.clone_of is not None]
+    # Two of eight in each of three generations.
+    assert [stint.epochs for stint in copies] == sorted([20, 20, 30, 30, 40, 40])
+    order = np.argsort(-best_until(begun, 10))
+    first = [stint for stint in copies if stint.epochs == 20]
+    assert {stint.trial for stint in first} == set(order[-2:])
+    assert {stint.clone_of for stint in first} <= set(order[:2])
+
+
+def test_everything_trains_every_trial_to_its_end():
+    trials, ended = play(Everything(num_trials=5, epochs=7), curves(5, 7, 6), slots=2)
+    assert [trial.epochs for trial in trials] == [7] * 5
+    assert len(ended) == 5
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        Halving(num_trials=16, epochs=16, grace=1, factor=4),
+        HyperBand(epochs=16, grace=1, factor=4),
+        Asha(num_trials=16, epochs=16, grace=1, factor=4),
+        StoppingAsha(num_trials=16, epochs=16, grace=1, factor=4),
+        Median(num_trials=16, epochs=16, grace=2),
+        Population(num_trials=16, epochs=16, grace=4, seed=0),
+        Everything(num_trials=16, epochs=16),
+    ],
+    ids=lambda scheduler: type(scheduler).__name__,
+)
+def test_a_study_ends_whatever_fails(scheduler):
+    for fails in ({0}, {0, 3, 5}, set(range(scheduler.num_trials))):
+        table = curves(scheduler.num_trials, 16, 7)
+        trials, _ = play(scheduler, table, slots=3, fails=fails)
+        assert all(t.failure is not None for t in trials if t.number in fails)
+        assert all(len(t.visits) == 1 for t in trials if t.number in fails)
+
+
+def test_rungs_are_powers_up_to_the_last_epoch():
+    assert rungs(grace=1, factor=4, epochs=100) == [1, 4, 16, 64, 100]
+    assert rungs(grace=1, factor=4, epochs=64) == [1, 4, 16, 64]
+    assert rungs(grace=9, factor=3, epochs=9) == [9]
+    assert math.isclose(sum(rungs(grace=2, factor=2, epochs=9)), 2 + 4 + 8 + 9)

@@ -1,0 +1,146 @@
+"""Studies: their log, their end whatever fails, and what they continue with after a kill."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from curves import curves
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distgnn.datasets.errors import InputError
+from distgnn.tuning.samplers import Random
+from distgnn.tuning.schedulers import Asha, Everything, Halving, Population
+from distgnn.tuning.space import Space
+from distgnn.tuning.study import LOG, Study, StudyLog
+from distgnn.tuning.trial import StintResult
+
+SPACE = Space.of({"lr": "log(1e-4,1e-1)"})
+
+
+class KilledError(Exception):
+    """Stands for kill -9: nothing that the study would do afterwards happens."""
+
+
+class Table:
+    """Runs stints on recorded curves, and is killed after a number of actions.
+
+    A run is the row of the table that its curve follows, and the epochs that it has. It is kept in
+    a dictionary that outlives a kill, as a RUN directory does.
+    """
+
+    num_slots = 1
+
+    def __init__(self, table, runs, actions=None):
+        self._table, self._runs, self._actions = table, runs, actions
+        self._waiting = []
+
+    def _act(self):
+        if self._actions is not None:
+            self._actions -= 1
+            if self._actions < 0:
+                raise KilledError
+
+    def start(self, trial, epochs):
+        self._act()
+        self._waiting.append((trial.number, epochs))
+
+    def wait(self):
+        number, epochs = self._waiting.pop(0)
+        self._act()
+        row, done = self._runs.get(number, (number, 0))
+        assert done <= epochs
+        self._runs[number] = (row, epochs)
+        self._act()
+        if number % 7 == 5:
+            return number, StintResult([], "its loss is not finite", 1.0)
+        curve = [(epoch + 1, float(self._table[row, epoch])) for epoch in range(epochs)]
+        return number, StintResult(curve, None, 1.0)
+
+    def clone(self, parent, child):
+        self._act()
+        row, epochs = self._runs[parent.number]
+        # A parent that had trained on would give its child what it must not know yet.
+        assert epochs == parent.epochs
+        self._runs[child.number] = (row, epochs)
+        self._act()
+
+
+def run(folder, scheduler, trainable):
+    study = Study(
+        StudyLog(folder),
+        space=SPACE,
+        sampler=Random(SPACE, 0),
+        scheduler=scheduler,
+        trainable=trainable,
+        seed=0,
+    )
+    return study.run(), study.trials
+
+
+SCHEDULERS = {
+    "asha": lambda: Asha(num_trials=12, epochs=16, grace=1, factor=2),
+    "halving": lambda: Halving(num_trials=12, epochs=16, grace=1, factor=2),
+    "pbt": lambda: Population(num_trials=12, epochs=16, grace=4, seed=0),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@given(kills=st.lists(st.integers(0, 25), max_size=6))
+@settings(max_examples=10, deadline=None)
+def test_a_study_that_is_killed_ends_like_one_that_is_not(name, kills, tmp_path_factory):
+    table = curves(12, 16, 0)
+    straight, trials = run(
+        tmp_path_factory.mktemp("straight"), SCHEDULERS[name](), Table(table, {})
+    )
+    folder, runs = tmp_path_factory.mktemp("killed"), {}
+    for actions in kills:
+        try:
+            run(folder, SCHEDULERS[name](), Table(table, runs, actions))
+        except KilledError:
+            with (folder / LOG).open("ab") as file:
+                file.write(b'{"event": "e')  # the line that a kill left unfinished
+    found, again = run(folder, SCHEDULERS[name](), Table(table, runs))
+    assert found.best == straight.best
+    assert again == trials
+
+
+def test_the_best_trial_is_that_with_the_best_score(tmp_path):
+    table = curves(6, 8, 1)
+    found, trials = run(tmp_path, Everything(num_trials=5, epochs=8), Table(table, {}))
+    assert found.best.number == int(table[:5].max(axis=1).argmax())
+    assert found.epochs_trained == found.epochs_of_all == 40
+    assert all(len(trial.curve) == 8 for trial in trials)
+
+
+def test_a_study_whose_first_trials_all_fail_says_why(tmp_path):
+    class Broken(Table):
+        def wait(self):
+            number, _ = self._waiting.pop(0)
+            return number, StintResult([], f"reason {number}", 1.0)
+
+    with pytest.raises(InputError, match="the first 5 trials failed, the first one because: re"):
+        run(tmp_path, Everything(num_trials=9, epochs=8), Broken(np.zeros((9, 8)), {}))
+    folder = tmp_path / "few"
+    folder.mkdir()
+    with pytest.raises(InputError, match="no trial of the study has a score, the first one bec"):
+        run(folder, Everything(num_trials=2, epochs=8), Broken(np.zeros((9, 8)), {}))
+
+
+def test_a_damaged_log_is_refused_and_a_half_line_is_not(tmp_path):
+    run(tmp_path, Everything(num_trials=3, epochs=4), Table(curves(3, 4, 2), {}))
+    lines = (tmp_path / LOG).read_text().splitlines(keepends=True)
+    (tmp_path / LOG).write_text("".join(lines) + '{"eve')
+    assert len(StudyLog(tmp_path).trials) == 3
+    (tmp_path / LOG).write_text("".join([lines[0], "{}\n", *lines[1:]]))
+    with pytest.raises(InputError, match=r"study\.jsonl' is damaged in line 2; restore it"):
+        StudyLog(tmp_path)
+
+
+def test_a_curve_is_written_once(tmp_path):
+    run(tmp_path, Halving(num_trials=4, epochs=16, grace=1, factor=4), Table(curves(4, 16, 3), {}))
+    events = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    written = [len(event["curve"]) for event in events if event["event"] == "end"]
+    assert written == [1, 1, 1, 1, 3, 12]

@@ -1,0 +1,250 @@
+"""`distgnn.tune` on real runs: in one job, on several ranks, and as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ring import ring_arrays
+
+import distgnn as dg
+from distgnn.api import source as sources
+from distgnn.api.source import SourceOptions
+from distgnn.api.training import Training
+from distgnn.cli import main
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets.errors import InputError
+from distgnn.training.config.settings import TrainConfig
+from distgnn.tuning.in_job import clone_run
+from distgnn.tuning.jobs import Jobs, JobSlots
+from distgnn.tuning.trial import Trial
+from distgnn.tuning.verb import SearchOptions, Tuning
+
+SHAPE = {"model": "gcn", "hidden": 8}
+
+
+@pytest.fixture(autouse=True)
+def _same_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ring") / "ring.npz"
+    np.savez(path, **ring_arrays())
+    return path
+
+
+def losses(run):
+    lines = (Path(run) / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["loss"] for line in lines]
+
+
+def search(ring, out, **more):
+    words = {"search": {"lr": "log(1e-3,1e-1)"}, "trials": 4, "epochs": 16, "grace": 4}
+    return dg.tune(ring, out=out, threads=1, factor=2, **{**SHAPE, **words, **more})
+
+
+def test_a_trial_is_the_run_that_train_makes(ring, tmp_path, monkeypatch):
+    opened = []
+    load = sources.load_graph
+    monkeypatch.setattr(sources, "load_graph", lambda *words: opened.append(words) or load(*words))
+    found = search(ring, tmp_path / "s")
+    assert len(opened) == 1
+    best = found.summary["best"]
+    assert best["epochs"] == 16
+    run = dg.train(ring, out=tmp_path / "one", epochs=16, threads=1, **SHAPE, **found.settings)
+    # The trial paused twice and continued.
+    assert losses(found.best.path) == losses(tmp_path / "one")
+    assert found.best.val_metric == run.val_metric == best["val_metric"]
+    again = dg.train(ring, out=tmp_path / "two", threads=1, recipe=str(found.recipe))
+    assert losses(tmp_path / "two") == losses(tmp_path / "one")
+    assert again.val_metric == run.val_metric
+    assert found.summary["epochs_trained"] < found.summary["epochs_of_all"] == 64
+    assert "Tuned(" in repr(found)
+    assert len(found.trials) == 4
+
+
+def test_ranks_take_the_trials_together(ring, tmp_path):
+    dg.partition_graph(ring, 3, tmp_path / "parts")
+    config = TrainConfig.of({**SHAPE, "epochs": 8})
+
+    def tuning(folder, source):
+        asked = Training(
+            SourceOptions(str(source)), config, folder, lambda line: None, resume=True, quiet=True
+        )
+        options = SearchOptions({"lr": [0.02, 1e9, 0.001]}, "halving", "grid", factor=2, epochs=8)
+        return Tuning(options, asked, dict(SHAPE), folder, quiet=True)
+
+    together = tuning(tmp_path / "p3", tmp_path / "parts")
+    found = run_ranks(3, together.on_rank)
+    assert found[0] == found[1] == found[2]
+    (alone,) = run_ranks(1, tuning(tmp_path / "p1", ring).on_rank)
+    for of_three, of_one in zip(found[0]["trials"], alone["trials"], strict=True):
+        assert of_three["settings"] == of_one["settings"]
+        assert of_three["epochs"] == of_one["epochs"]
+        assert of_three["score"] == pytest.approx(of_one["score"])
+    assert found[0]["best"]["settings"] == alone["best"]["settings"]
+
+
+def test_a_trial_that_fails_is_not_the_end(ring, tmp_path):
+    found = search(
+        ring, tmp_path / "s", search={"model": ["gcn", "rgcn"]}, model=None, sampler="grid",
+        trials=None, scheduler="none",
+    )  # fmt: skip
+    failed = [trial for trial in found.trials if trial["failure"]]
+    assert [trial["settings"]["model"] for trial in failed] == ["rgcn"]
+    assert found.settings == {"model": "gcn"}
+
+
+def test_a_study_continues_only_as_it_began(ring, tmp_path):
+    search(ring, tmp_path / "s")
+    with pytest.raises(InputError, match="already holds a study; continue it with --resume"):
+        search(ring, tmp_path / "s")
+    with pytest.raises(InputError, match=r"cannot resume .* with other settings: factor \(begun"):
+        dg.tune(
+            ring, out=tmp_path / "s", search={"lr": "log(1e-3,1e-1)"}, trials=4, epochs=16,
+            grace=4, resume=True, threads=1, **SHAPE,
+        )  # fmt: skip
+    before = search(ring, tmp_path / "s", resume=True).summary
+    assert (
+        search(ring, tmp_path / "s", overwrite=True).trials[0]["settings"]
+        == (before["trials"][0]["settings"])
+    )
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds files that are not a study's, such as 'notes"):
+        search(ring, tmp_path / "mine")
+    (tmp_path / "s/study.json").write_text("{")
+    with pytest.raises(InputError, match=r"cannot read .*study\.json"):
+        search(ring, tmp_path / "s", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"scheduler": "best"}, "--scheduler must be one of asha, asha-stop, halving"),
+        ({"sampler": "best"}, "--sampler must be one of random, grid, tpe, got 'best'"),
+        ({"factor": 1}, "--factor must be a whole number of at least 2, got 1"),
+        ({"trials": 0}, "--trials must be a whole number of at least 1, got 0"),
+        ({"grace": 20}, "--grace 20 is above --epochs 16; lower it"),
+        ({"scheduler": "hyperband"}, "as many trials as its brackets have; leave --trials out"),
+        ({"sampler": "grid"}, "--sampler grid needs values that can be listed"),
+        (
+            {"sampler": "grid", "search": {"hidden": [4, 8]}},
+            "the study begins 4 trials, but the grid has 2 combinations",
+        ),
+        (
+            {"scheduler": "pbt", "search": {"hidden": [4, 8]}},
+            "--search hidden cannot change in --scheduler pbt, whose trials continue from",
+        ),
+        ({"ranks": 2}, "--ranks is about trials that are processes of their own; give --jobs"),
+        ({"launcher": "srun"}, "--launcher is about trials that are processes of their own"),
+        ({"jobs": 999, "ranks": 2, "threads": 3}, "--jobs 999 needs 999 x --ranks 2 x --threads"),
+        ({"colour": 1}, "tune has no setting 'colour'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(ring, tmp_path, words, sentence):
+    settings = {"search": {"lr": "log(1e-3,1e-1)"}, "trials": 4, "epochs": 16, **SHAPE, **words}
+    with pytest.raises(InputError) as caught:
+        dg.tune(ring, out=tmp_path / "s", **settings)
+    assert sentence in str(caught.value)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_graph_in_memory_is_not_given_to_processes(ring, tmp_path):
+    with pytest.raises(InputError, match="a graph in memory cannot be given to other processes"):
+        search(dg.load(ring), tmp_path / "s", jobs=1)
+
+
+def test_a_copy_has_the_weights_of_its_parent(ring, tmp_path):
+    run = {"threads": 1, **SHAPE}
+    dg.train(ring, out=tmp_path / "a", epochs=6, lr=0.01, **run)
+    dg.train(ring, out=tmp_path / "b", epochs=6, lr=0.3, **run)
+    clone_run(tmp_path / "a", tmp_path / "b", {"lr": 0.02})
+    (first,) = (tmp_path / "a/checkpoints").glob("epoch-000006/state.safetensors")
+    (second,) = (tmp_path / "b/checkpoints").glob("epoch-000006/state.safetensors")
+    assert first.read_bytes() == second.read_bytes()
+    # It continues under its own settings; with those of the parent it would be the parent.
+    dg.train(ring, out=tmp_path / "b", epochs=12, lr=0.02, resume=True, **run)
+    dg.train(ring, out=tmp_path / "c", epochs=12, lr=0.01, **run)
+    assert losses(tmp_path / "b")[:7] == losses(tmp_path / "c")[:7]
+    assert losses(tmp_path / "b")[7:] != losses(tmp_path / "c")[7:]
+    clone_run(tmp_path / "a", tmp_path / "b", {"lr": 0.01})
+    dg.train(ring, out=tmp_path / "b", epochs=12, lr=0.01, resume=True, **run)
+    assert losses(tmp_path / "b") == losses(tmp_path / "c")
+
+
+def test_a_population_ends_with_all_its_epochs(ring, tmp_path):
+    found = search(ring, tmp_path / "s", scheduler="pbt")
+    assert [trial["epochs"] for trial in found.trials] == [16] * 4
+    events = [json.loads(line) for line in (tmp_path / "s/study.jsonl").read_text().splitlines()]
+    assert sum(event["event"] == "cloned" for event in events) == 3
+
+
+def test_the_command_line_says_what_was_found(ring, tmp_path, capsys):
+    words = ["tune", ring, "--run", tmp_path / "s", "--search", "lr=log(1e-3,1e-1)", "--trials", 3]
+    more = ["--epochs", 8, "--grace", 2, "--hidden", 4, "--threads", 1]
+    assert main([str(word) for word in (*words, *more)]) == 0
+    out, err = capsys.readouterr()
+    assert "3, 0 failed" in out
+    assert "trial-0000" in err
+    assert "epochs  best" in err
+    assert main([str(word) for word in (*words, *more, "--resume", "--json")]) == 0
+    assert json.loads(capsys.readouterr().out)["num_trials"] == 3
+
+
+def test_tpe_is_optunas_and_keeps_its_journal(ring, tmp_path):
+    optuna = pytest.importorskip("optuna")
+    words = {"sampler": "tpe", "trials": 13, "epochs": 2, "scheduler": "none", "grace": 1}
+    found = search(ring, tmp_path / "s", **words)
+    storage = optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(tmp_path / "s/optuna.log"))
+    )
+    (kept,) = optuna.get_all_study_summaries(storage)
+    study = optuna.load_study(study_name=kept.study_name, storage=storage)
+    assert [trial.params for trial in study.trials] == [t["settings"] for t in found.trials]
+    assert study.best_value == found.summary["best"]["score"]
+    again = search(ring, tmp_path / "again", **words)
+    assert [t["settings"] for t in again.trials] == [t["settings"] for t in found.trials]
+
+
+def test_trials_are_processes_of_their_own(ring, tmp_path):
+    words = {"scheduler": "halving", "trials": 2, "grace": 8}
+    inside = search(ring, tmp_path / "inside", **words)
+    found = search(ring, tmp_path / "jobs", jobs=1, **words)
+    assert [t["settings"] for t in found.trials] == [t["settings"] for t in inside.trials]
+    assert [t["epochs"] for t in found.trials] == [t["epochs"] for t in inside.trials]
+    assert [t["score"] for t in found.trials] == [t["score"] for t in inside.trials]
+    assert "distgnn train" in (tmp_path / "jobs/logs/trial-0000.log").read_text()
+
+
+def test_a_process_that_dies_is_started_again(ring, tmp_path):
+    words = [str(ring), "--model=gcn", "--hidden=8", "--checkpoint-every=20"]
+    jobs = Jobs(JobSlots(1, threads=1), tmp_path, words)
+    trial = Trial(0, {"lr": 0.01})
+    jobs.start(trial, 400)
+    (running,) = jobs._running
+    first = running.process.pid
+    until = time.monotonic() + 120
+    while not (tmp_path / "trial-0000/checkpoints/epoch-000020").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(first, signal.SIGKILL)
+    number, result = jobs.wait()
+    assert running.process.pid != first
+    assert (number, result.failure) == (0, None)
+    assert result.curve[-1][0] == 400
+    # A setting that train refuses fails the trial, with its sentence.
+    jobs.start(Trial(1, {"lr": -1.0}), 3)
+    number, result = jobs.wait()
+    assert number == 1
+    assert "--lr must be positive" in result.failure
