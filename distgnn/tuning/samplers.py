@@ -25,7 +25,7 @@ JOURNAL = "optuna.log"
 """File of a study that optuna-dashboard opens."""
 
 
-class Random:
+class RandomSampler:
     """Draws every trial by itself, so that its settings depend on its number alone.
 
     Args:
@@ -43,7 +43,7 @@ class Random:
         return {name: values.sample(random) for name, values in self._space.values.items()}
 
 
-class Grid:
+class GridSampler:
     """Takes all combinations of values, in a random order.
 
     Args:
@@ -65,7 +65,7 @@ class Grid:
         return dict(self._grid[number])
 
 
-class Tpe:
+class TpeSampler:
     """Draws trials near the good ones, by Optuna's tree Parzen estimator.
 
     Its journal is a file of JSON lines for optuna-dashboard. The study keeps what it needs itself,

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.datasets.errors import InputError
-from distgnn.tuning.samplers import Tpe, changed_settings
+from distgnn.tuning.samplers import TpeSampler, changed_settings
 from distgnn.tuning.trial import WORST, Stint, StintResult, Trial, Visit
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class Study:
             why = f"the first one because: {failures[0]}" if failures else "none was evaluated"
             raise InputError(f"no trial of the study has a score, {why}")
         best = min(trained, key=lambda trial: (-trial.best(), trial.number))
-        if isinstance(self._sampler, Tpe):
+        if isinstance(self._sampler, TpeSampler):
             self._sampler.write(self.trials)
         epochs = sum(self._spent(trial) for trial in self.trials)
         return Found(best, epochs, self.scheduler.epochs * len(self.trials))

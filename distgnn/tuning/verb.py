@@ -22,7 +22,7 @@ from distgnn.training.run.directory import RunDirectory
 from distgnn.tuning.display import choose_display
 from distgnn.tuning.in_job import InJob
 from distgnn.tuning.jobs import Jobs, JobSlots, words_of
-from distgnn.tuning.samplers import Grid, Random, Tpe
+from distgnn.tuning.samplers import GridSampler, RandomSampler, TpeSampler
 from distgnn.tuning.schedulers import (
     Asha,
     Everything,
@@ -133,10 +133,10 @@ class SearchOptions:
             InputError: If it cannot sample this space.
         """
         if self.sampler == "grid":
-            return Grid(space, self.seed)
+            return GridSampler(space, self.seed)
         if self.sampler == "tpe":
-            return Tpe(space, self.seed, folder)
-        return Random(space, self.seed)
+            return TpeSampler(space, self.seed, folder)
+        return RandomSampler(space, self.seed)
 
     def build_scheduler(self, sampler: Sampler) -> Scheduler:
         """Build the scheduler.
@@ -147,7 +147,7 @@ class SearchOptions:
         Raises:
             InputError: If it needs more trials than a grid has.
         """
-        most = sampler.size if isinstance(sampler, Grid) else None
+        most = sampler.size if isinstance(sampler, GridSampler) else None
         num_trials = self.trials or most or DEFAULT_TRIALS
         spans: dict[str, int] = {"epochs": self.epochs, "grace": self.first}
         builders: dict[str, Callable[[], Scheduler]] = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distgnn.datasets.errors import InputError
-from distgnn.tuning.samplers import Grid, Random, changed_settings
+from distgnn.tuning.samplers import GridSampler, RandomSampler, changed_settings
 from distgnn.tuning.space import Choice, Numbers, Space, WholeNumbers, split_words
 from distgnn.tuning.trial import Trial
 
@@ -87,22 +87,22 @@ def test_draws_are_within_bounds_and_spread():
 
 def test_a_draw_depends_on_its_number_alone():
     space = Space.of({"lr": "log(1e-4,1e-1)", "hidden": [16, 32]})
-    straight = [Random(space, 3).suggest(number, []) for number in range(5)]
-    assert [Random(space, 3).suggest(number, [None]) for number in (4, 0)] == [
+    straight = [RandomSampler(space, 3).suggest(number, []) for number in range(5)]
+    assert [RandomSampler(space, 3).suggest(number, [None]) for number in (4, 0)] == [
         straight[4],
         straight[0],
     ]
-    assert Random(space, 4).suggest(0, []) != straight[0]
+    assert RandomSampler(space, 4).suggest(0, []) != straight[0]
 
 
 def test_a_grid_has_every_combination_once():
     space = Space.of({"layers": "int(2,4)", "hidden": [16, 32]})
-    grid = Grid(space, 0)
+    grid = GridSampler(space, 0)
     assert grid.size == 6
     found = {tuple(grid.suggest(number, []).values()) for number in range(6)}
     assert found == {(layers, hidden) for layers in (2, 3, 4) for hidden in (16, 32)}
     with pytest.raises(InputError, match="--sampler grid needs values that can be listed"):
-        Grid(Space.of({"lr": "log(1e-4,1e-1)"}), 0)
+        GridSampler(Space.of({"lr": "log(1e-4,1e-1)"}), 0)
 
 
 def test_a_copy_continues_near_its_parent():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distgnn.datasets.errors import InputError
-from distgnn.tuning.samplers import Random
+from distgnn.tuning.samplers import RandomSampler
 from distgnn.tuning.schedulers import Asha, Everything, Halving, Population
 from distgnn.tuning.space import Space
 from distgnn.tuning.study import LOG, Study, StudyLog
@@ -72,7 +72,7 @@ def run(folder, scheduler, trainable):
     study = Study(
         StudyLog(folder),
         space=SPACE,
-        sampler=Random(SPACE, 0),
+        sampler=RandomSampler(SPACE, 0),
         scheduler=scheduler,
         trainable=trainable,
         seed=0,
