@@ -124,6 +124,11 @@ def _checked(name: str, value: Any, annotation: str) -> Any:
     """Check the type of a value, as far as its field tells: a name is checked with the others."""
     if name == "split_index" and value == ALL:
         return value
+    if name == "class_weights" and not isinstance(value, str):
+        try:
+            value = ",".join(str(float(weight)) for weight in value)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be a text or a list of numbers, got {value!r}") from None
     kind = annotation.removesuffix(" | None")
     if kind == "bool" and isinstance(value, str) and value in _SWITCH:
         return _SWITCH[value]

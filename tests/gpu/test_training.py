@@ -27,6 +27,7 @@ CASES = {
     "gcn-both-degrees": ("random", {"model": "gcn", "degrees": "out-in"}),
     "gcn-weighted-both-degrees": ("weighted", {"model": "gcn", "degrees": "out-in"}),
     "gcn-rates": ("random", {"model": "gcn", "lr_schedule": "step:3:0.5", "lr_warm_up": 1}),
+    "sage-class-weights": ("random", {"class_weights": "balanced", "label_smoothing": 0.1}),
     "gcn-average": ("random", {"model": "gcn", "ema": 0.5}),
     "appnp": ("weighted", {"model": "appnp", "hops": 2}),
     "gat": ("random", {"model": "gat", "heads": 2}),

@@ -11,6 +11,36 @@ from distgnn.settings.names import OptimizerName
 
 DecayOf = Literal["all", "first"]
 
+BALANCED = "balanced"
+"""Value of --class-weights that counts the training vertices."""
+
+
+def parse_class_weights(text: str) -> list[float]:
+    """Read the numbers of --class-weights; none where they are counted, or not asked for.
+
+    Args:
+        text: Value of the flag.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    weights = [float(word) for word in text.split(",")] if text not in ("", BALANCED) else []
+    if not all(0 < weight < float("inf") for weight in weights):
+        raise ValueError(f"'{text}' has a number that is not positive and finite")
+    return weights
+
+
+def _are_class_weights(text: str) -> bool:
+    try:
+        parse_class_weights(text)
+    except ValueError:
+        return False
+    return True
+
+
+_CLASS_WEIGHTS = Bound(
+    f"{BALANCED}, or positive numbers with commas between them", _are_class_weights
+)
 _SCHEDULE = Bound(f"{GRAMMAR}, with FLOOR and FACTOR below 1", is_schedule)
 
 
@@ -43,6 +73,13 @@ class OptimizationSettings:
         "(default: none)",
         SHARE,
         metavar="X",
+    )
+    class_weights: str = flag(
+        "",
+        "weight of each class in the loss of single-label, of a yes in that of multi-label: "
+        "balanced, from the counts of training vertices, or W0,W1,... (default: 1 each)",
+        _CLASS_WEIGHTS,
+        metavar="balanced|W0,W1,...",
     )
     clip_grad_norm: float = flag(
         0.0,

@@ -120,7 +120,9 @@ class Trainer:
             sizes = replace(ends, num_features=num_inputs(config, ends))
             self.model = build_own(factory, sizes, config.seed).to(device)
             check_own(self.model, group, num_vertices=ends.num_vertices)
-        self.objective = build_objective(config, self.inputs, self.graphs, self.model)
+        self.objective = build_objective(
+            *(config, self.inputs, self.graphs, self.model), num_classes=ends.num_classes
+        )
         self.optimizer = optimizer_of(config, self.model)
         self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
         self.clip = build_clip(config.clip_grad_norm)

@@ -9,6 +9,7 @@ from distgnn.nn.models import LinkModel
 from distgnn.training.data.inputs import Inputs, load_inputs
 from distgnn.training.data.label_input import LabelDraw, append_labels
 from distgnn.training.data.link_inputs import LinkInputs, load_link_inputs
+from distgnn.training.tasks.class_weights import class_weights_of
 from distgnn.training.tasks.links import LinkEvaluator, LinkObjective
 from distgnn.training.tasks.objective import Scores, VertexObjective, WithheldLoss, build_loss
 
@@ -64,7 +65,12 @@ def load_task(
 
 
 def build_objective(
-    config: TrainConfig, inputs: Inputs | LinkInputs, graphs: RunGraphs, model: nn.Module
+    config: TrainConfig,
+    inputs: Inputs | LinkInputs,
+    graphs: RunGraphs,
+    model: nn.Module,
+    *,
+    num_classes: int,
 ) -> Objective:
     """Build the objective of a run; collective.
 
@@ -73,6 +79,7 @@ def build_objective(
         inputs: Inputs of `load_task`.
         graphs: Graphs that the model runs on.
         model: Model to train.
+        num_classes: Number of columns of the scores.
 
     Returns:
         Loss and metric.
@@ -89,6 +96,7 @@ def build_objective(
         rows=graphs.loss_rows,
         degrees=degrees,
         label_smoothing=config.label_smoothing,
+        class_weights=class_weights_of(config.class_weights, inputs, graph.group, num_classes),
     )
     if not config.labels_as_input:
         return VertexObjective(inputs, loss, graph.group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -101,16 +102,18 @@ class VertexObjective(Objective):
 
 
 def smoothed(
-    losses: Callable[[Tensor, Tensor], Tensor], share: float
+    losses: Callable[[Tensor, Tensor], Tensor], share: float, class_weights: Tensor | None = None
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Return the cross-entropy of targets that are spread over all classes.
 
     The target of a vertex of class c is 1 - share at c, plus share / num_classes everywhere. Its
-    cross-entropy is that of c, plus share * (score of c - mean of all scores).
+    cross-entropy is that of c, plus share * (score of c - mean of all scores). With weights w,
+    class k counts w[k] / w[c], so that a mean with the weights of vertices is that of torch.
 
     Args:
         losses: Cross-entropy of each vertex, from (num, num_classes) scores and (num,) classes.
         share: Share that is spread, at least 0 and below 1.
+        class_weights: (num_classes,) weights; None for 1 each.
 
     References:
         Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016.
@@ -120,7 +123,15 @@ def smoothed(
         own = scores.gather(1, classes[:, None])[:, 0]
         return losses(scores, classes) + share * (own - scores.mean(dim=1))
 
-    return spread
+    def spread_weights(scores: Tensor, classes: Tensor) -> Tensor:
+        assert class_weights is not None, "asked for with weights alone"
+        found = losses(scores, classes)
+        # -log softmax(scores)[k] is that of c, plus the score of c, less that of k.
+        below = scores.gather(1, classes[:, None]) - scores
+        of_all = found * class_weights.mean() + below @ class_weights / len(class_weights)
+        return (1 - share) * found + share * of_all / class_weights[classes]
+
+    return spread if class_weights is None else spread_weights
 
 
 class Loss:
@@ -134,10 +145,10 @@ class Loss:
         rows: (num_train_rows,) int64. Rows of the scores of training vertices; None for all rows.
         weight: (num_train_rows,) weight of each of this rank's training vertices, or None.
         total: Sum of the weights over all ranks; the count without weights.
-        label_smoothing: Share of a target that is spread over all classes.
+        losses: Loss of each vertex, from its scores and its targets.
 
     Attributes:
-        weight: The argument.
+        weight: The argument, on the device of the scores.
     """
 
     def __init__(
@@ -147,14 +158,13 @@ class Loss:
         rows: Tensor | None,
         weight: Tensor | None,
         total: float,
-        label_smoothing: float = 0.0,
+        losses: Callable[[Tensor, Tensor], Tensor],
     ) -> None:
         device = inputs.features.device
         self._rows = None if rows is None else rows.to(device)
         self._labels = inputs.labels[inputs.rows["train"]].to(device)
-        losses = inputs.task.losses
-        self._losses = smoothed(losses, label_smoothing) if label_smoothing else losses
-        self.weight = weight
+        self._losses = losses
+        self.weight = None if weight is None else weight.to(device)
         self._total = total
 
     def __call__(self, scores: Tensor) -> Tensor:
@@ -207,6 +217,7 @@ def build_loss(
     rows: Tensor | None,
     degrees: tuple[Tensor, Tensor] | None = None,
     label_smoothing: float = 0.0,
+    class_weights: Tensor | None = None,
 ) -> Loss:
     """Build the loss of a run; collective.
 
@@ -217,19 +228,31 @@ def build_loss(
         degrees: (num_roots or more, 1) in-degrees in the part alone, and in the whole graph: each
             vertex is weighted by their ratio. None weighs all alike.
         label_smoothing: Share of a target that is spread over all classes.
+        class_weights: (num_classes,) weights of classes; None for 1 each.
 
     Returns:
         The loss.
     """
-    if degrees is None:
+    losses: Callable[[Tensor, Tensor], Tensor] = inputs.task.losses
+    factors = []
+    if class_weights is not None:
+        own = inputs.task.vertex_weights(inputs.labels[inputs.rows["train"]], class_weights)
+        factors += [] if own is None else [own]
+        class_weights = class_weights.to(inputs.features.device)
+        losses = partial(inputs.task.losses, class_weights=class_weights)
+    if label_smoothing:
+        losses = smoothed(losses, label_smoothing, class_weights)
+    if degrees is not None:
+        local, whole = (degree[inputs.rows["train"], 0] for degree in degrees)
+        factors.append(torch.where(whole > 0, local / whole.clamp(min=1), 1).cpu())
+    if not factors:
         total: float = max(inputs.counts["train"], 1)
-        return Loss(inputs, rows=rows, weight=None, total=total, label_smoothing=label_smoothing)
-    local, whole = (degree[inputs.rows["train"], 0] for degree in degrees)
-    weight = torch.where(whole > 0, local / whole.clamp(min=1), 1)
+        return Loss(inputs, rows=rows, weight=None, total=total, losses=losses)
+    weight = reduce(torch.mul, factors)
     weights = weight.sum(dtype=torch.float64).reshape(1)
     group.all_reduce(weights)
     total = max(float(weights), _LEAST_TOTAL)
-    return Loss(inputs, rows=rows, weight=weight, total=total, label_smoothing=label_smoothing)
+    return Loss(inputs, rows=rows, weight=weight, total=total, losses=losses)
 
 
 class Scores:

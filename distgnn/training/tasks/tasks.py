@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from distgnn.datasets.errors import InputError
 from distgnn.ops import cross_entropy
+from distgnn.training.config.optimization import BALANCED, parse_class_weights
 from distgnn.training.tasks.link_measures import Hits, LinkMeasure, MeanReciprocalRank
 from distgnn.training.tasks.measures import (
     R2,
@@ -76,8 +78,26 @@ class VertexTask(ABC):
         """Turn a part's labels into targets of losses and metrics."""
 
     @abstractmethod
-    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Return the (num,) loss of each vertex."""
+    def losses(
+        self, scores: Tensor, targets: Tensor, class_weights: Tensor | None = None
+    ) -> Tensor:
+        """Return the (num,) loss of each vertex.
+
+        Args:
+            scores: (num, num_classes) scores.
+            targets: Result of `targets`.
+            class_weights: (num_classes,) weights of tasks with classes; None for 1 each.
+        """
+
+    def vertex_weights(self, targets: Tensor, class_weights: Tensor) -> Tensor | None:
+        """Return the weight of each vertex in the mean of losses; None where all count alike.
+
+        Args:
+            targets: Result of `targets`.
+            class_weights: (num_classes,) weights.
+        """
+        del targets, class_weights
+        return None
 
     @abstractmethod
     def output(self, scores: Tensor) -> Tensor:
@@ -97,9 +117,16 @@ class SingleLabel(VertexTask):
         """Return (num,) int64 classes."""
         return torch.from_numpy(labels.astype(np.int64))
 
-    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Return -log softmax(scores)[class]."""
+    def losses(
+        self, scores: Tensor, targets: Tensor, class_weights: Tensor | None = None
+    ) -> Tensor:
+        """Return -log softmax(scores)[class]; weights of classes are those of vertices."""
+        del class_weights
         return cross_entropy(scores, targets)
+
+    def vertex_weights(self, targets: Tensor, class_weights: Tensor) -> Tensor | None:
+        """Return the weight of the class of each vertex."""
+        return class_weights[targets]
 
     def output(self, scores: Tensor) -> Tensor:
         """Return the softmax over classes."""
@@ -121,9 +148,15 @@ class MultiLabel(VertexTask):
         known = torch.from_numpy(labels.astype(np.float32))
         return torch.where(known == _UNKNOWN_FLAG, torch.nan, known)
 
-    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean of -log sigmoid(score) for a yes, -log(1 - sigmoid(score)) for a no."""
-        return _mean_of_known(functional.binary_cross_entropy_with_logits, scores, targets)
+    def losses(
+        self, scores: Tensor, targets: Tensor, class_weights: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean of -log sigmoid(score) for a yes, -log(1 - sigmoid(score)) for a no.
+
+        The weight of a label multiplies the terms of a yes.
+        """
+        loss = partial(functional.binary_cross_entropy_with_logits, pos_weight=class_weights)
+        return _mean_of_known(loss, scores, targets)
 
     def output(self, scores: Tensor) -> Tensor:
         """Return the sigmoid of each label."""
@@ -144,8 +177,11 @@ class Regression(VertexTask):
         """Return (num, num_values) float32; NaN where it is unknown."""
         return torch.from_numpy(labels.astype(np.float32))
 
-    def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+    def losses(
+        self, scores: Tensor, targets: Tensor, class_weights: Tensor | None = None
+    ) -> Tensor:
         """Return the mean over values of (score - value)^2."""
+        del class_weights
         return _mean_of_known(functional.mse_loss, scores, targets)
 
     def output(self, scores: Tensor) -> Tensor:
@@ -232,6 +268,7 @@ def _resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
             "labels are values to be learned by regression; leave it out"
         )
     _check_smoothing(config, task)
+    _check_class_weights(config, task, ends.num_classes)
     asked, where = config.metric, "--metric"
     if asked == "auto" and ends.metric:
         asked, where = ends.metric, "the graph's metric"
@@ -289,6 +326,20 @@ def _check_goal(config: TrainConfig, metric: str) -> None:
     )
 
 
+def _check_class_weights(config: TrainConfig, task: str, num_classes: int) -> None:
+    text = config.class_weights
+    if text and task not in ("single-label", "multi-label"):
+        raise InputError(
+            f"--class-weights {text} weighs classes, but this is a {task} task; leave it out"
+        )
+    num_weights = len(parse_class_weights(text))
+    if num_weights and num_weights != num_classes:
+        raise InputError(
+            f"--class-weights has {num_weights} numbers, but the graph has {num_classes} classes; "
+            f"give one each, or {BALANCED}"
+        )
+
+
 def _resolve_links(config: TrainConfig, ends: DataInfo) -> TrainConfig:
     if not ends.has_links:
         raise InputError(
@@ -307,6 +358,7 @@ def _resolve_links(config: TrainConfig, ends: DataInfo) -> TrainConfig:
         )
     check_split_index(replace(config, task="link"))
     _check_smoothing(config, "link")
+    _check_class_weights(config, "link", ends.num_classes)
     metric = _one_of(list(LINK_METRICS), config.metric, "--metric", "link task")
     _check_goal(config, metric)
     return replace(config, task="link", metric=metric)

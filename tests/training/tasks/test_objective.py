@@ -120,7 +120,8 @@ def test_ranks_without_training_vertices_have_no_share_but_a_gradient():
     def work(group, inputs, part, own):
         own.requires_grad_()
         rows = inputs.rows["train"]
-        share = Loss(inputs, rows=rows, weight=None, total=inputs.counts["train"])(own)
+        total, losses = inputs.counts["train"], inputs.task.losses
+        share = Loss(inputs, rows=rows, weight=None, total=total, losses=losses)(own)
         share.backward()
         return float(share.detach()), own.grad
 
