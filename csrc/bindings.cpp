@@ -14,6 +14,7 @@ NB_MODULE(_kernels, m) {
   distgnn::bind_attention(m);
   distgnn::bind_heads(m);
   distgnn::bind_rows(m);
+  distgnn::bind_codec(m);
   distgnn::bind_dropout(m);
   distgnn::bind_cross_entropy(m);
   distgnn::bind_gemm(m);

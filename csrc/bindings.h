@@ -153,6 +153,7 @@ void bind_extreme(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_heads(nb::module_& m);
 void bind_rows(nb::module_& m);
+void bind_codec(nb::module_& m);
 void bind_dropout(nb::module_& m);
 void bind_cross_entropy(nb::module_& m);
 void bind_gemm(nb::module_& m);

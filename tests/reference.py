@@ -118,6 +118,106 @@ def round_to_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return rounded.astype(np.uint32).view(np.float32)
 
 
+def encode_row(
+    x: NDArray[np.float32], bits: int, *, row: int = 0, seed: int | None = None, exact: int = 0
+) -> bytes:
+    """A row on the wire; see csrc/codec.h. `row` is its number in the message."""
+    coded, tail = x[: x.size - exact], x[x.size - exact :].tobytes()
+    if bits == 16 or coded.size == 0:
+        return _high_halves(round_to_bfloat16(coded)) + tail
+    if bits == 1:
+        lower, upper, is_above = _centroids(coded)
+        return (
+            _high_halves(round_to_bfloat16(np.array([lower, upper]))) + _packed(is_above, 1) + tail
+        )
+    low, unit = _grid(coded, bits)
+    place = (coded - low) * (np.float32(1) / unit if unit else unit)
+    whole = (place + _roundings(coded.size, bits, row, seed)).astype(np.int64)
+    codes = np.minimum(whole, 2**bits - 1)
+    return _high_halves(np.array([low, unit])) + _packed(codes, bits) + tail
+
+
+def decode_row(code: bytes, width: int, bits: int, *, exact: int = 0) -> NDArray[np.float32]:
+    """The row that arrives."""
+    coded, split = width - exact, len(code) - 4 * exact
+    tail = np.frombuffer(code[split:], np.float32)
+    if bits == 16 or coded == 0:
+        return np.concatenate([_widened(code[:split]), tail])
+    first, second = _widened(code[:4])
+    packed = np.frombuffer(code[4:split], np.uint8)
+    parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
+    codes = np.concatenate(parts)[:coded].astype(np.float32)
+    values = np.where(codes > 0, second, first) if bits == 1 else first + codes * second
+    return np.concatenate([values, tail]).astype(np.float32)
+
+
+def _high_halves(x: NDArray[np.float32]) -> bytes:
+    return (x.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+
+
+def _widened(halves: bytes) -> NDArray[np.float32]:
+    return (np.frombuffer(halves, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def _packed(codes: NDArray[Any], bits: int) -> bytes:
+    """Byte k holds codes k, B + k, 2 B + k, ... of B bytes, the first in the lowest bits."""
+    planes = np.zeros(-(-codes.size * bits // 8) * (8 // bits), np.int64)
+    planes[: codes.size] = codes
+    planes = planes.reshape(8 // bits, -1) << np.arange(0, 8, bits)[:, None]
+    return planes.sum(0).astype(np.uint8).tobytes()
+
+
+def _grid(x: NDArray[np.float32], bits: int) -> tuple[np.float32, np.float32]:
+    """The minimum rounded down to bfloat16, and a unit that reaches the maximum, rounded up."""
+    levels = np.float32(2**bits - 1)
+    low = -_up_to_bfloat16(-(x.min() + np.float32(0)))
+    if low == x.max():
+        return low, np.float32(0)
+    unit = _up_to_bfloat16(max((x.max() - low) / levels, np.float32(2.0**-100)))
+    if low + unit * levels < x.max():
+        unit = (unit.view(np.uint32) + np.uint32(0x10000)).view(np.float32)
+    return low, unit
+
+
+def _up_to_bfloat16(x: np.float32) -> np.float32:
+    cut = np.float32(x).view(np.uint32) & np.uint32(0xFFFF0000)
+    if cut.view(np.float32) < x:
+        cut += np.uint32(0x10000)
+    return cut.view(np.float32)
+
+
+def _roundings(num_codes: int, bits: int, row: int, seed: int | None) -> NDArray[np.float32]:
+    if seed is None:
+        return np.full(num_codes, 0.5, np.float32)
+    shared, field = (4, 8) if bits == 2 else (2, 15)
+    numbers = -(-num_codes // shared)
+    hashes = np.array([dropout_hash(seed, row, number) for number in range(numbers)], np.int64)
+    shifts = (0, 8, 16, 24) if bits == 2 else (0, 17)
+    fields = np.concatenate([(hashes >> shift) & (2**field - 1) for shift in shifts])[:num_codes]
+    return ((fields + 0.5) / 2**field).astype(np.float32)
+
+
+def _centroids(x: NDArray[np.float32]) -> tuple[np.float32, np.float32, NDArray[np.bool_]]:
+    """Means of the values up to the mean and above it, and which are above."""
+    is_above = x > _lane_sum(x) / np.float32(x.size)
+    means = [
+        _lane_sum(np.where(side, x, np.float32(0))) / np.float32(max(side.sum(), 1))
+        for side in (~is_above, is_above)
+    ]
+    lower, upper = means
+    return (upper if is_above.all() else lower), (upper if is_above.any() else lower), is_above
+
+
+def _lane_sum(x: NDArray[np.float32]) -> np.float32:
+    """A sum in 16 lanes, which are added by halves at the end."""
+    lanes = np.zeros(16, np.float32)
+    for start in range(0, x.size, 16):
+        lanes[: x[start : start + 16].size] += x[start : start + 16]
+    for half in (8, 4, 2, 1):
+        lanes = lanes[:half] + lanes[half:]
+    return lanes[0]
+
+
 class Attention(NamedTuple):
     """Sums (num_rows, num_heads * width), maxima and denominators (num_rows, num_heads)."""
 
