@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
-from distgnn.aggregate.overlap import add_to_roots, overlap, send_to_leaves
+from distgnn.aggregate.overlap import add_to_roots, overlap, reduce_to_roots, send_to_leaves
 from distgnn.aggregate.scores import Edges, Ends, LeafSums, Sources, State, Targets
 from distgnn.edges.blocks import transposed
 from distgnn.kernels import attention
@@ -210,7 +210,8 @@ class _Forward:
         """
         (blocks, exchange, scoring), roots = self._whole, self._roots
         direction = blocks.forward
-        arriving_scores = send_to_leaves(direction.reduce, exchange, self._target_score)
+        exact, score = scoring.exact_columns(self._target_score), self._target_score
+        arriving_scores = send_to_leaves(direction.reduce, exchange, score, exact_columns=exact)
         self._arriving = _send(direction.send, exchange, *roots)
         self.leaf_score = arriving_scores.wait()
         heads, buffers = scoring.heads, exchange.buffers
@@ -307,15 +308,17 @@ class _Backward:
         self._targets["leaf"] = Targets.of(self._leaf_sums.score, grad, delta, log_sum)
 
     def finish(self) -> None:
-        blocks, exchange, _ = self._whole
+        blocks, exchange, scoring = self._whole
         direction, score_grad = blocks.backward, self._targets["leaf"].score_grad
-        returning_scores = _return(direction.send, exchange, score_grad)
+        exact = scoring.exact_columns(score_grad)
+        half = direction.send
+        returning_scores = reduce_to_roots(half, exchange, score_grad, exact_columns=exact)
         widths = [part.shape[1] for part in self.root_grad]
         returned = _split(self._returning, widths, exchange)
         for part, received in zip(self.root_grad, returned, strict=True):
             _add(direction.reduce, exchange, received, part)
         received = returning_scores.wait()
-        _add(direction.send, exchange, received, self._targets["root"].score_grad)
+        _add(half, exchange, received, self._targets["root"].score_grad)
 
 
 class _Tables(NamedTuple):
@@ -326,8 +329,11 @@ class _Tables(NamedTuple):
 
 
 def _send(half: Half, exchange: Exchange, *tables: Tensor) -> list[_Tables]:
-    """Send rows of several tables to the leaves, in one message for each type."""
-    sent = []
+    """Send rows of several tables to the leaves, in one message for each type.
+
+    The first holds rows, which may be coded. A softmax cannot take the others rounded.
+    """
+    sent, num_rounded = [], tables[0].shape[1]
     for _, group in groupby(tables, key=lambda table: table.dtype):
         with exchange.clock.timed("pack"):
             picked = []
@@ -335,16 +341,23 @@ def _send(half: Half, exchange: Exchange, *tables: Tensor) -> list[_Tables]:
                 picked.append(table.new_empty((half.route.num_out, table.shape[1])))
                 kernels.gather_rows(table, half.root_rows, picked[-1])
             packed = torch.cat(picked, dim=1) if len(picked) > 1 else picked[0]
-        arrival = exchange.begin(half.route, packed, exchange.new_channel())
+        exact, num_rounded = packed.shape[1] - num_rounded, 0
+        channel = exchange.new_channel()
+        arrival = exchange.begin(half.route, packed, channel, exact_columns=exact)
         sent.append(_Tables(arrival, [part.shape[1] for part in picked]))
     return sent
 
 
 def _return(half: Half, exchange: Exchange, *tables: Tensor) -> Arrival:
-    """Send the leaves' rows of several tables to their roots in one message."""
+    """Send the leaves' rows of several tables to their roots in one message.
+
+    The first may be coded, as in `_send`.
+    """
     with exchange.clock.timed("pack"):
         packed = torch.cat(tables, dim=1)
-    return exchange.begin(half.route.reversed(), packed, exchange.new_channel())
+    exact = packed.shape[1] - tables[0].shape[1]
+    channel = exchange.new_channel()
+    return exchange.begin(half.route.reversed(), packed, channel, exact_columns=exact)
 
 
 def _received(messages: list[_Tables], exchange: Exchange) -> list[Tensor]:

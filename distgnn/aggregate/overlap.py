@@ -113,32 +113,40 @@ def overlap(direction: Direction, exchange: Exchange, steps: Steps) -> None:
     steps.finish()
 
 
-def send_to_leaves(half: Half, exchange: Exchange, rows: Tensor) -> Arrival:
+def send_to_leaves(
+    half: Half, exchange: Exchange, rows: Tensor, *, exact_columns: int = 0
+) -> Arrival:
     """Begin to send root rows to the leaves that read them.
 
     Args:
         half: Which roots go to whom.
         exchange: Decides when the rows travel.
         rows: (num_roots, width).
+        exact_columns: Number of trailing columns that no code may round.
 
     Returns:
         The arrival of (num_leaves, width): this part's leaves, by owner.
     """
-    return exchange.begin(half.route, rows, exchange.new_channel(), half.root_rows)
+    channel = exchange.new_channel()
+    return exchange.begin(half.route, rows, channel, half.root_rows, exact_columns=exact_columns)
 
 
-def reduce_to_roots(half: Half, exchange: Exchange, partial: Tensor) -> Arrival:
+def reduce_to_roots(
+    half: Half, exchange: Exchange, partial: Tensor, *, exact_columns: int = 0
+) -> Arrival:
     """Begin to send the leaves' partials to their roots: the adjoint of `send_to_leaves`.
 
     Args:
         half: Which leaves go to whom.
         exchange: Decides when the rows travel.
         partial: (num_leaves, width).
+        exact_columns: Number of trailing columns that no code may round.
 
     Returns:
         The arrival of (num_out, width): add row k to root `half.root_rows[k]`.
     """
-    return exchange.begin(half.route.reversed(), partial, exchange.new_channel())
+    route, channel = half.route.reversed(), exchange.new_channel()
+    return exchange.begin(route, partial, channel, exact_columns=exact_columns)
 
 
 def add_to_roots(half: Half, exchange: Exchange, received: Tensor, total: Tensor) -> None:

@@ -151,9 +151,19 @@ class Scoring(ABC):
 
     reads_narrow: ClassVar[bool] = False
     """Whether gradients of rows may be bfloat16."""
+    takes_rows: ClassVar[bool] = True
+    """Whether scores take rows of targets, which may be coded; else numbers, which travel exact."""
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
+
+    def exact_columns(self, target_score: Tensor) -> int:
+        """Return how many columns of what is taken of targets no code may round.
+
+        Args:
+            target_score: (any, columns). What scores take of targets, or its gradient.
+        """
+        return 0 if self.takes_rows else target_score.shape[1]
 
     @abstractmethod
     def take(
@@ -267,6 +277,7 @@ class Leaky(Scoring):
     """
 
     reads_narrow: ClassVar[bool] = True
+    takes_rows: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from distgnn.exchange.codec import CodecSpec, HaloCodecs
     from distgnn.exchange.route import Route
 
 ITEM_BYTES = 4
@@ -23,12 +23,32 @@ class Leg(NamedTuple):
     Attributes:
         role: Which leaves take part: those that read or those that write.
         is_to_root: Whether rows travel from the leaves to their roots; else the other way.
-        row_bytes: Bytes of a row.
+        columns: Columns of a row, the exact ones among them.
+        item_bytes: Bytes of a value.
+        exact_columns: Number of trailing columns that no code may round.
     """
 
     role: Role
     is_to_root: bool
-    row_bytes: int
+    columns: int
+    item_bytes: int = ITEM_BYTES
+    exact_columns: int = 0
+
+    def is_exact(self, codec: CodecSpec) -> bool:
+        """Whether rows travel as they are.
+
+        Args:
+            codec: Code that rows are written in.
+        """
+        return codec.is_exact(self.columns, self.item_bytes, self.exact_columns)
+
+    def row_bytes(self, codec: CodecSpec) -> int:
+        """Return the bytes of a row.
+
+        Args:
+            codec: Code that rows are written in.
+        """
+        return codec.row_bytes(self.columns, self.item_bytes, self.exact_columns)
 
     def reversed(self) -> Leg:
         """Return its adjoint: the same rows, travelling back."""
@@ -51,16 +71,27 @@ class LayerTraffic:
         width: Columns of the rows that it aggregates in every epoch; 0 for none.
         forward: Legs of the forward pass.
         backward: Legs of the backward pass.
+        recomputed: Legs of the forward pass that the backward pass runs once more.
     """
 
     width: int = 0
     forward: tuple[Leg, ...] = ()
     backward: tuple[Leg, ...] = ()
+    recomputed: tuple[Leg, ...] = ()
 
     @property
     def legs(self) -> tuple[Leg, ...]:
         """Those of both passes."""
-        return self.forward + self.backward
+        return self.forward + self.recomputed + self.backward
+
+    def coded(self, codecs: HaloCodecs) -> tuple[tuple[tuple[Leg, ...], CodecSpec], ...]:
+        """Return the legs by the code of their rows.
+
+        Args:
+            codecs: Codes of both directions of the pass.
+        """
+        forward = self.forward + self.recomputed
+        return (forward, codecs.forward), (self.backward, codecs.backward)
 
     def without_gradient(self) -> LayerTraffic:
         """Return that of a layer whose input has no gradient and was aggregated as it is."""
@@ -80,7 +111,7 @@ class LayerTraffic:
 
     def again(self) -> LayerTraffic:
         """Return that of a layer that backward computes once more."""
-        return replace(self, backward=self.forward + self.backward)
+        return replace(self, recomputed=self.forward)
 
 
 NO_TRAFFIC = LayerTraffic()
@@ -108,7 +139,7 @@ def sum_traffic(
         gradient_bytes: Bytes of a value of their gradient.
     """
     forward, backward = (
-        (Leg("read", is_back, width * size), Leg("write", not is_back, width * size))
+        (Leg("read", is_back, width, size), Leg("write", not is_back, width, size))
         for is_back, size in ((False, item_bytes), (True, gradient_bytes))
     )
     return LayerTraffic(width, forward, backward)
@@ -120,9 +151,8 @@ def maximum_traffic(width: int) -> LayerTraffic:
     Args:
         width: Width of the rows.
     """
-    row_bytes = width * ITEM_BYTES
-    read, write = Leg("read", False, row_bytes), Leg("write", True, row_bytes)
-    ids = Leg("write", True, width * ID_BYTES)
+    read, write = Leg("read", False, width), Leg("write", True, width)
+    ids = Leg("write", True, width, ID_BYTES)
     return LayerTraffic(width, (read, write, ids), (write.reversed(), read.reversed()))
 
 
@@ -150,23 +180,26 @@ def attention_traffic(
     """
     columns = heads * width
     source_scores, target_scores = (0, columns) if is_additive else (heads, heads)
-    scores = Leg("write", False, target_scores * ITEM_BYTES)
-    sums = Leg("write", True, (columns + 2 * heads) * ITEM_BYTES)
-    sent = _together("read", (columns, row_bytes), (source_scores, ITEM_BYTES))
-    returned = Leg("read", True, (columns + source_scores) * ITEM_BYTES)
-    gradients = _together("write", (columns, gradient_bytes), (2 * heads, ITEM_BYTES))
+    exact_scores = 0 if is_additive else target_scores
+    scores = Leg("write", False, target_scores, exact_columns=exact_scores)
+    sums = Leg("write", True, columns + 2 * heads, exact_columns=2 * heads)
+    sent = _together("read", (columns, row_bytes), source_scores)
+    returned = Leg("read", True, columns + source_scores, exact_columns=source_scores)
+    gradients = _together("write", (columns, gradient_bytes), 2 * heads)
     forward, backward = (scores, *sent, sums), (scores.reversed(), returned, *gradients)
     return LayerTraffic(columns, forward, backward)
 
 
-def _together(role: Role, *tables: tuple[int, int]) -> list[Leg]:
+def _together(role: Role, rows: tuple[int, int], exact_columns: int) -> list[Leg]:
     """Describe tables that are sent to the leaves, in one message for each type.
 
     Args:
         role: Role of the leaves.
-        tables: Columns, and bytes of a value; those of a type stand side by side.
+        rows: Columns of the rows, and bytes of a value.
+        exact_columns: Columns of float32 tables beside them, which no code may round.
     """
-    return [
-        Leg(role, False, item_bytes * sum(columns for columns, _ in group))
-        for item_bytes, group in groupby(tables, key=lambda table: table[1])
-    ]
+    columns, item_bytes = rows
+    if item_bytes == ITEM_BYTES:
+        return [Leg(role, False, columns + exact_columns, exact_columns=exact_columns)]
+    beside = Leg(role, False, exact_columns, exact_columns=exact_columns)
+    return [Leg(role, False, columns, item_bytes), beside]

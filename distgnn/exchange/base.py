@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from distgnn import kernels
 from distgnn.exchange.clock import Clock
+from distgnn.exchange.codec import EXACT_CODECS
+from distgnn.exchange.coder import coder_of
 from distgnn.exchange.route import buffer_like
 from distgnn.exchange.tags import MAX_CHANNELS
 from distgnn.kernels.devices import PROCESSOR
+from distgnn.kernels.seeds import MaskSeeds
 from distgnn.ops.buffers import Buffers
 
 if TYPE_CHECKING:
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group, Work
+    from distgnn.exchange.codec import HaloCodecs
+    from distgnn.exchange.coder import Coder, SquaredError
     from distgnn.exchange.route import Route
 
 
@@ -53,6 +58,7 @@ class Exchange(ABC):
         clock: Gets the time of each phase.
         buffers: Memory for rows and sums, used again in the next epoch.
         is_backward: Whether the channels that begin now carry gradients.
+        codecs: Codes that rows are written in.
     """
 
     def __init__(
@@ -66,11 +72,18 @@ class Exchange(ABC):
         self.reduced_bytes_sent = 0
         self.max_staleness = 0
         self.is_backward = False
+        self.codecs = EXACT_CODECS
         self._num_channels = 0
 
     @abstractmethod
     def begin(
-        self, route: Route, rows: Tensor, channel: int, picked: Tensor | None = None
+        self,
+        route: Route,
+        rows: Tensor,
+        channel: int,
+        picked: Tensor | None = None,
+        *,
+        exact_columns: int = 0,
     ) -> Arrival:
         """Start one half of an exchange.
 
@@ -81,6 +94,7 @@ class Exchange(ABC):
             channel: From `new_channel`.
             picked: (num_out,) int32. Row of the table that stands in each row of the packed
                 buffer; the same in every epoch. None if the rows are packed.
+            exact_columns: Number of trailing columns that travel as they are, whatever the code.
 
         Returns:
             The rows that arrive; `wait` for them.
@@ -135,6 +149,15 @@ class Exchange(ABC):
         sent, self.bytes_sent = self.bytes_sent, 0
         return sent
 
+    def take_codec_error(self) -> float:
+        """Return how far codes were from the rows that they stand for, since the last call.
+
+        Returns:
+            Root of the squared error by the squared rows, from a sample of the rows of each
+            message: that of the worst message of this rank. 0 where rows travel as they are.
+        """
+        return 0.0
+
     def state(self) -> dict[str, Tensor]:
         """Return the rows that a later epoch will use, by name; complete after `wait`."""
         return {}
@@ -145,27 +168,78 @@ class Exchange(ABC):
 
 
 class Synchronous(Exchange):
-    """cd-0: every row travels in every epoch and is used in the same one."""
+    """cd-0: every row travels in every epoch and is used in the same one.
+
+    Args:
+        group: The ranks.
+        codecs: Codes that rows are written in; by default they travel as they are.
+        first_tag: See `Exchange`.
+        device: See `Exchange`.
+
+    Attributes:
+        seeds: Seeds of random rounding. A run gives those that know its seed and epoch, so that
+            rounding needs no state in a checkpoint.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        codecs: HaloCodecs = EXACT_CODECS,
+        *,
+        first_tag: int = 0,
+        device: torch.device = PROCESSOR,
+    ) -> None:
+        super().__init__(group, first_tag=first_tag, device=device)
+        self.codecs = codecs
+        self.seeds = MaskSeeds()
+        self._errors: dict[int, SquaredError] = {}
 
     def begin(
-        self, route: Route, rows: Tensor, channel: int, picked: Tensor | None = None
+        self,
+        route: Route,
+        rows: Tensor,
+        channel: int,
+        picked: Tensor | None = None,
+        *,
+        exact_columns: int = 0,
     ) -> Arrival:
         """Start one half of an exchange; see `Exchange.begin`."""
-        if picked is not None:
-            with self.clock.timed("pack"):
-                packed = self.buffers.empty(route.num_out, rows.shape[1], rows.dtype)
-                kernels.gather_rows(rows, picked, packed)
-            rows = packed
+        spec = self.codecs.of(is_backward=self.is_backward)
+        coder = coder_of(spec, rows, exact_columns, self.buffers)
+        if coder is not None:
+            packed, incoming = self._code(coder, route, rows, channel, picked)
+        else:
+            packed, incoming = rows, buffer_like(rows, route.num_in)
+            if picked is not None:
+                with self.clock.timed("pack"):
+                    packed = self.buffers.empty(route.num_out, rows.shape[1], rows.dtype)
+                    kernels.gather_rows(rows, picked, packed)
         # Rows of a channel have arrived long before its number comes again.
         tag = self.first_tag + channel % MAX_CHANNELS
-        incoming = buffer_like(rows, route.num_in)
         works = self.group.transfer(
             [(incoming[part.start : part.stop], part.peer) for part in route.incoming],
-            [(rows[part.start : part.stop], part.peer) for part in route.outgoing],
+            [(packed[part.start : part.stop], part.peer) for part in route.outgoing],
             tag,
         )
-        self.bytes_sent += rows.numel() * rows.element_size()
-        return _Transfer(works, rows, incoming, self.clock)
+        self.bytes_sent += packed.numel() * packed.element_size()
+        return _Transfer(works, packed, incoming, coder, self.clock)
+
+    def _code(
+        self, coder: Coder, route: Route, rows: Tensor, channel: int, picked: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the codes of the rows that leave, and memory for the codes that arrive."""
+        # Ranks round apart, or the errors of partials of one vertex might add up.
+        seed = self.seeds.wire_seed(channel * self.group.size + self.group.rank)
+        with self.clock.timed("pack"):
+            packed = coder.pack(rows, picked, route.num_out, seed)
+            if route.num_out:
+                self._errors[channel] = coder.error(rows, picked, packed)
+            return packed, coder.landing(route.num_in)
+
+    def take_codec_error(self) -> float:
+        """Return the largest relative error of a message's codes; see `Exchange`."""
+        errors, self._errors = self._errors, {}
+        return max((error.relative for error in errors.values()), default=0.0)
 
 
 class SynchronousBlocking(Synchronous):
@@ -175,21 +249,35 @@ class SynchronousBlocking(Synchronous):
     """
 
     def begin(
-        self, route: Route, rows: Tensor, channel: int, picked: Tensor | None = None
+        self,
+        route: Route,
+        rows: Tensor,
+        channel: int,
+        picked: Tensor | None = None,
+        *,
+        exact_columns: int = 0,
     ) -> Arrival:
         """Do one half of an exchange; see `Exchange.begin`."""
-        arriving = super().begin(route, rows, channel, picked)
+        arriving = super().begin(route, rows, channel, picked, exact_columns=exact_columns)
         arriving.wait()
         return arriving
 
 
 class _Transfer:
-    """A transfer under way; holds the outgoing rows so that they outlive the sends."""
+    """A transfer under way; holds what leaves, so that it outlives the sends."""
 
-    def __init__(self, works: list[Work], rows: Tensor, incoming: Tensor, clock: Clock) -> None:
+    def __init__(
+        self,
+        works: list[Work],
+        packed: Tensor,
+        incoming: Tensor,
+        coder: Coder | None,
+        clock: Clock,
+    ) -> None:
         self._works = works
-        self._rows = rows
+        self._packed = packed
         self._incoming = incoming
+        self._coder = coder
         self._clock = clock
 
     def wait(self) -> Tensor:
@@ -197,4 +285,9 @@ class _Transfer:
             for work in self._works:
                 work.wait()
         self._works.clear()
+        if self._coder is not None:
+            with self._clock.timed("pack"):
+                self._incoming = self._coder.unpack(self._incoming)
+            # A second wait finds rows.
+            self._coder = None
         return self._incoming

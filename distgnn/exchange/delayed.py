@@ -187,9 +187,16 @@ class Delayed(Exchange):
         self._loaded: dict[int, _Loaded] = {}
 
     def begin(
-        self, route: Route, rows: Tensor, channel: int, picked: Tensor | None = None
+        self,
+        route: Route,
+        rows: Tensor,
+        channel: int,
+        picked: Tensor | None = None,
+        *,
+        exact_columns: int = 0,
     ) -> Arrival:
-        """Send the rows whose turn it is; see `Exchange.begin`."""
+        """Send the rows whose turn it is; see `Exchange.begin`. All columns travel as they are."""
+        del exact_columns
         state = self._channels.get(channel)
         if state is None:
             turns = Turns(route, picked, self.rule.num_bins, device=rows.device)

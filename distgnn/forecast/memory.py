@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from distgnn.aggregate.traffic import ITEM_BYTES
+from distgnn.exchange.codec import EXACT_CODECS
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.convolution import FusedConvolution
@@ -254,7 +255,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
 
     - features, edges of both directions and their features, and the aggregate of static input;
     - the hidden rows that live at once, see `working_bytes`;
-    - two buffers for the rows of all leaves in the widest layer;
+    - buffers for the rows of all leaves, see `leaf_bytes`;
     - scores of edges, see `score_bytes`;
     - the extra memory of typed models, see `typed_bytes`. Without features, their first layer
       learns at most one row for each vertex and relation, and for each edge.
@@ -266,8 +267,8 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     Returns:
         (num_parts,) bytes.
     """
-    widths = [layer.width for layer in found.layers]
     if found.model is None:
+        widths = [layer.width for layer in found.layers]
         return list(manifest.estimate(widths).memory_bytes)
     model = found.model
     # With labels in it, what is trained on is not what is evaluated on.
@@ -285,7 +286,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
         is_kept = not (is_static or manifest.has_sparse_features)
         memory[number] += is_static * input_bytes
         memory[number] += part.num_edges * edge_bytes + score_bytes(model, part.num_edges)
-        memory[number] += 2 * part.num_leaves * max(widths) * ITEM_BYTES
+        memory[number] += part.num_leaves * leaf_bytes(found)
         memory[number] += working_bytes(
             model, layer_rows, part.num_roots, kept_input_bytes=is_kept * input_bytes
         )
@@ -293,6 +294,27 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
             model, part.num_roots, part.num_edges, num_missing_rows=num_learned
         )
     return memory
+
+
+def leaf_bytes(found: Forecast) -> int:
+    """Say what a rank's exchange takes for each of its leaves while a message is under way.
+
+    Args:
+        found: What a run will send.
+
+    Returns:
+        Bytes of a row that leaves and one that arrives, of the widest layer. Where rows are coded,
+        bytes of two codes and of the row that is read, of the message with the widest of them.
+    """
+    if found.codecs == EXACT_CODECS:
+        return 2 * max(layer.width for layer in found.layers) * ITEM_BYTES
+    widest = 0
+    for layer in found.layers:
+        for legs, codec in layer.coded(found.codecs):
+            for leg in legs:
+                read = 0 if leg.is_exact(codec) else leg.columns * leg.item_bytes
+                widest = max(widest, 2 * leg.row_bytes(codec) + read)
+    return widest
 
 
 def working_bytes(

@@ -112,7 +112,7 @@ def compute_seconds(
     for number, (conv, layer, rows) in enumerate(
         zip(convolutions, found.layers, found.rows, strict=True)
     ):
-        passes = 1 + (len(layer.backward) > 0)
+        passes = 1 + (len(layer.backward + layer.recomputed) > 0)
         seconds += passes * layer.width * rows.edges * pace.edge_s
         weights = sum(weight.numel() for weight in conv.parameters() if weight.dim() == 2)
         products = 2 * density if number == 0 else 3

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from distgnn.forecast.traffic import Forecast
+    from distgnn.aggregate.traffic import LayerTraffic
+    from distgnn.exchange.codec import HaloCodecs
+    from distgnn.forecast.traffic import Forecast, LayerRows
     from distgnn.partition.directory.store import Manifest
     from distgnn.training.config.settings import TrainConfig
 
@@ -94,10 +96,16 @@ def _layer_values(found: Forecast) -> list[dict[str, Any]]:
             "edge_fraction": fraction,
             "read_rows": int(rows.read.sum()) if layer.legs else 0,
             "write_rows": int(rows.write.sum()) if layer.legs else 0,
-            "forward_bytes": int(bytes_of_legs(layer.forward, rows).sum()),
-            "backward_bytes": int(bytes_of_legs(layer.backward, rows).sum()),
+            "forward_bytes": int(bytes_of_legs(layer.forward, rows, found.codecs.forward).sum()),
+            "backward_bytes": _backward_bytes(layer, rows, found.codecs),
         }
         for layer, rows, fraction in zip(
             found.layers, found.rows, found.edge_fractions, strict=True
         )
     ]
+
+
+def _backward_bytes(layer: LayerTraffic, rows: LayerRows, codecs: HaloCodecs) -> int:
+    """Return what a backward pass sends, with what it sends of the forward pass once more."""
+    again = bytes_of_legs(layer.recomputed, rows, codecs.forward)
+    return int((again + bytes_of_legs(layer.backward, rows, codecs.backward)).sum())

@@ -10,6 +10,7 @@ import torch
 
 from distgnn.aggregate.traffic import ITEM_BYTES, rows_of_bin, sum_traffic
 from distgnn.edges.subgraph import edges_into
+from distgnn.exchange.codec import EXACT, EXACT_CODECS
 from distgnn.exchange.rule import DelayRule
 from distgnn.graph.receptive_field import plan_layers
 from distgnn.nn.norm import BatchNorm
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from distgnn.aggregate.traffic import LayerTraffic, Leg
+    from distgnn.exchange.codec import CodecSpec, HaloCodecs
     from distgnn.graph.receptive_field import Restricted
     from distgnn.nn.models import GNN
     from distgnn.partition.directory.store import Manifest, Part
@@ -78,6 +80,7 @@ class Forecast:
             have graphs of their own.
         feature_bytes: Bytes of a value of dense features.
         weights: Traffic of weights and statistics.
+        codecs: Codes that rows are written in while a model trains.
     """
 
     model: GNN | None
@@ -90,6 +93,7 @@ class Forecast:
     savings: tuple[str, ...]
     feature_bytes: int = ITEM_BYTES
     weights: WeightTraffic = NO_WEIGHTS
+    codecs: HaloCodecs = EXACT_CODECS
 
     @property
     def weight_bytes(self) -> int:
@@ -105,9 +109,10 @@ class Forecast:
         num_bins = 1 if epoch < self.delays.warm_up_epochs else self.num_bins
         bin_id = epoch % num_bins
         return sum(
-            leg.row_bytes * rows_of_bin(int(rows.sent_rows(leg).sum()), bin_id, num_bins)
+            leg.row_bytes(codec) * rows_of_bin(int(rows.sent_rows(leg).sum()), bin_id, num_bins)
             for layer, rows in zip(self.layers, self.rows, strict=True)
-            for leg in layer.legs
+            for legs, codec in layer.coded(self.codecs)
+            for leg in legs
         )
 
     @property
@@ -123,8 +128,16 @@ class Forecast:
     @property
     def evaluation_bytes(self) -> int:
         """Bytes that all ranks send in an evaluation: `eval_halo_bytes_sent`."""
+        return self.evaluation_bytes_in(EXACT)
+
+    def evaluation_bytes_in(self, codec: CodecSpec) -> int:
+        """Return what all ranks send in an evaluation whose rows are written in a code.
+
+        Args:
+            codec: The code.
+        """
         return sum(
-            int(bytes_of_legs(layer.forward, self.evaluation_rows).sum())
+            int(bytes_of_legs(layer.forward, self.evaluation_rows, codec).sum())
             for layer in self.evaluation
         )
 
@@ -136,7 +149,8 @@ class Forecast:
         """
         total = np.zeros_like(self.evaluation_rows.read)
         for layer, rows in zip(self.layers, self.rows, strict=True):
-            total += bytes_of_legs(layer.legs, rows)
+            for legs, codec in layer.coded(self.codecs):
+                total += bytes_of_legs(legs, rows, codec)
         return total
 
     @property
@@ -158,19 +172,22 @@ class Forecast:
         )
 
 
-def bytes_of_legs(legs: Sequence[Leg], rows: LayerRows) -> NDArray[np.int64]:
+def bytes_of_legs(
+    legs: Sequence[Leg], rows: LayerRows, codec: CodecSpec = EXACT
+) -> NDArray[np.int64]:
     """Add up the bytes between parts.
 
     Args:
         legs: Legs of a layer.
         rows: Rows that it works on.
+        codec: Code that rows are written in.
 
     Returns:
         (num_parts, num_parts) int64, [p][q]: bytes that p sends to q.
     """
     total = np.zeros_like(rows.read)
     for leg in legs:
-        total += leg.row_bytes * rows.sent_rows(leg)
+        total += leg.row_bytes(codec) * rows.sent_rows(leg)
     return total
 
 
@@ -223,7 +240,11 @@ def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
     for number, layer in enumerate(layers):
         halves = graphs.training.level(number).blocks.forward
         routes = {"read": halves.send.route, "write": halves.reduce.route}
-        total += sum(leg.row_bytes * leg.sent_rows(routes[leg.role]) for leg in layer.legs)
+        total += sum(
+            leg.row_bytes(codec) * leg.sent_rows(routes[leg.role])
+            for legs, codec in layer.coded(graphs.training.exchange.codecs)
+            for leg in legs
+        )
     return total
 
 

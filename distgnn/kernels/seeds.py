@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 _SEED_STEPS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _WORD = 2**64 - 1
+# Numbers of the messages of an epoch begin here, where no call of a mask comes.
+_FIRST_MESSAGE = 1 << 32
 
 
 class Seed(int):
@@ -55,6 +57,14 @@ class MaskSeeds:
     def epoch_seed(self) -> int:
         """A seed of the epoch as a whole, which no call gets and none changes."""
         return self._seed_of(0)
+
+    def wire_seed(self, message: int) -> int:
+        """Return the seed of the random rounding of a message; no mask gets it, and none changes.
+
+        Args:
+            message: Number of the message among those that all ranks send in an epoch.
+        """
+        return self._seed_of(_FIRST_MESSAGE + message)
 
     def _seed_of(self, call: int) -> int:
         counters = (self.seed + 1, self.epoch + 1, call)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from distgnn import ops
-from distgnn.aggregate.traffic import ITEM_BYTES, LayerTraffic, Leg
+from distgnn.aggregate.traffic import LayerTraffic, Leg
 from distgnn.datasets.errors import InputError
 from distgnn.graph.local_graph import inverse_in_degree
 from distgnn.nn.convolution import Convolution
@@ -110,8 +110,8 @@ class RGCNConv(Convolution):
         """Return what a pass moves between ranks: rows of the input, partials of the output."""
         del given
         forward = (
-            Leg("read", False, self.in_channels * ITEM_BYTES),
-            Leg("write", True, self.out_channels * ITEM_BYTES),
+            Leg("read", False, self.in_channels),
+            Leg("write", True, self.out_channels),
         )
         backward = tuple(leg.reversed() for leg in reversed(forward))
         return LayerTraffic(max(self.in_channels, self.out_channels), forward, backward)
@@ -257,7 +257,7 @@ class LearnedRelationalConv(Convolution):
         """Return what a pass moves between ranks: partials of the output."""
         del given
         width = self.own.shape[1]
-        leg = Leg("write", True, width * ITEM_BYTES)
+        leg = Leg("write", True, width)
         return LayerTraffic(width, (leg,), (leg.reversed(),))
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:

@@ -23,6 +23,7 @@ SLOWEST = (
     "update_s",
     "eval_s",
     "max_staleness",
+    "codec_error",
     "stop_number",
     *(f"{phase}_s" for phase in PHASES),
 )

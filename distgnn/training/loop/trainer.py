@@ -295,6 +295,7 @@ class Trainer:
             "halo_bytes_sent": exchange.take_bytes() + self.objective.take_bytes(),
             "weight_bytes_sent": self.weights.take_bytes() + exchange.take_reduced_bytes(),
             "max_staleness": exchange.max_staleness,
+            "codec_error": exchange.take_codec_error(),
         }
 
     def _evaluate_if_due(self) -> tuple[dict[str, Any], float]:

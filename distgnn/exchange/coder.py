@@ -1,0 +1,155 @@
+"""Rows of one message, written in a code and read at the other end."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from distgnn.kernels.codec import decode_rows, encode_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from distgnn.exchange.codec import CodecSpec
+    from distgnn.ops.buffers import Buffers
+
+_CODED = (torch.float32, torch.bfloat16)
+# Rows of a message that are decoded by their sender, to see what the code makes of them.
+_NUM_SAMPLED = 32
+# Headers, bfloat16 codes and exact columns of such bytes are NaN.
+_NAN_BYTE = 0xFF
+LARGEST = 2.0**96
+"""Largest magnitude of a value that has a code."""
+
+
+class SquaredError(NamedTuple):
+    """Error of a code on some rows.
+
+    Attributes:
+        of_code: () float32. Squared difference of values and decoded values, summed.
+        of_zeros: () float32. Squared values, summed: the error of sending nothing.
+    """
+
+    of_code: Tensor
+    of_zeros: Tensor
+
+    @property
+    def relative(self) -> float:
+        """Root of the quotient of both; 0 for rows of zeros, and for rows that have no code."""
+        of_code, of_zeros = float(self.of_code), float(self.of_zeros)
+        return math.sqrt(of_code / of_zeros) if of_code < math.inf and of_zeros > 0 else 0.0
+
+
+class Coder:
+    """Packs the rows of one message, and unpacks those of others.
+
+    Args:
+        spec: The code.
+        like: (any, width), float32 or bfloat16. Rows of the message's width and type.
+        exact_columns: Number of trailing columns that may not be rounded.
+        buffers: Memory for codes and rows.
+    """
+
+    def __init__(self, spec: CodecSpec, like: Tensor, exact_columns: int, buffers: Buffers) -> None:
+        self._width = like.shape[1]
+        self._dtype = like.dtype
+        self._row_bytes = spec.row_bytes(self._width, like.element_size(), exact_columns)
+        self._is_random = spec.is_random
+        self._bits = spec.bits
+        self._exact_columns = exact_columns
+        self._buffers = buffers
+
+    def pack(self, rows: Tensor, picked: Tensor | None, count: int, seed: int) -> Tensor:
+        """Write rows in the code.
+
+        Args:
+            rows: (num_rows, width) table.
+            picked: (count,) int32. Row of the table for each row of the message; None for all.
+            count: Number of rows of the message.
+            seed: Seed of the random rounding, in [0, 2**64); not used without.
+
+        Returns:
+            (count, row_bytes) uint8. If a row is not finite, or beyond all codes, all rows of the
+            message arrive as NaN.
+        """
+        packed = self.landing(count)
+        if not count:
+            return packed
+        try:
+            encode_rows(
+                rows,
+                picked,
+                count,
+                bits=self._bits,
+                exact_columns=self._exact_columns,
+                seed=seed if self._is_random else None,
+                out=packed,
+            )
+        except ValueError:
+            sent = rows[:count] if picked is None else rows[picked.long()]
+            if self._has_codes(sent):
+                raise
+            # The run has diverged. An error here would be that of one rank, and the others would
+            # wait for its rows; with NaN the loss tells all ranks alike, as without a code.
+            packed.fill_(_NAN_BYTE)
+        return packed
+
+    def _has_codes(self, rows: Tensor) -> bool:
+        """Whether all values of rows can be coded."""
+        coded = rows[:, : self._width - self._exact_columns]
+        return bool((coded.abs() <= LARGEST).all())
+
+    def landing(self, count: int) -> Tensor:
+        """Return memory for the codes of some rows: (count, row_bytes) uint8."""
+        return self._buffers.empty(count, self._row_bytes, torch.uint8)
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """Read rows.
+
+        Args:
+            packed: (count, row_bytes) uint8, from `pack` on this rank or another.
+
+        Returns:
+            (count, width), of the type of the rows that were packed.
+        """
+        rows = self._buffers.empty(len(packed), self._width, self._dtype)
+        if len(packed):
+            decode_rows(
+                packed, self._width, bits=self._bits, exact_columns=self._exact_columns, out=rows
+            )
+        return rows
+
+    def error(self, rows: Tensor, picked: Tensor | None, packed: Tensor) -> SquaredError:
+        """Compare a sample of the rows of a message with what the others read.
+
+        Args:
+            rows: Table that was packed.
+            picked: Rows of the table that were packed; None for all.
+            packed: (count, row_bytes) uint8, from `pack`; at least one row.
+        """
+        step = -(-len(packed) // _NUM_SAMPLED)
+        sampled = rows[::step] if picked is None else rows[picked[::step].long()]
+        columns = slice(self._width - self._exact_columns)
+        true = sampled[:, columns].float()
+        read = self.unpack(packed[::step].contiguous())[:, columns].float()
+        return SquaredError((read - true).square_().sum(), true.square().sum())
+
+
+def coder_of(spec: CodecSpec, rows: Tensor, exact_columns: int, buffers: Buffers) -> Coder | None:
+    """Return what packs and unpacks a message.
+
+    Args:
+        spec: The code.
+        rows: (any, width). The message's rows, or the table that they are picked from.
+        exact_columns: Number of trailing columns that may not be rounded.
+        buffers: Memory for codes and rows.
+
+    Returns:
+        None where rows travel as they are: the codec is exact, or they are narrow, or no floats.
+    """
+    width, item_bytes = rows.shape[1], rows.element_size()
+    if rows.dtype not in _CODED or spec.is_exact(width, item_bytes, exact_columns):
+        return None
+    return Coder(spec, rows, exact_columns, buffers)
