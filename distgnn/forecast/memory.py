@@ -300,7 +300,7 @@ def leaf_bytes(found: Forecast) -> int:
     """Say what a rank's exchange takes for each of its leaves while a message is under way.
 
     Args:
-        found: What a run will send.
+        found: Forecast of the run.
 
     Returns:
         Bytes of a row that leaves and one that arrives, of the widest layer. Where rows are coded,

@@ -322,6 +322,7 @@ def forecast(
         ),
         config.feature_bytes,
         weight_traffic(config, model, num_rows),
+        config.halo_codecs,
     )
 
 

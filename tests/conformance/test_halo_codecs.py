@@ -9,9 +9,14 @@ import pytest
 import torch
 from conformance.halos import EXACT_ROWS, NAMES, codecs_of, trained, wide
 from graphs import cut, make_graph
-from training import MODELS, TYPED_MODELS, ends_of, make_config
+from training import MODELS, TYPED_MODELS, check_same_values, ends_of, make_config, run
 
 from distgnn.comm.threads import run_ranks
+from distgnn.datasets import InputError
+from distgnn.edges.blocks import plan_blocks
+from distgnn.exchange.base import Synchronous
+from distgnn.exchange.codec import CodecSpec, HaloCodecs
+from distgnn.graph.local_graph import LocalGraph
 from distgnn.training.loop.trainer import Trainer
 
 ALL_MODELS = {**MODELS, **TYPED_MODELS}
@@ -144,3 +149,67 @@ def test_messages_have_the_columns_that_the_forecast_says(model, recompute):
 
     for begun, expected in run_ranks(3, on_rank):
         assert begun == expected
+
+
+@pytest.mark.parametrize("stops", [(1,), (0, 3)])
+@pytest.mark.parametrize("model", ["gcn-dropout", "gat-dropout"])
+def test_a_run_that_is_resumed_rounds_as_the_straight_one(model, stops, tmp_path):
+    graph = graph_for(model)
+    parts = cut(graph, 3)
+    options = {**MODELS[model], "hidden": 20, "epochs": 6, "checkpoint_every": 1}
+    config = make_config(**options, halo="fwd:int4+bwd:int2")
+    straight = run(tmp_path / "straight", graph, parts, config)
+    for number, stop in enumerate((*stops, None)):
+        resumed = run(tmp_path / "resumed", graph, parts, config, resume=number > 0, stop_at=stop)
+    losses = [[r["loss"] for r in found[0].records] for found in (straight, resumed)]
+    assert len(losses[0]) == 6
+    assert losses[0] == losses[1]
+    check_same_values(straight[0].trainer.model.state_dict(), resumed[0].trainer.model.state_dict())
+
+
+def test_a_run_that_diverges_ends_on_all_ranks_with_one_sentence():
+    graph = graph_for("gcn")
+    parts = cut(graph, 3)
+    config = make_config(model="gcn", hidden=20, halo="int8", lr=1e30, epochs=5)
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        with pytest.raises(InputError, match="lower --lr"):
+            list(trainer.epochs())
+        return True
+
+    assert run_ranks(3, on_rank) == [True] * 3
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2])
+def test_both_directions_are_adjoint_on_average_and_round_apart(bits):
+    graph, width, num_epochs = graph_for("gcn"), 20, 200
+    parts = cut(graph, 3)
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, graph.num_vertices, width, generator=generator)
+
+    def on_rank(group, codecs):
+        part = parts[group.rank]
+        exchange = Synchronous(group, codecs)
+        view = LocalGraph(part, plan_blocks(part, group), exchange)
+        exchange.seeds = view.mask_seeds
+        found = []
+        for _ in range(num_epochs if codecs != EXACT_ROWS else 1):
+            rows = x[view.row_id].requires_grad_()
+            total = view.aggregate(rows)
+            total.backward(y[view.row_id])
+            sums = (total * y[view.row_id]).sum(), (rows * rows.grad).sum()
+            found.append([float(value.detach()) for value in sums])
+            view.end_epoch()
+        return torch.tensor(found, dtype=torch.float64)
+
+    codec = CodecSpec(bits)
+    coded = sum(run_ranks(3, lambda group: on_rank(group, HaloCodecs(codec, codec))))
+    exact = sum(run_ranks(3, lambda group: on_rank(group, EXACT_ROWS)))
+    assert float(exact[0, 0]) == pytest.approx(float(exact[0, 1]), rel=1e-5)
+    errors = coded - exact
+    spread = errors.std(dim=0)
+    assert bool((spread > 0).all())
+    assert bool((errors.mean(dim=0).abs() < 4 * spread / num_epochs**0.5).all())
+    # Four standard deviations of the correlation of so many independent pairs.
+    assert abs(float(torch.corrcoef(errors.t())[0, 1])) < 4 / num_epochs**0.5

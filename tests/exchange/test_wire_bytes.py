@@ -12,7 +12,10 @@ import pytest
 
 
 @pytest.mark.mpi
-def test_counted_bytes_are_those_of_the_interface_within_three_percent(mpirun, repository):
+@pytest.mark.parametrize(("halo", "num_epochs"), [("exact", 10), ("int8", 40)])
+def test_counted_bytes_are_those_of_the_interface_within_three_percent(
+    halo, num_epochs, mpirun, repository
+):
     tests = repository / "tests"
     environ = {
         **os.environ,
@@ -23,7 +26,7 @@ def test_counted_bytes_are_those_of_the_interface_within_three_percent(mpirun, r
     command = [mpirun, "--oversubscribe", "--bind-to", "none", "-n", "3"]
     script = Path(__file__).with_name("wire_script.py")
     done = subprocess.run(
-        [*command, sys.executable, str(script)],
+        [*command, sys.executable, str(script), halo, str(num_epochs)],
         env=environ,
         capture_output=True,
         text=True,

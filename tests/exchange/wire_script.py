@@ -1,4 +1,7 @@
-"""Run by mpirun: exchanges rows over loopback and compares counted bytes with the kernel's."""
+"""Run by mpirun: exchanges rows over loopback and compares counted bytes with the kernel's.
+
+Arguments: words of --halo, and the number of epochs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from pathlib import Path
 from distgnn.comm import open_group
 
 WIDTH = 512
-NUM_EPOCHS = 10
 
 
 def loopback_bytes() -> int:
@@ -26,15 +28,19 @@ def main() -> None:
     import torch
     from graphs import cut, make_graph
 
+    from distgnn.edges.blocks import plan_blocks
+    from distgnn.exchange.base import Synchronous
     from distgnn.graph.local_graph import LocalGraph
+    from distgnn.training.config.codecs import parse_halo
 
     parts = cut(make_graph(num_vertices=2000), group.size)
-    graph = LocalGraph.exact(parts[group.rank], group)
+    part, codecs = parts[group.rank], parse_halo(sys.argv[1])
+    graph = LocalGraph(part, plan_blocks(part, group), Synchronous(group, codecs))
     rows = torch.ones(graph.num_rows, WIDTH, requires_grad=True)
     group.barrier()
     before = loopback_bytes()
     group.barrier()
-    for _ in range(NUM_EPOCHS):
+    for _ in range(int(sys.argv[2])):
         graph.aggregate(rows).sum().backward()
         graph.end_epoch()
     counted = torch.tensor([graph.exchange.take_bytes()])

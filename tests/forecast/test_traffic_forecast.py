@@ -11,6 +11,7 @@ from training import MODEL_FIELDS, TYPED_MODELS, ends_of, make_config
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError, load
+from distgnn.exchange.codec import EXACT, CodecSpec
 from distgnn.forecast.memory import memory_of_ranks
 from distgnn.forecast.traffic import forecast, planned_bytes
 from distgnn.partition import METHODS, assign
@@ -167,6 +168,68 @@ def test_messages_are_counted_as_they_are_sent(model, dtype, directories, monkey
 
     run_ranks(3, on_rank)
     assert len(sent) == forecast(directory, manifest, config).messages_between.sum()
+
+
+HALOS = ("bf16", "int8(round=near)", "int4", "int2", "fwd:int8+bwd:int1", "bwd:int4")
+
+
+@pytest.mark.parametrize(
+    ("halo", "activations"),
+    [
+        ("fwd:int8+bwd:int4", "fp32"),
+        *(pytest.param(halo, "fp32", marks=pytest.mark.slow) for halo in HALOS),
+        *(pytest.param(halo, "bf16", marks=pytest.mark.slow) for halo in HALOS),
+    ],
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_coded_rows_are_counted_as_they_are_sent(model, halo, activations, directories):
+    fields = {"layers": 3, **MODELS[model], "hidden": 20, "epochs": 2}
+    fields["activations_dtype"] = activations
+    directory = directories("random", "libra", 3)
+    coded = check(directory, make_config(**fields, halo=halo))
+    manifest = read_manifest(directory)
+    exact = forecast(directory, manifest, make_config(**fields))
+    # These sum nothing but features and scores of classes, which are too narrow to code.
+    is_narrow = model in ("one-layer", "sgc", "appnp")
+    assert (coded.bytes_per_epoch < exact.bytes_per_epoch) != is_narrow
+    assert coded.evaluation_bytes == exact.evaluation_bytes
+
+
+@pytest.mark.parametrize("model", TYPED_MODELS)
+def test_coded_rows_of_typed_models(model, directories):
+    fields = {**TYPED_MODELS[model], "hidden": 20, "epochs": 2}
+    found = check(directories("featureless", "libra", 3), make_config(**fields, halo="int4"))
+    assert found.bytes_per_epoch > 0
+
+
+def test_the_memory_of_coded_rows_is_that_of_codes_and_of_the_rows_that_are_read(directories):
+    directory = directories("random", "libra", 3)
+    manifest = read_manifest(directory)
+    memory = {
+        halo: memory_of_ranks(
+            manifest, forecast(directory, manifest, make_config(hidden=32, layers=3, halo=halo))
+        )
+        for halo in ("exact", "int8", "int2")
+    }
+    for number, part in enumerate(manifest.parts):
+        saved = memory["exact"][number] - memory["int8"][number]
+        # The first layer's input is summed once, the others sum 32 columns.
+        assert saved == part.num_leaves * (2 * 32 * 4 - (32 * 4 + 2 * (32 + 4)))
+        assert memory["int2"][number] < memory["int8"][number]
+
+
+def test_an_evaluation_in_a_code_is_counted(directories):
+    directory = directories("random", "libra", 3)
+    manifest = read_manifest(directory)
+    found = forecast(directory, manifest, make_config(hidden=32, layers=3))
+    assert found.evaluation_bytes_in(EXACT) == found.evaluation_bytes
+    legs = [leg for layer in found.evaluation for leg in layer.forward]
+    coded = sum(
+        int(found.evaluation_rows.sent_rows(leg).sum()) * (36 if leg.columns == 32 else 4 * 3)
+        for leg in legs
+    )
+    assert {leg.columns for leg in legs} == {32, 3}
+    assert found.evaluation_bytes_in(CodecSpec(8)) == coded
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "gcn-batch"])

@@ -12,6 +12,7 @@ import torch
 from distgnn.edges.blocks import isolated_part, plan_blocks
 from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.base import Exchange, Synchronous, SynchronousBlocking
+from distgnn.exchange.codec import EXACT_CODECS
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
 from distgnn.graph.local_graph import LocalGraph
@@ -87,9 +88,9 @@ def build_exchange(config: TrainConfig, group: Group, device: torch.device = PRO
         sends nothing on it.
     """
     if not config.overlap:
-        return SynchronousBlocking(group, device=device)
+        return SynchronousBlocking(group, config.halo_codecs, device=device)
     if config.delays.is_synchronous:
-        return Synchronous(group, device=device)
+        return Synchronous(group, config.halo_codecs, device=device)
     return Delayed(group, config.delays, device=device)
 
 
@@ -306,6 +307,11 @@ def describe_savings(
     lines += _stored(config)
     if config.task == "link":
         lines.append("links: rows of the ends of edges and of random pairs are sent besides")
+    if config.halo_codecs != EXACT_CODECS:
+        lines.append(
+            f"halo: rows travel as {config.halo}; narrow ones, ids and what a softmax is made of "
+            "travel as they are"
+        )
     if not config.overlap:
         lines.append("overlap: off, rows are waited for as soon as they were sent")
     if config.recompute:

@@ -1,0 +1,40 @@
+"""Coded rows on real processes are those on threads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from comm.jobs import MPIRUN, run
+from conformance.halo_job import train
+
+from distgnn.comm.threads import run_ranks
+
+pytestmark = pytest.mark.mpi
+NUM_RANKS = 4
+
+
+@pytest.mark.parametrize("backend", ["mpi", "gloo"])
+def test_coded_rows_on_processes_are_those_on_threads(backend, mpirun, repository):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected = run_ranks(NUM_RANKS, train)[0]
+    torch.set_num_threads(threads)
+    script = Path(__file__).with_name("halo_job.py")
+    command = [mpirun, *MPIRUN[1:], "-n", str(NUM_RANKS), sys.executable, str(script)]
+    status, out, err = run(command, BACKEND=backend, PYTHONPATH=str(repository / "tests"))
+    assert status == 0, err
+    trained = json.loads(out)
+    if backend == "mpi":  # which adds up gradients in rank order, as threads do
+        assert trained == expected
+        return
+    for got, wanted in zip(trained, expected, strict=True):
+        # The first epoch has seen no sum of gradients.
+        assert got[0] == wanted[0]
+        for one, other in zip(got, wanted, strict=True):
+            assert one["halo_bytes_sent"] == other["halo_bytes_sent"]
+            # A value near the middle of two codes may be rounded to the other one.
+            assert one["loss"] == pytest.approx(other["loss"], rel=0.02)
