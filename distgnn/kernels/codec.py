@@ -74,7 +74,7 @@ def row_offsets(bits: Tensor, width: int, exact_columns: int = 0) -> Tensor:
         ValueError: If a row has other bits.
     """
     found = torch.zeros(bits.shape[0] + 1, dtype=torch.int64, device=bits.device)
-    for value in bits.unique().tolist():
+    for value in torch.unique(bits).tolist():
         found[1:][bits == value] = row_bytes(width, value, exact_columns)
     return found.cumsum_(0)
 
