@@ -5,9 +5,8 @@
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. By default all recipes
 run whose graph is there. Runs that have ended are not run again, so that an interrupted table
-continues.
---device cuda trains on a GPU. --ranks P trains them on P ranks, too. --write puts the table into
-examples/accuracy/RESULTS.md.
+continues. With --device cuda they train on a GPU, with --ranks P on P ranks, too. --write puts the
+table into examples/accuracy/RESULTS.md.
 """
 
 from __future__ import annotations

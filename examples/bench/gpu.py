@@ -5,8 +5,8 @@
 - losses: 20 epochs on the GPU beside those on the processor, and the largest difference.
 - ranks: 20 epochs of two ranks that share the GPU, by gloo, beside those of one.
 - sums: sums over twins of Reddit and ogbn-products, beside cuSPARSE (torch.sparse) and, where it is
-  installed, PyG. The limit of the device's memory is one read of the source row of every edge, one
-  of the indices, and one write of the sums, at the speed of a copy.
+  installed, PyG. The limit of the device's memory is there, too. It is the time to read the source
+  row of every edge and the indices, and to write the sums, at the speed of a copy.
 - epochs: epochs of GraphSAGE on both twins, and of GAT on a twin of ogbn-arxiv, beside PyG where it
   is installed, and the phases of ours.
 
