@@ -37,6 +37,8 @@ def test_without_a_gpu_it_says_so(repository):
 
 # CSR tensors announce that they are in beta.
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+# PyG, where it is installed, calls what torch has deprecated.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_all_contestants_compute_the_same(script):
     shape = shapes.make("products", scale=0.0005, order="community")
     common = {"rounds": 1, "device": torch.device("cpu")}
