@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,6 +66,11 @@ class LoadOptions:
     sparse: bool
     run: dict[str, Any]
     """Fields of a run's configuration that decide when rows travel."""
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the arguments of `Session.load` that are settings."""
+        return {item.name for item in fields(self)} | set(self.run)
 
     def config(self, seed: int) -> TrainConfig:
         """Return the configuration that builds the graphs.

@@ -11,6 +11,7 @@ import torch
 from distgnn.api import job
 from distgnn.api.data import Data, LoadOptions, ShareOfMean, share_of
 from distgnn.api.graphs import open_share
+from distgnn.api.settings import naming_arguments
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.clock import Clock
 from distgnn.machine.limits import num_killed
@@ -275,7 +276,8 @@ class Session:
                 "algorithm='cd-0' or in a program of its own"
             )
         share = job.collectively(self._group, lambda: open_share(source, self.rank, self.size))
-        data = Data(share, self._group, options, self._seed)
+        with naming_arguments(options.names):
+            data = Data(share, self._group, options, self._seed)
         self._data.append(data)
         return data
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from distgnn.training.config.settings import TrainConfig
 
@@ -22,6 +24,27 @@ _KINDS = {
     "bool": ((bool,), "True or False"),
 }
 _SWITCH = {"on": True, "off": False}
+
+
+_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+
+
+@contextmanager
+def naming_arguments(names: Collection[str]) -> Iterator[None]:
+    """Let errors name the arguments of a function instead of flags of the command line.
+
+    Args:
+        names: Names of the arguments; other flags stay as they are.
+    """
+
+    def argument(found: re.Match[str]) -> str:
+        name = found[1].replace("-", "_")
+        return name if name in names else found[0]
+
+    try:
+        yield
+    except InputError as error:
+        raise InputError(_FLAG.sub(argument, str(error))) from error
 
 
 def config_of(values: Mapping[str, Any]) -> TrainConfig:

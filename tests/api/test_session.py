@@ -461,13 +461,15 @@ def test_options_are_those_of_train_with_their_errors(graph):
     for options, sentence in (
         ({"algorithm": "0c"}, "algorithm 0c gives training other rows than evaluation"),
         ({"algorithm": "cd-x"}, "must be 0c, cd-0 or cd-R"),
-        ({"smoothing": 0.5}, "has no effect with --algorithm cd-0"),
-        ({"feature_norm": "big"}, "must be one of none, row, standard"),
-        ({"split_index": 4}, "is out of range"),
-        ({"metric": "mse"}, "is none of a single-label task"),
+        ({"smoothing": 0.5}, "^smoothing 0.5 has no effect with algorithm cd-0"),
+        ({"delay_cache": False}, "^delay_cache off has no effect with algorithm cd-0"),
+        ({"feature_norm": "big"}, "^feature_norm must be one of none, row, standard"),
+        ({"split_index": 4}, "^split_index 4 is out of range"),
+        ({"metric": "mse"}, "^metric 'mse' is none of a single-label task"),
     ):
-        with pytest.raises(InputError, match=sentence):
+        with pytest.raises(InputError, match=sentence) as caught:
             on_ranks(graph, lambda ranks, source, o=options: ranks.load(source, **o), 1)
+        assert "--" not in str(caught.value), "a program has arguments, and no flags"
 
 
 # Graphs of other libraries, and partitions put together again.
