@@ -11,8 +11,6 @@ from distgnn.cli.output import add_json_flag, human_bytes, pairs, print_json, pr
 if TYPE_CHECKING:
     import argparse
 
-    from distgnn.comm.group import Group
-
 HELP = "show what distgnn found and measured on this machine, and what it would change"
 EPILOG = (
     "Under mpirun, srun or torchrun it measures the links between the ranks too, and the memory "
@@ -38,33 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look at the machine, measure it, and report on rank 0."""
     from distgnn.cli.job import job_from
+    from distgnn.comm.launch import detect
+    from distgnn.machine.trials import examine
 
-    job_from(arguments).run(lambda group: _examine(arguments, group))
-    return 0
-
-
-def _examine(arguments: argparse.Namespace, group: Group) -> None:
-    from distgnn.comm.collective import on_rank_0
-    from distgnn.machine.facts import advice, look
-    from distgnn.machine.trials import disk_speed, link_speed, memory_speed
-
-    found = look()
-    disk: list[float] = []
-    on_rank_0(group, lambda: disk.append(disk_speed(Path(arguments.folder))))
-    found["memory_bytes_per_s"] = memory_speed(group)
-    found["disk_bytes_per_s"] = disk[0] if disk else None
-    found["links"] = link_speed(group)
-    found["backend"], found["interface"] = group.backend, group.interface
-    remedies = advice(found)
-    if group.rank != 0:
-        return
+    found = job_from(arguments).run(lambda group: examine(group, Path(arguments.folder)))
+    if detect().rank > 0:
+        return 0
     if arguments.json:
-        print_json({**found, "advice": remedies})
-        return
+        print_json(found)
+        return 0
+    remedies = found.pop("advice")
     lines = pairs({name: _text(name, value) for name, value in _flat(found).items()})
     lines.append("")
     lines += [f"advice: {remedy}" for remedy in remedies] or ["nothing to change"]
     print_lines(lines)
+    return 0
 
 
 def _flat(found: dict[str, Any]) -> dict[str, Any]:

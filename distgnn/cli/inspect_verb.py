@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 
-from distgnn.api.directories import forecast_values, manifest_json
+from distgnn.api.directories import inspect
 from distgnn.cli.flags import path, whole
 from distgnn.cli.inspect_text import forecast_lines, quality_lines
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.train_verb import add_epoch_flags, config_from
+from distgnn.cli.train_verb import add_epoch_flags
 from distgnn.datasets.errors import InputError
-from distgnn.partition.directory.store import read_manifest, read_part
+from distgnn.partition.directory.store import read_manifest
 
 HELP = "show what a partition costs, and predict what training on it sends"
 EPILOG = (
     "The model's flags are those of train, with the same defaults: bytes per epoch are what train "
     "will count, exactly. --widths asks for plain sums over all edges instead."
 )
+
+# Arguments of the command line that are no settings of `distgnn.inspect`.
+_OWN = ("verb", "run", "directory", "verify", "widths", "bandwidth", "latency", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,15 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
             "inspect counts bytes and memory, and predicts no time; distgnn plan "
             f"{arguments.directory} --bandwidth 100Gb/s predicts that of an epoch"
         )
-    config = None if widths else config_from(arguments)
-    manifest = read_manifest(arguments.directory)
-    if arguments.verify:
-        for part in range(manifest.num_parts):
-            read_part(arguments.directory, part)
-    values = forecast_values(arguments.directory, manifest, config, widths=widths)
+    given = {} if widths else vars(arguments)
+    settings = {name: value for name, value in given.items() if name not in _OWN}
+    values = inspect(
+        arguments.directory, widths=widths or None, verify=arguments.verify, **settings
+    )
     if arguments.json:
-        print_json({**manifest_json(manifest), **values})
+        print_json(values)
         return 0
+    manifest = read_manifest(arguments.directory)
     print_lines([*quality_lines(manifest, values["row_reuse"]), "", *forecast_lines(values)])
     return 0
 

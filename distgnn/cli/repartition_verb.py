@@ -6,14 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from distgnn.api.directories import manifest_json
-from distgnn.api.partitioning import check_out
+from distgnn.api.repartitioning import repartition_directory
 from distgnn.cli.flags import MAX_SEED, path, switch, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.method import balance
-from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines
+from distgnn.cli.output import add_json_flag, note, print_json, print_lines
 from distgnn.cli.partition_verb import add_order_argument
-from distgnn.datasets.errors import InputError
-from distgnn.machine.limits import available_memory
 
 if TYPE_CHECKING:
     import argparse
@@ -59,38 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Cut again, write, and report."""
-    from distgnn.comm.launch import detect
-    from distgnn.partition.compilation import noting_compilation
-    from distgnn.partition.directory.store import read_manifest
-    from distgnn.partition.repartition.repartition import Wish, peak_bytes, repartition
-
-    if detect().size > 1:
-        raise InputError(
-            f"distgnn repartition runs in one process, but {detect().size} were started; "
-            "run it without mpirun"
-        )
-    if arguments.imbalance is not None and not arguments.refine:
-        raise InputError("--imbalance takes no effect with --refine off; leave one of them out")
-    wish = Wish(
-        num_parts=arguments.parts,
-        seed=arguments.seed,
+    start = time.perf_counter()
+    manifest, peak = repartition_directory(
+        *(arguments.directory, arguments.parts, arguments.out),
         refine=arguments.refine,
         imbalance=arguments.imbalance,
         order=arguments.order,
+        seed=arguments.seed,
+        overwrite=arguments.overwrite,
+        say=note,
     )
-    start = time.perf_counter()
-    peak, free = peak_bytes(read_manifest(arguments.directory), wish), available_memory()
-    check_out(arguments.out, is_overwriting=arguments.overwrite)
-    note(f"memory: about {human_bytes(peak)} at the peak, of {human_bytes(free)} that are free")
-    with noting_compilation(note):
-        manifest = repartition(
-            arguments.directory,
-            arguments.out,
-            wish,
-            available_bytes=free,
-            overwrite=arguments.overwrite,
-            progress=note,
-        )
     seconds = time.perf_counter() - start
     if arguments.json:
         values = {"directory": arguments.out, "total_s": seconds, "predicted_peak_bytes": peak}

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from distgnn.comm.collective import on_rank_0
 from distgnn.datasets.errors import InputError
+from distgnn.machine.facts import advice, look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,29 @@ _BLOCK_BYTES = 1 << 22
 _MESSAGE_BYTES = 1 << 24
 _ROUNDS = 5
 _PINGS = 100
+
+
+def examine(group: Group, folder: Path) -> dict[str, Any]:
+    """Look at the machine, measure it, and advise; collective.
+
+    Args:
+        group: All ranks.
+        folder: Folder whose disk is measured, on rank 0.
+
+    Returns:
+        JSON values by name: those of `facts.look`, speeds, backend, and `advice`.
+
+    Raises:
+        InputError: If the folder cannot be written.
+    """
+    found = look()
+    speeds: list[float] = []
+    on_rank_0(group, lambda: speeds.append(disk_speed(folder)))
+    found["memory_bytes_per_s"] = memory_speed(group)
+    found["disk_bytes_per_s"] = speeds[0] if speeds else None
+    found["links"] = link_speed(group)
+    found["backend"], found["interface"] = group.backend, group.interface
+    return {**found, "advice": advice(found)}
 
 
 def memory_speed(group: Group) -> list[float]:
