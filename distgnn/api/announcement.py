@@ -49,6 +49,7 @@ def announce(
     own = 0 if model is None else planned_bytes(config, model, trainer.graphs)
     sent = torch.tensor([own])
     group.all_reduce(sent)
+    screening = _note_of_screening(trainer)
     if estimates:
         trainer.estimated_epoch_s = estimate_epoch(trainer, part, ends)
     if group.rank > 0 or is_quiet:
@@ -60,6 +61,8 @@ def announce(
         say(f"goal: {trainer.goal}, recorded when it is reached; training goes on")
     for saving in trainer.graphs.savings:
         say(saving)
+    if screening:
+        say(f"evaluation: {screening}")
     for saving in trainer.weights.tables.savings:
         say(saving)
     if isinstance(trainer.inputs.features, HostRows):
@@ -77,3 +80,39 @@ def announce(
     say(f"memory: about {human_bytes(predicted)}{more} at the peak of rank 0, predicted")
     if trainer.estimated_epoch_s is not None:
         say(f"time: about {1e3 * trainer.estimated_epoch_s:.1f} ms an epoch, estimated")
+
+
+def _note_of_screening(trainer: Trainer) -> str:
+    """Say what screened evaluations will send; nothing where all are exact; collective."""
+    import torch
+
+    from distgnn.exchange.codec import EXACT
+    from distgnn.forecast.traffic import planned_evaluation_bytes
+    from distgnn.training.loop.screened import margin_of
+
+    config, group, model = trainer.config, trainer.group, trainer.gnn
+    screening = config.screening
+    if screening is None:
+        return ""
+    if group.size == 1:
+        return "exact, as one rank sends nothing"
+    rule = f"screened over {screening.codec_text} rows"
+    near = f"exact where the metric is within {margin_of(screening):g} of the best"
+    if model is None:
+        return f"{rule}, and {near}"
+    own = [
+        planned_evaluation_bytes(config, model, trainer.graphs, codec)
+        for codec in (screening.codec, EXACT)
+    ]
+    sent = torch.tensor(own)
+    group.all_reduce(sent)
+    look, exact = sent.tolist()
+    if look >= exact:
+        return (
+            f"{rule} saves nothing, as all of them have fewer than "
+            f"{screening.codec.least_columns} columns and travel as they are; use exact"
+        )
+    return (
+        f"{rule}, {human_bytes(look)} each, and {near}, {human_bytes(exact)} more: at most "
+        f"{human_bytes(look + exact)}"
+    )

@@ -89,9 +89,9 @@ def describe(codec: CodecSpec) -> str:
     return f"{codec.bits} bits a value between the least and the largest of the row, rounded {how}"
 
 
-def _bytes_of_epoch(config: TrainConfig, source: str) -> dict[str, int | float]:
+def _bytes_of_epoch(config: TrainConfig, source: str) -> dict[str, int | float | None]:
     """Count what all ranks send in an epoch, where the source is a partition directory."""
-    from distgnn.forecast.traffic import forecast
+    from distgnn.forecast.traffic import forecast, screened_bytes
     from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
 
     if not (Path(source) / MANIFEST_NAME).is_file():
@@ -103,4 +103,5 @@ def _bytes_of_epoch(config: TrainConfig, source: str) -> dict[str, int | float]:
         "halo_bytes_per_epoch": coded.bytes_per_epoch,
         "exact_halo_bytes_per_epoch": exact.bytes_per_epoch,
         "eval_halo_bytes": coded.evaluation_bytes,
+        "screened_halo_bytes": screened_bytes(coded, config),
     }

@@ -96,7 +96,7 @@ def forecast_lines(values: Mapping[str, Any]) -> list[str]:
     memory, reuse = values["memory_bytes_per_rank"], values["row_reuse"]
     facts = {"sent per epoch": f"{human_bytes(sum(sent))} by all ranks, exactly"}
     if values["eval_halo_bytes"] is not None:
-        facts["per evaluation"] = human_bytes(values["eval_halo_bytes"])
+        facts["per evaluation"] = evaluation_text(values)
     if values["weight_bytes_per_epoch"] is not None:
         facts["weights per epoch"] = f"{human_bytes(values['weight_bytes_per_epoch'])} by all ranks"
     facts["memory per rank"] = f"{human_bytes(max(memory))} at most, without libraries"
@@ -118,6 +118,24 @@ def forecast_lines(values: Mapping[str, Any]) -> list[str]:
         ],
     )
     return lines + _matrix_lines(values["halo_bytes_between"])
+
+
+def evaluation_text(values: Mapping[str, Any]) -> str:
+    """Say what an evaluation sends.
+
+    Args:
+        values: Values of `distgnn.inspect` or `distgnn.plan`.
+
+    Returns:
+        Words without a full stop.
+    """
+    exact, screened = values["eval_halo_bytes"], values["screened_halo_bytes"]
+    if screened is None:
+        return human_bytes(exact)
+    return (
+        f"{human_bytes(screened)} screened, and {human_bytes(exact)} where it is confirmed: "
+        f"{human_bytes(screened + exact)} at most"
+    )
 
 
 def _headline(values: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import argparse
 import numpy as np
 
 from distgnn.cli.flags import MAX_THREADS, bandwidth, duration, number, path, whole
+from distgnn.cli.inspect_text import evaluation_text
 from distgnn.cli.output import add_json_flag, human_bytes, pairs, print_json, print_lines
 from distgnn.cli.train_verb import add_epoch_flags, config_from
 from distgnn.datasets.errors import InputError
@@ -95,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{values['num_messages']} of all ranks",
                 "rows": f"{1e3 * values['rows_s']:.2f} ms on the wire, "
                 f"{human_bytes(values['halo_bytes_per_epoch'])} in all",
+                "evaluation": f"{evaluation_text(values)}, in all",
                 "gradients": f"{1e3 * values['weights_s']:.2f} ms on the wire, "
                 f"{human_bytes(values['weight_bytes_per_epoch'])} in all",
                 "epoch": f"{1e3 * values['epoch_s']:.2f} ms if nothing is hidden, "

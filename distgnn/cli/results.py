@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.output import human_bytes, pairs
 from distgnn.training.loop.goal import describe_goal
+from distgnn.training.loop.screened import describe_screening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:
         for split in ("test", "val", "train")
     }
     goal = {"goal": describe_goal(summary)} if "goal" in summary else {}
+    screened = {"evaluation": describe_screening(summary)} if "num_screened" in summary else {}
     sent = (("halo", "rows"), ("weight", "gradients"), ("eval_halo", "rows to evaluate"))
     return pairs(
         {
@@ -36,6 +38,7 @@ def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:
             **shown,
             "best epoch": f"{summary['best_epoch']} of {summary['num_epochs']}",
             **goal,
+            **screened,
             "median epoch": f"{summary['median_epoch_s'] * 1e3:.2f} ms",
             "sent per epoch": ", ".join(
                 f"{human_bytes(summary[f'{name}_bytes_per_epoch'])} of {what}"

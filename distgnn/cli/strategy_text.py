@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distgnn.cli.inspect_text import evaluation_text
 from distgnn.cli.output import human_bytes, pairs, table
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
         facts["papers"] = "; ".join(values["papers"])
     if "halo_bytes_per_epoch" in values:
         facts["rows per epoch"] = _shrunk(values)
-        facts["per evaluation"] = human_bytes(values["eval_halo_bytes"])
+        facts["per evaluation"] = evaluation_text(values)
     header = ["columns", "bytes of a row, exact", "forward", "backward"]
     rows = [
         [row["columns"], row["exact"], row["forward"], row["backward"]]

@@ -19,7 +19,7 @@ from distgnn.forecast.pace import (
     wire_seconds,
 )
 from distgnn.forecast.rehearsal import rehearse
-from distgnn.forecast.traffic import forecast
+from distgnn.forecast.traffic import forecast, screened_bytes
 from distgnn.machine.loopback import try_loopback
 from distgnn.machine.trials import memory_speed
 from distgnn.partition.directory.store import read_part
@@ -135,6 +135,8 @@ def plan_epoch(
         "epoch_s": float((busy + wire.rows).max()) + wire.weights,
         "hidden_epoch_s": float((busy + np.maximum(wire.rows - cover, 0)).max()) + wire.weights,
         "halo_bytes_per_epoch": found.bytes_per_epoch,
+        "eval_halo_bytes": found.evaluation_bytes,
+        "screened_halo_bytes": screened_bytes(found, config),
         "weight_bytes_per_epoch": found.weight_bytes,
         "memory_bytes_per_rank": memory_of_ranks(manifest, found),
     }

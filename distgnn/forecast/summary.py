@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from distgnn.forecast.memory import device_bytes, memory_of_ranks
-from distgnn.forecast.traffic import bytes_of_legs, forecast, forecast_of_widths
+from distgnn.forecast.traffic import bytes_of_legs, forecast, forecast_of_widths, screened_bytes
 from distgnn.training.data.info import DataInfo
 from distgnn.training.tasks.tasks import resolve
 
@@ -65,6 +65,7 @@ def summarize(
         "layer_widths": [layer.width for layer in found.layers],
         "halo_bytes_per_epoch": int(per_epoch) if per_epoch.is_integer() else per_epoch,
         "eval_halo_bytes": found.evaluation_bytes if about else None,
+        "screened_halo_bytes": screened_bytes(found, config) if about else None,
         "weight_bytes_per_epoch": found.weight_bytes if about else None,
         "halo_bytes_sent_per_rank": between.sum(axis=1).tolist(),
         "halo_bytes_received_per_rank": between.sum(axis=0).tolist(),

@@ -191,6 +191,22 @@ def bytes_of_legs(
     return total
 
 
+def screened_bytes(found: Forecast, config: TrainConfig | None) -> int | None:
+    """Return what all ranks send in an evaluation that is screened; an exact one may follow.
+
+    Args:
+        found: Forecast of the run.
+        config: Settings of the run.
+
+    Returns:
+        Bytes; None where every evaluation is exact, or one rank sends nothing.
+    """
+    screening = None if config is None else config.screening
+    if screening is None or len(found.evaluation_rows.edges) == 1:
+        return None
+    return found.evaluation_bytes_in(screening.codec)
+
+
 def forecast_of_widths(manifest: Manifest, widths: Sequence[int]) -> Forecast:
     """Compute what sums of rows of given widths send, forward and backward, over all edges.
 
@@ -246,6 +262,35 @@ def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
             for leg in legs
         )
     return total
+
+
+def planned_evaluation_bytes(
+    config: TrainConfig, model: GNN, graphs: RunGraphs, codec: CodecSpec = EXACT
+) -> int:
+    """Say what this rank will send in an evaluation.
+
+    Args:
+        config: The run.
+        model: Model that will be trained.
+        graphs: Graphs that it runs on.
+        codec: Code that rows are written in.
+
+    Returns:
+        Bytes.
+    """
+    is_static = config.static_input and not isinstance(graphs.features, SparseRows)
+    layers = model.traffic(
+        is_sparse=not isinstance(graphs.features, torch.Tensor),
+        is_static=is_static,
+        feature_bytes=config.feature_bytes,
+    )
+    halves = graphs.exact.blocks.forward
+    routes = {"read": halves.send.route, "write": halves.reduce.route}
+    return sum(
+        leg.row_bytes(codec) * leg.sent_rows(routes[leg.role])
+        for layer in layers
+        for leg in layer.forward
+    )
 
 
 def forecast(

@@ -38,6 +38,8 @@ def test_an_epoch_is_computing_and_what_the_partition_sends(plan, distgnn, ring_
     inspected = distgnn("inspect", ring_parts, "--hidden", 8, "--json").json
     assert values["halo_bytes_per_epoch"] == inspected["halo_bytes_per_epoch"] > 0
     assert values["memory_bytes_per_rank"] == inspected["memory_bytes_per_rank"]
+    assert values["eval_halo_bytes"] == inspected["eval_halo_bytes"] > 0
+    assert values["screened_halo_bytes"] is None
     assert (values["ranks"], len(values["compute_s_per_rank"])) == (3, 3)
     assert values["compute_s"] == max(values["compute_s_per_rank"]) > 0
     assert values["weights_s"] > 4 * 10e-6
@@ -51,8 +53,8 @@ def test_an_epoch_is_computing_and_what_the_partition_sends(plan, distgnn, ring_
 
 def test_people_see_a_line_for_each_share(plan):
     lines = dict(line.split(maxsplit=1) for line in plan("--ranks", 3).out.splitlines())
-    expected = ["ranks", "computing", "messages", "rows", "gradients", "epoch", "memory"]
-    assert list(lines) == expected
+    expected = ["ranks", "computing", "messages", "rows", "evaluation", "gradients"]
+    assert list(lines) == [*expected, "epoch", "memory"]
     assert lines["computing"].endswith(", the slowest")
     assert " ms if nothing is hidden, " in lines["epoch"]
     assert lines["epoch"].endswith(" ms if all is that can be")

@@ -43,6 +43,21 @@ def test_of_a_partition_directory_the_bytes_of_an_epoch_are_counted(distgnn, rin
     assert values["eval_halo_bytes"] == found["eval_halo_bytes"]
 
 
+def test_a_screened_evaluation_is_a_look_and_at_times_an_exact_one(distgnn, ring_parts):
+    words = ("--hidden", 64, "--layers", 3, "--evaluation", "screened(int4)")
+    found = distgnn("inspect", ring_parts, *words, "--json").json
+    assert 0 < found["screened_halo_bytes"] < found["eval_halo_bytes"]
+    command = ("train", ring_parts, "--print-strategy", *words)
+    assert distgnn(*command, "--json").json["screened_halo_bytes"] == found["screened_halo_bytes"]
+    shown = [distgnn(*command).out, distgnn("inspect", ring_parts, *words).out]
+    for text in shown:
+        assert re.search(
+            r"per evaluation +\S+ \S+ screened, and .* where it is confirmed: .*most", text
+        )
+    exact = distgnn("inspect", ring_parts, "--evaluation", "exact", "--json").json
+    assert exact["screened_halo_bytes"] is None
+
+
 def test_a_mistake_is_named_as_in_training(distgnn, ring):
     outcome = distgnn("train", ring, "--print-strategy", "--halo", "int3")
     assert outcome.sentence.startswith("--halo has no item 'int3'; what rows are sent as is one of")

@@ -231,6 +231,24 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda c: (
+            c.screening is not None
+            and c.screening.codec.bits == 16
+            and c.model.activations_dtype == "bf16"
+        ),
+        lambda _: (
+            "--evaluation screened(bf16) saves nothing, as --activations-dtype bf16 sends such "
+            "rows anyway; use int8"
+        ),
+    ),
+    (
+        lambda c: c.screening is not None and c.stop_on == "loss",
+        lambda c: (
+            f"--stop-on loss waits for a lower validation loss, which --evaluation {c.evaluation} "
+            "measures of a few epochs only; use --stop-on metric or --evaluation exact"
+        ),
+    ),
+    (
         lambda c: c.recompute and c.model.norm == "batch",
         lambda _: (
             "--recompute would count the statistics of --norm batch twice; use --norm layer or none"

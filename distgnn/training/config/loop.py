@@ -20,6 +20,14 @@ class LoopSettings:
     epochs: int = flag(200, "default: %(default)s", at_least(1), metavar="E", is_free=True)
     seed: int = flag(0, "default: %(default)s", at_least(0), _BELOW_SEEDS, metavar="S")
     eval_every: int = flag(1, "epochs (default: %(default)s)", at_least(1), metavar="N")
+    evaluation: str = flag(
+        "exact",
+        "exact; or screened(CODEC, margin=X): rows are sent in a code (default: int8), and only "
+        "where the validation metric is within X (default: 0.002) of the best so far once more "
+        "exactly; the best epoch and its metrics are exact (default: %(default)s)",
+        metavar="exact|screened[(...)]",
+        is_predicted=True,
+    )
     patience: int = flag(
         0,
         "stop after N epochs without a better validation metric (default: never)",

@@ -13,6 +13,7 @@ from distgnn.training.config.channels import ChannelSettings
 from distgnn.training.config.codecs import parse_halo
 from distgnn.training.config.data import DataSettings
 from distgnn.training.config.delays import DelaySettings
+from distgnn.training.config.evaluation import Screening, parse_evaluation
 from distgnn.training.config.loop import LoopSettings, MachineSettings, SavingSettings
 from distgnn.training.config.optimization import OptimizationSettings
 from distgnn.training.config.presets import PRESETS
@@ -70,6 +71,11 @@ class RunSettings(
     def delays(self) -> DelayRule:
         """Rule of when rows travel and when they are used."""
         return self.strategy.rule
+
+    @cached_property
+    def screening(self) -> Screening | None:
+        """Rule of evaluations over coded rows; None where every evaluation is exact."""
+        return parse_evaluation(self.evaluation)
 
     @property
     def feature_bytes(self) -> int:

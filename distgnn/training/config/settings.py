@@ -36,6 +36,7 @@ class TrainConfig(RunSettings):
             ("gradient_cache", rule.backward.is_cached),
             ("gradient_smoothing", rule.backward.smoothing),
             ("halo", halo_text(self.halo_codecs)),
+            ("evaluation", "exact" if self.screening is None else self.screening.text),
         ):
             object.__setattr__(self, name, value)
         check_together(self)

@@ -12,7 +12,7 @@ import torch
 from distgnn.edges.blocks import isolated_part, plan_blocks
 from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.base import Exchange, Synchronous, SynchronousBlocking
-from distgnn.exchange.codec import EXACT_CODECS
+from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
 from distgnn.graph.local_graph import LocalGraph
@@ -59,6 +59,7 @@ class RunGraphs:
         part_degree: (num_roots or more, 1) in-degrees that the training graph can see.
         fetched_bytes: Payload bytes that this rank sent for the features of leaves.
         savings: A line for each exact saving: its effect in this run, or why it is off.
+        screened: Graph of evaluations over coded rows; None where there are none, or one rank.
     """
 
     training: LocalGraph
@@ -68,6 +69,7 @@ class RunGraphs:
     part_degree: Tensor
     fetched_bytes: int
     savings: tuple[str, ...]
+    screened: LocalGraph | None = None
 
     @property
     def setup_bytes_sent(self) -> int:
@@ -124,6 +126,7 @@ def build_graphs(
     evaluating = Synchronous(group, first_tag=EVALUATION_TAG, device=device)
     exact = LocalGraph(part, blocks, evaluating)
     exact.add_setup_bytes(setup.take_bytes())
+    screened = _screened(config, exact)
     features, fetched = inputs.features, 0
     if config.is_isolated:
         features, fetched = _with_leaves(features, part, blocks, group)
@@ -157,13 +160,25 @@ def build_graphs(
     if why_not_restricted(config):
         savings = describe(edge_fractions=())
         rows = inputs.wanted
-        return RunGraphs(training, features, rows, exact, degree, fetched, savings)
+        return RunGraphs(training, features, rows, exact, degree, fetched, savings, screened)
     field = _restricted(config, training, inputs, part, is_input_static=is_input_static)
     savings = describe(edge_fractions=field.edge_fractions)
     # A last layer that needs nearly all edges runs on all rows, though the loss reads some.
     is_whole = field.level(config.model.layers - 1) is training
     loss_rows = inputs.wanted if is_whole else None
-    return RunGraphs(field, field.inputs(features), loss_rows, exact, degree, fetched, savings)
+    rest = loss_rows, exact, degree, fetched, savings, screened
+    return RunGraphs(field, field.inputs(features), *rest)
+
+
+def _screened(config: TrainConfig, exact: LocalGraph) -> LocalGraph | None:
+    """Return the graph of evaluations over coded rows, if there are any."""
+    if config.screening is None or exact.group.size == 1:
+        return None
+    # A look has ended on this rank before the exact evaluation begins, so they share tags.
+    codecs = HaloCodecs(forward=config.screening.codec)
+    exchange = Synchronous(exact.group, codecs, first_tag=EVALUATION_TAG, device=exact.device)
+    exchange.buffers = exact.exchange.buffers
+    return exact.with_exchange(exchange)
 
 
 def _with_leaves(features: Rows, part: Part, blocks: Blocks, group: Group) -> tuple[Rows, int]:

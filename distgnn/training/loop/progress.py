@@ -6,6 +6,8 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
+from distgnn.training.loop.screened import SCREENED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,6 +35,9 @@ def describe_epoch(record: Mapping[str, Any]) -> str:
         value = record.get(f"{split}_metric")
         if value is not None:
             parts.append(f"{split} {value:.4f}")
+    screened = record.get(SCREENED)
+    if screened is not None:
+        parts.append(f"screened val {screened:.4f}")
     parts.append(f"epoch_s {record['epoch_s']:.3f}")
     parts.append(f"wait_s {record['exchange_wait_s']:.3f}")
     parts.append(f"sent_MiB {record['halo_bytes_sent'] / 2**20:.2f}")

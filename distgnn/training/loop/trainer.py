@@ -31,6 +31,7 @@ from distgnn.training.loop.own_model import (
     seeded,
 )
 from distgnn.training.loop.replay import build_repeated, may_replay
+from distgnn.training.loop.screened import build_screen, check_screening
 from distgnn.training.loop.stop import NoStop, encode
 from distgnn.training.loop.trace import NoTrace
 from distgnn.training.run.checkpoint import Checkpoints, pack_state, unpack_state
@@ -98,6 +99,7 @@ class Trainer:
         self._ends = ends
         self.inputs = load_task(part, group, config, num_classes=ends.num_classes)
         self.goal = goal_of(config, self.inputs)
+        check_screening(config, self.inputs)
         if factory is not None:
             rows = rows_for(factory, self.inputs.features)
             self.inputs = replace(self.inputs, features=rows)
@@ -122,6 +124,10 @@ class Trainer:
             check_own(self.model, group, num_vertices=ends.num_vertices)
         self.objective = build_objective(
             *(config, self.inputs, self.graphs, self.model), num_classes=ends.num_classes
+        )
+        measure = self.objective.measure
+        self.screen = build_screen(
+            self.graphs.screened, self._evaluate_on, measure, config.screening
         )
         self.optimizer = optimizer_of(config, self.model)
         self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
@@ -197,6 +203,13 @@ class Trainer:
         self.graphs.exact.end_epoch()
         return self.objective.evaluate(scores)
 
+    @torch.no_grad()
+    def _evaluate_on(self, graph: LocalGraph) -> Evaluation:
+        self.model.eval()
+        scores = self._call(graph, self.inputs.features)
+        graph.end_epoch()
+        return self.objective.evaluate(scores)
+
     def _scores(self) -> torch.Tensor:
         return self._call(self.graphs.exact, self.inputs.features)
 
@@ -244,6 +257,7 @@ class Trainer:
             own |= {
                 "eval_s": eval_s,
                 "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes()
+                + self.screen.take_bytes()
                 + self.objective.take_eval_bytes(),
                 "stop_number": encode(self.stop, self.group.rank),
             }
@@ -301,24 +315,23 @@ class Trainer:
     def _evaluate_if_due(self) -> tuple[dict[str, Any], float]:
         """Evaluate, and keep the weights if they are the best so far."""
         is_last = self.num_epochs + 1 == self.config.epochs
+        names = (*(f"{split}_metric" for split in SPLITS), "val_loss")
+        metrics: dict[str, Any] = dict.fromkeys(names)
         if (self.num_epochs + 1) % self.config.eval_every and not is_last:
-            names = (*(f"{split}_metric" for split in SPLITS), "val_loss")
-            return dict.fromkeys(names), 0.0
+            return metrics | self.screen.take_values(), 0.0
         start = time.perf_counter()
         self.group.note(self.num_epochs, "evaluate")
         with self.average.in_place():
-            scores = self.evaluate()
-            is_best = self._keep_if_best(scores)
-        self.lr.watch(self.num_epochs, is_best)
-        self.patience.watch(self.num_epochs, scores.val_loss)
-        metrics = {f"{split}_metric": value for split, value in scores.metric.items()}
-        metrics["val_loss"] = scores.val_loss if self.inputs.counts["val"] else None
+            if self.screen.passes(self.best, is_last=is_last):
+                metrics |= self._evaluate_exactly()
+        self.lr.watch(self.num_epochs, self.best.epoch == self.num_epochs)
         stop = time.perf_counter()
         self.trace.add("evaluate", start, stop)
-        return metrics, stop - start
+        return metrics | self.screen.take_values(), stop - start
 
-    def _keep_if_best(self, scores: Evaluation) -> bool:
-        """Keep the weights if they are the best so far; return whether they are."""
+    def _evaluate_exactly(self) -> dict[str, Any]:
+        """Return the metrics; keep the weights if they are the best so far."""
+        scores = self.evaluate()
         # Weights that are not finite could otherwise look best and be kept.
         self._check_finite("validation loss", scores.val_loss)
         # Without validation vertices the latest epoch is the best one.
@@ -327,11 +340,12 @@ class Trainer:
             merit = float(self.num_epochs)
         else:
             merit = -metric if self.objective.measure.is_lower_better else metric
-        is_best = self.best.improves(merit, scores.val_loss)
-        if is_best:
+        if self.best.improves(merit, scores.val_loss):
             self.best = Best(self.num_epochs, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
-        return is_best
+        self.patience.watch(self.num_epochs, scores.val_loss)
+        metrics: dict[str, Any] = {f"{split}_metric": v for split, v in scores.metric.items()}
+        return metrics | {"val_loss": scores.val_loss if self.inputs.counts["val"] else None}
 
     def checkpoints(self, folder: Path) -> Checkpoints:
         """Return the checkpoints of this run.

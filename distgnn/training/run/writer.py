@@ -9,6 +9,7 @@ import torch
 
 from distgnn.datasets.errors import InputError
 from distgnn.training.loop.metrics import peak_rss_bytes, summarise
+from distgnn.training.loop.screened import screen_figures, warning_of
 from distgnn.training.loop.stop import StoppedError, decode, name_of
 from distgnn.training.run.directory import SUMMARY
 
@@ -161,7 +162,13 @@ def train(
             f"to keep; use --epochs above {trainer.num_epochs}"
         )
     writer.finish()
-    summary = {**summarise(records, trainer.best.epoch, trainer.goal), **_of_all_ranks(trainer)}
+    summary = {
+        **summarise(records, trainer.best.epoch, trainer.goal),
+        **screen_figures(records),
+        **_of_all_ranks(trainer),
+    }
+    if (warning := warning_of(trainer.config.screening, summary)) is not None:
+        progress.warn(warning)
     error = None
     if trainer.group.rank == 0:
         try:

@@ -278,6 +278,7 @@ def _resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
     classes = f" with {ends.num_classes} classes" if task == "single-label" else ""
     metric = _one_of(names, asked, where, f"{task} task{classes}")
     _check_goal(config, metric)
+    _check_screening(config, metric)
     return replace(config, task=task, metric=metric)
 
 
@@ -337,6 +338,16 @@ def _check_class_weights(config: TrainConfig, task: str, num_classes: int) -> No
         raise InputError(
             f"--class-weights has {num_weights} numbers, but the graph has {num_classes} classes; "
             f"give one each, or {BALANCED}"
+        )
+
+
+def _check_screening(config: TrainConfig, metric: str) -> None:
+    """Refuse the margin of shares for errors, whose scale is that of the labels."""
+    screening = config.screening
+    if screening is not None and screening.margin is None and metric in ("mse", "mae"):
+        raise InputError(
+            f"--evaluation {config.evaluation} needs a margin of its own, as --metric {metric} is "
+            f"on the scale of the labels; write screened({screening.codec_text}, margin=X)"
         )
 
 

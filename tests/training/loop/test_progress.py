@@ -50,6 +50,12 @@ def test_an_epoch_without_evaluation_shows_no_metric():
     assert describe_epoch({**record, "epoch_s": 0.0126}) == expected
 
 
+def test_a_screened_evaluation_is_shown_as_one():
+    record = {**RECORD, **{f"{split}_metric": None for split in ("train", "val", "test")}}
+    line = describe_epoch({**record, "screened_val_metric": 0.5})
+    assert line.startswith("epoch    7  loss 1.2346  screened val 0.5000  epoch_s ")
+
+
 def test_a_pipe_gets_one_line_an_epoch_on_standard_error(capsys):
     progress = choose_progress(rank=0, num_epochs=2)
     assert isinstance(progress, Lines)

@@ -1,0 +1,440 @@
+"""Evaluation screened over coded rows: exact results, fewer bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from graphs import cut, make_graph
+from hypothesis import given
+from hypothesis import strategies as st
+from training import ends_of, make_config, run
+
+from distgnn.api.announcement import announce
+from distgnn.cli.results import result_lines
+from distgnn.comm.single import SingleGroup
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets import InputError
+from distgnn.datasets.held_out import hold_out_links
+from distgnn.datasets.planted import planted
+from distgnn.exchange.codec import EXACT
+from distgnn.forecast.traffic import forecast, planned_evaluation_bytes, screened_bytes
+from distgnn.pages.run import run_page
+from distgnn.partition import assign
+from distgnn.partition.directory.store import read_manifest, read_part, write
+from distgnn.partition.quality import measure
+from distgnn.training.config.evaluation import Screening
+from distgnn.training.loop.best import Best
+from distgnn.training.loop.own_model import own_config
+from distgnn.training.loop.screened import SCREENED, CodedScreen
+from distgnn.training.loop.trainer import Trainer
+from distgnn.training.run.directory import RunDirectory
+from distgnn.training.tasks.measures import Accuracy, MeanSquaredError
+from distgnn.training.tasks.tasks import resolve
+
+METRICS = [f"{split}_metric" for split in ("train", "val", "test")]
+MODELS = {
+    "sage": {},
+    "sage-max": {"aggregator": "max"},
+    "gcn": {"model": "gcn", "layers": 3, "norm": "batch", "residual": True},
+    "gat": {"model": "gat", "heads": 2, "hidden": 8},
+    "gatv2": {"model": "gatv2", "heads": 2, "hidden": 8},
+    "gin": {"model": "gin"},
+    "sgc": {"model": "sgc", "hops": 2},
+    "appnp": {"model": "appnp", "hops": 3},
+}
+
+
+def planted_graph(num_classes=4):
+    """Return a graph on which the validation metric rises and falls."""
+    shape = {"num_vertices": 600, "num_classes": num_classes, "num_features": 16, "seed": 3}
+    return planted(**shape, signal=0.4, homophily=0.5, split="0.1/0.5/0.4")
+
+
+def screen_of(looks, *, margin, measure=None):
+    """Return a screen that sees what is written down, one value a look."""
+    values = iter(looks)
+
+    def evaluate(graph):
+        return SimpleNamespace(metric={"val": next(values)}, val_loss=1.0)
+
+    graph = SimpleNamespace(exchange=SimpleNamespace(take_bytes=lambda: 0))
+    screening = Screening(margin=margin)
+    return CodedScreen(graph, evaluate, measure or Accuracy(), screening)
+
+
+def passed(looks, best, *, margin, measure=None):
+    screen = screen_of(looks, margin=margin, measure=measure)
+    return [screen.passes(Best(3, best, 1.0), is_last=False) for _ in looks]
+
+
+def test_an_epoch_passes_if_it_may_be_as_good_as_the_best():
+    looks = [0.8, 0.79, 0.75, 0.7499, None]
+    assert passed(looks, 0.8, margin=0.05) == [True, True, True, False, True]
+    assert passed(looks, 0.8, margin=0.0) == [True, False, False, False, True]
+
+
+def test_an_error_passes_if_it_may_be_as_small_as_the_best():
+    looks = [3.0, 3.9, 4.1]
+    found = passed(looks, -3.0, margin=1.0, measure=MeanSquaredError())
+    assert found == [True, True, False]
+
+
+def test_a_look_is_not_taken_where_an_exact_evaluation_follows_anyway():
+    screen = screen_of([], margin=0.1)
+    assert screen.passes(Best(), is_last=False)
+    assert screen.passes(Best(3, 0.9, 1.0), is_last=True)
+    assert screen.take_values() == {SCREENED: None}
+
+
+def test_a_look_that_is_not_finite_passes_so_that_the_exact_evaluation_refuses_it():
+    screen = screen_of([0.1], margin=0.0)
+    screen._evaluate = lambda _: SimpleNamespace(metric={"val": 0.1}, val_loss=float("nan"))
+    assert screen.passes(Best(3, 0.9, 1.0), is_last=False)
+
+
+def simulated(exact, looks, margin):
+    """Return the best epoch and the confirmed ones, by the rule alone."""
+    screen, best, confirmed = screen_of(looks, margin=margin), Best(), []
+    for epoch, metric in enumerate(exact):
+        if screen.passes(best, is_last=epoch + 1 == len(exact)):
+            confirmed.append(epoch)
+            if best.improves(metric, 1.0):
+                best = Best(epoch, metric, 1.0)
+    return best, confirmed
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(-5, 5)), min_size=1, max_size=30),
+    st.integers(5, 8),
+)
+def test_the_best_epoch_is_that_of_exact_evaluation_if_the_margin_covers_the_error(pairs, margin):
+    # Whole numbers, so that a sum at the edge of the margin is not rounded over it.
+    exact = [float(metric) for metric, _ in pairs]
+    looks = [float(metric + error) for metric, error in pairs[1:]]
+    best, _ = simulated(exact, looks, float(margin))
+    assert best.metric == max(exact)
+    assert best.epoch == exact.index(max(exact))
+
+
+def records_of(folder, evaluation, graph=None, num_ranks=3, **options):
+    graph = planted_graph() if graph is None else graph
+    config = make_config(
+        **{"hidden": 16, "epochs": 25, "lr": 0.05, **options}, evaluation=evaluation
+    )
+    return run(folder, graph, cut(graph, num_ranks), config)[0]
+
+
+SAME = ("best_epoch", "train_metric", "val_metric", "test_metric", "final_loss")
+
+
+def check_same_results(screened, exact):
+    """Compare the results of a screened run with those of an exact one, bit by bit."""
+    for name in SAME:
+        assert screened.summary[name] == exact.summary[name], name
+    for name, tensor in exact.trainer.best_state.items():
+        assert torch.equal(screened.trainer.best_state[name], tensor), name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_best_epoch_and_its_metrics_are_those_of_exact_evaluation(model, tmp_path):
+    exact = records_of(tmp_path / "exact", "exact", **MODELS[model])
+    words = "screened(int8, margin=0.01)"
+    screened = records_of(tmp_path / "screened", words, **MODELS[model])
+    assert screened.summary["screening_error"] <= 0.01, "the margin covers the error"
+    check_same_results(screened, exact)
+    seen = [record for record in screened.records if record[SCREENED] is not None]
+    assert len(seen) == len(screened.records) - 2
+    assert screened.summary["num_screened"] == len(seen)
+    confirmed = [record for record in seen if record["val_metric"] is not None]
+    assert screened.summary["num_confirmed"] == len(confirmed) < len(seen)
+    for one, other in zip(screened.records, exact.records, strict=True):
+        assert one["loss"] == other["loss"]
+        if one["val_metric"] is not None:
+            assert [one[name] for name in METRICS] == [other[name] for name in METRICS]
+
+
+def test_a_look_sends_fewer_bytes_than_an_exact_evaluation(tmp_path):
+    options = {"hidden": 64, "static_input": False}
+    exact = records_of(tmp_path / "exact", "exact", **options).records
+    screened = records_of(tmp_path / "screened", "screened", **options).records
+    whole = {record["eval_halo_bytes_sent"] for record in exact}
+    looks = {r["eval_halo_bytes_sent"] for r in screened if r["val_metric"] is None}
+    assert len(whole) == len(looks) == 1
+    # Rows of the four classes are narrow, and travel as they are.
+    assert 2 * max(looks) < max(whole)
+
+
+@pytest.mark.parametrize("num_layers", [2, 3])
+def test_a_crude_screen_without_margin_still_reports_exact_numbers(num_layers, tmp_path):
+    options = {"hidden": 32, "layers": num_layers, "static_input": False, "epochs": 40}
+    exact = records_of(tmp_path / "exact", "exact", **options)
+    words = "screened(int1, margin=0)"
+    screened = records_of(tmp_path / "screened", words, **options)
+    assert screened.summary["screening_error"] > 0, "the screen is off"
+    for one, other in zip(screened.records, exact.records, strict=True):
+        if one["val_metric"] is not None:
+            assert [one[name] for name in METRICS] == [other[name] for name in METRICS]
+    confirmed = [r for r in screened.records if r["val_metric"] is not None]
+    best = screened.records[screened.summary["best_epoch"]]
+    assert best["val_metric"] == max(record["val_metric"] for record in confirmed)
+    assert screened.summary["test_metric"] == best["test_metric"]
+
+
+def test_a_screen_that_is_off_by_more_than_its_margin_is_a_warning(tmp_path, monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr("distgnn.training.loop.progress.Silent.warn", lambda _, t: lines.append(t))
+    words = "screened(int1, margin=0)"
+    found = records_of(tmp_path, words, hidden=32, static_input=False, epochs=40)
+    error = found.summary["screening_error"]
+    # All ranks are threads of one test, and each has a display.
+    sentence = (
+        f"screened evaluation was off by {error:.4f}, more than its margin 0: all metrics are "
+        "exact, but an epoch that was not evaluated may be better; use a larger margin or more bits"
+    )
+    assert set(lines) == {sentence}
+    lines.clear()
+    records_of(tmp_path / "fine", "screened(int8, margin=0.5)")
+    assert not lines
+
+
+@pytest.mark.parametrize("patience", [0, 4])
+@pytest.mark.parametrize("eval_every", [1, 3])
+def test_patience_and_the_interval_of_evaluations_are_as_without_a_screen(
+    patience, eval_every, tmp_path
+):
+    options = {"patience": patience, "eval_every": eval_every, "epochs": 30, "lr": 0.05}
+    exact = records_of(tmp_path / "exact", "exact", **options)
+    screened = records_of(tmp_path / "screened", "screened(int8, margin=0.01)", **options)
+    check_same_results(screened, exact)
+    assert len(screened.records) == len(exact.records)
+    for one in screened.records:
+        is_due = (one["epoch"] + 1) % eval_every == 0 or one["epoch"] == 29
+        assert is_due or (one[SCREENED], one["val_metric"]) == (None, None)
+
+
+@pytest.mark.parametrize("algorithm", ["cd-0", "cd-2", "0c"])
+def test_a_resumed_run_has_the_bits_of_the_straight_one(algorithm, tmp_path):
+    graph = planted_graph()
+    parts = cut(graph, 3)
+    options = {"algorithm": algorithm, "epochs": 12, "checkpoint_every": 2, "dropout": 0.3}
+    config = make_config(**options, hidden=16, evaluation="screened(int4, margin=0.01)")
+    straight = run(tmp_path / "straight", graph, parts, config)
+    run(tmp_path / "halted", graph, parts, config, stop_at=7)
+    resumed = run(tmp_path / "halted", graph, parts, config, resume=True)
+    names = ("epoch", "loss", "eval_halo_bytes_sent", SCREENED, *METRICS)
+    for one, other in zip(resumed[0].records, straight[0].records, strict=True):
+        assert [one[name] for name in names] == [other[name] for name in names]
+    for name in ("num_screened", "num_confirmed", "screening_error"):
+        assert resumed[0].summary[name] == straight[0].summary[name]
+    files = [RunDirectory(tmp_path / name).model_path for name in ("straight", "halted")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_one_rank_sends_nothing_and_evaluates_exactly(tmp_path):
+    exact = records_of(tmp_path / "exact", "exact", num_ranks=1)
+    screened = records_of(tmp_path / "screened", "screened", num_ranks=1)
+    check_same_results(screened, exact)
+    assert all(record["val_metric"] is not None for record in screened.records)
+    assert "num_screened" not in screened.summary
+
+
+def test_a_screen_needs_validation_vertices():
+    graph = make_graph("random")
+    graph.val_mask[:] = False
+    sentence = (
+        r"^--evaluation screened\(int8\) looks for the best validation metric, but the split has "
+        "no validation vertices; use --evaluation exact$"
+    )
+    config = make_config(evaluation="screened")
+    with pytest.raises(InputError, match=sentence):
+        Trainer(config, ends_of(graph), cut(graph, 1)[0], SingleGroup())
+
+
+def test_an_error_needs_a_margin_on_the_scale_of_the_labels():
+    ends = ends_of(make_graph("regression"))
+    sentence = (
+        r"^--evaluation screened\(int4\) needs a margin of its own, as --metric mse is on the scale"
+        r" of the labels; write screened\(int4, margin=X\)$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        resolve(make_config(evaluation="screened(int4)"), ends)
+    resolve(make_config(evaluation="screened(int4, margin=3)"), ends)
+    resolve(make_config(evaluation="screened(int4)", metric="r2"), ends)
+
+
+def test_codes_of_rows_that_are_as_short_anyway_are_refused():
+    sentence = (
+        r"^--evaluation screened\(bf16\) saves nothing, as --activations-dtype bf16 sends such rows"
+        " anyway; use int8$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        make_config(evaluation="screened(bf16)", activations_dtype="bf16")
+    make_config(evaluation="screened(bf16)")
+    make_config(evaluation="screened", activations_dtype="bf16")
+
+
+def test_a_stop_by_a_loss_that_few_epochs_measure_is_refused():
+    sentence = (
+        r"^--stop-on loss waits for a lower validation loss, which --evaluation screened\(int8\) "
+        "measures of a few epochs only; use --stop-on metric or --evaluation exact$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        make_config(evaluation="screened", patience=3, stop_on="loss")
+
+
+def test_a_rate_that_waits_for_a_better_metric_is_as_without_a_screen(tmp_path):
+    options = {"lr_schedule": "plateau:2:0.5", "epochs": 30}
+    exact = records_of(tmp_path / "exact", "exact", **options)
+    screened = records_of(tmp_path / "screened", "screened(int8, margin=0.01)", **options)
+    assert [r["lr"] for r in screened.records] == [r["lr"] for r in exact.records]
+    assert len({record["lr"] for record in exact.records}) > 1
+    check_same_results(screened, exact)
+
+
+def test_the_way_of_evaluation_may_not_change_when_a_run_is_resumed():
+    config = make_config()
+    other = dataclasses.replace(config, evaluation="screened")
+    assert config.differences(other) == ["evaluation (begun with exact, now screened(int8))"]
+
+
+def check_bytes(records, look, exact):
+    """Check that each evaluation sent a look, an exact pass, or both."""
+    for record in records:
+        is_seen, is_exact = (record[name] is not None for name in (SCREENED, "val_metric"))
+        assert record["eval_halo_bytes_sent"] == look * is_seen + exact * is_exact
+        assert record["eval_halo_bytes_sent"] <= look + exact
+
+
+@pytest.mark.parametrize("static_input", [True, False])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_bytes_are_those_that_are_predicted(model, static_input, tmp_path):
+    # Rows of twenty classes are wide enough to be coded.
+    graph, options = planted_graph(20), {"hidden": 32, "epochs": 20, **MODELS[model]}
+    config = make_config(
+        **options, lr=0.05, static_input=static_input, evaluation="screened(int4, margin=0)"
+    )
+    assignment = assign("libra", graph, 3, seed=1)
+    quality = measure(graph, assignment)
+    about = {"method": "libra", "options": {}, "seed": 1}
+    write(tmp_path / "parts", graph, assignment, quality=quality, **about)
+    manifest = read_manifest(tmp_path / "parts")
+    parts = [read_part(tmp_path / "parts", number) for number in range(3)]
+    records = run(tmp_path / "run", graph, parts, config)[0].records
+    found = forecast(tmp_path / "parts", manifest, config)
+    look, exact = screened_bytes(found, config), found.evaluation_bytes
+    assert look < exact
+    assert any(record["val_metric"] is None for record in records), "a look decided"
+    check_bytes(records, look, exact)
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        return [
+            planned_evaluation_bytes(config, trainer.model, trainer.graphs, codec)
+            for codec in (config.screening.codec, EXACT)
+        ]
+
+    planned = run_ranks(3, on_rank)
+    assert [sum(own) for own in zip(*planned, strict=True)] == [look, exact]
+
+
+def note_of(graph, num_ranks=3, factory=None, **options):
+    """Return what the log says about evaluations."""
+    config = make_config(evaluation="screened(int8, margin=0.01)", **options)
+    if factory is not None:
+        config = dataclasses.replace(config, model=own_config(factory))
+    parts = cut(graph, num_ranks)
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group, factory=factory)
+        lines: list[str] = []
+        rest = {"estimates": False, "is_quiet": False, "say": lines.append}
+        announce(trainer, parts[group.rank], ends_of(graph), 0, **rest)
+        return lines
+
+    lines = run_ranks(num_ranks, on_rank)[0]
+    (found,) = [line for line in lines if line.startswith("evaluation: ")]
+    return found
+
+
+class Net(torch.nn.Module):
+    """A model of the user's with rows that are wide enough to be coded."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.first = torch.nn.Linear(data.num_features, 32)
+        self.last = torch.nn.Linear(32, data.num_classes)
+
+    def forward(self, graph, x):
+        return self.last(graph.aggregate(self.first(x).relu(), "mean"))
+
+
+def test_the_log_says_what_looks_and_confirmations_send():
+    graph, near = planted_graph(), "exact where the metric is within 0.01 of the best"
+    number = r"[0-9.]+ [KM]?i?B"
+    expected = (
+        f"evaluation: screened over int8 rows, {number} each, and {near}, {number} more: at most "
+        f"{number}"
+    )
+    assert re.fullmatch(expected, note_of(graph, hidden=32, layers=3))
+    assert note_of(graph, num_ranks=1) == "evaluation: exact, as one rank sends nothing"
+    assert note_of(graph, hidden=8) == (
+        "evaluation: screened over int8 rows saves nothing, as all of them have fewer than 16 "
+        "columns and travel as they are; use exact"
+    )
+    expected = f"evaluation: screened over int8 rows, and {near}"
+    assert note_of(graph, factory=Net) == expected
+
+
+def test_a_model_of_the_users_is_screened(tmp_path):
+    graph, results = planted_graph(), []
+    for words in ("exact", "screened(int8, margin=0.02)"):
+        options = {"epochs": 30, "lr": 0.05, "evaluation": words}
+        config = dataclasses.replace(make_config(**options), model=own_config(Net))
+        results += run(tmp_path / words[:5], graph, cut(graph, 3), config, factory=Net)[:1]
+    exact, screened = results
+    check_same_results(screened, exact)
+    assert screened.summary["num_screened"] > screened.summary["num_confirmed"]
+    looks = {r["eval_halo_bytes_sent"] for r in screened.records if r["val_metric"] is None}
+    assert max(looks) < exact.records[0]["eval_halo_bytes_sent"]
+
+
+def test_links_are_screened_over_coded_rows_of_the_model(tmp_path):
+    graph = planted(num_vertices=200, num_classes=4, num_features=16, seed=0)
+    graph = hold_out_links(graph, "0.8/0.1/0.1", seed=1)
+    options = {"task": "link", "metric": "mrr", "hidden": 32, "layers": 3, "lr": 0.03}
+    exact = records_of(tmp_path / "exact", "exact", graph, **options)
+    words = "screened(int8, margin=0.001)"
+    screened = records_of(tmp_path / "screened", words, graph, **options)
+    check_same_results(screened, exact)
+    assert 0 < screened.summary["screening_error"] <= 0.001
+    looks = {r["eval_halo_bytes_sent"] for r in screened.records if r["val_metric"] is None}
+    assert max(looks) < exact.records[0]["eval_halo_bytes_sent"]
+
+
+@pytest.mark.parametrize("model", ["rgcn", "rsage"])
+@pytest.mark.parametrize("kind", ["typed", "featureless"])
+def test_typed_models_are_screened(model, kind, tmp_path):
+    graph = make_graph(kind)
+    options = {"model": model, "hidden": 32, "epochs": 15}
+    exact = records_of(tmp_path / "exact", "exact", graph, **options)
+    words = "screened(int8, margin=0.3)"
+    screened = records_of(tmp_path / "screened", words, graph, **options)
+    check_same_results(screened, exact)
+    assert screened.summary["num_screened"] == 13
+
+
+def test_the_results_and_the_page_count_looks(tmp_path):
+    found = records_of(tmp_path, "screened(int8, margin=0.01)")
+    summary = found.summary
+    sentence = (
+        f"{summary['num_screened']} epochs screened, {summary['num_confirmed']} of them then "
+        f"evaluated exactly, at most {summary['screening_error']:.4f} off"
+    )
+    assert any(line.endswith(sentence) for line in result_lines(summary, tmp_path))
+    page = str(run_page({}, found.records, summary))
+    assert "val, screened" in page
+    assert "num screened" in page
