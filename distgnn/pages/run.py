@@ -199,6 +199,14 @@ def _traffic(records: Records) -> list[Html]:
             drawn += _curves(title, sent, "bytes", write=human_bytes, from_zero=True)
     if not drawn:
         return [tag("p", "Nothing was sent.")]
+    errors = _series(records, "codec_error")
+    if any(value for _, value in errors):
+        drawn += _curves(
+            "Error of the codes of rows, of the message that fared worst",
+            {"error": errors},
+            "relative to the rows",
+            from_zero=True,
+        )
     staleness = _series(records, "max_staleness")
     if any(value for _, value in staleness):
         oldest = {"oldest row": staleness}
