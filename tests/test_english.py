@@ -1,4 +1,4 @@
-"""The check of the English: what it finds, and what it leaves alone."""
+"""What the check of the English catches, and what it leaves alone."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class StopAt(Silent):
 
 @dataclass
 class Trained:
-    """State of a rank after a run."""
+    """What a rank knows after a run."""
 
     trainer: Trainer
     records: list[dict[str, Any]]

@@ -58,7 +58,7 @@ def parts(graph, tmp_path_factory):
 
 
 def on_ranks(folder, work, num_ranks):
-    """Return the results of `work(session)` of all ranks."""
+    """What `work(session)` returns on each rank."""
 
     def on_rank(group):
         with Session(group, seed=3) as ranks:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """Outcome of a command."""
+    """What a command did."""
 
     status: int
     out: str
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The only sentence of a command that was refused."""
+        """What a command that was refused said, and nothing but that."""
         assert self.status == 2, self
         assert self.out == ""
         (line,) = self.err.splitlines()

@@ -1,4 +1,4 @@
-"""Duties of every transport; run on each of them."""
+"""What every transport must do; run on each of them."""
 
 from __future__ import annotations
 

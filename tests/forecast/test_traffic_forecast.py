@@ -1,4 +1,4 @@
-"""Bytes that inspect predicts for an epoch, which training counts exactly."""
+"""What inspect says an epoch sends is what training counts, to the byte."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_bins_delay_and_warm_up_are_counted_apart(warm_up_epochs, delays, model,
     check(directories("random", "libra", 4), make_config(**fields, **MODELS[model]))
 
 
-def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_predicted(tmp_path):
+def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_foretold(tmp_path):
     graph = load("cora")
     config = make_config(epochs=4, hidden=16, dropout=0.5, feature_norm="row")
     losses = []
@@ -325,7 +325,7 @@ def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_predicted(t
         assert one == pytest.approx(losses[0], rel=1e-4)
 
 
-def test_memory_is_predicted_for_each_rank(directories):
+def test_memory_is_foretold_for_each_rank(directories):
     def memory(kind="random", **options):
         directory = directories(kind, "libra", 3)
         manifest = read_manifest(directory)

@@ -1,4 +1,4 @@
-"""Parts between and after convolutions: mapped residuals and a linear layer at the end."""
+"""What stands between and after convolutions: mapped residuals and a linear layer at the end."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ from distgnn.training.loop.model import build_model
 
 
 def local(graph):
-    return LocalGraph.exact(whole_part(graph), SingleGroup())
+    part, group = whole_part(graph), SingleGroup()
+    return LocalGraph(part, plan_blocks(part, group, has_types=True), Synchronous(group))
 
 
 def by_the_formula(graph, conv, rows):

@@ -188,7 +188,7 @@ class FakeEvent:
 
 
 class FakeTensor:
-    """Stand-in for a buffer or a slice of it."""
+    """What a buffer or a slice of it is asked for."""
 
     def __init__(self, cuda):
         self._cuda = cuda

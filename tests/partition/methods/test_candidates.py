@@ -1,4 +1,4 @@
-"""Candidates are compared by the same measures as the whole partition."""
+"""What candidates are compared by is what the whole partition is measured by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that a person sees of a run."""
+"""What a person sees of a run."""
 
 from __future__ import annotations
 

@@ -1,0 +1,279 @@
+"""Bytes, epochs and seconds to the accuracy of exact training, by what rows are sent as.
+
+    DISTGNN_LAB=DIR python examples/lab/strategies.py [FOLDER] [--hosts 4] [--data DIR]
+        [--rates 100mbit,1gbit,10gbit] [--sets A B] [--cuts metis,random]
+        [--halos exact,bf16,int8,int4,int2] [--evaluations exact,screened] [--epochs 100]
+        [--dry] [--only-table] [--record]
+
+Hosts with one rank each, gloo over TCP. At each rate and on each cut, exact training comes first;
+its best validation metric less half a point is the goal of the other runs. Runs are lines of
+FOLDER/strategies.jsonl; those that are there are not run again, so that an interrupted table goes
+on. Times are worth something on a quiet machine only: the hosts share its cores. --dry trains on
+one rank a part without hosts or links, to try the script where there is no lab.
+"""
+
+from __future__ import annotations
+
+import lab  # isort: skip
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import jobs
+import nursery
+from lab import DISTGNN, Counters, Lab
+from results import record, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE = "strategies.jsonl"
+RATES = ("100mbit", "1gbit", "10gbit")
+SETS = ("facebook-pages", "amazon-computers", "synthetic:products@1/32", "synthetic:reddit@1/16")
+CUTS = ("metis", "random")
+HALOS = ("exact", "bf16", "int8", "int4", "int2")
+EVALUATIONS = ("exact", "screened")
+MODEL = ["--model", "sage", "--layers", "3", "--hidden", "256", "--dropout", "0.5", "--lr", "0.01"]
+BELOW = 0.005
+"""Share below the best validation metric of exact training at which the goal is."""
+HEADER_BYTES = 66
+"""Ethernet 14, IPv4 20, TCP 20 with 12 for timestamps."""
+
+
+class Cell(NamedTuple):
+    """One run."""
+
+    rate: str
+    set: str
+    cut: str
+    halo: str
+    evaluation: str
+
+
+class Hosts(Protocol):
+    """Ranks with counters of what they sent; a `Lab`, or processes of this host."""
+
+    def run(self, words: list[str], out: Path) -> None:
+        """Run `distgnn` on all ranks until it ends well."""
+
+    def counters(self) -> list[Counters]:
+        """What each host's interface has sent."""
+
+
+class Here:
+    """Ranks that are processes of this host, to try the script; nobody counts their bytes."""
+
+    def __init__(self, num_hosts: int) -> None:
+        self._num_hosts = num_hosts
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def run(self, words: list[str], out: Path) -> None:
+        """Run `distgnn` on all ranks until it ends well."""
+        ranks = jobs.start([*words, "--backend", "gloo"], self._num_hosts, out)
+        if any(nursery.statuses(ranks, jobs.LIMIT_S)):
+            sys.exit(f"distgnn {' '.join(words)}\n{out.read_text()}")
+
+    def counters(self) -> list[Counters]:
+        """What each host's interface has sent: nothing."""
+        return [Counters(0, 0)] * self._num_hosts
+
+
+def cells(options: argparse.Namespace) -> Iterator[Cell]:
+    """Give the runs in their order: exact training before what is compared with it."""
+    for rate in options.rates:
+        for name in options.sets:
+            for cut in options.cuts:
+                both = [(e, h) for e in options.evaluations for h in options.halos]
+                yield Cell(rate, name, cut, "exact", "exact")
+                for evaluation, halo in both:
+                    if (halo, evaluation) != ("exact", "exact"):
+                        yield Cell(rate, name, cut, halo, evaluation)
+
+
+def cut_graph(name: str, cut: str, options: argparse.Namespace) -> Path:
+    """Cut a graph, unless that was done before; the partition directory."""
+    plain = "".join(letter if letter.isalnum() else "-" for letter in name)
+    parts = options.folder / f"{plain}-{cut}-{options.hosts}"
+    if not (parts / "manifest.json").exists():
+        file = None if options.data is None else Path(options.data) / f"{name}.npz"
+        source = str(file) if file is not None and file.is_file() else name
+        # Not in this process: what partitions may not be loaded before a fork.
+        words = [source, "--parts", str(options.hosts), "--out", str(parts), "--method", cut]
+        subprocess.run([DISTGNN, "partition", *words, "--overwrite"], check=True)
+    return parts
+
+
+def words_of(cell: Cell, goal: float | None, epochs: int) -> list[str]:
+    """Give the flags of a run."""
+    words = [*MODEL, "--epochs", str(epochs), "--seed", "0", "--checkpoint-every", "0", "--quiet"]
+    words += ["--halo", cell.halo]
+    if cell.evaluation != "exact":
+        words += ["--evaluation", cell.evaluation]
+    return words if goal is None else [*words, "--goal", str(goal)]
+
+
+def measure(hosts: Hosts, cell: Cell, goal: float | None, options: argparse.Namespace) -> dict:
+    """Make one run; its line of the file."""
+    parts = cut_graph(cell.set, cell.cut, options)
+    run = options.folder / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    before = hosts.counters()
+    words = ["train", str(parts), "--run", str(run), *words_of(cell, goal, options.epochs)]
+    hosts.run(words, options.folder / "out")
+    after = hosts.counters()
+    summary = json.loads((run / "summary.json").read_text())
+    epochs = lab.epochs_of(run)
+    payload = sum(
+        now.num_bytes - then.num_bytes - HEADER_BYTES * (now.num_packets - then.num_packets)
+        for now, then in zip(after, before, strict=True)
+    )
+    names = ("halo", "weight", "eval_halo")
+    counted = {name: sum(epoch[f"{name}_bytes_sent"] for epoch in epochs) for name in names}
+    shutil.rmtree(run)
+    return {
+        **cell._asdict(),
+        **{f"{name}_bytes": value for name, value in counted.items()},
+        "interface_bytes": payload,
+        "num_epochs": len(epochs),
+        "median_epoch_s": summary["median_epoch_s"],
+        "total_s": summary["total_s"],
+        "wait_s": sum(epoch["exchange_wait_s"] for epoch in epochs) / len(epochs),
+        "codec_error": max(epoch.get("codec_error", 0.0) for epoch in epochs),
+        "val_metric": summary["val_metric"],
+        "test_metric": summary["test_metric"],
+        **reached(epochs, summary, goal),
+    }
+
+
+def reached(epochs: list[dict], summary: dict[str, Any], goal: float | None) -> dict[str, Any]:
+    """Say when a run reached the goal; exact training, after which the goal is set, too."""
+    if goal is not None:
+        names = ("epochs_to_goal", "time_to_goal_s")
+        return {"goal": goal, **{name: summary[name] for name in names}}
+    goal, seconds = summary["val_metric"] - BELOW, 0.0
+    for number, epoch in enumerate(epochs):
+        seconds += epoch["epoch_s"] + epoch["eval_s"]
+        if epoch["val_metric"] is not None and epoch["val_metric"] >= goal:
+            return {"goal": goal, "epochs_to_goal": number + 1, "time_to_goal_s": seconds}
+    raise AssertionError("the best epoch is as good as the goal")
+
+
+def read_lines(file: Path) -> dict[Cell, dict[str, Any]]:
+    """Read the runs that have ended; a line that was cut off is left out."""
+    found = {}
+    for line in file.read_text().split("\n")[:-1] if file.is_file() else []:
+        values = json.loads(line)
+        found[Cell(*(values[name] for name in Cell._fields))] = values
+    return found
+
+
+def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
+    """Write a row of the table."""
+    sent = [values[f"{name}_bytes"] / values["num_epochs"] for name in ("halo", "eval_halo")]
+    mine, theirs = values["time_to_goal_s"], exact["time_to_goal_s"]
+    counted = sum(values[f"{name}_bytes"] for name in ("halo", "weight", "eval_halo"))
+    beyond = values["interface_bytes"] / counted - 1 if counted else 0.0
+    return [
+        *(values[name] for name in Cell._fields),
+        *(f"{number / 1e6:.2f}" for number in sent),
+        "-" if values["interface_bytes"] <= 0 else f"{beyond:+.1%}",
+        f"{1e3 * values['median_epoch_s']:.0f}",
+        f"{1e3 * values['wait_s']:.0f}",
+        "-" if values["epochs_to_goal"] is None else str(values["epochs_to_goal"]),
+        "never" if mine is None else f"{mine:.1f}",
+        "-" if mine is None else f"{theirs / mine:.2f}",
+        f"{100 * values['test_metric']:.2f}",
+    ]
+
+
+HEADER = [
+    *("links", "graph", "cut", "rows as", "evaluation", "rows (MB an epoch)"),
+    *("of evaluations", "interfaces beyond counted", "epoch (ms)", "of it waiting"),
+    *("epochs to the goal", "seconds", "times faster", "test (%)"),
+]
+
+
+def lines_of(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> list[str]:
+    """Write the section of RESULTS.md."""
+    rows = []
+    for cell in cells(options):
+        exact = done.get(cell._replace(halo="exact", evaluation="exact"))
+        if cell in done and exact is not None:
+            rows.append(row_of(done[cell], exact))
+    return [
+        f"`{' '.join(MODEL)}`, {options.epochs} epochs,",
+        f"{options.hosts} hosts, one rank each, gloo; medians of epochs, of the slowest rank; all",
+        "ranks share the cores of one machine. The goal is the best validation metric of exact",
+        f"training less {100 * BELOW:g} points; seconds are those of epochs and evaluations up to",
+        "it. Interfaces are eth0 of all hosts by /proc/net/dev, less headers, of the whole run, so",
+        "that short runs show what start and end cost.",
+        "",
+        *table(HEADER, rows),
+    ]
+
+
+def make_runs(options: argparse.Namespace, done: dict[Cell, dict[str, Any]]) -> None:
+    """Make the runs that are left, the lab once for each rate."""
+    for rate in options.rates:
+        left = [cell for cell in cells(options) if cell.rate == rate and cell not in done]
+        for cell in left:
+            cut_graph(cell.set, cell.cut, options)
+        if not left:
+            continue
+        made = Here(options.hosts) if options.dry else Lab(options.hosts, rate)
+        with made as hosts:
+            for cell in left:
+                exact = done.get(cell._replace(halo="exact", evaluation="exact"))
+                goal = None if exact is None else exact["goal"]
+                done[cell] = measure(hosts, cell, goal, options)
+                with (options.folder / FILE).open("a") as out:
+                    out.write(json.dumps(done[cell]) + "\n")
+                print(*cell, f"{done[cell]['time_to_goal_s']} s", file=sys.stderr, flush=True)
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def main() -> None:
+    """Run the script."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("lab-strategies"))
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
+    parser.add_argument("--rates", type=_names, default=list(RATES))
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--cuts", type=_names, default=list(CUTS))
+    parser.add_argument("--halos", type=_names, default=list(HALOS))
+    parser.add_argument("--evaluations", type=_names, default=list(EVALUATIONS))
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--dry", action="store_true", help="without hosts and links")
+    parser.add_argument("--only-table", action="store_true", help="make no more runs")
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args()
+    if not (options.dry or options.only_table):
+        lab.folder_of_lab()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    done = read_lines(options.folder / FILE)
+    if not options.only_table:
+        make_runs(options, done)
+    lines = lines_of(done, options)
+    if options.record:
+        record("What rows are sent as", lines)
+    else:
+        print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""Accuracy of training with coded rows, beside that of exact training.
+
+    examples/strategies/accuracy.py FOLDER [--data DIR] [--sets A B] [--models A,B] [--parts 4,8]
+        [--cuts metis,random] [--halos exact,int8] [--seeds 10] [--epochs 200] [--eval-every 5]
+        [--only-table] [--record]
+
+Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. Every run trains ranks
+as threads of this process, with the flags of the recipe NAME-MODEL where there is one. A graph
+with several splits takes the one of the seed. Runs are lines of FOLDER/accuracy.jsonl; those that
+are there are not run again, so that an interrupted table goes on. Seeds are the outermost loop:
+the table has all rows after the first. --record puts it into examples/strategies/ACCURACY.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from distgnn.api import recipes
+from distgnn.api.settings import config_of
+from distgnn.cli import main as distgnn
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets.errors import InputError
+from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest, read_part
+from distgnn.training.data.info import DataInfo
+from distgnn.training.loop.metrics import summarise
+from distgnn.training.loop.trainer import Trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distgnn.comm.group import Group
+    from distgnn.training.config.settings import TrainConfig
+
+HERE = Path(__file__).resolve().parent
+FILE = "accuracy.jsonl"
+SETS = ("cora", "facebook-pages", "minesweeper", "amazon-computers", "coauthor-physics")
+MODELS = ("gcn", "sage", "gat")
+HALOS = ("exact", "int8", "int4", "int2", "int1")
+PLAIN = {"hidden": 64, "layers": 2, "lr": 0.01}
+"""Flags of a model on a graph that no recipe trains it on."""
+WITHIN = 0.2
+"""Points of percent below exact training that int8 and int4 may lose."""
+_LIMIT_S = 86400.0
+
+
+class Cell(NamedTuple):
+    """One run."""
+
+    set: str
+    model: str
+    parts: int
+    cut: str
+    halo: str
+    seed: int
+
+
+def cells(options: argparse.Namespace) -> Iterator[Cell]:
+    """Give the runs in their order: all graphs with a seed before the next seed."""
+    for seed in range(options.seeds):
+        for name in options.sets:
+            for parts in options.parts:
+                for cut in options.cuts:
+                    for model in options.models:
+                        for halo in options.halos:
+                            yield Cell(name, model, parts, cut, halo, seed)
+
+
+def source_of(name: str, data: Path | None) -> str:
+    """Find a graph: a file of the folder, or Cora; the name as it is for any other source."""
+    if data is not None and (data / f"{name}.npz").is_file():
+        return str(data / f"{name}.npz")
+    return name
+
+
+def cut_graph(cell: Cell, folder: Path, data: Path | None) -> Path:
+    """Cut the graph of a run, unless that was done before; the partition directory."""
+    name = cell.set.replace("/", "-").replace(":", "-")
+    parts = folder / f"{name}-{cell.cut}-{cell.parts}"
+    if not (parts / MANIFEST_NAME).is_file():
+        words = ["partition", source_of(cell.set, data), f"--parts={cell.parts}", f"--out={parts}"]
+        if distgnn([*words, f"--method={cell.cut}", "--overwrite"]) != 0:
+            sys.exit(f"{cell.set} could not be cut")
+    return parts
+
+
+def flags_of(cell: Cell, epochs: int, eval_every: int, num_splits: int) -> dict[str, Any]:
+    """Give the settings of a run: those of its recipe, and what this table asks for."""
+    flags: dict[str, Any] = {**PLAIN, "model": cell.model}
+    name = f"{cell.set}-{cell.model}"
+    if name in recipes.names():
+        flags = recipes.read(name).settings(is_cut=True)
+    flags |= {"halo": cell.halo, "seed": cell.seed, "eval_every": eval_every}
+    # No end before the others: runs are compared at the same number of epochs.
+    flags |= {"epochs": min(epochs, flags.get("epochs", epochs)), "patience": 0}
+    return flags | {"split_index": cell.seed % max(num_splits, 1)}
+
+
+def train(parts: Path, config: TrainConfig) -> dict[str, Any]:
+    """Train on ranks that are threads; the summary of the run."""
+    manifest = read_manifest(parts)
+    ends = DataInfo.of(manifest)
+
+    def on_rank(group: Group) -> dict[str, Any]:
+        part = read_part(parts, group.rank, verify=False, manifest=manifest)
+        trainer = Trainer(config, ends, part, group)
+        records = list(trainer.epochs())
+        errors = [record.get("codec_error", 0.0) for record in records]
+        return {**summarise(records, trainer.best.epoch), "codec_error": max(errors, default=0.0)}
+
+    return run_ranks(manifest.num_parts, on_rank, timeout_s=_LIMIT_S)[0]
+
+
+KEPT = (
+    *("test_metric", "val_metric", "best_epoch", "num_epochs", "final_loss", "codec_error"),
+    *("halo_bytes_per_epoch", "eval_halo_bytes_per_epoch", "weight_bytes_per_epoch"),
+)
+
+
+def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
+    """Make one run; its line of the file."""
+    parts = cut_graph(cell, options.folder, options.data)
+    num_splits = read_manifest(parts).num_splits
+    flags = flags_of(cell, options.epochs, options.eval_every, num_splits)
+    start = time.perf_counter()
+    try:
+        figures = train(parts, config_of(flags))
+    except InputError as error:
+        # A loss that is no number is a result, too.
+        return {**cell._asdict(), "failed": str(error)}
+    kept = {name: figures[name] for name in KEPT}
+    return {**cell._asdict(), **kept, "wall_s": time.perf_counter() - start}
+
+
+def read_lines(file: Path) -> dict[Cell, dict[str, Any]]:
+    """Read the runs that have ended; a line that was cut off is left out."""
+    found = {}
+    for line in file.read_text().split("\n")[:-1] if file.is_file() else []:
+        values = json.loads(line)
+        found[Cell(*(values[name] for name in Cell._fields))] = values
+    return found
+
+
+def differences(
+    done: dict[Cell, dict[str, Any]], cell: Cell, halo: str, seeds: range
+) -> list[float]:
+    """Give test metric less that of exact rows, in points, of each seed that has both."""
+    pairs = (
+        (done.get(cell._replace(halo=halo, seed=s)), done.get(cell._replace(halo="exact", seed=s)))
+        for s in seeds
+    )
+    return [
+        100 * (coded["test_metric"] - exact["test_metric"])
+        for coded, exact in pairs
+        if coded and exact and "failed" not in coded and "failed" not in exact
+    ]
+
+
+def describe(values: list[float], sign: str = "") -> str:
+    """Write a mean and its standard error."""
+    if not values:
+        return "-"
+    mean = f"{statistics.mean(values):{sign}.2f}"
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {statistics.stdev(values) / math.sqrt(len(values)):.2f}"
+
+
+def table(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> list[str]:
+    """Write the runs as Markdown: exact metric, and what each code differs from it."""
+    seeds = range(options.seeds)
+    halos = [halo for halo in options.halos if halo != "exact"]
+    header = ["graph", "model", "parts", "cut", "seeds", "exact (%)", *halos]
+    lines, below = [header, ["---"] * len(header)], dict.fromkeys(halos, 0)
+    counted = dict.fromkeys(halos, 0)
+    for cell in cells(argparse.Namespace(**{**vars(options), "seeds": 1, "halos": ["exact"]})):
+        exact = [done.get(cell._replace(seed=seed), {}).get("test_metric") for seed in seeds]
+        known = [100 * value for value in exact if value is not None]
+        row = [*map(str, cell[:4]), str(len(known)), describe(known)]
+        for halo in halos:
+            lost = differences(done, cell, halo, seeds)
+            row.append(describe(lost, "+"))
+            counted[halo] += bool(lost)
+            below[halo] += bool(lost) and statistics.mean(lost) < -WITHIN
+        lines.append(row)
+    text = [f"| {' | '.join(line)} |" for line in lines]
+    text += ["", f"Means over rows that are more than {WITHIN} points below exact training:"]
+    return text + [f"- {halo}: {below[halo]} of {counted[halo]}" for halo in halos]
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
+
+
+def main() -> int:
+    """Make the runs that are left, and print the table."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--models", type=_names, default=list(MODELS))
+    parser.add_argument("--parts", type=_numbers, default=[4, 8])
+    parser.add_argument("--cuts", type=_names, default=["metis", "random"])
+    parser.add_argument("--halos", type=_names, default=list(HALOS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=200, help="at most; a recipe may have fewer")
+    parser.add_argument("--eval-every", type=int, default=5)
+    parser.add_argument("--only-table", action="store_true", help="make no more runs")
+    parser.add_argument("--record", action="store_true")
+    options = parser.parse_args()
+    options.data = None if options.data is None else Path(options.data)
+    # Ranks are threads: one thread of the kernels each.
+    torch.set_num_threads(1)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    file = options.folder / FILE
+    done = read_lines(file)
+    for cell in () if options.only_table else cells(options):
+        if cell not in done:
+            done[cell] = run(cell, options)
+            with file.open("a") as out:
+                out.write(json.dumps(done[cell]) + "\n")
+            shown = done[cell].get("failed") or f"{100 * done[cell]['test_metric']:.2f} %"
+            print(*cell, shown, file=sys.stderr, flush=True)
+    lines = table(done, options)
+    print("\n".join(lines))
+    if options.record:
+        title = "# Accuracy with coded rows\nWritten by `accuracy.py`.\n"
+        flags = f"At most {options.epochs} epochs, evaluated every {options.eval_every}.\n"
+        (HERE / "ACCURACY.md").write_text("\n".join([title, flags, *lines]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

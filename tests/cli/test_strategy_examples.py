@@ -1,0 +1,78 @@
+"""The tables about what rows are sent as: they are made, go on where they were, and add up."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+
+def run(script, *words, cwd):
+    done = subprocess.run(
+        [sys.executable, str(script), *map(str, words)],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def lines_of(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def rows_of(text):
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_the_table_of_accuracy_goes_on_where_it_was(repository, tmp_path):
+    script = repository / "examples/strategies/accuracy.py"
+    words = ["out", "--sets", "cora", "--models", "gcn", "--parts", 2, "--cuts", "random"]
+    words += ["--halos", "exact,int8", "--epochs", 3, "--eval-every", 1]
+    first = run(script, *words, "--seeds", 1, cwd=tmp_path)
+    runs = lines_of(tmp_path / "out/accuracy.jsonl")
+    assert [one["halo"] for one in runs] == ["exact", "int8"]
+    exact, coded = runs
+    assert exact["codec_error"] == 0 < exact["halo_bytes_per_epoch"]
+    assert 0 < coded["codec_error"] < 0.05
+    assert coded["halo_bytes_per_epoch"] < exact["halo_bytes_per_epoch"]
+    row = rows_of(first.stdout)[0]
+    points = 100 * exact["test_metric"]
+    assert row[:6] == ["cora", "gcn", "2", "random", "1", f"{points:.2f}"]
+    assert float(row[6]) == pytest.approx(100 * coded["test_metric"] - points, abs=0.006)
+    # The last line was cut off by a kill: it is made again, and the first is not.
+    file = tmp_path / "out/accuracy.jsonl"
+    file.write_text(file.read_text()[:-20])
+    again = run(script, *words, "--seeds", 1, cwd=tmp_path)
+    assert rows_of(again.stdout) == rows_of(first.stdout)
+    assert "exact" not in again.stderr
+
+
+def test_the_table_of_the_lab_compares_with_exact_training(repository, tmp_path):
+    script = repository / "examples/lab/strategies.py"
+    words = ["out", "--dry", "--hosts", 2, "--rates", "1gbit", "--cuts", "random", "--epochs", 4]
+    words += ["--sets", "synthetic:planted,num_vertices=300", "--evaluations", "exact"]
+    words += ["--halos", "exact,int8"]
+    first = run(script, *words, cwd=tmp_path)
+    exact, coded = lines_of(tmp_path / "out/strategies.jsonl")
+    assert (exact["halo"], coded["halo"]) == ("exact", "int8")
+    assert exact["goal"] == coded["goal"] == pytest.approx(exact["val_metric"] - 0.005)
+    assert exact["epochs_to_goal"] <= 4
+    assert 2 * coded["halo_bytes"] < exact["halo_bytes"]
+    assert coded["eval_halo_bytes"] == exact["eval_halo_bytes"]
+    rows = rows_of(first.stdout)
+    assert [row[3:5] for row in rows] == [["exact", "exact"], ["int8", "exact"]]
+    assert rows[0][-2] == "1.00"
+    again = run(script, *words, cwd=tmp_path)
+    assert len(lines_of(tmp_path / "out/strategies.jsonl")) == 2
+    assert rows_of(again.stdout) == rows
