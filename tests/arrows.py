@@ -39,10 +39,20 @@ LAYERS = (
 PACKAGES = {
     "datasets": {"numpy", "scipy", "pyarrow"},
     "partition": {"numpy", "scipy", "numba", "pymetis"},
-    "distgnn": {"numpy", "scipy", "torch", "triton", "mpi4py", "rich", "safetensors", "optuna"},
+    "distgnn": {
+        "numpy",
+        "scipy",
+        "torch",
+        "triton",
+        "mpi4py",
+        "rich",
+        "safetensors",
+        "optuna",
+        "ray",
+    },
 }
 # Optional packages: importing our module must work without them.
-OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl", "triton", "optuna"}
+OPTIONAL = {"pyarrow", "mpi4py", "rich", "dgl", "triton", "optuna", "ray"}
 # A room that is imported where it is used, and what its modules may import at their top level.
 LAZY_ROOMS = {"distgnn.gpu": "triton"}
 # What the adapters of the benchmarks may import, and nobody else.

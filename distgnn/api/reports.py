@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from distgnn.training.run.directory import RunDirectory
 
 _SUFFIXES = (".html", ".htm")
+STUDY = "study.json"
+"""File that only the directory of a study has."""
 
 
 def report(
     subject: str | os.PathLike[str] | Run, out: str | os.PathLike[str], **settings: Any
 ) -> Path:
-    """Write a page about a partition or a run: one HTML file that needs nothing else.
+    """Write a page about a partition, a run or a study: one HTML file that needs nothing else.
 
     Args:
-        subject: Directory of a partition or of a run, or a run.
+        subject: Directory of a partition, of a run or of a study; or a run.
         out: File to write, which ends in .html or .htm.
         settings: Settings of the model and of its training, as for `train`; for partitions only.
 
@@ -49,12 +51,12 @@ def write_page(subject: str, out: Path, config: TrainConfig) -> tuple[str, int]:
     """Write a page.
 
     Args:
-        subject: Directory of a partition or of a run.
+        subject: Directory of a partition, of a run or of a study.
         out: File to write.
         config: Settings of a run on the partition.
 
     Returns:
-        Kind of the subject, partition or run, and the bytes of the page.
+        Kind of the subject (partition, run or study), and the bytes of the page.
 
     Raises:
         InputError: If the directory is neither, or the file cannot be written.
@@ -77,6 +79,8 @@ def write_page(subject: str, out: Path, config: TrainConfig) -> tuple[str, int]:
                 "flags of the model have no effect on a run, which has its own; leave them out"
             )
         return "run", _write(out, _page_of_run(run_dir))
+    if (Path(subject) / STUDY).is_file():
+        return "study", _write(out, _page_of_study(Path(subject)))
     _refuse_series(Path(subject))
     raise InputError(f"'{subject}' is neither a partition directory nor that of a run; give one")
 
@@ -90,6 +94,24 @@ def _refuse_series(folder: Path) -> None:
         runs = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
         one = f", such as '{runs[0]}'" if runs else ""
         raise InputError(f"'{folder}' holds a series, and a page is about one run; give one{one}")
+
+
+def _page_of_study(folder: Path) -> str:
+    from distgnn.pages.study import study_page
+    from distgnn.training.run.directory import SUMMARY, RunDirectory
+
+    if not (folder / SUMMARY).is_file():
+        raise InputError(f"study '{folder}' has not ended; continue it with distgnn tune --resume")
+    summary = RunDirectory(folder).read_json(SUMMARY)
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for trial in summary["trials"]:
+        records = RunDirectory(folder / trial["run"]).read_metrics()
+        curves[trial["run"]] = [
+            (record["epoch"] + 1, record["val_metric"])
+            for record in records
+            if record["val_metric"] is not None
+        ]
+    return study_page(summary, curves)
 
 
 def _page_of_run(run_dir: RunDirectory) -> str:

@@ -12,14 +12,17 @@ from distgnn.cli.train_verb import add_epoch_flags, config_from
 if TYPE_CHECKING:
     import argparse
 
-HELP = "write a page about a partition or a run: one HTML file that needs nothing else"
+HELP = "write a page about a partition, a run or a study: one HTML file that needs nothing else"
 EPILOG = "The flags of the model are for partitions, as inspect takes them."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
-        "subject", metavar="RUN_OR_DIR", type=path, help="directory of a run or of a partition"
+        "subject",
+        metavar="RUN_OR_DIR",
+        type=path,
+        help="directory of a run, of a partition or of a study",
     )
     parser.add_argument(
         "--out", type=path, required=True, metavar="FILE.html", help="page to write"

@@ -95,6 +95,13 @@ def _add_search_arguments(group: argparse._ArgumentGroup) -> None:
         "tenth)",
     )
     add(
+        "--objective",
+        default="val_metric",
+        metavar="NAME",
+        help="val_metric, or what --goal took: epochs_to_goal, time_to_goal_s, sent_to_goal_bytes "
+        "(default: %(default)s)",
+    )
+    add(
         "--jobs",
         type=whole(1, 1024),
         metavar="K",

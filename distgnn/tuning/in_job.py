@@ -13,7 +13,7 @@ from distgnn.api.training import train_one
 from distgnn.comm.collective import of_rank_0
 from distgnn.datasets.errors import InputError
 from distgnn.training.config.settings import TrainConfig
-from distgnn.training.run.directory import CHECKPOINTS, CONFIG, METRICS, RunDirectory
+from distgnn.training.run.directory import CHECKPOINTS, CONFIG, METRICS, SUMMARY, RunDirectory
 from distgnn.training.tasks.measures import lower_is_better
 from distgnn.tuning.trial import StintResult, Trial
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from distgnn.api.training import Training
     from distgnn.comm.group import Group
     from distgnn.partition.directory.store import Part
+
+
+METRIC = "val_metric"
+"""Objective that compares runs by their validation metric."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class InJob:
         asked: Training of a trial, apart from its settings and its directory.
         config_of: Returns the configuration for settings of a trial and a number of epochs.
         group: All ranks.
+        objective: Name of what is compared.
     """
 
     num_slots = 1
@@ -87,7 +92,9 @@ class InJob:
         asked: Training,
         config_of: Callable[[Mapping[str, Any]], TrainConfig],
         group: Group,
+        objective: str = METRIC,
     ) -> None:
+        self._objective = objective
         self._asked = replace(asked, source=KeptOptions.of(asked.source))
         self._config_of = config_of
         self._group = group
@@ -103,7 +110,7 @@ class InJob:
         begun = time.perf_counter()
         failure = self._train(trial.name, {**trial.settings, "epochs": epochs})
         folder = RunDirectory(self._asked.folder / trial.name)
-        curve = [] if failure else read_curve(folder)
+        curve = [] if failure else read_curve(folder, self._objective)
         return trial.number, StintResult(curve, failure, time.perf_counter() - begun)
 
     def follow(self) -> None:
@@ -148,15 +155,21 @@ class InJob:
         clone_run(self._asked.folder / parent.name, self._asked.folder / child.name, child.settings)
 
 
-def read_curve(run: RunDirectory) -> list[tuple[int, float]]:
+def read_curve(run: RunDirectory, objective: str = METRIC) -> list[tuple[int, float]]:
     """Return the number of epochs and the score of each evaluation of a run.
 
     Args:
         run: Directory of the run.
+        objective: Name of what is compared; a price of the goal has one point, where the goal was
+            reached.
 
     Returns:
-        Scores of which the higher one is better: a metric to minimize has its sign changed.
+        Scores of which the higher one is better: what is to be small has its sign changed.
     """
+    if objective != METRIC:
+        found = run.read_json(SUMMARY)
+        is_reached = found["epochs_to_goal"] is not None
+        return [(found["epochs_to_goal"], -float(found[objective]))] if is_reached else []
     metric = run.read_config().get("train", {}).get("metric", "")
     sign = -1.0 if lower_is_better(metric) else 1.0
     return [

@@ -16,7 +16,7 @@ from distgnn.api.job import EXIT_RETRY
 from distgnn.datasets.errors import InputError
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.training.run.directory import RunDirectory
-from distgnn.tuning.in_job import clone_run, read_curve
+from distgnn.tuning.in_job import METRIC, clone_run, read_curve
 from distgnn.tuning.trial import StintResult, Trial
 
 if TYPE_CHECKING:
@@ -108,9 +108,13 @@ class Jobs:
         slots: Processes of the study.
         folder: Directory of the study.
         words: Words of `distgnn train` that all trials share: the source, and flags.
+        objective: Name of what is compared.
     """
 
-    def __init__(self, slots: JobSlots, folder: Path, words: Sequence[str]) -> None:
+    def __init__(
+        self, slots: JobSlots, folder: Path, words: Sequence[str], objective: str = METRIC
+    ) -> None:
+        self._objective = objective
         self.num_slots = slots.jobs
         self._slots = slots
         self._cores = slots.check()
@@ -194,7 +198,7 @@ class Jobs:
         folder = RunDirectory(self._folder / running.trial.name)
         seconds = time.perf_counter() - running.begun
         if code == 0:
-            return StintResult(read_curve(folder), None, seconds)
+            return StintResult(read_curve(folder, self._objective), None, seconds)
         if code < 0 or code in (EXIT_RETRY, 128 + 9, 128 + 15):
             now = self._num_checkpointed(running.trial)
             running.deaths = 0 if now > running.seen else running.deaths + 1

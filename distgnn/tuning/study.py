@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from distgnn.tuning.trial import Sampler, Scheduler, Trainable
 
 LOG = "study.jsonl"
-SPEC = "study.json"
 BEST = "best.json"
 MOST_FAILURES = 5
 """Failed trials at the beginning after which a study without any good one ends."""
@@ -264,7 +263,11 @@ class Study:
         trained = [trial for trial in self.trials if trial.best() != WORST]
         if not trained:
             failures = [trial.failure for trial in self.trials if trial.failure is not None]
-            why = f"the first one because: {failures[0]}" if failures else "none was evaluated"
+            why = (
+                f"the first one because: {failures[0]}"
+                if failures
+                else "none was evaluated, or none reached its goal"
+            )
             raise InputError(f"no trial of the study has a score, {why}")
         best = min(trained, key=lambda trial: (-trial.best(), trial.number))
         if isinstance(self._sampler, TpeSampler):

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.api.reports import STUDY
 from distgnn.api.run import Run
 from distgnn.api.settings import Keywords, config_of
 from distgnn.api.source import options_of
@@ -18,10 +19,10 @@ from distgnn.api.verbs import config_values, notes, with_recipe
 from distgnn.comm.collective import of_rank_0
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
-from distgnn.training.run.directory import RunDirectory
+from distgnn.training.run.directory import SUMMARY, RunDirectory
 from distgnn.tuning.display import choose_display
-from distgnn.tuning.in_job import InJob
-from distgnn.tuning.jobs import Jobs, JobSlots, words_of
+from distgnn.tuning.in_job import METRIC, InJob
+from distgnn.tuning.jobs import LOGS, Jobs, JobSlots, words_of
 from distgnn.tuning.samplers import GridSampler, RandomSampler, TpeSampler
 from distgnn.tuning.schedulers import (
     Asha,
@@ -33,7 +34,7 @@ from distgnn.tuning.schedulers import (
     StoppingAsha,
 )
 from distgnn.tuning.space import Space
-from distgnn.tuning.study import BEST, LOG, SPEC, Study, StudyLog
+from distgnn.tuning.study import BEST, LOG, Study, StudyLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 SCHEDULERS = ("asha", "asha-stop", "halving", "hyperband", "median", "pbt", "none")
 SAMPLERS = ("random", "grid", "tpe")
+OBJECTIVES = (METRIC, "epochs_to_goal", "time_to_goal_s", "sent_to_goal_bytes")
 FORMAT = 1
 DEFAULT_TRIALS = 16
 # Settings that a copy of a run may change: the checkpoint holds nothing whose shape they decide.
@@ -58,7 +60,8 @@ CHANGEABLE = (
     "attention_dropout",
 )
 _TUNE = (
-    *("search", "out", "scheduler", "sampler", "trials", "factor", "grace", "jobs", "ranks"),
+    *("search", "out", "scheduler", "sampler", "trials", "factor", "grace", "objective"),
+    *("jobs", "ranks"),
     *("launcher", "resume", "overwrite", "quiet", "recipe"),
 )
 
@@ -76,6 +79,7 @@ class SearchOptions:
         grace: Epochs before trials are compared first; None for a share of all epochs.
         seed: Seed of the sampler and of the scheduler.
         epochs: Epochs of a trial that is never stopped.
+        objective: Name of what is compared.
     """
 
     search: dict[str, Any]
@@ -86,6 +90,7 @@ class SearchOptions:
     grace: int | None = None
     seed: int = 0
     epochs: int = 200
+    objective: str = METRIC
 
     def check(self) -> None:
         """Refuse values that are not allowed.
@@ -96,6 +101,7 @@ class SearchOptions:
         for name, value, allowed in (
             ("scheduler", self.scheduler, SCHEDULERS),
             ("sampler", self.sampler, SAMPLERS),
+            ("objective", self.objective, OBJECTIVES),
         ):
             if value not in allowed:
                 raise InputError(f"--{name} must be one of {', '.join(allowed)}, got '{value}'")
@@ -106,6 +112,11 @@ class SearchOptions:
                 raise InputError(
                     f"--{name} must be a whole number of at least {smallest}, got {value}"
                 )
+        if self.objective != METRIC and self.scheduler != "none":
+            raise InputError(
+                f"--objective {self.objective} is known only when a trial has reached its goal, "
+                "and a scheduler compares trials before; use --scheduler none"
+            )
         if self.grace is not None and self.grace > self.epochs:
             raise InputError(f"--grace {self.grace} is above --epochs {self.epochs}; lower it")
         if self.scheduler == "hyperband" and self.trials is not None:
@@ -290,7 +301,7 @@ class Tuning:
             *words_of(self.values),
             *(f"--device={job.device}", f"--backend={job.backend}"),
         ]
-        jobs = Jobs(self.slots, self.folder, words)
+        jobs = Jobs(self.slots, self.folder, words, self.options.objective)
         self._open_folder()
         return self._study(StudyLog(self.folder), jobs, parts)
 
@@ -304,7 +315,7 @@ class Tuning:
             Its summary, the same on every rank.
         """
         group = self.asked.job.on_device(group)
-        trainable = InJob(self.asked, self.config_of, group)
+        trainable = InJob(self.asked, self.config_of, group, self.options.objective)
         if group.rank > 0:
             trainable.follow()
             return of_rank_0(group, {})
@@ -336,13 +347,13 @@ class Tuning:
             display.close()
         summary = self._summary(study, found)
         self._write(BEST, self._recipe(found))
-        self._write("summary.json", summary)
+        self._write(SUMMARY, summary)
         return summary
 
     def _open_folder(self) -> None:
         """Make the directory of the study, or check that the one that is there continues."""
         spec = self._spec()
-        path = self.folder / SPEC
+        path = self.folder / STUDY
         if path.exists() and not self.overwrite:
             if not self.resume:
                 raise InputError(
@@ -352,9 +363,9 @@ class Tuning:
             self._check_spec(path, spec)
             return
         if self.overwrite and path.exists():
-            for name in (LOG, BEST, "summary.json", SPEC):
+            for name in (LOG, BEST, SUMMARY, STUDY):
                 (self.folder / name).unlink(missing_ok=True)
-            for folder in (*self.folder.glob("trial-*"), self.folder / "logs"):
+            for folder in (*self.folder.glob("trial-*"), self.folder / LOGS):
                 shutil.rmtree(folder, ignore_errors=True)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -368,7 +379,7 @@ class Tuning:
                 f"'{self.folder}' holds files that are not a study's, such as '{min(foreign)}'; "
                 "choose an empty or new directory with --run"
             )
-        self._write(SPEC, spec)
+        self._write(STUDY, spec)
 
     def _spec(self) -> dict[str, Any]:
         """Return what a study that is continued must have in common with the one that began."""
@@ -399,7 +410,7 @@ class Tuning:
     def _summary(self, study: Study, found: Found) -> dict[str, Any]:
         best = found.best
         run = RunDirectory(self.folder / best.name)
-        figures = run.read_json("summary.json")
+        figures = run.read_json(SUMMARY)
         return {
             "num_trials": len(study.trials),
             "num_failed": sum(trial.failure is not None for trial in study.trials),
@@ -451,6 +462,7 @@ def tune(
     trials: int | None = None,
     factor: int = 4,
     grace: int | None = None,
+    objective: str = METRIC,
     jobs: int | None = None,
     ranks: int = 1,
     launcher: str | None = None,
@@ -477,6 +489,8 @@ def tune(
         factor: Ratio of the epochs of two rungs, and of the numbers of trials that reach them.
         grace: Epochs before trials are compared first; None for epochs / factor^3, of median and
             pbt a tenth of all epochs.
+        objective: Value that is compared: val_metric, or the price of reaching the `goal`:
+            epochs_to_goal, time_to_goal_s or sent_to_goal_bytes.
         jobs: Number of trials that are trained at once, as processes of their own. With None
             trials take turns on the ranks of this program, on a graph that is read once.
         ranks: Ranks of each of these processes.
@@ -512,6 +526,8 @@ def tune(
     )
     words.refuse_others(_TUNE)
     check_no_session("tune")
+    if objective in OBJECTIVES[1:] and base.goal is None:
+        raise InputError(f"--objective {objective} needs a goal; give --goal, too")
     if jobs is None and (ranks != 1 or launcher is not None):
         name = "launcher" if launcher is not None else "ranks"
         raise InputError(
@@ -519,7 +535,8 @@ def tune(
         )
     found = Tuning(
         SearchOptions(
-            *(dict(search), scheduler, sampler, trials, factor, grace, base.seed, base.epochs)
+            *(dict(search), scheduler, sampler, trials, factor, grace, base.seed, base.epochs),
+            objective=objective,
         ),
         asked,
         {name: value for name, value in values.items() if name != "epochs"},

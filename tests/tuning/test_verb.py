@@ -20,6 +20,7 @@ from distgnn.api.training import Training
 from distgnn.cli import main
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
+from distgnn.pages.study import explained
 from distgnn.training.config.settings import TrainConfig
 from distgnn.tuning.in_job import clone_run
 from distgnn.tuning.jobs import Jobs, JobSlots
@@ -105,6 +106,17 @@ def test_a_trial_that_fails_is_not_the_end(ring, tmp_path):
     assert found.settings == {"model": "gcn"}
 
 
+def test_the_fewest_epochs_to_a_goal_are_found(tmp_path):
+    words = {"objective": "epochs_to_goal", "goal": 0.6, "scheduler": "none"}
+    found = search("cora", tmp_path / "s", search={"lr": [1e-6, 0.01, 0.1]}, sampler="grid",
+                   trials=None, **words)  # fmt: skip
+    prices = [dg.Run(tmp_path / "s" / t["run"]).summary["epochs_to_goal"] for t in found.trials]
+    reached = [price for price in prices if price is not None]
+    assert -found.summary["best"]["score"] == min(reached)
+    assert None in prices
+    assert [t["score"] is None for t in found.trials] == [price is None for price in prices]
+
+
 def test_a_study_continues_only_as_it_began(ring, tmp_path):
     search(ring, tmp_path / "s")
     with pytest.raises(InputError, match="already holds a study; continue it with --resume"):
@@ -133,6 +145,12 @@ def test_a_study_continues_only_as_it_began(ring, tmp_path):
     [
         ({"scheduler": "best"}, "--scheduler must be one of asha, asha-stop, halving"),
         ({"sampler": "best"}, "--sampler must be one of random, grid, tpe, got 'best'"),
+        ({"objective": "loss"}, "--objective must be one of val_metric, epochs_to_goal, time"),
+        ({"objective": "epochs_to_goal"}, "--objective epochs_to_goal needs a goal; give --goal"),
+        (
+            {"objective": "epochs_to_goal", "goal": 0.5},
+            "a scheduler compares trials before; use --scheduler none",
+        ),
         ({"factor": 1}, "--factor must be a whole number of at least 2, got 1"),
         ({"trials": 0}, "--trials must be a whole number of at least 1, got 0"),
         ({"grace": 20}, "--grace 20 is above --epochs 16; lower it"),
@@ -200,6 +218,24 @@ def test_the_command_line_says_what_was_found(ring, tmp_path, capsys):
     assert "epochs  best" in err
     assert main([str(word) for word in (*words, *more, "--resume", "--json")]) == 0
     assert json.loads(capsys.readouterr().out)["num_trials"] == 3
+
+
+def test_a_page_shows_the_rungs_and_what_each_setting_explains(ring, tmp_path):
+    search(ring, tmp_path / "s", trials=6, search={"lr": "log(1e-3,1e-1)", "hidden": [4, 8]})
+    page = dg.report(tmp_path / "s", tmp_path / "page.html").read_text()
+    assert "Rungs" in page
+    assert "Share of the spread of scores at epoch 4" in page
+    (tmp_path / "s/summary.json").unlink()
+    with pytest.raises(InputError, match="has not ended; continue it with distgnn tune --resume"):
+        dg.report(tmp_path / "s", tmp_path / "page.html")
+
+
+def test_the_share_that_a_setting_explains_is_that_of_an_analysis_of_variance():
+    assert explained(["a", "a", "b", "b"], [1.0, 1.0, 3.0, 3.0]) == 1.0
+    assert explained(["a", "b", "a", "b"], [1.0, 1.0, 3.0, 3.0]) == 0.0
+    assert explained([1, 2], [1.0, 1.0]) == 0.0
+    # Quarters of eight numbers: means 1.5, 3.5, 5.5, 7.5 about 4.5, of a variance sum of 42.
+    assert explained(list(range(8)), [float(s) for s in range(1, 9)]) == pytest.approx(40 / 42)
 
 
 def test_tpe_is_optunas_and_keeps_its_journal(ring, tmp_path):
