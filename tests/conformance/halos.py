@@ -62,7 +62,9 @@ def trained(
     **options: Any,
 ) -> Found:
     """Train a named model; all ranks must step with the same gradients."""
-    settings = {"hidden": 5, "epochs": num_epochs, **{**MODELS, **TYPED_MODELS}[name], **options}
+    # All layers send rows in every epoch, the first one, too.
+    settings = {"hidden": 5, "epochs": num_epochs, "static_input": False}
+    settings |= {**MODELS, **TYPED_MODELS}[name] | options
     config = make_config(optimizer="sgd", **settings)
 
     def on_rank(group):
