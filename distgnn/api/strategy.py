@@ -27,6 +27,7 @@ _EXACT = (
     "rows that are fetched once, before the first epoch",
     "rows of the ends of links",
     "statistics of batch norm",
+    "gradients of vectors and small tensors",
 )
 """Data that no codec touches."""
 _COLUMNS = (16, 64, 256)
@@ -52,13 +53,16 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
     preset = None if config.preset is None else PRESETS[config.preset]
     either = {"forward": codecs.forward, "backward": codecs.backward}
     papers = [] if preset is None or not preset.paper else [preset.paper]
-    papers += [_PAPERS[codec.bits] for codec in either.values() if codec.bits in _PAPERS]
+    used = [*either.values(), config.weights_codec]
+    papers += [_PAPERS[codec.bits] for codec in used if codec.bits in _PAPERS]
     least = min(codec.least_columns for codec in either.values())
     return {
         "preset": config.preset,
         "about": None if preset is None else preset.about,
         "halo": config.halo,
         **{name: describe(codec) for name, codec in either.items()},
+        "weights": config.weights,
+        "summed": describe(config.weights_codec),
         "exact": [f"rows of fewer than {least} columns", *_EXACT],
         "papers": list(dict.fromkeys(papers)),
         "row_bytes": [
@@ -97,11 +101,13 @@ def _bytes_of_epoch(config: TrainConfig, source: str) -> dict[str, int | float |
     if not (Path(source) / MANIFEST_NAME).is_file():
         return {}
     manifest = read_manifest(source)
-    plain = replace(config, preset=None, halo="exact")
+    plain = replace(config, preset=None, halo="exact", weights="sum")
     coded, exact = (forecast(source, manifest, one) for one in (config, plain))
     return {
         "halo_bytes_per_epoch": coded.bytes_per_epoch,
         "exact_halo_bytes_per_epoch": exact.bytes_per_epoch,
         "eval_halo_bytes": coded.evaluation_bytes,
         "screened_halo_bytes": screened_bytes(coded, config),
+        "weight_bytes_per_epoch": coded.weight_bytes,
+        "exact_weight_bytes_per_epoch": exact.weight_bytes,
     }

@@ -209,6 +209,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         predict_peak_bytes,
     )
     from distgnn.forecast.room import why_crowded
+    from distgnn.forecast.traffic import planned_weights
     from distgnn.kernels.devices import PROCESSOR
     from distgnn.machine.memory_check import check_memory
     from distgnn.training.loop.trainer import Trainer
@@ -226,6 +227,8 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
     # An earlier peak counts for nothing here: memory that was freed since is free again.
     model, predicted = trainer.gnn, 0
     if model is not None:
+        traffic = planned_weights(trainer.config, model, trainer.weights.tables)
+        working += traffic.coding_bytes(group.size)
         predicted = added = predict_added_bytes(model, trainer.graphs) + working
         check_memory(
             *(group, added),

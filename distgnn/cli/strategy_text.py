@@ -26,11 +26,14 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
     facts["--halo"] = values["halo"]
     facts["rows and sums"] = values["forward"]
     facts["gradients of rows"] = values["backward"]
+    facts["--weights"] = values["weights"]
+    facts["gradients of weights"] = values["summed"]
     facts["always exact"] = ", ".join(values["exact"])
     if values["papers"]:
         facts["papers"] = "; ".join(values["papers"])
     if "halo_bytes_per_epoch" in values:
-        facts["rows per epoch"] = _shrunk(values)
+        facts["rows per epoch"] = _shrunk(values, "halo")
+        facts["weights per epoch"] = _shrunk(values, "weight")
         facts["per evaluation"] = evaluation_text(values)
     header = ["columns", "bytes of a row, exact", "forward", "backward"]
     rows = [
@@ -40,9 +43,9 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
     return [*pairs(facts), "", *table(header, rows)]
 
 
-def _shrunk(values: Mapping[str, Any]) -> str:
-    """Return the bytes of an epoch, and by how much they shrank."""
-    coded, exact = values["halo_bytes_per_epoch"], values["exact_halo_bytes_per_epoch"]
+def _shrunk(values: Mapping[str, Any], channel: str) -> str:
+    """Return the bytes of an epoch on one channel, and by how much they shrank."""
+    coded, exact = (values[f"{prefix}{channel}_bytes_per_epoch"] for prefix in ("", "exact_"))
     text = f"{human_bytes(coded)} by all ranks"
     if coded in (0, exact):
         return text

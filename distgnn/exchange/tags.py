@@ -14,3 +14,5 @@ LINK_EVALUATION_TAG = 7 << 11
 """For the ends of links in evaluation."""
 WEIGHTS_TAG = 1 << 14
 """For what optimizers send from rank to rank."""
+GRADIENTS_TAG = 5 << 12
+"""For gradients that are coded."""

@@ -23,7 +23,7 @@ from distgnn.training.loop.graphs import describe_savings, why_not_restricted, w
 from distgnn.training.loop.model import build_model
 from distgnn.training.tasks.objective import WITHHELD_BYTES
 from distgnn.training.tasks.tasks import resolve
-from distgnn.weights.traffic import NO_WEIGHTS, WeightTraffic, gradient_values
+from distgnn.weights.traffic import NO_WEIGHTS, WeightTraffic, gradient_shapes
 
 if TYPE_CHECKING:
     import os
@@ -401,7 +401,8 @@ def weight_traffic(
     ]
     if config.labels_as_input:
         statistics.append(WITHHELD_BYTES)
-    return WeightTraffic(gradient_values(model, num_rows), tuple(statistics))
+    shapes = gradient_shapes(model, num_rows)
+    return WeightTraffic(shapes, config.weights_codec, tuple(statistics))
 
 
 def _whole_rows(manifest: Manifest) -> LayerRows:

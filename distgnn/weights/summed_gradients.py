@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.exchange.base import all_reduce_bytes
+from distgnn.exchange.codec import EXACT
+from distgnn.exchange.sliced import sliced_sum
+from distgnn.kernels.seeds import MaskSeeds
+from distgnn.ops.buffers import Buffers
+from distgnn.weights.layout import Layout
 from distgnn.weights.table_rows import NO_TABLES
 
 if TYPE_CHECKING:
@@ -16,11 +21,12 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
+    from distgnn.exchange.codec import CodecSpec
     from distgnn.weights.table_rows import TableRows
 
 
 class SummedGradients:
-    """Sums gradients over ranks in one message.
+    """Sums gradients over ranks, in one message but for those that are coded.
 
     A sum, not a mean: each rank's loss is already divided by the global count.
 
@@ -28,16 +34,32 @@ class SummedGradients:
         group: All ranks.
         clock: Gets the time that the sum takes.
         tables: Rows of learned tables that can have a gradient; the others are not sent.
+        codec: Code of large float32 gradients. Other gradients are summed exactly.
+        seeds: Seeds of the code's random rounding, which know the epoch; of no run if None.
+        buffers: Memory for codes; its own if None.
 
     Attributes:
         clock: The same.
         tables: The same.
+        codec: The same.
     """
 
-    def __init__(self, group: Group, clock: Clock, tables: TableRows = NO_TABLES) -> None:
+    def __init__(
+        self,
+        group: Group,
+        clock: Clock,
+        tables: TableRows = NO_TABLES,
+        *,
+        codec: CodecSpec = EXACT,
+        seeds: MaskSeeds | None = None,
+        buffers: Buffers | None = None,
+    ) -> None:
         self._group = group
         self.clock = clock
         self.tables = tables
+        self.codec = codec
+        self._seeds = seeds or MaskSeeds()
+        self._buffers = buffers or Buffers(group.device)
         self.bytes_sent = 0
 
     def broadcast(self, model: nn.Module) -> None:
@@ -53,7 +75,7 @@ class SummedGradients:
         self.sum([each for each in model.parameters() if each.requires_grad])
 
     def sum(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Replace each gradient by the sum over ranks, in one message for each dtype.
+        """Replace each gradient by the sum over ranks, for each dtype apart.
 
         A missing one counts as zeros on any number of ranks, so that weight decay does, too.
 
@@ -72,17 +94,28 @@ class SummedGradients:
         with self.clock.timed("weight_sync"):
             rows = [self.tables.of(parameter) for parameter in parameters]
             sent = [_picked(*pair) for pair in zip(parameters, rows, strict=True)]
-            flat = torch.cat([each.reshape(-1) for each in sent])
-            self._group.all_reduce(flat)
-            pieces = torch.split(flat, [each.numel() for each in sent])
-            for parameter, picked, piece in zip(parameters, rows, pieces, strict=True):
+            for parameter, picked, total in zip(parameters, rows, self._sums(sent), strict=True):
                 if picked is None:
-                    parameter.grad = piece.reshape(parameter.shape)
+                    parameter.grad = total
                 else:
                     # The other rows are zero on every rank, and so is their sum.
                     assert parameter.grad is not None, "missing ones were replaced by zeros"
-                    parameter.grad[picked] = piece.reshape(-1, *parameter.shape[1:])
-        self.bytes_sent += all_reduce_bytes(flat.nbytes, self._group.size)
+                    parameter.grad[picked] = total
+
+    def _sums(self, sent: Sequence[Tensor]) -> list[Tensor]:
+        """Return the sums over ranks of tensors of one dtype."""
+        group, dtype = self._group, sent[0].dtype
+        layout = Layout.of([tuple(each.shape) for each in sent], self.codec, dtype.itemsize)
+        pairs = list(zip(sent, layout.is_coded, strict=True))
+        exact = sent[0].new_empty(0)
+        if layout.num_exact:
+            exact = torch.cat([each.reshape(-1) for each, is_coded in pairs if not is_coded])
+            group.all_reduce(exact)
+            self.bytes_sent += all_reduce_bytes(exact.nbytes, group.size)
+        rows = layout.rows(sent, self._buffers)
+        if layout.num_rows:
+            self.bytes_sent += sliced_sum(group, rows, self.codec, self._seeds, self._buffers)
+        return layout.split(exact, rows)
 
     def take_bytes(self) -> int:
         """Return the payload bytes sent by this rank since the last call."""

@@ -123,6 +123,23 @@ def test_four_ranks_send_what_inspect_foretold(folder, straight, capsys):
     assert counted["eval_halo_bytes_per_epoch"] == predicted["eval_halo_bytes"]
 
 
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+def test_coded_gradients_are_as_many_bytes_as_inspect_says(backend, folder, mpirun_on, capsys):
+    run = folder / f"coded-{backend}"
+    coded = ["--weights", "int8", "--hidden", "16", "--model", "gcn"]
+    words = ["--epochs", "3", "--backend", backend, "--dropout", "0", *coded]
+    done = launch(mpirun_on(4), "train", folder / "parts", "--run", run, *words)
+    assert done.returncode == 0, done.stderr
+    capsys.readouterr()
+    assert main(["inspect", str(folder / "parts"), "--json", *coded]) == 0
+    predicted = json.loads(capsys.readouterr().out)
+    counted = json.loads((run / "summary.json").read_text())
+    assert counted["weight_bytes_per_epoch"] == predicted["weight_bytes_per_epoch"] > 0
+    in_process("train", "cora", "--run", folder / f"exact-{backend}", *words[:2], *words[4:])
+    assert losses(run)[0] == pytest.approx(losses(folder / f"exact-{backend}")[0], rel=1e-5)
+    assert losses(run)[-1] == pytest.approx(losses(folder / f"exact-{backend}")[-1], rel=1e-2)
+
+
 def test_rank_0_alone_prints_and_only_the_summary(folder, straight):
     assert json.loads(straight.stdout) == json.loads((folder / "straight/summary.json").read_text())
     assert straight.stderr == ""

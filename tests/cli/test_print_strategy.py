@@ -11,6 +11,7 @@ def test_a_preset_is_spelled_out_and_nothing_is_trained(distgnn, ring, here):
     assert outcome.status == 0
     assert re.match(r"--preset +cgx: 4 bits a value .*, rounded at random$", lines[0])
     assert re.match(r"--halo +int4$", lines[1])
+    assert re.search(r"--weights +int4\ngradients of weights +4 bits a value", outcome.out)
     assert "rows of fewer than 16 columns, ids, scores, maxima and sums of attention" in outcome.out
     assert "Markov et al., CGX" in outcome.out
     # 64 columns of 4 bits, and the least and the unit of the row in 2 bytes each.
@@ -41,6 +42,9 @@ def test_of_a_partition_directory_the_bytes_of_an_epoch_are_counted(distgnn, rin
     assert values["halo_bytes_per_epoch"] == found["halo_bytes_per_epoch"] > 0
     assert values["exact_halo_bytes_per_epoch"] == found["halo_bytes_per_epoch"]
     assert values["eval_halo_bytes"] == found["eval_halo_bytes"]
+    assert values["weight_bytes_per_epoch"] == found["weight_bytes_per_epoch"] > 0
+    coded = distgnn("train", ring_parts, "--print-strategy", *words, "--weights", "int8")
+    assert re.search(r"weights per epoch .* by all ranks, [23]\.\d times fewer than", coded.out)
 
 
 def test_a_screened_evaluation_is_a_look_and_at_times_an_exact_one(distgnn, ring_parts):

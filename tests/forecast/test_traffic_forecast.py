@@ -265,6 +265,24 @@ def test_labels_as_input_sum_a_weight(directories):
     check(directories("random", "libra", 3), config)
 
 
+@pytest.mark.parametrize("weights", ["bf16", "int8", "int4(round=near)", "int2", "int1"])
+@pytest.mark.parametrize("options", [{"hidden": 40, "layers": 3}, {"model": "rgcn", "hidden": 32}])
+def test_gradients_that_are_coded(options, weights, directories):
+    config = make_config(**options, norm="batch", epochs=2, weights=weights)
+    kind = "featureless" if "model" in options else "random"
+    found = check(directories(kind, "libra", 3), config)
+    whole = forecast(
+        directories(kind, "libra", 3),
+        read_manifest(directories(kind, "libra", 3)),
+        dataclasses.replace(config, weights="sum"),
+    )
+    assert found.weight_bytes < 0.8 * whole.weight_bytes
+    assert found.weight_bytes == sum(found.weights.bytes_of(rank, 3) for rank in range(3))
+    # Codes take memory, and none where ranks send none.
+    assert found.weights.coding_bytes(3) > whole.weights.coding_bytes(3) == 0
+    assert found.weights.coding_bytes(1) == 0
+
+
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize("kind", ["typed", "featureless"])
 def test_the_memory_of_a_typed_model_holds_its_weights(kind, num_layers, directories):

@@ -18,7 +18,8 @@ class ChannelSettings:
 
     preset: str | None = flag(
         None,
-        "published system, in place of --halo: bsp (exact), bytegrad or cgx (default: none)",
+        "published system, in place of --halo and --weights: bsp (exact), bytegrad or cgx "
+        "(default: none)",
         metavar="NAME",
         choices=tuple(PRESETS),
         is_free=True,
@@ -30,6 +31,13 @@ class ChannelSettings:
         "what rows between ranks are sent as: exact, bf16, int8, int4, int2 or int1, rounded at "
         "random, or to the nearest as in 'int8(round=near)'; fwd:int8+bwd:int4 gives each "
         "direction of the pass its own (default: exact)",
+        metavar="STRATEGY",
+        is_predicted=True,
+    )
+    weights: str | None = flag(
+        None,
+        "what gradients of large weights are sent as while ranks add them up: sum (as they are), "
+        "bf16, int8, int4, int2 or int1, as with --halo (default: sum)",
         metavar="STRATEGY",
         is_predicted=True,
     )

@@ -14,7 +14,7 @@ from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
 from distgnn.nn.config import KINDS, models_with
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
-from distgnn.training.config.codecs import halo_text, parse_halo
+from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights
 from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.strategy import DelayedRows, SynchronousRows, parse
 
@@ -295,6 +295,15 @@ RULES: tuple[Rule, ...] = (
         lambda c: (
             f"--preset {c.preset} and --halo {c.halo} both say what rows are sent as; give one "
             "of them"
+        ),
+    ),
+    (
+        lambda c: (
+            c.preset is not None and c.weights_codec != parse_weights(PRESETS[c.preset].weights)
+        ),
+        lambda c: (
+            f"--preset {c.preset} and --weights {c.weights} both say what gradients are sent as; "
+            "give one of them"
         ),
     ),
     (

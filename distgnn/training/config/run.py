@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
+from distgnn.exchange.codec import EXACT, EXACT_CODECS, CodecSpec, HaloCodecs
 from distgnn.exchange.rule import DelayCache, DelayRule
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.config import ModelConfig
 from distgnn.training.config.channels import ChannelSettings
-from distgnn.training.config.codecs import parse_halo
+from distgnn.training.config.codecs import parse_halo, parse_weights
 from distgnn.training.config.data import DataSettings
 from distgnn.training.config.delays import DelaySettings
 from distgnn.training.config.evaluation import Screening, parse_evaluation
@@ -61,6 +61,13 @@ class RunSettings(
         if self.halo is not None:
             return parse_halo(self.halo)
         return EXACT_CODECS if self.preset is None else parse_halo(PRESETS[self.preset].halo)
+
+    @cached_property
+    def weights_codec(self) -> CodecSpec:
+        """Codec of gradients that ranks add up."""
+        if self.weights is not None:
+            return parse_weights(self.weights)
+        return EXACT if self.preset is None else parse_weights(PRESETS[self.preset].weights)
 
     @property
     def is_isolated(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.nn.config import KINDS, ModelConfig
 from distgnn.settings.fields import check_types, check_values, differences, picked
-from distgnn.training.config.codecs import halo_text
+from distgnn.training.config.codecs import halo_text, weights_text
 from distgnn.training.config.compatibility import check_together
 from distgnn.training.config.run import RunSettings
 
@@ -36,6 +36,7 @@ class TrainConfig(RunSettings):
             ("gradient_cache", rule.backward.is_cached),
             ("gradient_smoothing", rule.backward.smoothing),
             ("halo", halo_text(self.halo_codecs)),
+            ("weights", weights_text(self.weights_codec)),
             ("evaluation", "exact" if self.screening is None else self.screening.text),
         ):
             object.__setattr__(self, name, value)

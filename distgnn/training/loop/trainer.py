@@ -136,7 +136,14 @@ class Trainer:
         tables = NO_TABLES
         if self.gnn is not None:
             tables = TableRows.find(self.gnn.table_rows(self.graph), group)
-        self.weights = SummedGradients(group, self.graph.exchange.clock, tables)
+        self.weights = SummedGradients(
+            group,
+            self.graph.exchange.clock,
+            tables,
+            codec=config.weights_codec,
+            seeds=self.graph.mask_seeds,
+            buffers=self.graph.exchange.buffers,
+        )
         self.begin_trace(NoTrace(device))
         self.weights.broadcast(self.model)
         self.best = Best()

@@ -39,7 +39,7 @@ def test_a_preset_is_words_of_both_channels_in_canonical_form(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_run_with_a_preset_is_the_run_with_its_words(name):
     config = make_config(preset=name)
-    plain = make_config(halo=PRESETS[name].halo)
+    plain = make_config(halo=PRESETS[name].halo, weights=PRESETS[name].weights)
     assert config.halo == plain.halo
     assert config.halo_codecs == plain.halo_codecs
     assert plain.differences(config) == []
