@@ -19,6 +19,10 @@ from distgnn.api.verbs import config_values, notes, with_recipe
 from distgnn.comm.collective import of_rank_0
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
+from distgnn.settings.fields import settings_of
+from distgnn.settings.model import ModelSettings
+from distgnn.training.config.loop import MachineSettings
+from distgnn.training.config.run import RunSettings
 from distgnn.training.run.directory import SUMMARY, RunDirectory
 from distgnn.tuning.display import choose_display
 from distgnn.tuning.in_job import METRIC, InJob
@@ -448,8 +452,29 @@ class Tuning:
             f"{self.options.sampler} settings, in {found.epochs_trained} epochs",
             "data": [Path(source.source).stem],
             "source": {name.replace("_", "-"): True for name in switches if getattr(source, name)},
-            "flags": {name.replace("_", "-"): value for name, value in flags.items()},
+            "flags": _recipe_flags(flags, found.best.settings),
         }
+
+
+def _recipe_flags(values: Mapping[str, Any], searched: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags of a recipe: those of the model and of its training that are no defaults.
+
+    Args:
+        values: Settings by name.
+        searched: Names of settings that are always there.
+    """
+    flags: dict[str, Any] = {}
+    owners = [owner for owner in RunSettings.__bases__ if owner is not MachineSettings]
+    for setting in (one for owner in (ModelSettings, *owners) for one in settings_of(owner)):
+        value = values.get(setting.name)
+        # A row of the masks is no setting of a recipe: it says which run is repeated.
+        if value is None or setting.about is None or setting.name == "split_index":
+            continue
+        if value != setting.default or setting.name in (*searched, "model", "epochs"):
+            is_switch = setting.is_plain or not isinstance(value, bool)
+            name = setting.name.replace("_", "-")
+            flags[name] = value if is_switch else "on" if value else "off"
+    return flags
 
 
 def tune(

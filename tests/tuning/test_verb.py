@@ -284,3 +284,18 @@ def test_a_process_that_dies_is_started_again(ring, tmp_path):
     number, result = jobs.wait()
     assert number == 1
     assert "--lr must be positive" in result.failure
+
+
+def test_the_best_settings_are_a_recipe_of_the_command_line(ring, tmp_path):
+    words = ["tune", ring, "--run", tmp_path / "s", "--search", "lr=choice(0.1,0.01)"]
+    words += ["--sampler", "grid", "--scheduler", "none", "--model", "gcn", "--hidden", 8]
+    words += ["--epochs", 3, "--overlap", "off", "--residual", "--threads", 1, "--quiet"]
+    assert main([str(word) for word in words]) == 0
+    recipe = tmp_path / "s/best.json"
+    flags = json.loads(recipe.read_text())["flags"]
+    assert flags.pop("lr") in (0.1, 0.01)
+    assert flags == {"model": "gcn", "hidden": 8, "residual": True, "overlap": "off", "epochs": 3}
+    words = ["train", ring, "--run", tmp_path / "r", "--recipe", recipe, "--threads", 1, "--quiet"]
+    assert main([str(word) for word in words]) == 0
+    best = json.loads((tmp_path / "s/summary.json").read_text())["best"]["run"]
+    assert losses(tmp_path / "r") == losses(tmp_path / "s" / best)
