@@ -58,7 +58,7 @@ def announce(
         say(f"backend: {group.backend}, because {group.reason}")
     say(f"task: {config.task}, measured by {config.metric}")
     if trainer.goal is not None:
-        say(f"goal: {trainer.goal}, recorded when it is reached; training goes on")
+        say(f"goal: {trainer.goal}, recorded when it is reached; training continues")
     for saving in trainer.graphs.savings:
         say(saving)
     if screening:

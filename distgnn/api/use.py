@@ -149,7 +149,7 @@ def to_pyg(run: Trained) -> Any:
         ("--labels-as-input gives it labels of other vertices as input", config.labels_as_input),
     ):
         if is_so:
-            raise InputError(f"run '{run.path}' has no like in PyG, as {reason}")
+            raise InputError(f"run '{run.path}' has no equivalent in PyG, as {reason}")
     return pyg_model(
         trained.load_model(),  # type: ignore[arg-type]
         feature_norm=config.feature_norm,

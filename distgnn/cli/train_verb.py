@@ -113,7 +113,7 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
     add_trace_arguments(group)
     again = group.add_mutually_exclusive_group()
     again.add_argument(
-        "--resume", action="store_true", help="go on from the run's newest checkpoint, if any"
+        "--resume", action="store_true", help="continue from the run's newest checkpoint, if any"
     )
     again.add_argument("--overwrite", action="store_true", help="replace an earlier run")
     add("--force", action="store_true", help="train even if too little memory is free")

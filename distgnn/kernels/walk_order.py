@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 PLAN_VERSION = 1
-"""Raised whenever another plan is made of the same graph, so that plans on disk are made anew."""
+"""Raised whenever another plan is made of the same graph, so that plans on disk are made again."""
 
 
 class PlanLayout(NamedTuple):

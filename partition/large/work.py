@@ -78,7 +78,7 @@ class WorkFolder:
             about = found["about"]
         except (ValueError, LookupError, TypeError) as error:
             raise InputError(
-                f"{str(path)!r} is damaged, so nothing can go on from there; remove the folder "
+                f"{str(path)!r} is damaged, so nothing can continue from there; remove the folder "
                 f"{str(self.folder)!r} and start again"
             ) from error
         differing = [

@@ -122,7 +122,7 @@ class Net(torch.nn.Module):
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("random", {"model": Net}, "has no like in PyG, as Net is a model of your own"),
+        ("random", {"model": Net}, "has no equivalent in PyG, as Net is a model of your own"),
         (
             "random",
             {"model": "gcn", "labels_as_input": 0.5},

@@ -39,7 +39,7 @@ def test_the_average_of_torch_is_evaluated_and_kept():
     config = make_config(epochs=6, ema=0.75, norm="batch", dropout=0.4, lr=0.1)
     trainer = Watched(config, ends_of(graph), cut(graph, 1)[0], SingleGroup())
     for number, record in enumerate(trainer.epochs()):
-        # The training goes on with the weights of the latest step.
+        # The training continues with the weights of the latest step.
         for name, weight in trainer.model.named_parameters():
             assert torch.equal(weight, trainer.raw[name]), name
         if trainer.best.epoch == number:

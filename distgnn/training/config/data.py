@@ -53,7 +53,7 @@ class DataSettings:
     )
     labels_as_input: float = flag(
         0.0,
-        "in each epoch a share F of the training vertices, drawn anew, give their labels as "
+        "in each epoch another random share F of the training vertices gives its labels as "
         "columns of the input, and the loss is that of the others; in evaluation and prediction "
         "all give theirs, so that the metric of training vertices says little (default: none)",
         SHARE,

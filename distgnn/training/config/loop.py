@@ -45,7 +45,7 @@ class LoopSettings:
     goal: float | None = flag(
         None,
         "validation metric, as 0.81 of accuracy, to which the epochs, seconds and bytes are "
-        "recorded; training goes on after it (default: none)",
+        "recorded; training continues after it (default: none)",
         FINITE,
         metavar="X",
         is_free=True,

@@ -256,7 +256,7 @@ def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
     if config.model.input_dropout > 0:
         return "the input is dropped out"
     if config.labels_as_input:
-        return "labels in it are drawn anew in every epoch"
+        return "labels in it are drawn again in every epoch"
     reason = config.model.kind.why_not_static(config.model)
     return reason or ("sparse features are mapped first" if is_sparse else "")
 

@@ -165,7 +165,7 @@ class Trainer:
         self.trace = trace
         self.graph.exchange.clock = self.weights.clock = trace.clock
         is_wanted = may_replay(self.config, trace, self.inputs.features) and self.gnn is not None
-        # Pairs of vertices, and labels that are given, are drawn anew.
+        # Pairs of vertices, and labels that are given, are drawn again.
         is_same = self.config.task != "link" and not self.config.labels_as_input
         self.steps = build_repeated(
             "a step", self._step, self.graph, is_wanted=is_wanted and is_same

@@ -93,7 +93,7 @@ class PlanCache(PlanSource):
         except OSError as error:
             self._is_writable = False
             self._say(
-                f"cannot write plan cache '{self._folder}': {error.strerror}; training goes on, "
+                f"cannot write plan cache '{self._folder}': {error.strerror}; training continues, "
                 "and the next start plans again"
             )
 

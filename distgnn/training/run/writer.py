@@ -55,7 +55,7 @@ class RunWriter:
         self._unwritten.append(record)
         error = self._append()
         if error is not None and is_first_failure:
-            self._progress.warn(f"{error}; training goes on, and keeps the lines until then")
+            self._progress.warn(f"{error}; training continues, and keeps the lines until then")
 
     def _append(self) -> InputError | None:
         try:
@@ -80,7 +80,7 @@ class RunWriter:
         try:
             self._trainer.save(self._checkpoints)
         except InputError as error:
-            self._progress.warn(f"{error}; training goes on: {what_next}")
+            self._progress.warn(f"{error}; training continues: {what_next}")
 
     def stop_if_asked(self) -> None:
         """End the run with a checkpoint if a rank was asked to; collective.

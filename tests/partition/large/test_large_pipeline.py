@@ -166,7 +166,7 @@ def test_a_work_folder_of_other_options_is_an_input_error(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"out\.work' is of another partitioning: its seed is 0"):
         run(folder, out, seed=1)
     (tmp_path / "out.work" / "state.json").write_text("{")
-    with pytest.raises(InputError, match="is damaged, so nothing can go on from there; remove"):
+    with pytest.raises(InputError, match="is damaged, so nothing can continue from there; remove"):
         run(folder, out)
 
 

@@ -231,7 +231,7 @@ def test_a_run_that_is_read_back_reads_the_labels_of_its_training_vertices(kind,
 def test_the_log_says_what_is_drawn_and_why_input_is_not_static():
     graph = make_graph()
     savings = trainer_of(graph, cut(graph, 1)[0], labels_as_input=0.25).graphs.savings
-    assert savings[0] == "static input: off, labels in it are drawn anew in every epoch"
+    assert savings[0] == "static input: off, labels in it are drawn again in every epoch"
     line = "labels: 25 % of the training vertices give theirs as input, drawn in each epoch; "
     assert savings[2].startswith(line)
 

@@ -90,7 +90,7 @@ def test_the_goal_is_reached_in_the_same_epoch_on_any_number_of_ranks(tmp_path):
     sent += sum(r["weight_bytes_sent"] for r in spent)
     assert three[0].summary["sent_to_goal_bytes"] == sent > 0
     assert one.summary["sent_to_goal_bytes"] == 0
-    assert len(three[0].records) == NUM_EPOCHS, "training goes on"
+    assert len(three[0].records) == NUM_EPOCHS, "training continues"
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -178,7 +178,7 @@ def test_a_folder_that_cannot_be_made_is_told_once_and_changes_nothing(tmp_path)
         assert get(cache, block_of(case)) is not None
     written = [line for line in said if line.startswith("cannot write plan cache '")]
     assert len(written) == 1
-    assert "Not a directory; training goes on, and the next start plans again" in written[0]
+    assert "Not a directory; training continues, and the next start plans again" in written[0]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -205,7 +205,7 @@ def test_a_full_disk_is_told_once_and_leaves_no_file(tmp_path, monkeypatch):
     for case in ("clustered", "random"):
         get(cache, block_of(case))
     assert len(said) == 1
-    assert "No space left on device; training goes on" in said[0]
+    assert "No space left on device; training continues" in said[0]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -102,12 +102,12 @@ def test_training_goes_on_while_the_disk_is_full_and_loses_no_line(num_ranks, di
     checkpoint = next(line for line in told if "epoch-000004" in line)
     assert "epoch-000004.tmp/" in checkpoint
     assert checkpoint.endswith(
-        "File too large; the older checkpoints are as they were; training goes on: the next "
+        "File too large; the older checkpoints are as they were; training continues: the next "
         "checkpoint is due 2 epochs from now"
     )
     (metrics,) = (line for line in told if METRICS in line)
     assert metrics.startswith(f"cannot write '{tmp_path / METRICS}': File too large; ")
-    assert metrics.endswith("; training goes on, and keeps the lines until then")
+    assert metrics.endswith("; training continues, and keeps the lines until then")
 
 
 def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_run_can_go_on(disk, tmp_path):
@@ -135,7 +135,7 @@ def test_a_last_checkpoint_that_does_not_fit_costs_no_results(tmp_path):
     assert summary["num_epochs"] == 3
     assert (tmp_path / SUMMARY).exists()
     (warning,) = script.warnings
-    assert warning.endswith("training goes on: its results do not need this one")
+    assert warning.endswith("training continues: its results do not need this one")
 
 
 def spoil(trainer):
