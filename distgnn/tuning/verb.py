@@ -553,6 +553,13 @@ def tune(
     check_no_session("tune")
     if objective in OBJECTIVES[1:] and base.goal is None:
         raise InputError(f"--objective {objective} needs a goal; give --goal, too")
+    schedules = (base.lr_schedule, search.get("lr_schedule"), search.get("lr-schedule"))
+    if scheduler != "none" and any("cosine" in str(each) for each in schedules):
+        raise InputError(
+            "--lr-schedule cosine falls over the --epochs of a run, but --scheduler "
+            f"{scheduler} trains a trial for fewer epochs before it continues; use step or "
+            "plateau, or --scheduler none"
+        )
     if jobs is None and (ranks != 1 or launcher is not None):
         name = "launcher" if launcher is not None else "ranks"
         raise InputError(

@@ -299,3 +299,17 @@ def test_the_best_settings_are_a_recipe_of_the_command_line(ring, tmp_path):
     assert main([str(word) for word in words]) == 0
     best = json.loads((tmp_path / "s/summary.json").read_text())["best"]["run"]
     assert losses(tmp_path / "r") == losses(tmp_path / "s" / best)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr_schedule": "cosine"},
+        {"search": {"lr_schedule": ["cosine:0.1", "constant"]}},
+        {"search": {"lr-schedule": "choice(constant,cosine)"}},
+    ],
+)
+def test_a_rate_that_depends_on_all_epochs_is_for_trials_that_never_pause(ring, tmp_path, options):
+    with pytest.raises(InputError, match="--lr-schedule cosine falls over the --epochs of a run"):
+        search(ring, tmp_path / "s", **options)
+    search(ring, tmp_path / "s", scheduler="none", **options)
