@@ -123,9 +123,8 @@ def walk_bytes(model: GNN, num_clones: int, num_edges: int) -> int:
     Returns:
         Bytes.
     """
-    layers = (*model.hidden, model.last)
-    edge_bytes = [layer.walk_bytes for layer in layers if isinstance(layer, AttentionConvolution)]
-    return _PROGRAM_BYTES * num_clones + max(edge_bytes, default=0) * num_edges
+    most = max(conv.walk_bytes for conv in model.convolutions)
+    return _PROGRAM_BYTES * num_clones + most * num_edges
 
 
 def predict_host_bytes(graphs: RunGraphs) -> int:
@@ -221,9 +220,7 @@ def score_bytes(model: GNN, num_edges: int) -> int:
     Returns:
         Bytes; 0 for models without attention.
     """
-    layers = (*model.hidden, model.last)
-    edge_bytes = [layer.edge_bytes for layer in layers if isinstance(layer, AttentionConvolution)]
-    return max(edge_bytes, default=0) * num_edges
+    return max(conv.edge_bytes for conv in model.convolutions) * num_edges
 
 
 def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: int = 0) -> int:
@@ -241,7 +238,7 @@ def typed_bytes(model: GNN, num_rows: int, num_edges: int, *, num_missing_rows: 
     if not model.config.kind.is_typed:
         return 0
     weights = sum(parameter.numel() for parameter in model.parameters())
-    first = model.hidden[0] if len(model.hidden) else model.last
+    first = model.convolutions[0]
     if isinstance(first, LearnedRelationalConv):
         weights += num_missing_rows * first.own.shape[1]
     rows = num_rows * model.config.hidden_width
@@ -393,8 +390,7 @@ def _kept_bytes(model: GNN, layer_rows: Sequence[int], *, is_device: bool) -> in
         kept += sum(layer_rows) * width * ITEM_BYTES
     if config.jumping != "none":
         kept += sum(layer_rows) * width * hidden
-    layers = (*model.hidden, model.last)
-    attending = [layer for layer in layers if isinstance(layer, AttentionConvolution)]
+    attending = [conv for conv in model.convolutions if isinstance(conv, AttentionConvolution)]
     if attending:
         # The last averages rows of all heads, before these are averaged.
         last = attending[-1]

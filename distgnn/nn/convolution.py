@@ -36,6 +36,16 @@ class Convolution(nn.Module, ABC):
     takes_activation: ClassVar[bool] = False
     """Whether `forward` takes the relu and dropout behind the layer as a third argument."""
 
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of an edge while the layer runs, besides those of its ends."""
+        return 0
+
+    @property
+    def walk_bytes(self) -> int:
+        """Bytes of an edge that a device keeps to walk edges one by one."""
+        return 0
+
     def is_one_operation(self, rows: Rows) -> bool:
         """Return whether layer and activation are one operation, which decides what it keeps.
 

@@ -82,14 +82,9 @@ class AttentionConvolution(ActivatedConvolution):
 
     @property
     def edge_bytes(self) -> int:
-        """Bytes of an edge while the layer runs, besides those of its ends."""
+        """See `Convolution`."""
         scores = self.num_edge_values * self.heads * self.bias.element_size()
         return scores + _KEY_BYTES * (self.dropout > 0)
-
-    @property
-    def walk_bytes(self) -> int:
-        """Bytes of an edge that a device keeps to walk edges one by one: none."""
-        return 0
 
     def is_one_operation(self, rows: Rows) -> bool:
         """Whether the layer sees to what is kept of it: always."""

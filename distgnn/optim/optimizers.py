@@ -7,7 +7,7 @@ every rank, and is not used here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -136,31 +136,14 @@ class Optimizer(ABC):
 
 
 class Adam(Optimizer):
-    """Adam, or AdamW, which shrinks weights directly instead of through their gradients.
-
-    Args:
-        parameters: Weights that it steps.
-        lr: Length of a step.
-        weight_decay: Weight of the L2 penalty.
-        decaying: Weights that the penalty is on; all if None.
-        is_decoupled: Whether this is AdamW.
+    """Adam; see `Optimizer` for its arguments.
 
     References:
-        Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015; Loshchilov and
-        Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+        Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """
 
-    def __init__(
-        self,
-        parameters: Iterable[Tensor],
-        *,
-        lr: float,
-        weight_decay: float,
-        decaying: Iterable[Tensor] | None = None,
-        is_decoupled: bool = False,
-    ) -> None:
-        super().__init__(parameters, lr=lr, weight_decay=weight_decay, decaying=decaying)
-        self.is_decoupled = is_decoupled
+    is_decoupled: ClassVar[bool] = False
+    """Whether weights shrink directly instead of through their gradients."""
 
     def _begin(self, parameter: Tensor) -> Moments:
         return {
@@ -198,6 +181,16 @@ class Adam(Optimizer):
         )
 
 
+class AdamW(Adam):
+    """Adam with decoupled weight decay.
+
+    References:
+        Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+    """
+
+    is_decoupled: ClassVar[bool] = True
+
+
 class Sgd(Optimizer):
     """Gradient descent with momentum 0.9."""
 
@@ -225,6 +218,9 @@ class Sgd(Optimizer):
         )
 
 
+_RULES: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "sgd": Sgd}
+
+
 def build_optimizer(
     name: OptimizerName,
     parameters: Iterable[Tensor],
@@ -245,8 +241,4 @@ def build_optimizer(
     Returns:
         The optimizer.
     """
-    if name == "sgd":
-        return Sgd(parameters, lr=lr, weight_decay=weight_decay, decaying=decaying)
-    is_decoupled = name == "adamw"
-    options = {"lr": lr, "weight_decay": weight_decay}
-    return Adam(parameters, **options, decaying=decaying, is_decoupled=is_decoupled)
+    return _RULES[name](parameters, lr=lr, weight_decay=weight_decay, decaying=decaying)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from distgnn.nn.relational import GraphSize
 
 TaskName = Literal["single-label", "multi-label", "regression", "link"]
-TASK_NAMES = get_args(TaskName)
 
 
 class About(Protocol):
