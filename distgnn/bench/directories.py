@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distgnn.bench import peers
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from distgnn.bench.partition import PartitionPlan
     from distgnn.datasets import Graph
@@ -22,6 +23,26 @@ if TYPE_CHECKING:
 PEER = "dgl-"
 PEERS = ("dgl-metis", "dgl-libra")
 HEADER = ("graph", "parts", "program", "seconds", "CPU s", "peak memory, GiB", "directory, GiB")
+
+
+def check_methods(methods: Sequence[str], ours: Sequence[str]) -> None:
+    """Refuse programs that are not there.
+
+    Args:
+        methods: Names of our methods, or of PEERS.
+        ours: Names of our methods.
+
+    Raises:
+        InputError: If one is unknown, or DGL is not installed.
+    """
+    for method in methods:
+        if method not in (*ours, *PEERS):
+            raise InputError(f"--methods must be of {', '.join((*ours, *PEERS))}, got '{method}'")
+        if method in PEERS and "dgl" not in peers.installed():
+            raise InputError(
+                f"method '{method}' needs the package dgl, which is not installed; leave it out of "
+                "--methods"
+            )
 
 
 def measure(

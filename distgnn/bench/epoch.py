@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 OURS = "distgnn"
 PEERS = ("dgl", "pyg")
+_MODELS = ("sage", "gcn", "gat", "gatv2")
 # Ours with other settings, raced on demand: what rows are stored as.
 VARIANTS: dict[str, DtypeName] = {"distgnn-bf16": "bf16"}
 
@@ -73,7 +74,12 @@ class EpochPlan:
     seed: int
 
     def __post_init__(self) -> None:
-        """Check the peers."""
+        """Check the model and the peers."""
+        if self.model not in _MODELS:
+            raise InputError(
+                f"--model must be one of {', '.join(_MODELS)}, which peers have too, "
+                f"got '{self.model}'"
+            )
         for peer in self.peers:
             if peer not in (*PEERS, *VARIANTS):
                 allowed = ", ".join((*PEERS, *VARIANTS))
@@ -358,8 +364,13 @@ def measure_epochs(
         The measurements.
 
     Raises:
-        InputError: If a peer is unknown or not installed.
+        InputError: If a peer is not installed, or losses are compared that dropout makes differ.
     """
+    if has_exact and plan.dropout > 0:
+        raise InputError(
+            f"--exact compares losses, and with --dropout {plan.dropout:g} everybody drops "
+            "out something else; take --dropout 0, or leave --exact out"
+        )
     torch.set_num_threads(plan.threads)
     peaks = [peak_bytes(plan, name) for name in (OURS, *plan.peers)] if has_memory else None
     graph = twin_graph(plan) if graph is None else graph

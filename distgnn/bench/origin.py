@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import distgnn
 from distgnn.bench import peers
+from distgnn.machine import facts
 
 
 def look() -> dict[str, Any]:
@@ -28,6 +30,23 @@ def look() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 1),
         "peers": peers.versions(),
     }
+
+
+def write(what: str, values: dict[str, Any], out: str | None) -> dict[str, Any]:
+    """Add to results what they were measured on, and write them where that is asked for.
+
+    Args:
+        what: Name of the benchmark.
+        values: Its results, as JSON values.
+        out: File to write; None for none.
+
+    Returns:
+        The results with `look` of this module and the facts of the machine.
+    """
+    values = {"what": what, **look(), "machine": facts.look(), **values}
+    if out is not None:
+        Path(out).write_text(json.dumps(values, indent=1) + "\n")
+    return values
 
 
 def commit(file: Path) -> str:

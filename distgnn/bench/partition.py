@@ -49,6 +49,24 @@ class PartitionPlan:
     seed: int
 
 
+def check_methods(methods: Sequence[str], ours: Sequence[str]) -> None:
+    """Refuse methods that are not there.
+
+    Args:
+        methods: Names, with or without `REFINED`.
+        ours: Names that are there.
+
+    Raises:
+        InputError: If one is unknown.
+    """
+    for method in methods:
+        if method.removesuffix(REFINED) not in ours:
+            raise InputError(
+                f"--methods must be of {', '.join(ours)}, each with or without {REFINED}, "
+                f"got '{method}'"
+            )
+
+
 def twin(name: str, *, scale: float, order: str, seed: int) -> Graph:
     """Build a twin without features.
 

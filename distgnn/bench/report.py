@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from distgnn.bench.measure import HALF, OURS, ROOF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from distgnn.bench.measure import Cell
+    from distgnn.bench.measure import Cell, KernelRace
 
 HEADER = ("shape", "operation", "direction", "width", "threads", "ms", "GB/s", "roof")
 
@@ -101,3 +102,25 @@ def roof_shares(cells: Sequence[Cell]) -> list[tuple[str, str, str]]:
         (shape, f"{geometric_mean(shares):.2f}", f"{min(shares):.2f}")
         for shape, shares in groups.items()
     ]
+
+
+def document(plan: KernelRace, cells: Sequence[Cell], *, has_fresh_memory: bool) -> dict[str, Any]:
+    """Return what a file of results says of kernels.
+
+    Args:
+        plan: Plan of what was measured.
+        cells: Cells that were measured.
+        has_fresh_memory: Whether freed memory was given back between calls.
+
+    Returns:
+        JSON values by name.
+    """
+    names = ("operation", "direction", "threads", "peer", "cells", "geomean", "smallest")
+    return {
+        "plan": asdict(plan),
+        "has_fresh_memory": has_fresh_memory,
+        "cells": [cell.to_json() for cell in cells],
+        "means": [dict(zip(names, row, strict=True)) for row in means(cells)],
+        "roof_shares": roof_shares(cells),
+        "slower": slower(cells),
+    }

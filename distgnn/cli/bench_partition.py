@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distgnn.bench import directories, partition, peers
+from distgnn.bench import directories, partition
 from distgnn.cli.output import note, table
 from distgnn.datasets import load
-from distgnn.datasets.errors import InputError
 from distgnn.partition import METHODS
 
 if TYPE_CHECKING:
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from distgnn.datasets.graph import Graph
+
+_BENCHES: dict[str, Any] = {"partition": partition, "directories": directories}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def results(
     arguments: argparse.Namespace, methods: Sequence[str], parts: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Measure each method on each graph.
+    """Measure each method, or each whole program, on each graph.
 
     Args:
         arguments: Arguments of the verb.
@@ -42,62 +43,26 @@ def results(
         One result per graph, number of parts and method.
 
     Raises:
-        InputError: If a method is unknown, or a graph cannot be loaded.
+        InputError: If a method is unknown or not installed, or a graph cannot be loaded.
     """
-    for method in methods:
-        if method.removesuffix(partition.REFINED) not in METHODS:
-            raise InputError(
-                f"--methods must be of {', '.join(METHODS)}, each with or without "
-                f"{partition.REFINED}, got '{method}'"
-            )
+    bench = _BENCHES[arguments.what]
+    bench.check_methods(methods, tuple(METHODS))
     plan = partition.PartitionPlan(methods=methods, parts=parts, seed=arguments.seed)
     for graph in _graphs(arguments):
-        for result in partition.measure(graph, plan, progress=note):
-            note(" ".join(partition.row(result)))
+        for result in bench.measure(graph, plan, progress=note):
+            note(" ".join(bench.row(result)))
             yield result
 
 
-def results_of_directories(
-    arguments: argparse.Namespace, methods: Sequence[str], parts: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    """Measure whole programs on each graph.
+def lines(what: str, found: Sequence[dict[str, Any]]) -> list[str]:
+    """Show results to people; balances are largest over mean.
 
     Args:
-        arguments: Arguments of the verb.
-        methods: Names from METHODS or `directories.PEERS`.
-        parts: Numbers of parts.
-
-    Yields:
-        One result per graph, number of parts and method.
-
-    Raises:
-        InputError: If a method is unknown, DGL is not installed, or a graph cannot be loaded.
+        what: Name of the benchmark.
+        found: Results of it.
     """
-    for method in methods:
-        if method not in (*METHODS, *directories.PEERS):
-            raise InputError(
-                f"--methods must be of {', '.join((*METHODS, *directories.PEERS))}, got '{method}'"
-            )
-        if method in directories.PEERS and "dgl" not in peers.installed():
-            raise InputError(
-                f"method '{method}' needs the package dgl, which is not installed; leave it out of "
-                "--methods"
-            )
-    plan = partition.PartitionPlan(methods=methods, parts=parts, seed=arguments.seed)
-    for graph in _graphs(arguments):
-        for result in directories.measure(graph, plan, progress=note):
-            note(" ".join(directories.row(result)))
-            yield result
-
-
-def lines(found: Sequence[dict[str, Any]]) -> list[str]:
-    """Show results to people; the balances of edges, roots and clones are largest over mean."""
-    return table(partition.HEADER, [partition.row(result) for result in found])
-
-
-def lines_of_directories(found: Sequence[dict[str, Any]]) -> list[str]:
-    """Show results of whole programs to people."""
-    return table(directories.HEADER, [directories.row(result) for result in found])
+    bench = _BENCHES[what]
+    return table(bench.HEADER, [bench.row(result) for result in found])
 
 
 def _graphs(arguments: argparse.Namespace) -> Iterator[Graph]:

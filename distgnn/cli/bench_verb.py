@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +18,6 @@ if TYPE_CHECKING:
     from distgnn.bench.measure import Cell, KernelRace
 
 HELP = "time kernels and epochs beside every peer that is installed; compare partitioners"
-
-_MODELS = ("sage", "gcn", "gat", "gatv2")
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_MAX = -4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,16 +147,13 @@ def _run_partitions(arguments: argparse.Namespace) -> int:
 
     found: list[dict[str, Any]] = []
     if arguments.what == "partition":
-        measured, lines = bench_partition.results, bench_partition.lines
         methods = _names(arguments.methods, METHODS)
         parts = _numbers("--parts", arguments.parts, [4, 16, 64])
     else:
-        measured = bench_partition.results_of_directories
-        lines = bench_partition.lines_of_directories
         methods = _names(arguments.methods, ("metis", "dgl-metis", "dgl-libra"))
         parts = _numbers("--parts", arguments.parts, [16])
     try:
-        for result in measured(arguments, methods, parts):
+        for result in bench_partition.results(arguments, methods, parts):
             found.append(result)
     finally:
         # Large graphs take hours: what was measured before an interrupt is kept.
@@ -170,19 +161,14 @@ def _run_partitions(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(values)
     else:
-        print_lines(lines(found))
+        print_lines(bench_partition.lines(arguments.what, found))
     return 0
 
 
 def _write(arguments: argparse.Namespace, values: dict[str, Any]) -> dict[str, Any]:
-    """Add to the results what they were measured on, and write them if asked to."""
     from distgnn.bench import origin
-    from distgnn.machine.facts import look
 
-    values = {"what": arguments.what, **origin.look(), "machine": look(), **values}
-    if arguments.out is not None:
-        Path(arguments.out).write_text(json.dumps(values, indent=1) + "\n")
-    return values
+    return origin.write(arguments.what, values, arguments.out)
 
 
 def _run_epochs(arguments: argparse.Namespace) -> int:
@@ -191,16 +177,6 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
 
     from distgnn.bench import epoch, peers, shapes
 
-    if arguments.model not in _MODELS:
-        raise InputError(
-            f"--model must be one of {', '.join(_MODELS)}, which peers have too, "
-            f"got '{arguments.model}'"
-        )
-    if arguments.exact and arguments.dropout > 0:
-        raise InputError(
-            f"--exact compares losses, and with --dropout {arguments.dropout:g} everybody drops "
-            "out something else; take --dropout 0, or leave --exact out"
-        )
     cores = len(os.sched_getaffinity(0))
     installed = [name for name in epoch.PEERS if name in peers.installed()]
     results = []
@@ -279,11 +255,11 @@ def _memory_cells(peaks: Sequence[int] | None, index: int) -> tuple[str, ...]:
 def _run_kernels(arguments: argparse.Namespace) -> int:
     """Time single kernels beside the peers that are installed."""
     from distgnn.bench import report
-    from distgnn.bench.measure import measure
+    from distgnn.bench.measure import keep_freed_memory, measure
 
     plan = _plan(arguments)
     if not arguments.fresh_memory:
-        _keep_freed_memory()
+        keep_freed_memory()
     cells: list[Cell] = []
     try:
         for cell in measure(plan, progress=note):
@@ -292,8 +268,8 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
             note(" ".join((*report.row(cell, names), "(" + ", ".join(names) + ")")))
     finally:
         # A full grid takes an hour: what was measured before an interrupt is kept.
-        has_fresh_memory = arguments.fresh_memory
-        values = _write(arguments, _values(plan, cells, has_fresh_memory=has_fresh_memory))
+        found = report.document(plan, cells, has_fresh_memory=arguments.fresh_memory)
+        values = _write(arguments, found)
     if arguments.json:
         print_json(values)
         return 0
@@ -344,32 +320,6 @@ def _numbers(flag: str, text: str | None, default: Sequence[int]) -> list[int]:
     if min(values) < 1:
         raise InputError(f"{flag} must be positive numbers such as 16,64, got '{text}'")
     return values
-
-
-def _keep_freed_memory() -> None:
-    """Spare the peers the page faults of a fresh result in every call; ours is made once."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def _values(plan: KernelRace, cells: Sequence[Cell], *, has_fresh_memory: bool) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from distgnn.bench import report
-
-    names = ("operation", "direction", "threads", "peer", "cells", "geomean", "smallest")
-    return {
-        "plan": asdict(plan),
-        "has_fresh_memory": has_fresh_memory,
-        "cells": [cell.to_json() for cell in cells],
-        "means": [dict(zip(names, row, strict=True)) for row in report.means(cells)],
-        "roof_shares": report.roof_shares(cells),
-        "slower": report.slower(cells),
-    }
 
 
 def _lines(cells: Sequence[Cell]) -> list[str]:
