@@ -10,6 +10,10 @@
 #include <type_traits>
 #include <utility>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "csr.h"
 #include "isa.h"
 #include "mask.h"
@@ -110,6 +114,7 @@ template <typename X>
 struct EncodeArgs {
   const X* x;
   const int32_t* picked;
+  int64_t last_row;  // of the message
   RowCode code;
   bool is_random;
   uint64_t seed;  // mixed
@@ -120,8 +125,9 @@ struct EncodeArgs {
 template <typename Y>
 struct DecodeArgs {
   const uint8_t* message;
-  RowCode code;
   const int32_t* places;
+  int64_t last_row;  // of the message
+  RowCode code;
   float weight;
   int32_t owner;
   int32_t num_owners;  // 1: all rows are the caller's
@@ -163,7 +169,7 @@ int64_t encode_rows(const X* x, const int32_t* picked, int64_t count, const RowC
                     const uint64_t* seed, uint8_t* out) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   const uint64_t mixed = seed != nullptr ? mix64(*seed + 0x9e3779b97f4a7c15u) : 0;
-  const EncodeArgs<X> args{x, picked, code, seed != nullptr, mixed, out};
+  const EncodeArgs<X> args{x, picked, count - 1, code, seed != nullptr, mixed, out};
   std::atomic<int64_t> first_bad{kNone};
   for_row_blocks(count, [&](int64_t begin, int64_t end) {
     const int64_t bad = encode_some(args, begin, end);
@@ -177,7 +183,7 @@ int64_t encode_rows(const X* x, const int32_t* picked, int64_t count, const RowC
 template <typename Y>
 void decode_rows(const uint8_t* message, int64_t count, const RowCode& code, const int32_t* places,
                  float weight, bool adds, Y* out) {
-  DecodeArgs<Y> args{message, code, places, weight, 0, 1, out};
+  DecodeArgs<Y> args{message, places, count - 1, code, weight, 0, 1, out};
   if (adds && places != nullptr) {
 #pragma omp parallel if (count > kRowsPerTask)
     {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "codec_bits.h"
 #include "cross_entropy.h"
 #include "dropout.h"
 #include "gemm.h"
@@ -264,6 +265,8 @@ int main() {
     run_stored(width);
     run_loss<float>(width);
     run_loss<double>(width);
+    run_codecs<float>(width, print_values, next_random);
+    run_codecs<distgnn::Bf16>(width, print_values, next_random);
     run_norms<float, float>(width, print_values, stored_rows, next_random);
     run_norms<double, double>(width, print_values, stored_rows, next_random);
     run_norms<float, distgnn::Bf16>(width, print_values, stored_rows, next_random);

@@ -17,7 +17,7 @@ LEVELS = {
 }
 
 
-NUM_RESULTS = 2153
+NUM_RESULTS = 2403
 CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 
 
