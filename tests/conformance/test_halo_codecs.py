@@ -170,7 +170,10 @@ def test_a_run_that_is_resumed_rounds_as_the_straight_one(model, stops, tmp_path
 def test_a_run_that_diverges_ends_on_all_ranks_with_one_sentence():
     graph = graph_for("gcn")
     parts = cut(graph, 3)
-    config = make_config(model="gcn", hidden=20, halo="int8", lr=1e30, epochs=5)
+    # Evaluation is exact and would see it first.
+    config = make_config(
+        model="gcn", hidden=20, layers=3, halo="int8", lr=1e30, epochs=5, eval_every=10
+    )
 
     def on_rank(group):
         trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
