@@ -1,3 +1,7 @@
+// Algorithm: one pass over the edges of a row keeps a running maximum, as in online softmax.
+// Formula: alpha = softmax over in-edges of leaky_relu(s[u] + t[v]); out[v] = sum of alpha * x[u].
+// Source: Velickovic et al., ICLR 2018; Milakov and Gimelshein, "Online normalizer calculation for
+//   softmax", 2018.
 #include "attention.h"
 
 #include <limits>

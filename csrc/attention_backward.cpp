@@ -1,3 +1,7 @@
+// Algorithm: one pass over the edges out of a row recomputes alpha from the scores and the log-
+//   sum.
+// Formula: d raw = alpha * (grad[v] . x[u] - delta[v]) * gate; grad_x[u] = sum of alpha * grad[v].
+// Source: Mostafa, "Sequential Aggregation and Rematerialization", MLSys 2022.
 #include <cstddef>
 #include <cstring>
 #include <type_traits>

@@ -1,3 +1,6 @@
+// Algorithm: rows of a state are divided, finished and left in one pass.
+// Formula: result = dropout(relu(out / denominator + bias)); log-sum = maximum + log(denominator).
+// Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 #include <algorithm>
 
 #include "attention.h"

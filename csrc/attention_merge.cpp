@@ -1,3 +1,6 @@
+// Algorithm: states that others built of the same row are added in the order received.
+// Formula: m = max(m1, m2); sum = e^(m1 - m) sum1 + e^(m2 - m) sum2, and so for the denominators.
+// Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
 #include <omp.h>
 
 #include "attention.h"

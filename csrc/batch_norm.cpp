@@ -1,3 +1,6 @@
+// Algorithm: moments of slices of rows are joined in a fixed order, then rows are normalized.
+// Formula: y = (x - mean) * rsqrt(variance + eps) * weight + bias, over the rows of each column.
+// Source: Ioffe and Szegedy, ICML 2015; Chan, Golub and LeVeque, 1983, for joining moments.
 #include "csr.h"
 #include "norm_tile.h"
 

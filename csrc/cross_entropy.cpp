@@ -1,3 +1,7 @@
+// Algorithm: one pass over a row gives its loss and its gradient from the same exponentials.
+// Formula: loss = log(sum of e^(x - max)) + max - x[label]; gradient = softmax(x) - onehot(label).
+// Source: Bridle, "Probabilistic Interpretation of Feedforward Classification Network Outputs",
+//   1990.
 #include "cross_entropy.h"
 
 #include <algorithm>

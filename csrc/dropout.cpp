@@ -1,3 +1,6 @@
+// Algorithm: a counter-based hash of (seed, row key, column) decides on each entry.
+// Formula: out = x / (1 - p) where hash >= p * 2^32, else 0.
+// Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 #include "dropout.h"
 
 #include "csr.h"

@@ -1,3 +1,7 @@
+// Algorithm: slices of rows have sums of their own, which are added in order.
+// Formula: dW = x^T grad and db = column sums of grad, of the gradient before what follows a
+//   product.
+// Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.
 #include <omp.h>
 
 #include <type_traits>

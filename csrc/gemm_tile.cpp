@@ -1,3 +1,6 @@
+// Algorithm: the innermost loops of products, compiled once per instruction set.
+// Formula: sums[r][c] = fma(x[r][k], w[k][c], sums[r][c]) in the order of k.
+// Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.
 #include "gemm_tile.h"
 
 #if defined(__x86_64__)

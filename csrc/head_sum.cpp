@@ -1,3 +1,6 @@
+// Algorithm: sums of the columns of a few heads stay in registers while a row's edges are walked.
+// Formula: out[v, h] = sum over k in row v of weight[k, h] * x[indices[k], h].
+// Source: Velickovic et al., ICLR 2018, for what it serves.
 #include "head_sum.h"
 
 #include <cstddef>

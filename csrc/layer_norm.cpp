@@ -1,3 +1,6 @@
+// Algorithm: a row's sums are folded from tiles of columns, then the row is normalized.
+// Formula: y = (x - mean) * rsqrt(variance + eps) * weight + bias, over the columns of each row.
+// Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
 #include <cmath>
 
 #include "csr.h"

@@ -1,3 +1,6 @@
+// Algorithm: maxima over other edges of the same rows are merged entry by entry.
+// Formula: the larger value wins; of equal ones the source with the smaller global id.
+// Source: ours; a total order makes the winner the same for any partition.
 #include "merge_max.h"
 
 #include "csr.h"

@@ -1,3 +1,7 @@
+// Algorithm: label propagation finds clusters; rows are cut by blocks of sources; tasks get equal
+//   edges.
+// Formula: the order with the fewer different sources per stretch of edges is kept.
+// Source: Raghavan et al., "Near linear time algorithm to detect community structures", 2007.
 #include "plan.h"
 
 #include <numeric>

@@ -1,3 +1,6 @@
+// Algorithm: the division of rows is checked against the graph, and edges are copied in its order.
+// Formula: segments of a row are disjoint and cover it; anything else is refused.
+// Source: ours.
 #include "plan_io.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// Algorithm: the source rows of spmm_sum are read in its order, with its prefetching, and added
+//   up.
+// Formula: time >= bytes of all source rows / rate of reading them.
+// Source: Williams, Waterman and Patterson, "Roofline", 2009.
 #include "roof.h"
 
 #include "isa.h"

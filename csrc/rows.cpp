@@ -1,3 +1,6 @@
+// Algorithm: rows are dealt to threads by owner; each owner walks the whole list in order.
+// Formula: out[k] = x[rows[k]]; out[rows[k]] += x[k]; out[i] = f[i] x[i].
+// Source: Md et al., "DistGNN", SC 2021, for packing what travels.
 #include "rows.h"
 
 #include <omp.h>

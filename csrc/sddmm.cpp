@@ -1,3 +1,6 @@
+// Algorithm: a stretch of edges of a row is scored while the row's own values stay in registers.
+// Formula: out[k, h] = f(x[indices[k], h], y[v, h]): a dot product, a leaky score, or a sum.
+// Source: Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022.
 #include "sddmm.h"
 
 #include <cstddef>

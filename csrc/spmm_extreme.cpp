@@ -1,3 +1,7 @@
+// Algorithm: the best value and its source stay in registers while a row's edges are walked.
+// Formula: out[v] = max or min over k in row v of x[indices[k]]; source[v] = the first that has
+//   it.
+// Source: Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", 2017.
 #include "spmm_extreme.h"
 
 #include <cstddef>

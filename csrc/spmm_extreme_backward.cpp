@@ -1,3 +1,6 @@
+// Algorithm: few edges are gathered, many results are scattered by owners of columns.
+// Formula: out[source[v, j], j] += grad[v, j].
+// Source: ours; which way is faster is measured, see below.
 #include <omp.h>
 
 #include "isa.h"

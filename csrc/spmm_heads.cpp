@@ -1,3 +1,6 @@
+// Algorithm: spmm_sum with a weight for every edge and head.
+// Formula: out[v, h] = sum over k in row v of weight[k, h] * x[indices[k], h].
+// Source: Velickovic et al., ICLR 2018.
 #include "spmm_heads.h"
 
 #include "head_sum.h"

@@ -1,3 +1,6 @@
+// Algorithm: columns stay in registers while a row's edges are walked in the order of a plan.
+// Formula: out[v] = row_factor[v] * sum over k in row v of weight[k] * x[indices[k]].
+// Source: Md et al., "DistGNN", SC 2021: blocked aggregation with balanced threads.
 #include <cstddef>
 #include <cstring>
 #include <utility>
