@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from training import MODELS, TYPED_MODELS, ends_of, make_config
+from training import EDGE_MODELS, MODELS, TYPED_MODELS, ends_of, make_config
 
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
@@ -36,6 +36,9 @@ def codecs_of(name: str) -> HaloCodecs:
 
 
 EXACT_ROWS = HaloCodecs(EXACT, EXACT)
+EDGE_READERS = {f"edges-{name}": options for name, options in EDGE_MODELS.items()}
+ALL_MODELS = {**MODELS, **TYPED_MODELS, **EDGE_READERS}
+"""Options by the name of a model; those of `EDGE_READERS` read features of edges."""
 
 
 class Found(NamedTuple):
@@ -64,7 +67,7 @@ def trained(
     """Train a named model; all ranks must step with the same gradients."""
     # All layers send rows in every epoch, the first one, too.
     settings = {"hidden": 5, "epochs": num_epochs, "static_input": False}
-    settings |= {**MODELS, **TYPED_MODELS}[name] | options
+    settings |= ALL_MODELS[name] | options
     config = make_config(optimizer="sgd", **settings)
 
     def on_rank(group):

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 import torch
-from conformance.halos import EXACT_ROWS, NAMES, codecs_of, trained, wide
-from graphs import cut, make_graph
+from conformance.halos import ALL_MODELS, EDGE_READERS, EXACT_ROWS, NAMES, codecs_of, trained, wide
+from graphs import EDGE_KIND, cut, make_graph
 from training import MODELS, TYPED_MODELS, check_same_values, ends_of, make_config, run
 
 from distgnn.comm.threads import run_ranks
@@ -19,7 +19,6 @@ from distgnn.exchange.codec import CodecSpec, HaloCodecs
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.training.loop.trainer import Trainer
 
-ALL_MODELS = {**MODELS, **TYPED_MODELS}
 SIZES = (1, 2, 3, 4, 8)
 SHORT = [
     ("sage-mean", "int8", 3),
@@ -30,13 +29,16 @@ SHORT = [
     ("rgcn", "mixed", 3),
     ("appnp", "int1", 2),
     ("gin", "int2", 1),
+    ("edges-gin-deep", "int8", 3),
+    ("edges-gatv2", "int4-near", 2),
 ]
 # Largest relative error of the loss of the first step, where codes are fine enough to bound it.
 LOSS_ERROR = {"bf16": 0.02, "int8": 0.02, "int8-near": 0.02, "int4": 0.25, "int4-near": 0.25}
 
 
 def graph_for(model):
-    return make_graph("typed" if model in TYPED_MODELS else "random", num_vertices=48)
+    kind = "typed" if model in TYPED_MODELS else "random"
+    return make_graph(EDGE_KIND if model in EDGE_READERS else kind, num_vertices=48)
 
 
 def check(model, name, num_parts):
