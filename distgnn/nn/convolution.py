@@ -35,6 +35,20 @@ class Convolution(nn.Module, ABC):
 
     takes_activation: ClassVar[bool] = False
     """Whether `forward` takes the relu and dropout behind the layer as a third argument."""
+    recomputes = False
+    """Whether backward recomputes what it needs besides input and output."""
+
+    def runs_again(self, given: Given) -> bool | None:
+        """Return whether a layer that recomputes aggregates once more in backward.
+
+        Args:
+            given: Input of the layer.
+
+        Returns:
+            None for a layer of separate operations, which is recomputed as a whole.
+        """
+        del given
+        return None
 
     @property
     def edge_bytes(self) -> int:
@@ -102,19 +116,10 @@ class ActivatedConvolution(Convolution):
     """A convolution whose `forward` takes the relu and dropout behind it."""
 
     takes_activation: ClassVar[bool] = True
-    recomputes = False
-    """Whether backward recomputes what it needs besides input and output."""
 
     @abstractmethod
     def runs_again(self, given: Given) -> bool | None:
-        """Return whether a layer that recomputes aggregates once more in backward.
-
-        Args:
-            given: Input of the layer.
-
-        Returns:
-            None for a layer of separate operations.
-        """
+        """See `Convolution`."""
 
     @abstractmethod
     def forward(

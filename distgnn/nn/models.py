@@ -11,7 +11,7 @@ from torch import nn
 from distgnn.aggregate.traffic import ITEM_BYTES
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.activation import Activation, Elu
-from distgnn.nn.convolution import ActivatedConvolution, Convolution
+from distgnn.nn.convolution import Convolution
 from distgnn.nn.decoders import DECODERS
 from distgnn.nn.layers import HiddenLayer, Recomputed, hidden_layer
 from distgnn.nn.linear import Given, Linear, OuterLinear
@@ -151,10 +151,9 @@ class GNN(nn.Module):
         """
         self.recomputes = recomputes
         self._layers = self._hidden_layers()
-        for module in self.modules():
-            if isinstance(module, ActivatedConvolution):
-                # A layer of separate operations is recomputed as a whole instead.
-                module.recomputes = recomputes and (self.is_chain or module is self.last)
+        for conv in self.convolutions:
+            # A layer of separate operations is recomputed as a whole instead.
+            conv.recomputes = recomputes and (self.is_chain or conv is self.last)
 
     def traffic(
         self, *, is_sparse: bool, is_static: bool, feature_bytes: int = ITEM_BYTES
@@ -192,11 +191,8 @@ class GNN(nn.Module):
         """Whether backward aggregates once more what forward aggregated."""
         if not self.recomputes:
             return False
-        if isinstance(conv, ActivatedConvolution) and (self.is_chain or is_last):
-            runs_again = conv.runs_again(given)
-            if runs_again is not None:
-                return runs_again
-        return not is_last
+        runs_again = conv.runs_again(given) if self.is_chain or is_last else None
+        return not is_last if runs_again is None else runs_again
 
     def _hidden_layers(self) -> list[HiddenLayer]:
         """Choose how each hidden layer runs; the modules stay those of the model."""

@@ -140,7 +140,9 @@ class PlateauRate(ConstantRate):
 
     def load_state(self, state: Mapping[str, int]) -> None:
         """See `ConstantRate`."""
-        self._num_cuts, self._counted_from = state["num_cuts"], state["counted_from"]
+        # A search may give a run a plateau that had another schedule before.
+        self._num_cuts = state.get("num_cuts", 0)
+        self._counted_from = state.get("counted_from", self._counted_from)
 
 
 def parse_schedule(text: str, *, num_epochs: int = 1, warm_up: int = 0) -> ConstantRate:

@@ -102,6 +102,12 @@ def test_a_plateau_does_not_count_the_epochs_of_the_warm_up():
     assert values == pytest.approx([0.2 * min(epoch + 1, 7) / 7 for epoch in range(9)] + [0.02] * 2)
 
 
+def test_a_plateau_begins_where_another_schedule_was():
+    rate, _ = rate_of("plateau:0", warm_up=2)
+    rate.load_state(rate_of("cosine")[0].state())
+    assert rate.state() == {"num_cuts": 0, "counted_from": 1}
+
+
 OPTIONS = {
     "cosine": {"lr_schedule": "cosine:0.1"},
     "step": {"lr_schedule": "step:2:0.5"},

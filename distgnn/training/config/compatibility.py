@@ -16,7 +16,7 @@ from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights
 from distgnn.training.config.presets import PRESETS
-from distgnn.training.config.strategy import DelayedRows, SynchronousRows, parse
+from distgnn.training.config.strategy import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +110,7 @@ def _of_known_layers(when: When, given: Sentence) -> Rule:
 def _of_delayed_rows(name: str, value: Callable[[RunSettings], Any], idle: Any) -> Rule:
     """Return the rule that a setting is for delayed rows."""
     return (
-        lambda c: not isinstance(c.strategy, DelayedRows) and value(c) != idle,
+        lambda c: not c.strategy.is_delayed and value(c) != idle,
         lambda c: (
             f"{_given(name, value(c))} has no effect with --algorithm {c.algorithm}; "
             "use cd-R with R at least 1"
@@ -259,7 +259,7 @@ RULES: tuple[Rule, ...] = (
         lambda _: "--reweight-loss has an effect with --algorithm 0c only; drop one of the two",
     ),
     (
-        lambda c: not c.overlap and not isinstance(c.strategy, SynchronousRows),
+        lambda c: not c.overlap and (c.is_isolated or c.strategy.is_delayed),
         lambda c: (
             f"--overlap off has an effect with --algorithm cd-0 only, got {c.algorithm}; drop "
             "one of the two"
@@ -273,18 +273,18 @@ RULES: tuple[Rule, ...] = (
     _of_delayed_rows("gradient_smoothing", lambda c: c.delays.backward.smoothing, 0),
     _of_delayed_rows("warm_up_epochs", lambda c: c.delays.warm_up_epochs, 0),
     (
-        lambda c: isinstance(c.strategy, DelayedRows) and c.delays.is_synchronous,
+        lambda c: c.strategy.is_delayed and c.delays.is_synchronous,
         lambda _: "--bins 1 --delay 0 delays nothing; use --algorithm cd-0",
     ),
     (
-        lambda c: bool(c.labels_as_input) and isinstance(c.strategy, DelayedRows),
+        lambda c: bool(c.labels_as_input) and c.strategy.is_delayed,
         lambda c: (
             f"--labels-as-input {c.labels_as_input} would let rows that --algorithm "
             f"{c.algorithm} delays hold labels that the loss asks for by now; use cd-0 or 0c"
         ),
     ),
     (
-        lambda c: c.recompute and isinstance(c.strategy, DelayedRows),
+        lambda c: c.recompute and c.strategy.is_delayed,
         lambda c: (
             f"--recompute would read other delayed rows than --algorithm {c.algorithm} "
             "did before; use cd-0 or 0c"
@@ -314,7 +314,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda c: isinstance(c.strategy, DelayedRows) and c.halo_codecs != EXACT_CODECS,
+        lambda c: c.strategy.is_delayed and c.halo_codecs != EXACT_CODECS,
         lambda c: (
             f"{_halo(c)} and --algorithm {c.algorithm} both say when rows travel; give one of them"
         ),

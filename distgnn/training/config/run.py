@@ -17,7 +17,7 @@ from distgnn.training.config.evaluation import Screening, parse_evaluation
 from distgnn.training.config.loop import LoopSettings, MachineSettings, SavingSettings
 from distgnn.training.config.optimization import OptimizationSettings
 from distgnn.training.config.presets import PRESETS
-from distgnn.training.config.strategy import IsolatedRanks, Strategy, parse
+from distgnn.training.config.strategy import Strategy, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class RunSettings(
     @property
     def is_isolated(self) -> bool:
         """Whether nothing travels (0c)."""
-        return isinstance(self.strategy, IsolatedRanks)
+        return self.strategy.is_isolated
 
     @property
     def delays(self) -> DelayRule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.rule import DelayRule
@@ -12,31 +13,34 @@ _NAME = re.compile(r"0c|cd-[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
-class IsolatedRanks:
-    """Ranks alone: nothing travels (0c)."""
-
-    rule: DelayRule = field(default_factory=DelayRule)
-
-
-@dataclass(frozen=True)
-class SynchronousRows:
-    """Every row travels in every epoch and is used in it (cd-0)."""
-
-    rule: DelayRule = field(default_factory=DelayRule)
-
-
-@dataclass(frozen=True)
-class DelayedRows:
-    """Rows travel in turns, or are used some epochs later (cd-R).
+class Strategy:
+    """When rows travel between ranks.
 
     Attributes:
-        rule: When rows travel and when they are used.
+        rule: When they travel and when they are used.
+        is_isolated: Whether nothing travels.
+        is_delayed: Whether rows travel in turns, or are used some epochs later.
     """
 
-    rule: DelayRule
+    rule: DelayRule = field(default_factory=DelayRule)
+    is_isolated: ClassVar[bool] = False
+    is_delayed: ClassVar[bool] = False
 
 
-Strategy = IsolatedRanks | SynchronousRows | DelayedRows
+class IsolatedRanks(Strategy):
+    """Ranks alone: nothing travels (0c)."""
+
+    is_isolated: ClassVar[bool] = True
+
+
+class SynchronousRows(Strategy):
+    """Every row travels in every epoch and is used in it (cd-0)."""
+
+
+class DelayedRows(Strategy):
+    """Rows travel in turns, or are used some epochs later (cd-R)."""
+
+    is_delayed: ClassVar[bool] = True
 
 
 def parse(name: str) -> tuple[type[Strategy], int]:
