@@ -29,7 +29,7 @@ HIDDEN = 64
 
 
 class GCN(nn.Module):
-    """As in DGL's examples/pytorch/gcn."""
+    """Model of DGL's examples/pytorch/gcn."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class GCN(nn.Module):
 
 
 class SAGE(nn.Module):
-    """As in DGL's examples/pytorch/graphsage/train_full.py, of three layers."""
+    """Model of DGL's examples/pytorch/graphsage/train_full.py, of three layers."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class SAGE(nn.Module):
 
 
 class GAT(nn.Module):
-    """As in DGL's examples/pytorch/gat."""
+    """Model of DGL's examples/pytorch/gat."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class GAT(nn.Module):
 
 
 class GATv2(nn.Module):
-    """As in DGL's examples/pytorch/gatv2."""
+    """Model of DGL's examples/pytorch/gatv2."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class GATv2(nn.Module):
 
 
 class MLP(nn.Module):
-    """As in DGL's examples/pytorch/gin."""
+    """Model of DGL's examples/pytorch/gin."""
 
     def __init__(self, in_size: int, hidden: int, out_size: int) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class MLP(nn.Module):
 
 
 class GIN(nn.Module):
-    """As in DGL's examples/pytorch/gin, for vertices."""
+    """Model of DGL's examples/pytorch/gin, for vertices."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class GIN(nn.Module):
 
 
 class SGC(nn.Module):
-    """As in DGL's examples/pytorch/sgc, without its cache."""
+    """Model of DGL's examples/pytorch/sgc, without its cache."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class SGC(nn.Module):
 
 
 class APPNP(nn.Module):
-    """As in DGL's examples/pytorch/appnp, without dropped edges."""
+    """Model of DGL's examples/pytorch/appnp, without dropped edges."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()

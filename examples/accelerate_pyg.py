@@ -35,7 +35,7 @@ HIDDEN = 64
 
 
 class GCN(nn.Module):
-    """As in PyG's examples/gcn.py."""
+    """Model of PyG's examples/gcn.py."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class GCN(nn.Module):
 
 
 class SAGE(nn.Module):
-    """As in PyG's examples/ogbn_train.py, of three layers."""
+    """Model of PyG's examples/ogbn_train.py, of three layers."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class SAGE(nn.Module):
 
 
 class GAT(nn.Module):
-    """As in PyG's examples/gat.py."""
+    """Model of PyG's examples/gat.py."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class GAT(nn.Module):
 
 
 class GATv2(nn.Module):
-    """As in PyG's examples/gat.py, with the layers of GATv2."""
+    """Model of PyG's examples/gat.py, with the layers of GATv2."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class GATv2(nn.Module):
 
 
 class GIN(nn.Module):
-    """As in the GIN of PyG's benchmarks, for vertices."""
+    """The GIN of PyG's benchmarks, for vertices."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class GIN(nn.Module):
 
 
 class SGC(nn.Module):
-    """As in PyG's examples/sgc.py, without its cache."""
+    """Model of PyG's examples/sgc.py, without its cache."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class SGC(nn.Module):
 
 
 class APPNPNet(nn.Module):
-    """As in PyG's benchmark/citation/appnp.py."""
+    """Model of PyG's benchmark/citation/appnp.py."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()

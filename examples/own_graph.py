@@ -3,7 +3,7 @@
     python examples/own_graph.py [OUTPUT_DIRECTORY]      default: examples/out/people
 
 Writes a small made-up graph of people and the clubs they belong to, as one would export it from a
-database, cuts it into 2 parts, trains on 2 processes, and predicts the club of everybody.
+database. Cuts it into 2 parts, trains on 2 processes, and predicts the club of everybody.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ class Meter:
     """Counts the bytes of the tensors of the device, and of those its kernels make there.
 
     Attributes:
-        now: That are taken.
-        peak: The most that were at once.
+        now: Bytes that are taken.
+        peak: Most bytes that were taken at once.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,7 +247,7 @@ def add_to_attention(state: Attention, row: int, e: Any, d: Any, x: NDArray[Any]
 
 
 class EdgeValues(NamedTuple):
-    """What edges have of their own: a score for each head, and a mask of their weights."""
+    """Values of edges: a score for each head, and a mask of their weights."""
 
     score: NDArray[Any]
     key: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What the check of the English catches, and what it leaves alone."""
+"""The check of the English: what it finds, and what it leaves alone."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class StopAt(Silent):
 
 @dataclass
 class Trained:
-    """What a rank knows after a run."""
+    """State of a rank after a run."""
 
     trainer: Trainer
     records: list[dict[str, Any]]

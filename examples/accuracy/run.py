@@ -3,10 +3,10 @@
     examples/accuracy/run.py [RECIPE ...] [--out DIR] [--data DIR] [--device cuda] [--ranks P]
                              [--write]
 
-Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. Without recipes: all
-whose graph is there. Runs that have ended are not run again, so that an interrupted table goes on.
---device cuda trains on a GPU. --ranks P trains them on P ranks, too. --write puts the table into
-examples/accuracy/RESULTS.md.
+Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. By default all recipes
+run whose graph is there. Runs that have ended are not run again, so that an interrupted table
+continues. With --device cuda they train on a GPU, with --ranks P on P ranks, too. --write puts the
+table into examples/accuracy/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""What can only be found out on a GPU, in one call: `python examples/bench/gpu.py [--scale 1]`.
+"""Checks that need a GPU, in one call: `python examples/bench/gpu.py [--scale 1]`.
 
-tests   The tests that need a CUDA device, and those of the kernels, compiled instead of
-        interpreted.
-losses  20 epochs on the GPU beside those on the processor: the largest difference.
-ranks   20 epochs of two ranks that share the GPU, by gloo, beside those of one.
-sums    Sums over twins of Reddit and ogbn-products: ours beside cuSPARSE (torch.sparse), PyG where
-        it is installed, and what the device's memory allows: the bytes of one read of the source
-        row of every edge, of the indices and of one write of the sums, at the speed of a copy.
-epochs  Epochs of GraphSAGE on both twins, and of GAT on a twin of ogbn-arxiv, beside PyG where it
-        is installed, and where the time of ours goes.
+- tests: the tests that need a CUDA device, and those of the kernels, compiled instead of
+  interpreted.
+- losses: 20 epochs on the GPU beside those on the processor, and the largest difference.
+- ranks: 20 epochs of two ranks that share the GPU, by gloo, beside those of one.
+- sums: sums over twins of Reddit and ogbn-products, beside cuSPARSE (torch.sparse) and, where it is
+  installed, PyG. The limit of the device's memory is there, too. It is the time to read the source
+  row of every edge and the indices, and to write the sums, at the speed of a copy.
+- epochs: epochs of GraphSAGE on both twins, and of GAT on a twin of ogbn-arxiv, beside PyG where it
+  is installed, and the phases of ours.
 
-Each is a process of its own, which is stopped when it takes too long; what it has found by then is
+Each is a process of its own, which is stopped when it takes too long; its results so far are
 printed. `--only NAME` runs one of them. Twins are made on the processor meanwhile, a minute each at
-full scale, for which a GPU needs 40 GiB and its host 60 GiB: a smaller one takes a smaller scale.
+full scale. Full scale needs 40 GiB on the GPU and 60 GiB on its host; a smaller GPU takes a smaller
+scale.
 """
 
 from __future__ import annotations
@@ -218,8 +219,8 @@ def profile_of(trainer: Trainer, device: torch.device) -> str:
     from torch.profiler import ProfilerActivity, profile
 
     activities, is_cuda = [ProfilerActivity.CPU], device.type == "cuda"
-    foretold = predict_added_bytes(trainer.model, trainer.graphs)
-    foretold += torch.cuda.memory_allocated(device) if is_cuda else 0
+    predicted = predict_added_bytes(trainer.model, trainer.graphs)
+    predicted += torch.cuda.memory_allocated(device) if is_cuda else 0
     trainer.train_epoch()
     if is_cuda:
         torch.cuda.reset_peak_memory_stats(device)
@@ -230,7 +231,7 @@ def profile_of(trainer: Trainer, device: torch.device) -> str:
     by = "self_cuda_time_total" if is_cuda else "self_cpu_time_total"
     table = profiler.key_averages().table(sort_by=by, row_limit=16, max_name_column_width=48)
     peak = torch.cuda.max_memory_allocated(device) if is_cuda else 0
-    shown = f"{peak / 2**30:.2f} GiB, foretold {foretold / 2**30:.2f} GiB"
+    shown = f"{peak / 2**30:.2f} GiB, predicted {predicted / 2**30:.2f} GiB"
     return f"{table}\npeak of the epoch on the device: {shown}"
 
 

@@ -2,10 +2,10 @@
 
     examples/bench/libra_rows.py FOLDER [--parts P] [--seed S]
 
-FOLDER is what `distgnn datasets make papers --out FOLDER` writes. The edges are placed exactly as
-by `distgnn partition FOLDER --parts P --method libra`, but held in 4 bytes an end, and roots are
-not chosen: each would be where it saves most, and that alone counts. Takes some 20 bytes an edge
-and 50 a vertex.
+FOLDER comes from `distgnn datasets make papers --out FOLDER`. The edges are placed exactly as by
+`distgnn partition FOLDER --parts P --method libra`, but held in 4 bytes an end. Roots are not
+chosen: each would be where it saves most, and that alone counts. Takes some 20 bytes an edge and
+50 a vertex.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What each fault does to a run on each transport: when the last survivor ends, and what it says.
+"""Effect of each fault on a run on each transport: when the last survivor ends, and its message.
 
     DISTGNN_LAB=DIR [DISTGNN_MPIRUN=MPIRUN_OF_MPICH] \\
         python examples/lab/faults.py [--only WORD] [--skip ROWS] [FOLDER]
 
-Three hosts with one rank each. The fault hits rank 1, or its host, in the middle of a run; then the
+Three hosts have one rank each. The fault hits rank 1, or its host, in the middle of a run. Then the
 run is resumed on whole hosts, and must end with the bits of a straight one on the same transport.
 """
 

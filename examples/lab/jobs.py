@@ -47,7 +47,7 @@ def cut(parts: Path, num_ranks: int, source: str = SOURCE) -> None:
 
 
 def losses(run: Path) -> list[float]:
-    """Of each epoch in metrics.jsonl; an unfinished last line is left out."""
+    """Read the loss of each epoch in metrics.jsonl; an unfinished last line is left out."""
     lines = (run / "metrics.jsonl").read_text().split("\n")[:-1]
     return [json.loads(line)["loss"] for line in lines]
 

@@ -47,7 +47,7 @@ def mpich() -> Path | None:
 
 
 class Counters(NamedTuple):
-    """What a host's interface has sent since it was made."""
+    """Bytes and packets that a host's interface has sent since it was made."""
 
     num_bytes: int
     num_packets: int
@@ -102,12 +102,12 @@ class Lab:
 
     Args:
         num_hosts: How many.
-        rate: Of their links, such as 1gbit.
+        rate: Rate of their links, such as 1gbit.
         is_bound: Whether gloo's ranks keep to a core, several to each where there are fewer, and
-            to real-time priority: the threads of a rank take turns there when they wait, not when
-            one holds what the other spins for, as they would not with a core more.
-        is_steady: Whether links let through at once no more than they carry in 50 us, or 16 kB;
-            else what they carry in 2 ms, as netlab.py sets them up, which hides shorter messages.
+            to real-time priority. The threads of a rank then take turns when they wait, and not
+            while one holds what the other spins for.
+        is_steady: Whether links let through at once no more than they carry in 50 us, or 16 kB.
+            By default it is what they carry in 2 ms, which hides shorter messages.
 
     Attributes:
         rank_environ: Added to the environment of ranks that are started.
@@ -228,7 +228,7 @@ class Lab:
         return [pid for pid in map(int, listed.split()) if _is_rank(pid)]
 
     def counters(self) -> list[Counters]:
-        """What each host's interface has sent."""
+        """Count what each host's interface has sent."""
         found = []
         for host in range(self.num_hosts):
             table = self.do("exec", f"host{host}", "cat", "/proc/net/dev")

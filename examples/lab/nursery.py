@@ -32,8 +32,8 @@ class Rank(NamedTuple):
     """A rank that was started; `parent` ends with its status.
 
     Attributes:
-        pid: Of the rank.
-        parent: Of the child of this process to wait for; the same on this host.
+        pid: Process id of the rank.
+        parent: Process id of the child of this process to wait for; the same on this host.
     """
 
     pid: int

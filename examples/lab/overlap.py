@@ -1,4 +1,4 @@
-"""What overlap, bf16 and delays take off the wait for the wire, and bytes counted twice.
+"""Effect of overlap, bf16 and delays on the wait for the wire, and bytes counted twice.
 
     DISTGNN_LAB=DIR python examples/lab/overlap.py [--rate 1gbit] [--layers 3] [FOLDER]
 
@@ -7,8 +7,8 @@ memory. Every row of the table is two runs, one longer than the other by EPOCHS.
 counters of the four interfaces differ by between the two is what those epochs sent, whatever
 start-up, evaluation at the end and shutdown cost.
 
-The first layer's input is static and the last one sends rows of few classes: with 3 layers the one
-between sends hidden rows, and keeps links of 1 Gb/s busy for most of an epoch.
+The first layer's input is static, and the last one sends rows of few classes. With 3 layers the one
+between them sends hidden rows, and keeps links of 1 Gb/s busy for most of an epoch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROWS = {
 
 
 class Case(NamedTuple):
-    """What one row of the table is made of; bytes are those of all ranks in an epoch."""
+    """Values of a row of the table; bytes are those of all ranks in an epoch."""
 
     epoch_s: float
     wait_s: float

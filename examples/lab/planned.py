@@ -35,7 +35,7 @@ MODEL = [*overlap.MODEL, *LAYERS]
 
 
 def plan(parts: Path, hosts: int, rate: str, latency_s: float) -> dict[str, float]:
-    """What `distgnn plan` says of a cluster with links of this rate."""
+    """Ask `distgnn plan` about a cluster with links of this rate."""
     number, unit = re.fullmatch(r"(\d+)([mg])bit", rate).groups()
     words = ["--bandwidth", f"{number}{unit.upper()}b/s", "--latency", f"{1e6 * latency_s:.1f}us"]
     words += ["--cores", str(min(1.0, CORES / hosts)), "--threads", "1"]

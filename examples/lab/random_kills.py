@@ -3,10 +3,10 @@
     python examples/lab/random_kills.py [--kills 5] [--ranks 2] [--minutes M]
         [--seed 0] [--record] [FOLDER]
 
-Trains a small model on ranks that are processes, ends a random one or all of them at a random
-moment with SIGKILL or SIGTERM, and starts it again with --resume, until that was done so often.
-A start must go on from a whole checkpoint or from the start, and may not print a traceback; a run
-that reaches its end must have the losses and the weights of the straight one, bit by bit.
+Trains a small model on ranks that are processes. Ends a random one or all of them at a random
+moment with SIGKILL or SIGTERM, and starts again with --resume, until that was done so often. A
+start must continue from a whole checkpoint or from the first epoch, and may not print a traceback.
+A run that reaches its end must have the losses and the weights of the straight one, bit by bit.
 """
 
 from __future__ import annotations

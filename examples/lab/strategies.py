@@ -7,9 +7,9 @@
 
 Hosts with one rank each, gloo over TCP. At each rate and on each cut, exact training comes first;
 its best validation metric less half a point is the goal of the other runs. Runs are lines of
-FOLDER/strategies.jsonl; those that are there are not run again, so that an interrupted table goes
-on. Times are worth something on a quiet machine only: the hosts share its cores. --dry trains on
-one rank a part without hosts or links, to try the script where there is no lab.
+FOLDER/strategies.jsonl; those that are there are not run again, so that an interrupted table
+continues. Times need a quiet machine: the hosts share its cores. With --dry, one rank a part trains
+without hosts or links, to try the script where there is no lab.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Hosts(Protocol):
         """Run `distgnn` on all ranks until it ends well."""
 
     def counters(self) -> list[Counters]:
-        """What each host's interface has sent."""
+        """Count what each host's interface has sent."""
 
 
 class Here:
@@ -85,7 +85,7 @@ class Here:
             sys.exit(f"distgnn {' '.join(words)}\n{out.read_text()}")
 
     def counters(self) -> list[Counters]:
-        """What each host's interface has sent: nothing."""
+        """Return zeros: no interface is counted."""
         return [Counters(0, 0)] * self._num_hosts
 
 

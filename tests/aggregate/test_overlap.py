@@ -25,7 +25,7 @@ def test_results_have_the_bits_of_cd_0(model):
 
 
 def phases(kind):
-    """What each of three ranks did in one forward sum, in the order in which it ended."""
+    """Return the actions of three ranks in one forward sum, in the order in which they ended."""
     parts = cut(make_graph(), 3)
 
     def on_rank(group):

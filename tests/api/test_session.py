@@ -58,7 +58,7 @@ def parts(graph, tmp_path_factory):
 
 
 def on_ranks(folder, work, num_ranks):
-    """What `work(session)` returns on each rank."""
+    """Return the results of `work(session)` of all ranks."""
 
     def on_rank(group):
         with Session(group, seed=3) as ranks:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """What a command did."""
+    """Outcome of a command."""
 
     status: int
     out: str
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What a command that was refused said, and nothing but that."""
+        """The only sentence of a command that was refused."""
         assert self.status == 2, self
         assert self.out == ""
         (line,) = self.err.splitlines()

@@ -72,7 +72,7 @@ def damage(path: Path, data: st.DataObject) -> None:
 
 
 def outcome(capsys, status):
-    """What a command printed, if it went well; it may otherwise have said one sentence."""
+    """Read the output of a command that went well; another may have said one sentence."""
     out, err = capsys.readouterr()
     if status == 0:
         return json.loads(out)

@@ -54,7 +54,7 @@ def test_kernels_of_the_processor_are_not_tuned_for_a_device(tmp_path, capsys):
 
 
 def evaluated(capsys, *words):
-    """What a run's weights score, and what they predict."""
+    """Return the scores and the predictions of a run's weights."""
     with SecondDevice() if words else nullcontext():
         assert main(["evaluate", "straight", "--json", *words]) == 0
         assert main(["predict", "straight", "--json", "--out", "out.npy", *words]) == 0

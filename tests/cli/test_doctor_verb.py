@@ -16,7 +16,7 @@ from distgnn.machine.facts import advice, look
 
 @pytest.fixture
 def found():
-    """What the doctor finds on a machine where all is well."""
+    """Findings of the doctor on a machine where all is well."""
     return {
         **look(),
         "binding": None,

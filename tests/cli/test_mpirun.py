@@ -113,7 +113,7 @@ def test_four_ranks_train_like_one_process(folder, straight):
     assert len(four["peak_rss_bytes"]) == 4
 
 
-def test_four_ranks_send_what_inspect_foretold(folder, straight, capsys):
+def test_four_ranks_send_what_inspect_predicted(folder, straight, capsys):
     capsys.readouterr()
     words = ["inspect", str(folder / "parts"), "--json", "--model", "gcn", "--hidden", "16"]
     assert main(words) == 0

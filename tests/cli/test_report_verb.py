@@ -69,7 +69,7 @@ def test_a_run_has_its_curves_its_summary_and_its_configuration(distgnn, here, r
     assert "Nothing was sent." in shown
 
 
-def test_a_run_shows_what_was_foretold_while_its_partition_is_there(distgnn, here, ring):
+def test_a_run_shows_what_was_predicted_while_its_partition_is_there(distgnn, here, ring):
     assert distgnn("partition", ring, "--parts", 1, "--out", "p").status == 0
     assert distgnn("train", "p", "--run", "r", "--epochs", 2, "--quiet").status == 0
     sentence = "Rows sent per epoch: 0 B predicted from the partition, 0 B counted on average."

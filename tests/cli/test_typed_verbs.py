@@ -45,7 +45,7 @@ def test_a_graph_in_parts_trains_as_in_one_process_and_answers(distgnn, typed, h
     assert distgnn(*more).json["num_epochs"] == 5
 
 
-def test_inspect_foretells_typed_epochs(distgnn, typed):
+def test_inspect_predicts_typed_epochs(distgnn, typed):
     cut = ("partition", typed, "--parts", 3, "--method", "random", "--out", "p", "--json")
     assert distgnn(*cut).status == 0
     found = distgnn("inspect", "p", "--model", "rsage", "--hidden", 4, "--json").json

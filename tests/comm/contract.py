@@ -1,4 +1,4 @@
-"""What every transport must do; run on each of them."""
+"""Duties of every transport; run on each of them."""
 
 from __future__ import annotations
 

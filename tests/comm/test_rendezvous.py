@@ -55,7 +55,7 @@ def test_ranks_of_one_machine_meet_on_loopback_and_leave_no_file(
 
 
 def test_a_rank_leaves_a_store_whose_server_has_ended() -> None:
-    """As when rank 0 was killed after all had said that they are done."""
+    """Rank 0 was killed after all had said that they are done."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     served = [store.serve_store(listener, "127.0.0.1", 1)]

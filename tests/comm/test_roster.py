@@ -275,7 +275,7 @@ sys.stdin.read()
 
 
 def test_a_rank_whose_calls_of_the_store_never_return_ends(capfd, monkeypatch):
-    """As after the loss of the host of rank 0, or of the network of its own."""
+    """The host of rank 0 is lost, or the network of this host."""
     ended = []
     command = [sys.executable, "-c", _SERVER]
     with subprocess.Popen(command, stdin=-1, stdout=subprocess.PIPE) as server:

@@ -17,7 +17,7 @@ SMALL = {"reddit": "1/64", "products": "1/256", "arxiv": "1/16", "papers": "1/20
 
 
 def accuracy(features: Any, graph: Graph) -> float:
-    """Of what ridge regression gives, which no MLP beats on classes of normal noise."""
+    """Measure ridge regression, which no MLP beats on classes of normal noise."""
     assert graph.labels is not None
     assert graph.train_mask is not None
     assert graph.test_mask is not None

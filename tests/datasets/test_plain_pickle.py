@@ -16,7 +16,7 @@ PROTOCOLS = range(5)
 
 
 class Thief:
-    """What an attacker would put into a file."""
+    """Object that an attacker would put into a file."""
 
     def __reduce__(self) -> Any:
         return os.system, ("touch stolen",)
@@ -57,7 +57,7 @@ def test_sparse_matrices_come_back_as_csr(protocol: int, form: str) -> None:
 
 
 def array_of_python_2(*values: int) -> bytes:
-    """What cPickle of Python 2 wrote for an int32 array, by protocol 2 without its head."""
+    """Return cPickle's bytes of an int32 array in Python 2, by protocol 2 without its head."""
     return (
         b"cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nq\x02K\x00\x85U\x01b\x87Rq\x03"
         b"(K\x01K%c\x85cnumpy\ndtype\nq\x04U\x02i4K\x00K\x01\x87Rq\x05(K\x03U\x01<NNN"

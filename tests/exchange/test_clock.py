@@ -1,4 +1,4 @@
-"""What a clock makes of a device, whose work is done long after it was launched."""
+"""A clock of a device, whose work is done long after it was launched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CUDA = torch.device("cuda", 0)
 
 
 class Event:
-    """What torch's events say on a device whose milliseconds are counted here."""
+    """Events of torch on a device whose milliseconds are counted here."""
 
     now = 0.0
 

@@ -28,7 +28,7 @@ def seeds_of(epoch=3):
 
 
 def summed(size, spec, *, tables=None, epoch=3):
-    """What each rank has, and the bytes that it sent."""
+    """Return the sums of each rank, and the bytes that it sent."""
 
     def on_rank(group):
         own = rows_of(group.rank) if tables is None else tables[group.rank]

@@ -59,12 +59,14 @@ def test_the_predicted_peak_is_close_to_the_measured_one(model, recompute):
 
 
 @pytest.mark.parametrize("jumping", ["none", "last", "cat", "max"])
-def test_what_gatv2_keeps_of_targets_is_foretold_whatever_reads_its_layers(jumping):
+def test_what_gatv2_keeps_of_targets_is_predicted_whatever_reads_its_layers(jumping):
     config = ModelConfig(model="gat", layers=3, hidden=8, heads=2, jumping=jumping)
     gat, gatv2 = (GNN(replace(config, model=name), 5, 3) for name in ("gat", "gatv2"))
     layer_rows = [100] * config.num_hidden
-    foretold = [working_bytes(model, layer_rows, 100, kept_input_bytes=0) for model in (gat, gatv2)]
-    assert foretold[1] - foretold[0] >= config.num_hidden * 100 * config.hidden_width * 4
+    predicted = [
+        working_bytes(model, layer_rows, 100, kept_input_bytes=0) for model in (gat, gatv2)
+    ]
+    assert predicted[1] - predicted[0] >= config.num_hidden * 100 * config.hidden_width * 4
 
 
 def test_something_is_resident():

@@ -1,4 +1,4 @@
-"""What inspect says an epoch sends is what training counts, to the byte."""
+"""Bytes that inspect predicts for an epoch, which training counts exactly."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_bins_delay_and_warm_up_are_counted_apart(warm_up_epochs, delays, model,
     check(directories("random", "libra", 4), make_config(**fields, **MODELS[model]))
 
 
-def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_foretold(tmp_path):
+def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_predicted(tmp_path):
     graph = load("cora")
     config = make_config(epochs=4, hidden=16, dropout=0.5, feature_norm="row")
     losses = []
@@ -343,7 +343,7 @@ def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_foretold(tm
         assert one == pytest.approx(losses[0], rel=1e-4)
 
 
-def test_memory_is_foretold_for_each_rank(directories):
+def test_memory_is_predicted_for_each_rank(directories):
     def memory(kind="random", **options):
         directory = directories(kind, "libra", 3)
         manifest = read_manifest(directory)

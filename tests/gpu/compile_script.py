@@ -1,7 +1,7 @@
 """Compiles the kernels for a GPU that need not be there, and prints their names.
 
-A launch compiles what it would start on a GPU of the given compute capability, with all that Triton
-makes of its arguments there: of a 1, and of what is a multiple of 16.
+A launch compiles what it would start on a GPU of the given compute capability. It includes all that
+Triton makes of its arguments there: of a 1, and of multiples of 16.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INDICES, IDS = torch.zeros(EDGES, dtype=torch.int32), torch.zeros(EDGES, dtype=t
 
 
 class AbsentGpu:
-    """As much of a driver as is asked before a launch."""
+    """The part of a driver that is asked before a launch."""
 
     def get_current_device(self):
         return 0

@@ -29,7 +29,7 @@ def values(graph, num_heads, width, dtype=np.float64):
 
 
 def own_of(device, edges):
-    """What edges have of their own, as `attend` takes it."""
+    """Return the values of edges as `attend` takes them."""
     if edges is None:
         return {}
     score, key = put(device, edges.score, edges.key)
@@ -190,7 +190,7 @@ def test_gradients_are_those_of_autograd(num_heads, width, name, accumulate, has
 
 
 def gradients_of(device, graph, tensors, rows, *, stored):
-    """What backward writes of rows and gradients of them that are stored as given."""
+    """Return what backward writes for rows and their gradients that are stored as given."""
     transposed = reference.transpose(graph, NUM_SOURCES)
     s, t, log_sum, delta = tensors
     x, grad = rows

@@ -1,4 +1,4 @@
-"""What is foretold of a device's memory, against what is counted on a stand-in for one."""
+"""Predicted memory of a device, against what is counted on a stand-in for one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BY_EDGES = {
 
 
 def taken(graph, monkeypatch, options):
-    """What is foretold before a run and before its first epoch, and what each is of."""
+    """Return what is predicted before a run and before its first epoch, and what each is of."""
     # Slices are as small beside the rows as they are in a large graph.
     monkeypatch.setattr("distgnn.gpu.dense.SLICE_VALUES", 1 << 13)
     use_second_device(monkeypatch)
@@ -59,27 +59,27 @@ def taken(graph, monkeypatch, options):
         for _ in range(2):
             trainer.train_epoch()
             trainer.evaluate()
-    foretold = device_bytes(trainer.config, ends_of(graph), part, features_on="device")
-    return (foretold, meter.peak), (added, meter.peak - before)
+    predicted = device_bytes(trainer.config, ends_of(graph), part, features_on="device")
+    return (predicted, meter.peak), (added, meter.peak - before)
 
 
 @pytest.mark.parametrize("name", BY_ROWS)
-def test_what_rows_take_is_foretold(name, monkeypatch):
+def test_what_rows_take_is_predicted(name, monkeypatch):
     width, options = BY_ROWS[name]
     features = np.random.default_rng(0).normal(size=(ROWS, width)).astype(np.float32)
     graph = replace(make_graph("random", num_vertices=ROWS), features=features)
-    for foretold, counted in taken(graph, monkeypatch, options):
-        # Of attention more is foretold, of other models hardly less than is taken.
-        assert 0.7 * foretold < counted < 1.12 * foretold
+    for predicted, counted in taken(graph, monkeypatch, options):
+        # Of attention more is predicted, of other models hardly less than is taken.
+        assert 0.7 * predicted < counted < 1.12 * predicted
 
 
 @pytest.mark.parametrize("name", BY_EDGES)
-def test_what_edges_take_is_foretold(name, monkeypatch):
+def test_what_edges_take_is_predicted(name, monkeypatch):
     graph, rng = make_graph("random", num_vertices=200), np.random.default_rng(0)
     src, dst = rng.integers(0, 200, (2, EDGES))
     values = {"edge_features": rng.random((EDGES, 8), dtype=np.float32)}
     if name != "gat-features":
         values = {"edge_weight": rng.random(EDGES, dtype=np.float32)}
     graph = replace(graph, src=src, dst=dst, **values)
-    foretold, counted = taken(graph, monkeypatch, BY_EDGES[name])[0]
-    assert 0.9 * foretold < counted < 1.1 * foretold
+    predicted, counted = taken(graph, monkeypatch, BY_EDGES[name])[0]
+    assert 0.9 * predicted < counted < 1.1 * predicted

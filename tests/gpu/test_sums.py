@@ -24,7 +24,7 @@ GRAPHS = {
 
 
 def sum_of(device, graph, x, *, weight=None, start=None, out_dtype=None, **factors):
-    """What the front makes of numpy arrays; the rows as tensors, for bfloat16."""
+    """Return the result of the front for numpy arrays; rows are tensors, for bfloat16."""
     num_rows, accumulate = graph.indptr.size - 1, start is not None
     out = torch.full((num_rows, x.shape[1]), torch.nan, device=device, dtype=out_dtype or x.dtype)
     if start is not None:

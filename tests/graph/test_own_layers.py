@@ -1,4 +1,4 @@
-"""What layers of one's own call: the same on one process and on parts, and refused when wrong."""
+"""Calls of a user's own layers: the same on one process and on parts, and refused when wrong."""
 
 from __future__ import annotations
 

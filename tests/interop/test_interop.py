@@ -140,7 +140,7 @@ def test_sparse_tensors_stay_sparse(layout: str) -> None:
 @needs_pyg
 def test_a_matrix_that_becomes_one_of_scipy_does_so() -> None:
     class SparseTensor:
-        """As that of torch_sparse."""
+        """Stand-in for that of torch_sparse."""
 
         def to_scipy(self, layout: str) -> scipy.sparse.spmatrix:
             return scipy.sparse.eye(5, 2, format=layout)

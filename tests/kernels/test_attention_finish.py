@@ -1,4 +1,4 @@
-"""What follows the sums of attention, and what its backward begins with."""
+"""Kernels that follow the sums of attention, and that its backward begins with."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from distgnn.kernels import codec
 WIDTHS = [0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 64, 65, 100, 127, 128, 130, 256, 602]
 GRIDS = (8, 4, 2)
 SHARE = {8: 2.0**-16, 4: 2.0**-16, 2: 2.0**-9}
-"""What random rounding may add to a mean, in units."""
+"""Largest part that random rounding may add to a mean, in units."""
 SLACK = 1e-5
 
 

@@ -1,7 +1,8 @@
 """Dense products of rows that are stored as bfloat16: those of the same values in float32.
 
 Where all rows are, matrices are rounded, too, and terms are added in pairs, the second of each
-first: as of float32 rows whose columns, or in gradients whose rows, were swapped pair by pair.
+first. The result is that of float32 rows whose columns were swapped pair by pair. In gradients
+their rows were.
 """
 
 from __future__ import annotations

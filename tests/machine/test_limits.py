@@ -1,4 +1,4 @@
-"""What control groups and the kernel say about memory, in both versions of their files."""
+"""Limits of memory from control groups and the kernel, in both versions of their files."""
 
 from __future__ import annotations
 

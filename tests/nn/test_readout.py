@@ -1,4 +1,4 @@
-"""What stands between and after convolutions: mapped residuals and a linear layer at the end."""
+"""Parts between and after convolutions: mapped residuals and a linear layer at the end."""
 
 from __future__ import annotations
 

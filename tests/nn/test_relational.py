@@ -24,8 +24,7 @@ from distgnn.training.loop.model import build_model
 
 
 def local(graph):
-    part, group = whole_part(graph), SingleGroup()
-    return LocalGraph(part, plan_blocks(part, group, has_types=True), Synchronous(group))
+    return LocalGraph.exact(whole_part(graph), SingleGroup())
 
 
 def by_the_formula(graph, conv, rows):

@@ -188,7 +188,7 @@ class FakeEvent:
 
 
 class FakeTensor:
-    """What a buffer or a slice of it is asked for."""
+    """Stand-in for a buffer or a slice of it."""
 
     def __init__(self, cuda):
         self._cuda = cuda

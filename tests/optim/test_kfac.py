@@ -65,7 +65,7 @@ def passed(model, graph, rows, labels=None):
 
 
 def steps_of(model, graph, rows, options=PLAIN, **settings):
-    """What a first step takes from each weight, over the length of the step; by name."""
+    """Return the first step of each weight by name, over the learning rate."""
     optimizer = Kfac(
         model, Terms(SingleGroup(), graph.num_rows), lr=LR, options=options, **settings
     )

@@ -19,7 +19,7 @@ from distgnn.nn.relational import GraphSize
 from distgnn.optim.kfac import Kfac
 from distgnn.settings.kfac import KfacOptions
 from distgnn.training.data.inputs import load_features
-from distgnn.weights.summed_gradients import WeightSync
+from distgnn.weights.summed_gradients import SummedGradients
 
 pytestmark = pytest.mark.usefixtures("multiplied_here")
 
@@ -58,7 +58,7 @@ def weights_after(name, num_parts, options, *, num_steps=3, how="anywhere", is_s
         model.reset_parameters(torch.Generator().manual_seed(0))
         model.double()
         optimizer = Kfac(model, Terms(group, whole.num_vertices), lr=0.25, options=options)
-        sync = WeightSync(group, Clock())
+        sync = SummedGradients(group, Clock())
         labels = torch.from_numpy(np.asarray(part.labels))
         for _ in range(num_steps):
             scores = model(graph, rows)

@@ -1,4 +1,4 @@
-"""What candidates are compared by is what the whole partition is measured by."""
+"""Candidates are compared by the same measures as the whole partition."""
 
 from __future__ import annotations
 

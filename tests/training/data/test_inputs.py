@@ -1,4 +1,4 @@
-"""What a rank trains on: its roots' features, labels and splits, normalised over the graph."""
+"""Input of a rank: its roots' features, labels and splits, normalised over the graph."""
 
 from __future__ import annotations
 

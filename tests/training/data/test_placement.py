@@ -84,7 +84,7 @@ def trainer_of(graph, parts, group, **options):
 
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin", "appnp"])
 @pytest.mark.parametrize("input_dropout", [0.0, 0.5])
-def test_what_streamed_features_send_is_foretold(model, input_dropout):
+def test_what_streamed_features_send_is_predicted(model, input_dropout):
     graph = make_graph("random", num_vertices=40)
     parts = cut(graph, 2)
 

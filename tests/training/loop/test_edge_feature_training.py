@@ -80,7 +80,7 @@ def test_choices_without_effect_are_refused():
 
 
 @pytest.mark.parametrize("model", ["sage", *EDGE_MODELS])
-def test_what_is_foretold_is_what_is_sent_and_said(model, tmp_path):
+def test_what_is_predicted_is_what_is_sent_and_said(model, tmp_path):
     graph = make_graph(EDGE_KIND, num_vertices=60)
     assignment = assign("random", graph, 3)
     quality = measure(graph, assignment)
@@ -126,18 +126,18 @@ def test_whether_weights_are_read_is_said(options, effect, tmp_path):
     assert not any("edge weights" in line for line in bare.graphs.savings)
 
 
-def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
+def test_memory_of_features_and_their_scores_is_predicted(tmp_path):
     graph = make_graph(EDGE_KIND)
     assignment = assign("random", graph, 2)
     quality = measure(graph, assignment)
     write(tmp_path / "p", graph, assignment, method="m", options={}, seed=0, quality=quality)
     manifest = read_manifest(tmp_path / "p")
 
-    def foretell(**options):
+    def predict(**options):
         return forecast(tmp_path / "p", manifest, make_config(receptive_field=False, **options))
 
     def memory(**options):
-        return np.array(memory_of_ranks(manifest, foretell(**options)))
+        return np.array(memory_of_ranks(manifest, predict(**options)))
 
     edges = np.array([part.num_edges for part in manifest.parts])
     gat = {"model": "gat", "heads": 2, "last_heads": 5}
@@ -154,7 +154,7 @@ def test_memory_of_features_and_their_scores_is_foretold(tmp_path):
         ("gatv2", 0.5, "use", 6),
     ):
         options = {"model": model, "attention_dropout": dropout, "edge_features": use}
-        one, two = (foretell(**options, heads=2, last_heads=heads) for heads in (2, 5))
+        one, two = (predict(**options, heads=2, last_heads=heads) for heads in (2, 5))
         scores = [score_bytes(found.model, 7) for found in (one, two)]
         assert scores[1] - scores[0] == 7 * 4 * num_scores * 3
         # Rows of the last layer are wider, too.

@@ -1,4 +1,4 @@
-"""What a person sees of a run."""
+"""Lines that a person sees of a run."""
 
 from __future__ import annotations
 

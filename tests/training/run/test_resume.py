@@ -143,7 +143,7 @@ def test_a_synchronous_run_goes_on_with_another_number_of_ranks(num_ranks, tmp_p
 
 
 def resumed_on(folder, parts, config):
-    """What each rank finds in the newest checkpoint, and the exchange that goes on from it."""
+    """Return what each rank finds in the newest checkpoint, and the exchange that continues."""
 
     def on_rank(group):
         trainer = Trainer(config, ends_of(make_graph()), parts[group.rank], group)

@@ -1,4 +1,4 @@
-"""What a run leaves behind when the disk is full, the weights diverge, or somebody ends it."""
+"""Files of a run whose disk is full, whose weights diverge, or that somebody ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OnRank(Silent):
 
 
 def trained(folder, config, script, *, num_ranks=1, prepare=None):
-    """What each rank's run returned or raised."""
+    """Return what each rank's run returned or raised."""
     graph = make_graph()
     parts = cut(graph, num_ranks)
     folder.mkdir(exist_ok=True)

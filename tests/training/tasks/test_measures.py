@@ -69,7 +69,7 @@ def precision_by_thresholds(scores, flags):
 
 
 def mean_over_columns(of_column, scores, flags):
-    """As OGB's evaluator: columns with both a yes and a no; unknown flags are left out."""
+    """Evaluate as OGB does: columns with both a yes and a no; unknown flags are left out."""
     values = []
     for column in range(flags.shape[1]):
         known = ~flags[:, column].isnan()
