@@ -73,6 +73,11 @@ class _Memo:
     rows_of_type: dict[int, Tensor] = field(default_factory=dict)
 
 
+def _all_blocks(part: Part, group: Group) -> Blocks:
+    """Plan the edges of a part with all of their data; collective."""
+    return plan_blocks(part, group, has_types=part.edge_type is not None, has_features=True)
+
+
 class LocalGraph:
     """A rank's part of a graph, or a whole graph where there is one rank.
 
@@ -123,13 +128,13 @@ class LocalGraph:
         Returns:
             A graph on which aggregation is exact.
         """
-        return cls(part, plan_blocks(part, group, has_features=True), Synchronous(group))
+        return cls(part, _all_blocks(part, group), Synchronous(group))
 
     @classmethod
     def isolated(cls, part: Part, group: Group) -> LocalGraph:
         """Build the graph of 0c: the part alone, all of its clones vertices; nothing travels."""
         alone = isolated_part(part)
-        blocks = plan_blocks(alone, group, has_features=True)
+        blocks = _all_blocks(alone, group)
         return cls(alone, blocks, Synchronous(group), num_roots=part.num_roots)
 
     def with_exchange(self, exchange: Exchange) -> LocalGraph:

@@ -11,7 +11,7 @@ from distgnn.aggregate.sums import Weighting
 from distgnn.graph.local_graph import added_loops, gcn_scale, inverse_root
 from distgnn.kernels.tensors import column, computed
 from distgnn.nn.convolution import FusedConvolution
-from distgnn.nn.linear import Linear, maps_first, set_bias
+from distgnn.nn.linear import Linear, propagate_mapped, set_bias
 from distgnn.nn.update import Maps
 from distgnn.settings.names import Degrees
 
@@ -77,11 +77,7 @@ class GCNConv(FusedConvolution):
         """Apply the convolution; nothing travels where the input is static."""
         if self.is_one_operation(rows):
             return self.mapped(graph, rows, self.maps, activation)
-        if maps_first(graph, rows, self.linear):
-            result = graph.propagate(self._propagation, self.linear(rows)) + self.bias
-        else:
-            static = graph.propagate(self._propagation, rows)
-            result = self.linear(static) + self.bias
+        result = propagate_mapped(graph, rows, self.linear, self._propagation) + self.bias
         return result if activation is None else activation.apply(graph, result)
 
     @property

@@ -18,7 +18,7 @@ from distgnn.ops.rows import is_tensor
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distgnn.graph.local_graph import LocalGraph
+    from distgnn.graph.local_graph import LocalGraph, Propagation
     from distgnn.nn.observe import Observer
     from distgnn.ops.buffers import Buffers
     from distgnn.ops.rows import Rows, Seen
@@ -229,6 +229,26 @@ def maps_first(graph: LocalGraph, rows: Rows, linear: Linear) -> bool:
     is_static = graph.is_static(rows)
     is_mapped = not (is_static or is_tensor(rows))
     return linear.precedes(is_sparse=is_mapped, is_static=is_static)
+
+
+def propagate_mapped(
+    graph: LocalGraph, rows: Rows, linear: Linear, propagation: Propagation
+) -> Tensor:
+    """Propagate and map the input of a layer, in the cheaper order; see `maps_first`.
+
+    Args:
+        graph: A whole graph or a part.
+        rows: (num_rows, in_channels) input of the layer.
+        linear: Map of the layer. A propagation commutes with it, but not with its bias.
+        propagation: Linear function of the graph and some rows, see `LocalGraph.propagate`.
+
+    Returns:
+        (num_rows, out_channels).
+    """
+    if not maps_first(graph, rows, linear):
+        return linear(graph.propagate(propagation, rows))  # type: ignore[no-any-return]
+    result: Tensor = graph.propagate(propagation, linear.multiply(rows))
+    return result if linear.bias is None else result + linear.bias
 
 
 def map_own(graph: LocalGraph, rows: Rows, linear: nn.Module) -> Tensor:

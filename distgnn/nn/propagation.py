@@ -11,7 +11,7 @@ from torch import nn
 from distgnn.aggregate.traffic import sum_traffic
 from distgnn.nn.convolution import Convolution
 from distgnn.nn.gcn import normalised
-from distgnn.nn.linear import Linear, map_own, maps_first, set_bias
+from distgnn.nn.linear import Linear, map_own, propagate_mapped, set_bias
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,11 +79,7 @@ class SGConv(Convolution):
 
     def forward(self, graph: LocalGraph, rows: Rows) -> Tensor:
         """Apply the convolution; the narrower width travels, or nothing if the input is static."""
-        if maps_first(graph, rows, self.linear):
-            summed: Tensor = graph.propagate(self._hops, self.linear(rows))
-            return summed + self.bias
-        mapped: Tensor = self.linear(graph.propagate(self._hops, rows))
-        return mapped + self.bias
+        return propagate_mapped(graph, rows, self.linear, self._hops) + self.bias
 
 
 class APPNP(nn.Module):

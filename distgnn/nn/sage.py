@@ -11,7 +11,7 @@ from distgnn.aggregate.traffic import NO_TRAFFIC, maximum_traffic
 from distgnn.graph.local_graph import inverse_in_degree
 from distgnn.kernels.tensors import computed
 from distgnn.nn.convolution import FusedConvolution
-from distgnn.nn.linear import Linear, map_own, maps_first
+from distgnn.nn.linear import Linear, map_own, propagate_mapped
 from distgnn.nn.update import Maps
 from distgnn.settings.names import Aggregator
 
@@ -108,24 +108,15 @@ class SAGEConv(FusedConvolution):
 
     def _convolve(self, graph: LocalGraph, rows: Rows) -> Tensor:
         if self.root is None:
-            return self._linear_reduce(graph, rows)
+            return propagate_mapped(graph, rows, self.neighbour, _mean_with_self)
         own = map_own(graph, rows, self.root)
         if self.aggr == "mean":
-            return own + self._linear_reduce(graph, rows)
+            return own + propagate_mapped(graph, rows, self.neighbour, _mean)
         if self.pool is None:
             neighbours = self.neighbour(graph.propagate(_maximum, rows))
         else:
             neighbours = self.neighbour(_maximum(graph, torch.relu(self.pool(rows))))
         return own + neighbours  # type: ignore[no-any-return]
-
-    def _linear_reduce(self, graph: LocalGraph, rows: Rows) -> Tensor:
-        """Reduce and map, in the cheaper order; a mean commutes with the map, not its bias."""
-        layer = self.neighbour
-        reduce = _mean if self.aggr == "mean" else _mean_with_self
-        if maps_first(graph, rows, layer):
-            reduced = graph.propagate(reduce, layer.multiply(rows))
-            return reduced if layer.bias is None else reduced + layer.bias
-        return layer(graph.propagate(reduce, rows))  # type: ignore[no-any-return]
 
 
 def _mean(graph: LocalGraph, rows: Tensor) -> Tensor:
