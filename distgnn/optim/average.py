@@ -24,6 +24,10 @@ class NoAverage:
         """Give the model the averages, until the context ends."""
         yield
 
+    def working_bytes(self) -> int:
+        """Return the bytes that averages take, and weights that an evaluation puts aside."""
+        return 0
+
     def state(self) -> dict[str, Tensor]:
         """Return the averages by name of the weight; none before the first step."""
         return {}
@@ -80,6 +84,10 @@ class WeightAverage(NoAverage):
     def _copy(self, values: Mapping[str, Tensor]) -> None:
         for name, value in values.items():
             self._weights[name].copy_(value)
+
+    def working_bytes(self) -> int:
+        """See `NoAverage`."""
+        return 2 * sum(weight.numel() * weight.element_size() for weight in self._weights.values())
 
     def state(self) -> dict[str, Tensor]:
         """See `NoAverage`."""

@@ -54,6 +54,8 @@ def test_the_average_of_torch_is_evaluated_and_kept():
             assert all(torch.equal(trainer.best_state[name], running[name]) for name in names)
         assert record["val_metric"] is not None
     assert trainer.best.epoch > 0
+    held = sum(value.numel() for value in trainer.average.state().values())
+    assert trainer.average.working_bytes() == 2 * 4 * held
 
 
 def test_gradients_are_those_without_and_metrics_are_the_same_on_any_number_of_ranks():
