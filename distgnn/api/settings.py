@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
@@ -143,15 +144,33 @@ class Keywords:
                 raise InputError(f"{self._verb} has no setting '{name}'; {hint}")
 
 
+def _weights_text(value: Any) -> str:
+    """Return weights of classes as the configuration holds them, whatever becomes of their file."""
+    if isinstance(value, str | os.PathLike):
+        text = os.fspath(value)
+        if not os.path.isfile(text):  # noqa: PTH113 # Path.is_file fails on long lists of numbers
+            return text
+        try:
+            value = Path(text).read_text().replace(",", " ").split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"class_weights '{text}' cannot be read ({error}); give a text file with a number "
+                "for each class"
+            ) from error
+    try:
+        return ",".join(str(float(weight)) for weight in value)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"class_weights must be a text, a file or a list of numbers, got {value!r}"
+        ) from None
+
+
 def _checked(name: str, value: Any, annotation: str) -> Any:
     """Check the type of a value, as far as its field tells: a name is checked with the others."""
     if name == "split_index" and value == ALL:
         return value
-    if name == "class_weights" and not isinstance(value, str):
-        try:
-            value = ",".join(str(float(weight)) for weight in value)
-        except (TypeError, ValueError):
-            raise InputError(f"{name} must be a text or a list of numbers, got {value!r}") from None
+    if name == "class_weights":
+        return _weights_text(value)
     kind = annotation.removesuffix(" | None")
     if kind == "bool" and isinstance(value, str) and value in _SWITCH:
         return _SWITCH[value]

@@ -77,9 +77,10 @@ class OptimizationSettings:
     class_weights: str = flag(
         "",
         "weight of each class in the loss of single-label, of a yes in that of multi-label: "
-        "balanced, from the counts of training vertices, or W0,W1,... (default: 1 each)",
+        "balanced, from the counts of training vertices, W0,W1,..., or a file of numbers "
+        "(default: 1 each)",
         _CLASS_WEIGHTS,
-        metavar="balanced|W0,W1,...",
+        metavar="balanced|W0,W1,...|FILE",
     )
     clip_grad_norm: float = flag(
         0.0,

@@ -171,11 +171,25 @@ def test_the_python_door_takes_numbers_and_the_other_options_of_training(tmp_pat
     )
     assert found.config["train"]["class_weights"] == ",".join(f"{weight}.0" for weight in weights)
     assert [record["lr"] for record in found.metrics][:2] == pytest.approx([0.005, 0.01])
+    sentence = r"^class_weights must be a text, a file or a list of numbers, got "
     for value in (5, ["a"]):
-        with pytest.raises(
-            InputError, match=r"^class_weights must be a text or a list of numbers, got "
-        ):
+        with pytest.raises(InputError, match=sentence):
             distgnn.train(graph, out=tmp_path / "other", class_weights=value)
+
+
+def test_weights_are_read_from_a_file_once(tmp_path):
+    graph, file = make_graph("random"), tmp_path / "weights.txt"
+    file.write_text("1.5, 2\n0.25\n")
+    found = distgnn.train(graph, out=tmp_path / "run", epochs=1, class_weights=file)
+    assert found.config["train"]["class_weights"] == "1.5,2.0,0.25"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(
+        InputError, match=r"^class_weights '.*weights.txt' cannot be read \(.*; give"
+    ):
+        distgnn.train(graph, out=tmp_path / "other", class_weights=str(file))
+    file.write_text("one two")
+    with pytest.raises(InputError, match=r"^class_weights must be a text, a file or a list of num"):
+        distgnn.train(graph, out=tmp_path / "other", class_weights=str(file))
 
 
 @pytest.mark.parametrize("text", ["even", "1,,2", "1,0", "1,-2", "inf", "nan,1"])
