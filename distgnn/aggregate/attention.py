@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from distgnn import kernels
-from distgnn.aggregate.overlap import add_to_roots, overlap, reduce_to_roots, send_to_leaves
+from distgnn.aggregate.overlap import overlap, reduce_to_roots, send_to_leaves
 from distgnn.aggregate.scores import Edges, Ends, LeafSums, Sources, State, Targets
 from distgnn.edges.blocks import transposed
 from distgnn.kernels import attention
@@ -317,8 +317,7 @@ class _Backward:
         returned = _split(self._returning, widths, exchange)
         for part, received in zip(self.root_grad, returned, strict=True):
             _add(direction.reduce, exchange, received, part)
-        received = returning_scores.wait()
-        _add(half, exchange, received, self._targets["root"].score_grad)
+        returning_scores.add_to(self._targets["root"].score_grad, half.root_rows)
 
 
 class _Tables(NamedTuple):
@@ -373,4 +372,5 @@ def _split(arrival: Arrival, widths: list[int], exchange: Exchange) -> list[Tens
 
 def _add(half: Half, exchange: Exchange, received: Tensor, total: Tensor) -> None:
     if len(received):
-        add_to_roots(half, exchange, received, total)
+        with exchange.clock.timed("pack"):
+            kernels.scatter_add_rows(received, half.root_rows, total)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from distgnn import kernels
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -149,19 +147,6 @@ def reduce_to_roots(
     return exchange.begin(route, partial, channel, exact_columns=exact_columns)
 
 
-def add_to_roots(half: Half, exchange: Exchange, received: Tensor, total: Tensor) -> None:
-    """Add received rows to the roots that they belong to.
-
-    Args:
-        half: Which root each row of the buffer belongs to.
-        exchange: Keeps the time.
-        received: (num_out, width).
-        total: (num_roots, width). Added to.
-    """
-    with exchange.clock.timed("pack"):
-        kernels.scatter_add_rows(received, half.root_rows, total)
-
-
 class RowSteps(ABC):
     """Steps that send rows, and add partials: all that a sum leaves to say is what edges do.
 
@@ -217,5 +202,4 @@ class RowSteps(ABC):
 
     def finish(self) -> None:
         """See `Steps`."""
-        received = self._returning.wait()
-        add_to_roots(self.direction.reduce, self.exchange, received, self.total)
+        self._returning.add_to(self.total, self.direction.reduce.root_rows)

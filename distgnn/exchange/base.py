@@ -32,6 +32,14 @@ class Arrival(Protocol):
     def wait(self) -> Tensor:
         """Return the (num_in, width) incoming rows; they stay valid until the next epoch."""
 
+    def add_to(self, total: Tensor, places: Tensor) -> None:
+        """Wait, and add the incoming rows where they belong, in their order.
+
+        Args:
+            total: (num_rows, width). Row places[k] is added incoming row k.
+            places: (num_in,) int32. May repeat.
+        """
+
 
 def all_reduce_bytes(num_bytes: int, num_ranks: int) -> int:
     """Return the payload bytes that a ring all-reduce sends from each rank: 2 (P - 1) / P.
@@ -292,13 +300,26 @@ class _Transfer:
         self._clock = clock
 
     def wait(self) -> Tensor:
-        with self._clock.timed("exchange_wait"):
-            for work in self._works:
-                work.wait()
-        self._works.clear()
+        self._finish()
         if self._coder is not None:
             with self._clock.timed("pack"):
                 self._incoming = self._coder.unpack(self._incoming)
             # A second wait finds rows.
             self._coder = None
         return self._incoming
+
+    def add_to(self, total: Tensor, places: Tensor) -> None:
+        if self._coder is None or not self._coder.adds_to(total):
+            received = self.wait()
+            with self._clock.timed("pack"):
+                kernels.scatter_add_rows(received, places, total)
+            return
+        self._finish()
+        with self._clock.timed("pack"):
+            self._coder.add_to(total, self._incoming, places)
+
+    def _finish(self) -> None:
+        with self._clock.timed("exchange_wait"):
+            for work in self._works:
+                work.wait()
+        self._works.clear()

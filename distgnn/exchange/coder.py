@@ -121,6 +121,29 @@ class Coder:
             )
         return rows
 
+    def adds_to(self, total: Tensor) -> bool:
+        """Whether `add_to` adds what adding the rows of `unpack` would, bit by bit."""
+        return total.dtype == self._dtype == torch.float32
+
+    def add_to(self, total: Tensor, packed: Tensor, places: Tensor) -> None:
+        """Read rows, and add them where they belong.
+
+        Args:
+            total: (num_rows, width) float32. Row places[k] is added row k, in the order of k.
+            packed: (count, row_bytes) uint8, from `pack`.
+            places: (count,) int32. May repeat.
+        """
+        if len(packed):
+            decode_rows(
+                packed,
+                self._width,
+                bits=self._bits,
+                exact_columns=self._exact_columns,
+                out=total,
+                places=places,
+                add=True,
+            )
+
     def error(self, rows: Tensor, picked: Tensor | None, packed: Tensor) -> SquaredError:
         """Compare a sample of the rows of a message with what the others read.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from distgnn import kernels
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.base import Synchronous, SynchronousBlocking
@@ -173,6 +174,24 @@ def test_a_message_with_a_row_that_has_no_code_arrives_as_nan(bits, bad):
 
     got, _, _ = send(CodecSpec(bits), made, exact_columns=2)
     assert bool(got.isnan().all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("codec", [EXACT, *CODECS], ids=lambda codec: codec.text)
+def test_rows_that_are_added_on_arrival_have_the_bits_of_rows_that_are_read_first(codec, dtype):
+    places = torch.tensor([2, 0, 2, 4, 0, 2, 1], dtype=torch.int32)
+
+    def on_rank(group):
+        counts = [NUM_ROWS * (peer == (group.rank + 1) % group.size) for peer in range(group.size)]
+        exchange, route = Synchronous(group, HaloCodecs(codec)), tell_route(group, counts)
+        rows = rows_of(group.rank, dtype)[:NUM_ROWS].contiguous()
+        first, second = (exchange.begin(route, rows, 0, exact_columns=1) for _ in range(2))
+        read, added = torch.full((2, 5, WIDTH), 0.5)
+        kernels.scatter_add_rows(first.wait(), places, read)
+        second.add_to(added, places)
+        return torch.equal(read, added)
+
+    assert run_ranks(NUM_RANKS, on_rank) == [True] * NUM_RANKS
 
 
 def test_directions_have_codecs_of_their_own():
