@@ -1,4 +1,7 @@
-"""Plans: the order in which kernels walk a graph, and what must be kept of one."""
+"""Walk orders: in which order kernels walk a graph, and what must be kept of one.
+
+csrc, the planner and the cache on disk call one a plan; `distgnn plan` has nothing to do with it.
+"""
 
 from __future__ import annotations
 

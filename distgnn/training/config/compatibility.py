@@ -316,7 +316,8 @@ RULES: tuple[Rule, ...] = (
     (
         lambda c: c.strategy.is_delayed and c.halo_codecs != EXACT_CODECS,
         lambda c: (
-            f"{_halo(c)} and --algorithm {c.algorithm} both say when rows travel; give one of them"
+            f"{_halo(c)} codes rows for the epoch in which they travel, but --algorithm "
+            f"{c.algorithm} uses them later; give one of them"
         ),
     ),
     (

@@ -67,8 +67,8 @@ class Trainer:
         group: One rank per part.
         planner: Decides how sums walk the graph; None for one that keeps nothing.
         device: Device that computes; the planner's plans are for the processor.
-        crowded: Reason why features have no room on the device, see `forecast.room`; empty where
-            they do.
+        crowded: Reason why features have no room on the device. --features-on auto needs that of
+            `forecast.room.why_crowded`; with an empty one it keeps them on the device unasked.
         factory: Class or function that makes the model of the data's sizes, where the user wrote
             it; the configuration is then that of `own_config`. None for a model of ours.
 

@@ -79,7 +79,7 @@ REFUSED = [
     ),
     (
         {"halo": "int4", "algorithm": "cd-5"},
-        "--halo int4 and --algorithm cd-5 both say when rows travel; give one of them",
+        "--halo int4 codes rows for the epoch in which they travel, but --algorithm cd-5 uses",
     ),
     (
         {"halo": "int4", "recompute": True},
