@@ -23,8 +23,10 @@ class Simulator:
     `sent[e][key]` is the row that slot `key` = (half, owner, other, position) made in epoch e.
     """
 
-    def __init__(self, parts, rule, memory):
-        self.parts, self.rule, self.memory = parts, rule, memory
+    def __init__(self, parts, rule, *, is_backward):
+        self.parts, self.rule = parts, rule
+        self.memory = rule.of(is_backward=is_backward)
+        self.is_backward = is_backward
         self.sent = []
         halves = ("send", "reduce")
         counts = {half: [getattr(p, f"{half}_counts") for p in parts] for half in halves}
@@ -117,8 +119,8 @@ def clone_matrix(part):
 
 
 def simulate(parts, inputs, grads, rule):
-    forward = Simulator(parts, rule, rule.forward)
-    backward = Simulator(parts, rule, rule.backward)
+    forward = Simulator(parts, rule, is_backward=False)
+    backward = Simulator(parts, rule, is_backward=True)
     results = []
     for epoch in range(NUM_EPOCHS):
         forward.sent.append({})

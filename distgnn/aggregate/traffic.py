@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from distgnn.exchange.codec import CodecSpec, HaloCodecs
+    from distgnn.exchange.codec import CodecSpec
     from distgnn.exchange.route import Route
 
 ITEM_BYTES = 4
@@ -84,14 +84,10 @@ class LayerTraffic:
         """Those of both passes."""
         return self.forward + self.recomputed + self.backward
 
-    def coded(self, codecs: HaloCodecs) -> tuple[tuple[tuple[Leg, ...], CodecSpec], ...]:
-        """Return the legs by the code of their rows.
-
-        Args:
-            codecs: Codes of both directions of the pass.
-        """
-        forward = self.forward + self.recomputed
-        return (forward, codecs.forward), (self.backward, codecs.backward)
+    @property
+    def passes(self) -> tuple[tuple[tuple[Leg, ...], bool], ...]:
+        """Legs of each direction of the pass, and whether it is the backward one."""
+        return (self.forward + self.recomputed, False), (self.backward, True)
 
     def without_gradient(self) -> LayerTraffic:
         """Return that of a layer whose input has no gradient and was aggregated as it is."""
@@ -115,17 +111,6 @@ class LayerTraffic:
 
 
 NO_TRAFFIC = LayerTraffic()
-
-
-def rows_of_bin(num_rows: int, bin_id: int, num_bins: int) -> int:
-    """Return how many of the rows of all ranks travel in one epoch of cd-R.
-
-    Args:
-        num_rows: Rows of one leg over all pairs of ranks, which are dealt round-robin.
-        bin_id: In [0, num_bins).
-        num_bins: At least 1.
-    """
-    return len(range(bin_id, num_rows, num_bins))
 
 
 def sum_traffic(

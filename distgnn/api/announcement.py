@@ -47,7 +47,7 @@ def announce(
     # Nobody knows what a model sends that the user wrote.
     model = trainer.gnn
     own = 0 if model is None else planned_bytes(config, model, trainer.graphs)
-    sent = torch.tensor([own])
+    sent = torch.tensor([float(own)], dtype=torch.float64)
     group.all_reduce(sent)
     screening = _note_of_screening(trainer)
     if estimates:
@@ -71,7 +71,7 @@ def announce(
         say(f"model: {config.model.own}, of your own; its rows and its memory are not predicted")
         return
     if group.size > 1:
-        per_epoch = human_bytes(int(sent) * config.delays.sent_fraction(config.epochs))
+        per_epoch = human_bytes(float(sent))
         say(f"rows: {per_epoch} will be sent per epoch by all ranks")
         weights = planned_weights(config, model, trainer.weights.tables)
         per_epoch = human_bytes(weights.bytes_of_ranks(group.size))

@@ -130,7 +130,7 @@ class Data:
         part, info = share.part, share.info
         config = resolve(options.config(seed), info)
         self._group, self._where = group, share.where
-        self.is_delayed = not config.delays.is_synchronous
+        self.is_delayed = not config.halo_rule.is_synchronous
         self._num_channels = 0
         self.name, self.class_names = info.name, info.class_names
         self.num_vertices, self.num_classes = info.num_vertices, info.num_classes

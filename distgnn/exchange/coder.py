@@ -61,7 +61,15 @@ class Coder:
         self._exact_columns = exact_columns
         self._buffers = buffers
 
-    def pack(self, rows: Tensor, picked: Tensor | None, count: int, seed: int) -> Tensor:
+    def pack(
+        self,
+        rows: Tensor,
+        picked: Tensor | None,
+        count: int,
+        seed: int,
+        *,
+        out: Tensor | None = None,
+    ) -> Tensor:
         """Write rows in the code.
 
         Args:
@@ -69,12 +77,13 @@ class Coder:
             picked: (count,) int32. Row of the table for each row of the message; None for all.
             count: Number of rows of the message.
             seed: Seed of the random rounding, in [0, 2**64); not used without.
+            out: (count, row_bytes) uint8 to write into; None for memory of the exchange.
 
         Returns:
             (count, row_bytes) uint8. If a row is not finite, or beyond all codes, all rows of the
             message arrive as NaN.
         """
-        packed = self.landing(count)
+        packed = self.landing(count) if out is None else out
         if not count:
             return packed
         try:
@@ -143,6 +152,30 @@ class Coder:
                 places=places,
                 add=True,
             )
+
+    def blend(self, packed: Tensor, into: Tensor, places: Tensor, weight: float) -> None:
+        """Read rows to where they belong.
+
+        Args:
+            packed: (count, row_bytes) uint8, from `pack`.
+            into: (num_rows, width), of the type of the rows. Changed.
+            places: (count,) int32. Row of `into` for each row that is read.
+            weight: Share of the way from the old value to the new one.
+        """
+        decode_rows(
+            packed,
+            self._width,
+            bits=self._bits,
+            exact_columns=self._exact_columns,
+            out=into,
+            places=places,
+            weight=weight,
+        )
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row on the wire."""
+        return self._row_bytes
 
     def error(self, rows: Tensor, picked: Tensor | None, packed: Tensor) -> SquaredError:
         """Compare a sample of the rows of a message with what the others read.

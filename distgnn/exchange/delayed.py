@@ -11,20 +11,23 @@ import torch
 from distgnn import kernels
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.base import Arrival, Exchange
+from distgnn.exchange.coder import coder_of
 from distgnn.exchange.turns import Turns
 from distgnn.kernels.devices import PROCESSOR
+from distgnn.kernels.seeds import MaskSeeds
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group, Work
+    from distgnn.exchange.coder import Coder, SquaredError
     from distgnn.exchange.route import Route
-    from distgnn.exchange.rule import DelayCache, DelayRule
+    from distgnn.exchange.rule import HaloRule, Rule
     from distgnn.exchange.turns import PeerRows, Turn
 
 
 class _Buffers(NamedTuple):
-    """Memory of one message, long enough for every bin."""
+    """Memory of one message, long enough for every turn."""
 
     outgoing: Tensor
     incoming: Tensor
@@ -37,6 +40,8 @@ class _Message:
     epoch: int
     incoming: Tensor
     is_whole: bool = False
+    is_coded: bool = False
+    turn: Turn | None = None
     works: list[Work] = field(default_factory=list)
     buffers: _Buffers | None = None
 
@@ -61,12 +66,14 @@ class _Loaded:
     received: Tensor
     heard: dict[int, _Heard]
     under_way: deque[_Message]
+    told: Tensor | None = None
 
     def to(self, device: torch.device) -> _Loaded:
         messages = (
             replace(message, incoming=message.incoming.to(device)) for message in self.under_way
         )
-        return _Loaded(self.received.to(device), self.heard, deque(messages))
+        told = None if self.told is None else self.told.to(device)
+        return _Loaded(self.received.to(device), self.heard, deque(messages), told)
 
 
 class _Channel:
@@ -74,16 +81,22 @@ class _Channel:
 
     Args:
         turns: Its index lists.
-        memory: Rule for rows that arrive.
+        rule: Rule of its direction.
         like: (any, width). Rows of its width and type.
+        coder: Packs and unpacks rows; None where they travel as they are.
         loaded: From a checkpoint, or None for one that heard nothing yet.
+
+    Attributes:
+        told: (num_out, width). Memory of the sender's code: values that the receiver has, or errors
+            that it is still to be told; None where the code remembers nothing.
     """
 
     def __init__(
-        self, turns: Turns, memory: DelayCache, like: Tensor, loaded: _Loaded | None
+        self, turns: Turns, rule: Rule, like: Tensor, coder: Coder | None, loaded: _Loaded | None
     ) -> None:
         self.turns = turns
-        self.memory = memory
+        self.rule = rule
+        self.coder = coder
         self.is_backward = False
         self._spare: list[_Buffers] = []
         if loaded is None:
@@ -92,38 +105,68 @@ class _Channel:
         self.received = loaded.received
         self.heard = loaded.heard
         self.under_way = loaded.under_way
+        self.told = loaded.told
+        if self.told is None and coder is not None and rule.remembers != "nothing":
+            self.told = like.new_zeros((turns.whole.num_sent, like.shape[1]))
 
     def spare(self) -> _Buffers:
         """Return memory for a message; that of one that has been used, if there is."""
         if self._spare:
             return self._spare.pop()
-        width = self.received.shape[1]
-        return _Buffers(
-            self.received.new_empty((self.turns.most_sent, width)),
-            self.received.new_empty((self.turns.most_received, width)),
+        width, dtype = self.received.shape[1], self.received.dtype
+        if self.coder is not None:
+            width, dtype = self.coder.row_bytes, torch.uint8
+        outgoing, incoming = (
+            self.received.new_empty((count, width), dtype=dtype)
+            for count in (self.turns.most_sent, self.turns.most_received)
         )
+        return _Buffers(outgoing, incoming)
 
     def take_in(self, message: _Message, sent_at: int) -> None:
         """Put what arrived where it belongs."""
         if message.is_whole:
-            for bin_id, turn in enumerate(self.turns.bins):
-                if turn.num_received:
-                    self.heard[bin_id] = _Heard(sent_at, 1)
+            for bin_id in self.turns.groups:
+                self.heard[bin_id] = _Heard(sent_at, 1)
             return
-        bin_id = message.epoch % len(self.turns.bins)
-        turn = self.turns.bins[bin_id]
+        turn = self._turn_of(message)
         if turn.num_received:
-            count = self.heard[bin_id].num_values + 1 if bin_id in self.heard else 1
-            self.heard[bin_id] = _Heard(sent_at, count)
-            assert turn.places is not None, "the rows of a bin have places"
-            smoothing = self.memory.smoothing
-            # The average, divided by the sum of its weights, moves by this share.
-            weight = (1 - smoothing) / (1 - smoothing**count)
-            kernels.blend_rows(
-                _movable(message.incoming), turn.places, _movable(self.received), weight=weight
-            )
-        if message.buffers is not None:
+            group = self.turns.group_of(message.epoch)
+            count = self.heard[group].num_values + 1 if group in self.heard else 1
+            self.heard[group] = _Heard(sent_at, count)
+            assert turn.places is not None, "the rows of a turn have places"
+            smoothing = self.rule.smoothing
+            # The average, divided by the sum of its weights, moves by this share. Rows without a
+            # cache are blended into zeros, so that a weight above 1 scales them.
+            scale = self.rule.deal.period if self.rule.is_scaled else 1
+            weight = scale * (1 - smoothing) / (1 - smoothing**count)
+            self._blend(message, turn.places, weight)
+        self.release(message)
+
+    def _turn_of(self, message: _Message) -> Turn:
+        return self.turns.at(message.epoch) if message.turn is None else message.turn
+
+    def _blend(self, message: _Message, places: Tensor, weight: float) -> None:
+        incoming = message.incoming
+        if self.coder is None or not message.is_coded:
+            kernels.blend_rows(_movable(incoming), places, _movable(self.received), weight=weight)
+        elif self.rule.remembers == "value":
+            # The change against what was told before; the sender adds the same to what it told.
+            changed = self.coder.unpack(incoming)
+            self.received.index_add_(0, places.long(), changed)
+        else:
+            self.coder.blend(incoming, self.received, places, weight)
+
+    def release(self, message: _Message) -> None:
+        """Let a message's memory be used again."""
+        if message.buffers is not None and not message.is_whole:
             self._spare.append(message.buffers)
+
+    def overtake(self) -> None:
+        """Drop messages that are under way: newer rows arrive whole."""
+        while self.under_way:
+            message = self.under_way.popleft()
+            message.finish()
+            self.release(message)
 
     def forget(self) -> None:
         """Drop what arrived in earlier epochs."""
@@ -133,11 +176,11 @@ class _Channel:
     def repeat(self, epochs: range) -> None:
         """Let rows that were received just now arrive again, as if sent in these epochs."""
         for epoch in epochs:
-            turn = self.turns.bins[epoch % len(self.turns.bins)]
-            assert turn.places is not None, "the rows of a bin have places"
+            turn = self.turns.at(epoch)
+            assert turn.places is not None, "the rows of a turn have places"
             incoming = self.received.new_empty((turn.num_received, self.received.shape[1]))
             kernels.gather_rows(_movable(self.received), turn.places, _movable(incoming))
-            self.under_way.append(_Message(epoch, incoming))
+            self.under_way.append(_Message(epoch, incoming, turn=turn))
 
 
 class Delayed(Exchange):
@@ -171,20 +214,24 @@ class Delayed(Exchange):
     def __init__(
         self,
         group: Group,
-        rule: DelayRule,
+        rule: HaloRule,
         *,
         first_tag: int = 0,
         device: torch.device = PROCESSOR,
     ) -> None:
         super().__init__(group, first_tag=first_tag, device=device)
-        assert rule.num_bins >= 1, "a delayed exchange has at least one bin"
-        assert rule.delay >= 0, "rows cannot be used before they were sent"
-        for memory in (rule.forward, rule.backward):
-            assert memory.is_cached or memory.smoothing == 0, "an average needs the last value"
+        for way in (rule.forward, rule.backward):
+            assert way.deal.period >= 0, "a deal has bins, or none if no row ever travels"
+            assert way.delay >= 0, "rows cannot be used before they were sent"
+            assert way.is_cached or way.smoothing == 0, "an average needs the last value"
+            assert way.is_cached or way.remembers != "value", "a change needs the last value"
         self.rule = rule
+        self.codecs = rule.codecs
+        self.seeds = MaskSeeds()
         self.epoch = 0
         self._channels: dict[int, _Channel] = {}
         self._loaded: dict[int, _Loaded] = {}
+        self._errors: dict[int, SquaredError] = {}
 
     def begin(
         self,
@@ -195,15 +242,16 @@ class Delayed(Exchange):
         *,
         exact_columns: int = 0,
     ) -> Arrival:
-        """Send the rows whose turn it is; see `Exchange.begin`. All columns travel as they are."""
-        del exact_columns
+        """Send the rows whose turn it is; see `Exchange.begin`."""
         state = self._channels.get(channel)
         if state is None:
-            turns = Turns(route, picked, self.rule.num_bins, device=rows.device)
-            memory = self.rule.backward if self.is_backward else self.rule.forward
+            rule = self.rule.of(is_backward=self.is_backward)
+            place = (self.group.rank, self.group.size)
+            turns = Turns(route, picked, rule.deal, *place, device=rows.device)
             loaded = self._loaded.pop(channel, None)
             loaded = None if loaded is None else loaded.to(rows.device)
-            state = _Channel(turns, memory, rows, loaded)
+            coder = coder_of(rule.codec, rows, exact_columns, self.buffers)
+            state = _Channel(turns, rule, rows, coder, loaded)
             self._channels[channel] = state
             state.is_backward = self.is_backward
         elif (self.is_backward, rows.shape[1]) != (state.is_backward, state.received.shape[1]):
@@ -212,8 +260,9 @@ class Delayed(Exchange):
                 "than before; run the model once an epoch on the graph that it trains on, and "
                 "evaluate on an exact one"
             )
-        send = self._send_whole if self._is_warming_up else self._send_bin
-        state.under_way.append(send(state, rows, self.first_tag + channel))
+        send = self._send_whole if self._is_whole(self.epoch, state) else self._send_turn
+        message = send(state, rows, channel)
+        state.under_way.append(message)
         return _Delivery(self, state)
 
     def end_epoch(self) -> None:
@@ -221,38 +270,92 @@ class Delayed(Exchange):
         super().end_epoch()
         self.epoch += 1
 
-    @property
-    def _is_warming_up(self) -> bool:
-        return self.epoch < self.rule.warm_up_epochs
+    def _is_whole(self, epoch: int, state: _Channel) -> bool:
+        return self.rule.is_whole(epoch, is_backward=state.is_backward)
 
-    def _send_whole(self, state: _Channel, rows: Tensor, tag: int) -> _Message:
+    def _send_whole(self, state: _Channel, rows: Tensor, channel: int) -> _Message:
         """Send all rows, to be used at once; the rows of others go where they belong."""
+        state.overtake()
         turn, outgoing = state.turns.whole, rows
         if turn.picked is not None:
             outgoing = self.buffers.empty(turn.num_sent, rows.shape[1], rows.dtype)
+            self._gather(rows, turn, outgoing)
+        if state.told is not None:
+            # The receiver knows every value now, and no error is left.
+            is_value = state.rule.remembers == "value"
+            state.told.copy_(outgoing[: turn.num_sent]) if is_value else state.told.zero_()
         buffers = _Buffers(outgoing, state.received)
-        works = self._send(turn, rows, tag, buffers)
+        works = self._transfer(turn, channel, buffers)
         return _Message(self.epoch, state.received, is_whole=True, works=works, buffers=buffers)
 
-    def _send_bin(self, state: _Channel, rows: Tensor, tag: int) -> _Message:
-        turn, buffers = state.turns.bins[self.epoch % self.rule.num_bins], state.spare()
-        works = self._send(turn, rows, tag, buffers)
-        incoming = buffers.incoming[: turn.num_received]
-        return _Message(self.epoch, incoming, works=works, buffers=buffers)
+    def _send_turn(self, state: _Channel, rows: Tensor, channel: int) -> _Message:
+        turn, buffers = state.turns.at(self.epoch), state.spare()
+        outgoing = buffers.outgoing[: turn.num_sent]
+        if state.coder is None:
+            self._gather(rows, turn, outgoing)
+        elif turn.num_sent:
+            with self.clock.timed("pack"):
+                self._code(state, state.coder, rows, turn, channel, outgoing)
+        works = self._transfer(turn, channel, buffers)
+        return _Message(
+            self.epoch,
+            buffers.incoming[: turn.num_received],
+            is_coded=state.coder is not None,
+            turn=turn,
+            works=works,
+            buffers=buffers,
+        )
 
-    def _send(self, turn: Turn, rows: Tensor, tag: int, buffers: _Buffers) -> list[Work]:
-        """Pack the rows and start all messages."""
+    def _code(
+        self,
+        state: _Channel,
+        coder: Coder,
+        rows: Tensor,
+        turn: Turn,
+        channel: int,
+        out: Tensor,
+    ) -> None:
+        """Write the rows of a turn in the channel's code, with what it remembers of them."""
+        # Ranks round apart, or the errors of partials of one vertex might add up.
+        seed = self.seeds.wire_seed(channel * self.group.size + self.group.rank)
+        count = turn.num_sent
+        if state.told is None:
+            coder.pack(rows, turn.picked, count, seed, out=out)
+            self._errors[channel] = coder.error(rows, turn.picked, out)
+            return
+        assert turn.picked is not None, "the rows of a turn are picked"
+        assert turn.packed is not None, "the rows of a turn have places"
+        places = turn.packed.long()
+        now = rows[turn.picked.long()]
+        known = state.told[places]
+        is_value = state.rule.remembers == "value"
+        now = now - known if is_value else now + known
+        coder.pack(now, None, count, seed, out=out)
+        self._errors[channel] = coder.error(now, None, out)
+        read = coder.unpack(out)
+        state.told[places] = known + read if is_value else now - read
+
+    def _gather(self, rows: Tensor, turn: Turn, out: Tensor) -> None:
         if turn.picked is not None:
             with self.clock.timed("pack"):
-                packed = buffers.outgoing[: turn.num_sent]
+                packed = out[: turn.num_sent]
                 kernels.gather_rows(_movable(rows), turn.picked, _movable(packed))
+
+    def _transfer(self, turn: Turn, channel: int, buffers: _Buffers) -> list[Work]:
+        """Start all messages of a turn."""
         works = self.group.transfer(
             [(_lane(buffers.incoming, lane), lane.peer) for lane in turn.incoming],
             [(_lane(buffers.outgoing, lane), lane.peer) for lane in turn.outgoing],
-            tag,
+            self.first_tag + channel,
         )
-        self.bytes_sent += turn.num_sent * rows.shape[1] * rows.element_size()
+        width = buffers.outgoing.shape[1]
+        self.bytes_sent += turn.num_sent * width * buffers.outgoing.element_size()
         return works
+
+    def take_codec_error(self) -> float:
+        """Return the largest relative error of a message's codes; see `Exchange`."""
+        errors, self._errors = self._errors, {}
+        return max((error.relative for error in errors.values()), default=0.0)
 
     def deliver(self, state: _Channel) -> Tensor:
         """Take in what is due and return the rows that this epoch uses."""
@@ -265,28 +368,32 @@ class Delayed(Exchange):
         #    ones have arrived already: a fast network changes no bit of the result.
         # 3. The wait is for messages that left `delay` epochs ago, which is what a delay buys.
         #    Their buffers are free only after it: `take_in` hands them to the next message.
-        # 4. After the last epoch of a warm-up, rows that arrived whole are queued once more as if
-        #    sent in the `delay` epochs before, or the first epochs without a cache would find none.
+        # 4. After the last epoch of a warm-up, and after a refresh, rows that arrived whole are
+        #    queued once more as if sent in the `delay` epochs before, or the epochs that follow
+        #    would find none without a cache. With one, what is under way then is older than what
+        #    arrived, so it was dropped when the whole rows left.
+        is_whole = self._is_whole(self.epoch, state)
+        is_last_whole = is_whole and not self._is_whole(self.epoch + 1, state)
         last_warm = self.rule.warm_up_epochs - 1
-        if not state.memory.is_cached and not self._is_warming_up:
+        if not state.rule.is_cached and not is_whole:
             with self.clock.timed("pack"):
                 state.forget()
-        while state.under_way and self._is_due(state.under_way[0]):
+        while state.under_way and self._is_due(state.under_way[0], state.rule):
             message = state.under_way.popleft()
             with self.clock.timed("exchange_wait"):
                 message.finish()
             with self.clock.timed("pack"):
                 # What a warm-up leaves is as old as its last epoch.
                 state.take_in(message, max(message.epoch, last_warm))
-        if not state.memory.is_cached and self.epoch == last_warm:
+        if not state.rule.is_cached and is_last_whole:
             with self.clock.timed("pack"):
-                state.repeat(range(self.epoch + 1 - self.rule.delay, self.epoch + 1))
+                state.repeat(range(self.epoch + 1 - state.rule.delay, self.epoch + 1))
         for heard in state.heard.values():
             self.max_staleness = max(self.max_staleness, self.epoch - heard.epoch)
         return state.received
 
-    def _is_due(self, message: _Message) -> bool:
-        return message.is_whole or message.epoch + self.rule.delay <= self.epoch
+    def _is_due(self, message: _Message, rule: Rule) -> bool:
+        return message.is_whole or message.epoch + rule.delay <= self.epoch
 
     def state(self) -> dict[str, Tensor]:
         """Return received rows and messages under way; waits until all of them arrived."""
@@ -296,7 +403,10 @@ class Delayed(Exchange):
             heard = [(bin_id, *channel.heard[bin_id]) for bin_id in sorted(channel.heard)]
             tensors[f"{number}.bin_epoch"] = torch.tensor(heard, dtype=torch.int64).reshape(-1, 3)
             for message in channel.under_way:
-                tensors[f"{number}.message.{message.epoch}"] = message.finish()
+                kind = "codes" if message.is_coded else "message"
+                tensors[f"{number}.{kind}.{message.epoch}"] = message.finish()
+            if channel.told is not None:
+                tensors[f"{number}.told"] = channel.told
         return tensors
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -309,10 +419,17 @@ class Delayed(Exchange):
                 bin_id: _Heard(epoch, count)
                 for bin_id, epoch, count in state[f"{number}.bin_epoch"].tolist()
             }
-            prefix = f"{number}.message."
-            epochs = sorted(int(key[len(prefix) :]) for key in state if key.startswith(prefix))
-            under_way = deque(_Message(e, state[f"{prefix}{e}"].clone()) for e in epochs)
-            self._loaded[int(number)] = _Loaded(state[name].clone(), heard, under_way)
+            under_way = [
+                _Message(int(key.split(".")[2]), rows.clone(), is_coded=kind == "codes")
+                for kind in ("message", "codes")
+                for key, rows in state.items()
+                if key.startswith(f"{number}.{kind}.")
+            ]
+            under_way.sort(key=lambda message: message.epoch)
+            told = state.get(f"{number}.told")
+            self._loaded[int(number)] = _Loaded(
+                state[name].clone(), heard, deque(under_way), None if told is None else told.clone()
+            )
 
 
 def _lane(buffer: Tensor, lane: PeerRows) -> Tensor:

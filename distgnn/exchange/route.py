@@ -151,17 +151,6 @@ def _segments(counts: Sequence[int], firsts: Sequence[int]) -> tuple[Segment, ..
     )
 
 
-def binned_rows(segments: Sequence[Segment], bin_id: int, num_bins: int) -> list[tuple[int, slice]]:
-    """Return (peer, rows of the packed buffer) for each segment that has rows in a bin."""
-    picked = [(segment.peer, segment.rows_of_bin(bin_id, num_bins)) for segment in segments]
-    return [(peer, rows) for peer, rows in picked if rows.start < rows.stop]
-
-
-def num_rows(rows: slice) -> int:
-    """Return how many rows a strided slice holds."""
-    return len(range(rows.start, rows.stop, rows.step or 1))
-
-
 def buffer_like(rows: Tensor, count: int) -> Tensor:
     """Return an uninitialised buffer of `count` rows with the width, dtype and device of `rows`."""
     return rows.new_empty((count, rows.shape[1]))

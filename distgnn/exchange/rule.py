@@ -1,74 +1,312 @@
-"""The rule of a delay, apart from how it is carried out."""
+"""Rules of halos: when rows travel, as what, and what is made of those that arrive."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
 
-from distgnn.exchange.route import binned_rows, num_rows
+import numpy as np
+
+from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 
 if TYPE_CHECKING:
-    from distgnn.exchange.route import Route
+    from numpy.typing import NDArray
+
+    from distgnn.exchange.route import Route, Segment
+
+How = Literal["rows", "peers", "together", "random"]
+Remembers = Literal["nothing", "error", "value"]
+
+_MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_WORD = 2**64 - 1
 
 
 @dataclass(frozen=True)
-class DelayCache:
-    """Treatment of rows that arrive, in one direction of the pass.
+class Deal:
+    """Which rows of a channel have their turn in an epoch; both ends find the same without a word.
+
+    Rows are numbered over all pairs of ranks, and sender and receiver know the numbers. In epoch e
+    the bin e mod period has its turn.
 
     Attributes:
+        how: How rows are dealt to bins. "rows": round-robin, so that each bin has the same share of
+            all traffic. "peers": all rows of a pair of ranks together, in the rounds of a
+            tournament. "together": all rows in the first bins. "random": each row by itself, with
+            probability 1 / period in every epoch.
+        period: Number of bins; 0 if no row ever travels.
+        open_for: Number of bins in which all rows travel, where they do so together.
+
+    References:
+        Md et al., SC 2021, for rows; Wan et al., MLSys 2022 (BNS-GCN), for random ones.
+    """
+
+    how: How = "rows"
+    period: int = 1
+    open_for: int = 1
+
+    @property
+    def share(self) -> Fraction:
+        """Share of the rows that travels in an epoch, on average."""
+        if self.period == 0:
+            return Fraction(0)
+        return Fraction(self.open_for if self.how == "together" else 1, self.period)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows travel in every epoch."""
+        return self.share == 1
+
+    def rows_of(self, segment: Segment, epoch: int, rank: int, num_ranks: int) -> NDArray[np.int64]:
+        """Return the rows of a segment that travel in an epoch.
+
+        Args:
+            segment: Rows between this rank and a peer.
+            epoch: From 0.
+            rank: This rank.
+            num_ranks: Number of ranks.
+
+        Returns:
+            (num_rows,) int64, ascending. Rows of the packed buffer.
+        """
+        every = np.arange(segment.start, segment.stop)
+        if self.period == 0:
+            return every[:0]
+        bin_id = epoch % self.period
+        if self.how == "rows":
+            found = segment.rows_of_bin(bin_id, self.period)
+            return np.arange(found.start, found.stop, found.step or 1)
+        if self.how == "random":
+            first = segment.first_index - segment.start
+            return every[self._is_drawn(every + first, epoch)]
+        if self.how == "together":
+            return every if bin_id < self.open_for else every[:0]
+        return (
+            every if _round_of(rank, segment.peer, num_ranks) % self.period == bin_id else every[:0]
+        )
+
+    def num_rows(self, table: NDArray[np.int64], epoch: int) -> int:
+        """Count the rows of all pairs that travel in an epoch, exactly.
+
+        Args:
+            table: (num_ranks, num_ranks) int64. [p][q]: rows from p to q.
+            epoch: From 0.
+        """
+        total = int(table.sum())
+        if self.period == 0:
+            return 0
+        bin_id = epoch % self.period
+        if self.how == "rows":
+            return len(range(bin_id, total, self.period))
+        if self.how == "random":
+            return int(self._is_drawn(np.arange(total), epoch).sum())
+        if self.how == "together":
+            return total if bin_id < self.open_for else 0
+        size = len(table)
+        return sum(
+            int(table[p][q])
+            for p in range(size)
+            for q in range(size)
+            if p != q and _round_of(p, q, size) % self.period == bin_id
+        )
+
+    def _is_drawn(self, numbers: NDArray[np.int64], epoch: int) -> NDArray[np.bool_]:
+        """Draw by a hash of the row's number and the epoch, which is the same at both ends."""
+        mixed = numbers.astype(np.uint64) * np.uint64(_MIX[0])
+        mixed += np.uint64((epoch + 1) * _MIX[2] & _WORD)
+        mixed ^= mixed >> np.uint64(30)
+        mixed *= np.uint64(_MIX[1])
+        mixed ^= mixed >> np.uint64(27)
+        mixed *= np.uint64(_MIX[2])
+        mixed ^= mixed >> np.uint64(31)
+        return np.asarray((mixed >> np.uint64(11)) * 2.0**-53 < 1 / self.period)
+
+
+def _round_of(one: int, other: int, num_ranks: int) -> int:
+    """Return the round of a tournament in which two ranks meet, by the circle method."""
+    num_rounds = num_ranks - 1 + num_ranks % 2
+    last = num_rounds  # the player who stays in place; nobody where the number of ranks is odd
+    if last in (one, other):
+        return 2 * min(one, other) % num_rounds
+    return (one + other) % num_rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """When rows of one direction of the pass travel, as what, and what becomes of them.
+
+    Attributes:
+        deal: Rows that have their turn in an epoch.
+        delay: Epochs between sending and first use; at least 0.
+        refresh: Number of epochs after which all rows travel as they are, and are used at once; 0
+            for never.
         is_cached: Whether a row keeps its last value between its turns; the paper's rule is that
             it contributes only in the epoch in which it arrives.
         smoothing: In [0, 1). Share of a row's average that stays when a new value arrives; the
             average is corrected for its start, so that the first value counts in full.
+        is_scaled: Whether rows that travel are multiplied by the period, for those that do not.
+        codec: Code that rows are written in.
+        remembers: Memory of the sender's code. "error": what the last code of a row missed is added
+            before the next. "value": the change against what the receiver has is coded.
+
+    References:
+        Wan et al., "PipeGCN", ICLR 2022, for smoothing; Wan et al., "BNS-GCN", MLSys 2022, for
+        scaling; Zhang et al., "Sylvie", arXiv:2303.00924, and Seide et al., Interspeech 2014, for
+        errors that are fed back.
     """
 
+    deal: Deal = field(default_factory=Deal)
+    delay: int = 0
+    refresh: int = 0
     is_cached: bool = True
     smoothing: float = 0.0
+    is_scaled: bool = False
+    codec: CodecSpec = EXACT
+    remembers: Remembers = "nothing"
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether anything lives between epochs; then a checkpoint holds rows."""
+        is_current = self.deal.is_whole and self.delay == 0
+        return not is_current or self.remembers != "nothing" or self.smoothing > 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DelayRule:
-    """When rows travel and when they are used.
-
-    In epoch e the rows of bin e mod num_bins are sent; they are used from epoch e + delay on.
-    Before that come synchronous epochs, in which all rows travel and are used at once.
+class HaloRule:
+    """A rule for each direction of the pass, after synchronous epochs.
 
     Attributes:
-        num_bins: Parts into which the rows of each channel are divided; at least 1.
-        delay: Epochs between sending and first use; at least 0.
-        warm_up_epochs: Synchronous epochs at the start.
-        forward: Treatment of features and partial sums.
-        backward: Treatment of gradients.
+        forward: Rule of features and partial sums.
+        backward: Rule of gradients.
+        warm_up_epochs: Number of epochs at the start in which all rows travel as they are, and are
+            used at once.
     """
 
-    num_bins: int = 1
-    delay: int = 0
+    forward: Rule = field(default_factory=Rule)
+    backward: Rule = field(default_factory=Rule)
     warm_up_epochs: int = 0
-    forward: DelayCache = field(default_factory=DelayCache)
-    backward: DelayCache = field(default_factory=DelayCache)
+
+    def of(self, *, is_backward: bool) -> Rule:
+        """Return the rule of one direction."""
+        return self.backward if is_backward else self.forward
+
+    @property
+    def codecs(self) -> HaloCodecs:
+        """Codecs of both directions."""
+        return HaloCodecs(self.forward.codec, self.backward.codec)
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether every row is used in the epoch in which it was made."""
-        return self.num_bins == 1 and self.delay == 0
+        """Whether every epoch is like the first: all rows travel, and are used at once."""
+        either = (self.forward, self.backward)
+        has_other_epochs = self.warm_up_epochs > 0 or any(rule.refresh for rule in either)
+        is_coded = any(rule.codec != EXACT for rule in either)
+        return not any(rule.keeps_rows for rule in either) and not (has_other_epochs and is_coded)
 
-    def num_sent(self, route: Route, epoch: int) -> int:
+    @property
+    def delay(self) -> int:
+        """Longest delay of a direction."""
+        return max(self.forward.delay, self.backward.delay)
+
+    @property
+    def num_bins(self) -> int:
+        """Longest period of a direction in which every row has its turn; at least 1."""
+        return max(self.forward.deal.period, self.backward.deal.period, 1)
+
+    @property
+    def period(self) -> int:
+        """Epochs after which the rows that travel are those of the beginning again."""
+        either = (self.forward, self.backward)
+        return math.lcm(*(max(n, 1) for rule in either for n in (rule.deal.period, rule.refresh)))
+
+    def is_whole(self, epoch: int, *, is_backward: bool) -> bool:
+        """Whether all rows of a direction travel as they are in an epoch, and are used at once.
+
+        Args:
+            epoch: From 0.
+            is_backward: Whether the rows are gradients.
+        """
+        refresh = self.of(is_backward=is_backward).refresh
+        return epoch < self.warm_up_epochs or (refresh > 0 and epoch % refresh == 0)
+
+    def num_rows(self, table: NDArray[np.int64], epoch: int, *, is_backward: bool) -> int:
+        """Count the rows of all pairs that travel in an epoch, exactly.
+
+        Args:
+            table: (num_ranks, num_ranks) int64. [p][q]: rows from p to q.
+            epoch: From 0.
+            is_backward: Whether the rows are gradients.
+        """
+        if self.is_whole(epoch, is_backward=is_backward):
+            return int(table.sum())
+        return self.of(is_backward=is_backward).deal.num_rows(table, epoch)
+
+    def codec_in(self, epoch: int, *, is_backward: bool) -> CodecSpec:
+        """Return the code of the rows that travel in an epoch.
+
+        Args:
+            epoch: From 0.
+            is_backward: Whether the rows are gradients.
+        """
+        if not self.is_synchronous and self.is_whole(epoch, is_backward=is_backward):
+            return EXACT
+        return self.of(is_backward=is_backward).codec
+
+    def whole_fraction(self, num_epochs: int, *, is_backward: bool) -> Fraction:
+        """Return the share of a run's epochs in which all rows of a direction travel as they are.
+
+        Args:
+            num_epochs: Epochs of the run; 0 for a run without training.
+            is_backward: Whether the rows are gradients.
+        """
+        refresh, warm_up = self.of(is_backward=is_backward).refresh, self.warm_up_epochs
+        first = min(warm_up, num_epochs)
+        # Multiples of the period of a refresh in [first, num_epochs).
+        later = -(-num_epochs // refresh) - -(-first // refresh) if refresh else 0
+        return Fraction(first + later, max(num_epochs, 1))
+
+    def num_sent(
+        self, route: Route, epoch: int, rank: int, num_ranks: int, *, is_backward: bool
+    ) -> int:
         """Count the rows that a rank sends along a route in an epoch.
 
         Args:
             route: One half of an exchange.
             epoch: From 0.
+            rank: The rank.
+            num_ranks: Number of ranks.
+            is_backward: Whether the rows are gradients.
         """
-        if epoch < self.warm_up_epochs:
+        if self.is_whole(epoch, is_backward=is_backward):
             return route.num_out
-        sent = binned_rows(route.outgoing, epoch % self.num_bins, self.num_bins)
-        return sum(num_rows(rows) for _, rows in sent)
+        deal = self.of(is_backward=is_backward).deal
+        return sum(len(deal.rows_of(part, epoch, rank, num_ranks)) for part in route.outgoing)
 
-    def sent_fraction(self, num_epochs: int) -> float:
-        """Return the share of a synchronous run's rows that a run sends.
 
-        Args:
-            num_epochs: Epochs of the run, at least 1.
-        """
-        synchronous = min(self.warm_up_epochs, num_epochs)
-        return (synchronous + (num_epochs - synchronous) / self.num_bins) / num_epochs
+def delayed(
+    *,
+    num_bins: int = 1,
+    delay: int = 0,
+    warm_up_epochs: int = 0,
+    forward: tuple[bool, float] = (True, 0.0),
+    backward: tuple[bool, float] = (True, 0.0),
+) -> HaloRule:
+    """Return the rule of cd-R: rows are dealt to bins, and used some epochs after they were sent.
+
+    Args:
+        num_bins: Number of bins; at least 1.
+        delay: Epochs between sending and first use.
+        warm_up_epochs: Number of synchronous epochs at the start.
+        forward: Whether features and partial sums are cached, and their smoothing.
+        backward: The same of gradients.
+
+    References:
+        Md et al., "DistGNN", SC 2021, section 5.3, algorithm 4.
+    """
+    deal = Deal(period=num_bins)
+    rules = (
+        Rule(deal=deal, delay=delay, is_cached=is_cached, smoothing=smoothing)
+        for is_cached, smoothing in (forward, backward)
+    )
+    return HaloRule(forward=next(rules), backward=next(rules), warm_up_epochs=warm_up_epochs)

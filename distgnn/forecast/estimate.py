@@ -46,7 +46,7 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: DataInfo) -> float:
     rows_s = weights_s = 0.0
     if group.size > 1:
         link = _try_link(group)
-        sent = planned_bytes(config, model, trainer.graphs) / config.delays.num_bins
+        sent = planned_bytes(config, model, trainer.graphs)
         layers = () if config.is_isolated else walked(trainer)[0].layers
         num_steps = sum(len(layer.legs) for layer in layers)
         rows_s = sent / link.bytes_per_s + num_steps * link.latency_s

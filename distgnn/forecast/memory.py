@@ -303,17 +303,28 @@ def leaf_bytes(found: Forecast) -> int:
 
     Returns:
         Bytes of a row that leaves and one that arrives, of the widest layer. Where rows are coded,
-        bytes of two codes and of the row that is read, of the message with the widest of them.
+        bytes of two codes and of the row that is read, of the message with the widest of them. And
+        of every message that keeps rows between epochs, what it keeps.
     """
-    if found.codecs == EXACT_CODECS:
-        return 2 * max(layer.width for layer in found.layers) * ITEM_BYTES
-    widest = 0
+    rule = found.rule
+    if rule.codecs == EXACT_CODECS:
+        widest = 2 * max(layer.width for layer in found.layers) * ITEM_BYTES
+    else:
+        widest = 0
+    kept = 0.0
     for layer in found.layers:
-        for legs, codec in layer.coded(found.codecs):
+        for legs, is_backward in layer.passes:
+            way = rule.of(is_backward=is_backward)
             for leg in legs:
-                read = 0 if leg.is_exact(codec) else leg.columns * leg.item_bytes
-                widest = max(widest, 2 * leg.row_bytes(codec) + read)
-    return widest
+                row_bytes = leg.columns * leg.item_bytes
+                is_exact = leg.is_exact(way.codec)
+                if not is_exact:
+                    widest = max(widest, 2 * leg.row_bytes(way.codec) + row_bytes)
+                if not rule.is_synchronous:
+                    kept += row_bytes * (2 if way.remembers != "nothing" and not is_exact else 1)
+                    # Messages under way, and one that is written next.
+                    kept += 2 * (way.delay + 1) * float(way.deal.share) * leg.row_bytes(way.codec)
+    return widest + int(kept)
 
 
 def working_bytes(

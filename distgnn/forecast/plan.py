@@ -119,7 +119,7 @@ def plan_epoch(
     wire = _wire(cluster, found, manifest.num_parts, scales.turns)
     busy = compute + wire.messages * scales.turns
     # Late rows hide behind all that is computed, those of cd-0 behind the sums of the same layer.
-    cover = busy if found.delays.delay else sums
+    cover = busy if found.rule.delay else sums
     return {
         "ranks": manifest.num_parts,
         "threads_here": threads,

@@ -277,5 +277,5 @@ def walked(trainer: Trainer) -> tuple[Forecast, float]:
         counts = (np.array([level.blocks.forward.num_edges]), np.array([level.num_rows]))
         rows.append(LayerRows(nothing, nothing, *counts))
     shares = (1.0,) * len(layers)
-    found = Forecast(model, tuple(layers), tuple(rows), (), rows[0], config.delays, shares, ())
+    found = Forecast(model, tuple(layers), tuple(rows), (), rows[0], config.halo_rule, shares, ())
     return found, density

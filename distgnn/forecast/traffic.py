@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from distgnn.aggregate.traffic import ITEM_BYTES, rows_of_bin, sum_traffic
+from distgnn.aggregate.traffic import ITEM_BYTES, sum_traffic
 from distgnn.edges.subgraph import edges_into
-from distgnn.exchange.codec import EXACT, EXACT_CODECS
-from distgnn.exchange.rule import DelayRule
+from distgnn.exchange.codec import EXACT
+from distgnn.exchange.rule import HaloRule
 from distgnn.graph.receptive_field import plan_layers
 from distgnn.nn.norm import BatchNorm
 from distgnn.nn.relational import LearnedRelationalConv
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from distgnn.aggregate.traffic import LayerTraffic, Leg
-    from distgnn.exchange.codec import CodecSpec, HaloCodecs
+    from distgnn.exchange.codec import CodecSpec
     from distgnn.graph.receptive_field import Restricted
     from distgnn.nn.models import GNN
     from distgnn.partition.directory.store import Manifest, Part
@@ -74,13 +74,12 @@ class Forecast:
         rows: Rows that it works on, layer by layer.
         evaluation: Traffic of each convolution in an evaluation, which runs on all rows.
         evaluation_rows: Those rows.
-        delays: When rows travel.
+        rule: When rows travel, and in which codes.
         edge_fractions: Share of the graph's edges that each layer runs over in an epoch.
         savings: A line for each exact saving, as training notes them; none for 0c, whose ranks
             have graphs of their own.
         feature_bytes: Bytes of a value of dense features.
         weights: Traffic of weights and statistics.
-        codecs: Codes that rows are written in while a model trains.
     """
 
     model: GNN | None
@@ -88,12 +87,11 @@ class Forecast:
     rows: tuple[LayerRows, ...]
     evaluation: tuple[LayerTraffic, ...]
     evaluation_rows: LayerRows
-    delays: DelayRule
+    rule: HaloRule
     edge_fractions: tuple[float, ...]
     savings: tuple[str, ...]
     feature_bytes: int = ITEM_BYTES
     weights: WeightTraffic = NO_WEIGHTS
-    codecs: HaloCodecs = EXACT_CODECS
 
     @property
     def weight_bytes(self) -> int:
@@ -106,23 +104,23 @@ class Forecast:
         Args:
             epoch: From 0.
         """
-        num_bins = 1 if epoch < self.delays.warm_up_epochs else self.num_bins
-        bin_id = epoch % num_bins
+        rule = self.rule
         return sum(
-            leg.row_bytes(codec) * rows_of_bin(int(rows.sent_rows(leg).sum()), bin_id, num_bins)
+            leg.row_bytes(rule.codec_in(epoch, is_backward=is_backward))
+            * rule.num_rows(rows.sent_rows(leg), epoch, is_backward=is_backward)
             for layer, rows in zip(self.layers, self.rows, strict=True)
-            for legs, codec in layer.coded(self.codecs)
+            for legs, is_backward in layer.passes
             for leg in legs
         )
 
     @property
     def num_bins(self) -> int:
-        """Bins of cd-R; 1 where all rows travel in every epoch."""
-        return self.delays.num_bins
+        """Epochs until the rows that travel are those of the beginning again."""
+        return self.rule.period
 
     @property
     def bytes_per_epoch(self) -> float:
-        """Bytes that all ranks send in an epoch, on average over the bins; whole for one bin."""
+        """Bytes that all ranks send in an epoch, on average; whole where all are alike."""
         return int(self.bytes_between.sum()) / self.num_bins
 
     @property
@@ -143,15 +141,20 @@ class Forecast:
 
     @property
     def bytes_between(self) -> NDArray[np.int64]:
-        """(num_parts, num_parts) int64. [p][q]: bytes that p sends to q while each bin has a turn.
+        """(num_parts, num_parts) int64. [p][q]: bytes that p sends to q in `num_bins` epochs.
 
-        Those of one epoch where there is one bin.
+        Those of one epoch where all are alike.
         """
-        total = np.zeros_like(self.evaluation_rows.read)
+        total = np.zeros(self.evaluation_rows.read.shape)
         for layer, rows in zip(self.layers, self.rows, strict=True):
-            for legs, codec in layer.coded(self.codecs):
-                total += bytes_of_legs(legs, rows, codec)
-        return total
+            for legs, is_backward in layer.passes:
+                way = self.rule.of(is_backward=is_backward)
+                num_whole = self.num_bins // way.refresh if way.refresh else 0
+                share = float((self.num_bins - num_whole) * way.deal.share)
+                exact = EXACT if way.refresh else way.codec
+                total += num_whole * bytes_of_legs(legs, rows, exact)
+                total += share * bytes_of_legs(legs, rows, way.codec)
+        return np.rint(total).astype(np.int64)
 
     @property
     def messages_between(self) -> NDArray[np.int64]:
@@ -229,14 +232,14 @@ def forecast_of_widths(manifest: Manifest, widths: Sequence[int]) -> Forecast:
         (whole,) * len(layers),
         layers,
         whole,
-        DelayRule(),
+        HaloRule(),
         (1.0,) * len(layers),
         (),
     )
 
 
-def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
-    """Say what this rank will send in an epoch, or while each bin of cd-R has a turn.
+def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> float:
+    """Say what this rank will send in an epoch of the run, on average.
 
     Args:
         config: The run.
@@ -249,18 +252,22 @@ def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> int:
     is_mapped = not isinstance(graphs.features, torch.Tensor)
     is_sparse = isinstance(graphs.features, SparseRows)
     is_static = not why_not_static(config, is_sparse=is_sparse)
-    total = 0
+    total = 0.0
     layers = model.traffic(
         is_sparse=is_mapped, is_static=is_static, feature_bytes=config.feature_bytes
     )
+    rule = config.halo_rule
     for number, layer in enumerate(layers):
         halves = graphs.training.level(number).blocks.forward
         routes = {"read": halves.send.route, "write": halves.reduce.route}
-        total += sum(
-            leg.row_bytes(codec) * leg.sent_rows(routes[leg.role])
-            for legs, codec in layer.coded(graphs.training.exchange.codecs)
-            for leg in legs
-        )
+        for legs, is_backward in layer.passes:
+            way = rule.of(is_backward=is_backward)
+            whole = rule.whole_fraction(config.epochs, is_backward=is_backward)
+            exact = way.codec if rule.is_synchronous else EXACT
+            share = (1 - whole) * way.deal.share
+            for leg in legs:
+                mean = whole * leg.row_bytes(exact) + share * leg.row_bytes(way.codec)
+                total += float(mean) * leg.sent_rows(routes[leg.role])
     return total
 
 
@@ -354,7 +361,7 @@ def forecast(
         tuple(rows),
         tuple(evaluation),
         whole,
-        config.delays,
+        config.halo_rule,
         tuple(fractions),
         ()
         if config.is_isolated
@@ -367,7 +374,6 @@ def forecast(
         ),
         config.feature_bytes,
         weight_traffic(config, model, num_rows),
-        config.halo_codecs,
     )
 
 

@@ -11,7 +11,7 @@ from graphs import CUTS, KINDS, cut, make_graph
 from distgnn.comm.threads import run_ranks
 from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.delayed import Delayed
-from distgnn.exchange.rule import DelayRule
+from distgnn.exchange.rule import delayed
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import build_parts
@@ -132,7 +132,7 @@ def delayed_epochs(parts, inputs, num_epochs, **options):
     def on_rank(group):
         part = parts[group.rank]
         own = torch.from_numpy(part.global_id[: part.num_roots].astype(np.int64))
-        graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, DelayRule(**options)))
+        graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, delayed(**options)))
         return [one_epoch(graph, own, inputs) for _ in range(num_epochs)]
 
     results = run_ranks(len(parts), on_rank)

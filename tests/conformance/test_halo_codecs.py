@@ -144,8 +144,7 @@ def test_messages_have_the_columns_that_the_forecast_says(model, recompute):
         layers = trainer.model.traffic(is_sparse=False, is_static=False, feature_bytes=4)
         expected = Counter()
         for layer in layers:
-            both = zip(layer.coded(EXACT_ROWS), (False, True), strict=True)
-            for (legs, _), is_backward in both:
+            for legs, is_backward in layer.passes:
                 expected.update((*leg[2:], is_backward) for leg in legs)
         return begun, expected
 

@@ -14,11 +14,11 @@ from distgnn.comm.threads import run_ranks
 from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.base import Synchronous
 from distgnn.exchange.delayed import Delayed
-from distgnn.exchange.rule import DelayCache, DelayRule
+from distgnn.exchange.rule import delayed
 from distgnn.graph.local_graph import LocalGraph
 
-CACHED, PAPER = DelayCache(), DelayCache(is_cached=False)
-SMOOTH, SMOOTHER = DelayCache(smoothing=0.5), DelayCache(smoothing=0.75)
+CACHED, PAPER = (True, 0.0), (False, 0.0)
+SMOOTH, SMOOTHER = (True, 0.5), (True, 0.75)
 
 
 def rules(how):
@@ -33,7 +33,7 @@ def rules(how):
     if how == "anywhere":
         cases += [*product([(3, 0), (2, 3)], mixed, [0, 4]), *product([(3, 2)], simple, [1, 2])]
     return [
-        DelayRule(
+        delayed(
             num_bins=bins, delay=delay, warm_up_epochs=warm_up, forward=forward, backward=backward
         )
         for (bins, delay), (forward, backward), warm_up in cases
@@ -65,7 +65,7 @@ def test_every_epoch_equals_the_sequential_simulator(how):
 
 def test_the_first_epochs_use_the_part_alone():
     _, parts, inputs, grads = problem("either-end")
-    (got, _), *_ = run(parts, inputs, grads, rule=DelayRule(num_bins=2, delay=2))[0]
+    (got, _), *_ = run(parts, inputs, grads, rule=delayed(num_bins=2, delay=2))[0]
     for part in parts:
         rows = np.zeros((part.num_clones, WIDTH))
         own = part.global_id[: part.num_roots]
@@ -78,8 +78,8 @@ def test_the_first_epochs_use_the_part_alone():
 def test_constant_rows_reach_the_exact_sum_once_all_have_arrived(warm_up, smoothing):
     graph, parts, inputs, grads = problem("anywhere")
     inputs[:], grads[:] = inputs[0], grads[0]
-    memory = DelayCache(smoothing=smoothing)
-    rule = DelayRule(num_bins=2, delay=2, warm_up_epochs=warm_up, forward=memory, backward=memory)
+    memory = (True, smoothing)
+    rule = delayed(num_bins=2, delay=2, warm_up_epochs=warm_up, forward=memory, backward=memory)
     epochs, _, _ = run(parts, inputs, grads, rule=rule)
     for out, back in epochs if warm_up else epochs[-1:]:
         np.testing.assert_allclose(out, adjacency(graph) @ inputs[0], atol=1e-12)
@@ -89,8 +89,8 @@ def test_constant_rows_reach_the_exact_sum_once_all_have_arrived(warm_up, smooth
 @pytest.mark.parametrize(
     "rule",
     [
-        DelayRule(),
-        DelayRule(num_bins=5, delay=5, warm_up_epochs=NUM_EPOCHS, forward=PAPER),
+        delayed(),
+        delayed(num_bins=5, delay=5, warm_up_epochs=NUM_EPOCHS, forward=PAPER),
     ],
     ids=["no delay", "warm-up only"],
 )
@@ -109,9 +109,7 @@ def test_a_rule_that_delays_nothing_has_the_bits_of_the_synchronous_exchange(rul
 @pytest.mark.parametrize("warm_up", [0, 4])
 def test_a_checkpoint_changes_no_bit_wherever_it_lies(warm_up, forward, backward, stops):
     _, parts, inputs, grads = problem("anywhere")
-    rule = DelayRule(
-        num_bins=3, delay=3, warm_up_epochs=warm_up, forward=forward, backward=backward
-    )
+    rule = delayed(num_bins=3, delay=3, warm_up_epochs=warm_up, forward=forward, backward=backward)
     straight, oldest_row, _ = run(parts, inputs, grads, rule=rule)
     resumed, oldest_resumed, _ = run(parts, inputs, grads, rule=rule, stops=stops)
     np.testing.assert_array_equal(resumed, straight)
@@ -121,19 +119,25 @@ def test_a_checkpoint_changes_no_bit_wherever_it_lies(warm_up, forward, backward
 @pytest.mark.parametrize("warm_up", [0, 4])
 def test_an_epoch_sends_what_the_rule_says(warm_up):
     _, parts, inputs, grads = problem("anywhere")
-    rule = DelayRule(num_bins=5, delay=5, warm_up_epochs=warm_up)
+    rule = delayed(num_bins=5, delay=5, warm_up_epochs=warm_up)
     sent = run(parts, inputs, grads, rule=rule)[2]
 
     def on_rank(group):
         blocks = plan_blocks(parts[group.rank], group)
         send, reduce = blocks.forward.send.route, blocks.forward.reduce.route.reversed()
-        both = (send, reduce, reduce.reversed(), send.reversed())
-        return sum(rule.num_sent(route, e) for route in both for e in range(NUM_EPOCHS))
+        ways = ((send, False), (reduce, False), (reduce.reversed(), True), (send.reversed(), True))
+        place = (group.rank, group.size)
+        return sum(
+            rule.num_sent(route, epoch, *place, is_backward=is_backward)
+            for route, is_backward in ways
+            for epoch in range(NUM_EPOCHS)
+        )
 
     assert sent == sum(run_ranks(len(parts), on_rank)) * WIDTH * 8
     halo_rows = sum(int(p.is_reading.sum() + p.is_writing.sum()) for p in parts)
-    share = rule.sent_fraction(NUM_EPOCHS)
-    assert share == pytest.approx((warm_up + (NUM_EPOCHS - warm_up) / 5) / NUM_EPOCHS)
+    share = (warm_up + (NUM_EPOCHS - warm_up) / 5) / NUM_EPOCHS
+    whole = rule.whole_fraction(NUM_EPOCHS, is_backward=False)
+    assert float(whole + (1 - whole) * rule.forward.deal.share) == pytest.approx(share)
     synchronous = NUM_EPOCHS * 2 * halo_rows * WIDTH * 8
     assert sent == pytest.approx(share * synchronous, rel=0.1)
 
@@ -141,7 +145,7 @@ def test_an_epoch_sends_what_the_rule_says(warm_up):
 @pytest.mark.parametrize("memory", [CACHED, PAPER])
 def test_what_a_warm_up_leaves_is_as_old_as_its_last_epoch(memory):
     _, parts, _, _ = problem("anywhere")
-    rule = DelayRule(num_bins=2, delay=5, warm_up_epochs=3, forward=memory)
+    rule = delayed(num_bins=2, delay=5, warm_up_epochs=3, forward=memory)
 
     def on_rank(group):
         part, exchange = parts[group.rank], Delayed(group, rule)
@@ -159,7 +163,7 @@ def test_what_a_warm_up_leaves_is_as_old_as_its_last_epoch(memory):
 def test_rows_that_do_not_exist_have_no_age():
     parts = cut(make_graph("random"), 1)
     _, _, inputs, grads = problem("anywhere", num_parts=1)
-    rule = DelayRule(num_bins=3, delay=3, warm_up_epochs=2, backward=PAPER)
+    rule = delayed(num_bins=3, delay=3, warm_up_epochs=2, backward=PAPER)
     _, staleness, sent = run(parts, inputs, grads, rule=rule)
     assert (staleness, sent) == (0, 0)
 
@@ -171,7 +175,7 @@ def test_rows_of_bfloat16_travel_as_they_are(warm_up, memory):
     graph = make_graph("random")
     # No edge between leaves: what travels is then constant from the start.
     parts = cut(graph, 3, how="at-destination")
-    rule = DelayRule(num_bins=3, delay=2, warm_up_epochs=warm_up, forward=memory)
+    rule = delayed(num_bins=3, delay=2, warm_up_epochs=warm_up, forward=memory)
     rows = torch.randn(graph.num_vertices, 5, generator=torch.Generator().manual_seed(1))
 
     def on_rank(group, exchange):
@@ -196,8 +200,8 @@ def test_maxima_and_their_winners_are_delayed_alike(how, memory):
     """Under a rule whose rows arrive every epoch, constant maxima are exact after the delay."""
     _, parts, inputs, grads = problem(how)
     rules = [
-        DelayRule(num_bins=1, delay=2, forward=memory, backward=memory),
-        DelayRule(num_bins=3, delay=2, warm_up_epochs=2),
+        delayed(num_bins=1, delay=2, forward=memory, backward=memory),
+        delayed(num_bins=3, delay=2, warm_up_epochs=2),
     ]
 
     def on_rank(group, exchange):
@@ -221,7 +225,7 @@ def test_maxima_and_their_winners_are_delayed_alike(how, memory):
 
 def test_no_memory_is_taken_after_the_first_epochs():
     _, parts, _, _ = problem("anywhere")
-    rule = DelayRule(num_bins=3, delay=2)
+    rule = delayed(num_bins=3, delay=2)
 
     def on_rank(group):
         part = parts[group.rank]

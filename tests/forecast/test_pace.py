@@ -8,7 +8,7 @@ from graphs import cut, make_graph
 from training import make_config
 
 from distgnn.aggregate.traffic import sum_traffic
-from distgnn.exchange.rule import DelayRule
+from distgnn.exchange.rule import delayed
 from distgnn.forecast.pace import (
     Link,
     Pace,
@@ -29,7 +29,7 @@ WRITE = np.array([[0, 2], [1, 0]])
 def epoch(*, num_bins=1):
     """Two layers of a GCN over two ranks that send 5 columns each way."""
     rows = LayerRows(READ, WRITE, np.array([100, 40]), np.array([10, 20]))
-    delays = DelayRule(num_bins=num_bins)
+    delays = delayed(num_bins=num_bins)
     model = GNN(make_config(model="gcn", hidden=8).model, 5, 3)
     layers = (sum_traffic(5).without_gradient(), sum_traffic(3))
     return Forecast(model, layers, (rows, rows), layers, rows, delays, (1.0, 1.0), ())
@@ -68,7 +68,7 @@ def test_a_rank_pays_for_all_that_it_sends_and_receives():
 def test_what_sends_no_rows_is_no_step():
     rows = LayerRows(READ, np.zeros_like(WRITE), np.array([100, 40]), np.array([10, 20]))
     layers = (sum_traffic(5), sum_traffic(3))
-    found = Forecast(None, layers, (rows, rows), layers, rows, DelayRule(), (1.0, 1.0), ())
+    found = Forecast(None, layers, (rows, rows), layers, rows, delayed(), (1.0, 1.0), ())
     assert (epoch().num_steps, found.num_steps) == (6, 4)
     assert found.messages_between.tolist() == [[0, 4], [4, 0]]
 

@@ -9,7 +9,7 @@ from graphs import cut, make_graph
 from distgnn.comm.threads import run_ranks
 from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.delayed import Delayed
-from distgnn.exchange.rule import DelayRule
+from distgnn.exchange.rule import delayed
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.nn.config import ModelConfig
 from distgnn.nn.models import GNN
@@ -31,7 +31,7 @@ def two_epochs(parts, config, *, is_static, delay=0):
         part = parts[group.rank]
         graph = LocalGraph.exact(part, group)
         if delay:
-            graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, DelayRule(delay=1)))
+            graph = LocalGraph(part, plan_blocks(part, group), Delayed(group, delayed(delay=1)))
         model = GNN(config, 6, 3)
         model.reset_parameters(torch.Generator().manual_seed(1))
         features = load_features(part)

@@ -1,19 +1,26 @@
-"""Codecs in words: what rows of halos and gradients of weights are sent as."""
+"""Strategies of halos and weights in words."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
+from distgnn.datasets.errors import InputError
+from distgnn.exchange.codec import EXACT, CodecSpec
+from distgnn.exchange.rule import Deal, HaloRule, Rule
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from distgnn.exchange.rule import How
+
 _CODEC = "codec"
 _SUM = "apply"
+_DEAL = "deal"
+_MEMORY = "memory"
+_WARM_UP = "warm_up_epochs"
 _ROUND = {"round": Parameter({"random": True, "near": False})}
 
 
@@ -39,10 +46,53 @@ _CODECS: Mapping[str, Word] = {
 }
 """Table of codecs."""
 
+_MOST_BINS = 4096
+
+
+def _bins(value: int, deal: How = "rows") -> Deal:
+    return Deal(deal, value)
+
+
+def _every(value: int, **more: int) -> Deal:
+    return Deal("together", value, more.get("for", 1))
+
+
+def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
+    return {"": Parameter(least=least, below=below, is_required=True)}
+
+
+_DEALS = Parameter({"rows": "rows", "peers": "peers", "random": "random"})
+_SHARE = Parameter(number=float, below=1, is_required=True)
+
+_TIMES: Mapping[str, Word] = {
+    "bins": Word(_DEAL, _bins, {**_whole(1, _MOST_BINS + 1), "deal": _DEALS}),
+    "every": Word(_DEAL, _every, {**_whole(1), "for": Parameter(least=1)}),
+    "never": Word(_DEAL, lambda: Deal(period=0), {}),
+    "delay": Word("delay", lambda value: value, _whole(0)),
+    "refresh": Word("refresh", lambda value: value, _whole(1)),
+    "warmup": Word(_WARM_UP, lambda value: value, _whole(0)),
+    "feedback": Word("remembers", lambda: "error", {}),
+    "delta": Word("remembers", lambda: "value", {}),
+    "keep": Word(_MEMORY, lambda: (True, 0.0), {}),
+    "drop": Word(_MEMORY, lambda: (False, 0.0), {}),
+    "smooth": Word(_MEMORY, lambda value: (True, value), {"": _SHARE}),
+    "scale": Word("is_scaled", lambda: True, {}),
+}
+"""Table of times and memories."""
+
 HALO = Grammar(
     "--halo",
-    {_CODEC: "what rows are sent as"},
-    _CODECS,
+    {
+        _CODEC: "what rows are sent as",
+        _DEAL: "which rows travel in an epoch",
+        "delay": "how old rows are when they are used",
+        "refresh": "when all rows travel as they are",
+        _WARM_UP: "how many epochs are synchronous",
+        "remembers": "what the code remembers",
+        _MEMORY: "what becomes of a row between its turns",
+        "is_scaled": "what rows are multiplied by",
+    },
+    {**_CODECS, **_TIMES},
     names={name: preset.halo for name, preset in PRESETS.items()},
 )
 """Words of --halo."""
@@ -57,23 +107,39 @@ WEIGHTS = Grammar(
 """Words of --weights."""
 
 
-def parse_halo(text: str) -> HaloCodecs:
+def parse_halo(text: str) -> HaloRule:
     """Read --halo.
 
     Args:
         text: Strategy in words, such as int8 or fwd:int8+bwd:int4(round=near), or a preset.
 
     Returns:
-        The codecs of both directions; a direction that the text leaves out is exact.
+        The rule of both directions. All rows travel as they are, in every epoch, where the text
+        says nothing else.
 
     Raises:
         InputError: If the text is no strategy; it says where and what is allowed.
     """
     answers = HALO.read(text)
-    return HaloCodecs(
-        forward=cast("CodecSpec", answers["fwd"].get(_CODEC, EXACT)),
-        backward=cast("CodecSpec", answers["bwd"].get(_CODEC, EXACT)),
+    warm_up = {way: found.get(_WARM_UP, 0) for way, found in answers.items()}
+    if warm_up["fwd"] != warm_up["bwd"]:
+        raise InputError(
+            f"--halo {text} warms up in one direction of the pass only; write warmup before fwd: "
+            "and bwd:"
+        )
+    return HaloRule(
+        forward=_rule(answers["fwd"]),
+        backward=_rule(answers["bwd"]),
+        warm_up_epochs=cast("int", warm_up["fwd"]),
     )
+
+
+def _rule(answers: Mapping[str, object]) -> Rule:
+    """Return the rule of one direction."""
+    fields = dict(answers)
+    fields.pop(_WARM_UP, None)
+    is_cached, smoothing = cast("tuple[bool, float]", fields.pop(_MEMORY, (True, 0.0)))
+    return Rule(is_cached=is_cached, smoothing=smoothing, **cast("dict[str, Any]", fields))
 
 
 def parse_weights(text: str) -> CodecSpec:
@@ -91,17 +157,41 @@ def parse_weights(text: str) -> CodecSpec:
     return cast("CodecSpec", WEIGHTS.read(text)["fwd"].get(_CODEC, EXACT))
 
 
-def halo_text(codecs: HaloCodecs) -> str:
+def halo_text(rule: HaloRule) -> str:
     """Write the canonical words of --halo, which `parse_halo` reads.
 
     Args:
-        codecs: Codecs of both directions.
+        rule: Rule of both directions.
     """
-    forward, backward = codecs.forward, codecs.backward
+    forward, backward = (_items(way) for way in (rule.forward, rule.backward))
+    items = [f"warmup({rule.warm_up_epochs})"] * (rule.warm_up_epochs > 0)
     if forward == backward:
-        return forward.text
-    either = (("fwd", forward), ("bwd", backward))
-    return "+".join(f"{way}:{codec.text}" for way, codec in either if codec != EXACT)
+        items += forward
+    else:
+        for way, own in (("fwd", forward), ("bwd", backward)):
+            items += [f"{way}:{own[0]}", *own[1:]] if own else []
+    return "+".join(items) or EXACT.text
+
+
+def _items(rule: Rule) -> list[str]:
+    """Return the words of one direction; none where rows travel as they are, in every epoch."""
+    deal, items = rule.deal, []
+    if deal.period == 0:
+        items.append("never")
+    elif deal.how == "together" and deal != Deal("together"):
+        more = "" if deal.open_for == 1 else f",for={deal.open_for}"
+        items.append(f"every({deal.period}{more})")
+    elif deal.how != "together" and deal != Deal():
+        items.append(f"bins({deal.period}{'' if deal.how == 'rows' else f',deal={deal.how}'})")
+    items += [f"delay({rule.delay})"] * (rule.delay > 0)
+    items += [f"refresh({rule.refresh})"] * (rule.refresh > 0)
+    items += [rule.codec.text] * (rule.codec != EXACT)
+    items += {"error": ["feedback"], "value": ["delta"]}.get(rule.remembers, [])
+    if not rule.is_cached:
+        items.append("drop")
+    elif rule.smoothing:
+        items.append(f"smooth({rule.smoothing:g})")
+    return items + ["scale"] * rule.is_scaled
 
 
 def weights_text(codec: CodecSpec) -> str:

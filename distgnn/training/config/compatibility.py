@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
-from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
+from distgnn.exchange.codec import EXACT
+from distgnn.exchange.rule import HaloRule
 from distgnn.nn.config import KINDS, models_with
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
@@ -21,6 +22,7 @@ from distgnn.training.config.strategy import parse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distgnn.exchange.rule import Rule as DirectionRule
     from distgnn.training.config.run import RunSettings
 
     When = Callable[[RunSettings], bool]
@@ -53,7 +55,19 @@ def check_delay(config: RunSettings) -> None:
     Raises:
         InputError: If the delay is too long; it names the flag.
     """
-    _refuse(config, ((lambda c: c.delays.delay > _longest_delay(c), _too_late),))
+    _refuse(
+        config,
+        (
+            (lambda c: c.strategy.rule.delay > _longest_delay(c), _too_late),
+            (
+                lambda c: c.given_halo.delay >= c.epochs - c.given_halo.warm_up_epochs > 0,
+                lambda c: (
+                    f"{_halo(c)} uses rows {c.given_halo.delay} epochs after they were sent, when "
+                    f"--epochs {c.epochs} are over; use a shorter delay, or more epochs"
+                ),
+            ),
+        ),
+    )
 
 
 def _refuse(config: RunSettings, rules: tuple[Rule, ...]) -> None:
@@ -122,11 +136,11 @@ def _of_a_cache(cache: str, smoothing: str, is_backward: bool) -> tuple[Rule, ..
     """Return the rules of what one direction makes of rows that arrive."""
 
     def rule(config: RunSettings) -> Any:
-        return config.delays.backward if is_backward else config.delays.forward
+        return config.strategy.rule.backward if is_backward else config.strategy.rule.forward
 
     return (
         (
-            lambda c: not rule(c).is_cached and c.delays.num_bins == 1,
+            lambda c: not rule(c).is_cached and c.strategy.rule.num_bins == 1,
             lambda _: (
                 f"{_given(cache, False)} has no effect with 1 bin, as all rows arrive in every "
                 "epoch; drop it or use --bins above 1"
@@ -158,15 +172,16 @@ def _halo(config: RunSettings) -> str:
 
 def _near(config: RunSettings) -> str:
     """Return the words of --halo with all rows rounded to the nearest."""
-    codecs = config.halo_codecs
+    rule = config.given_halo
     forward, backward = (
-        replace(codec, is_random=False) for codec in (codecs.forward, codecs.backward)
+        replace(way, codec=replace(way.codec, is_random=False))
+        for way in (rule.forward, rule.backward)
     )
-    return halo_text(HaloCodecs(forward, backward))
+    return halo_text(replace(rule, forward=forward, backward=backward))
 
 
 def _too_many_bins(config: RunSettings) -> str:
-    count = config.delays.num_bins
+    count = config.strategy.rule.num_bins
     if count == parse(config.algorithm)[1]:
         return (
             f"--algorithm {config.algorithm} deals rows among {count} bins, but at most "
@@ -180,7 +195,7 @@ def _longest_delay(config: RunSettings) -> int:
 
 
 def _too_late(config: RunSettings) -> str:
-    delay, most, warm_up = config.delays.delay, _longest_delay(config), config.warm_up_epochs
+    delay, most, warm_up = config.strategy.rule.delay, _longest_delay(config), config.warm_up_epochs
     is_named = delay == parse(config.algorithm)[1]
     given = f"--algorithm {config.algorithm}" if is_named else f"--delay {delay}"
     after = f" after --warm-up-epochs {warm_up}" if warm_up else ""
@@ -188,6 +203,16 @@ def _too_late(config: RunSettings) -> str:
         f"{given} uses rows {delay} epochs after they were sent, when --epochs "
         f"{config.epochs}{after} are over; use --delay {most} or less, or --epochs "
         f"{config.epochs + delay - most} or more"
+    )
+
+
+def _of_directions(is_odd: Callable[[DirectionRule], bool], sentence: Sentence) -> tuple[Rule, ...]:
+    """Return the rule that neither direction of --halo is as told."""
+    return (
+        (
+            lambda c: is_odd(c.given_halo.forward) or is_odd(c.given_halo.backward),
+            sentence,
+        ),
     )
 
 
@@ -265,15 +290,15 @@ RULES: tuple[Rule, ...] = (
             "one of the two"
         ),
     ),
-    _of_delayed_rows("bins", lambda c: c.delays.num_bins, 1),
-    _of_delayed_rows("delay", lambda c: c.delays.delay, 0),
-    _of_delayed_rows("delay_cache", lambda c: c.delays.forward.is_cached, True),
-    _of_delayed_rows("gradient_cache", lambda c: c.delays.backward.is_cached, True),
-    _of_delayed_rows("smoothing", lambda c: c.delays.forward.smoothing, 0),
-    _of_delayed_rows("gradient_smoothing", lambda c: c.delays.backward.smoothing, 0),
-    _of_delayed_rows("warm_up_epochs", lambda c: c.delays.warm_up_epochs, 0),
+    _of_delayed_rows("bins", lambda c: c.strategy.rule.num_bins, 1),
+    _of_delayed_rows("delay", lambda c: c.strategy.rule.delay, 0),
+    _of_delayed_rows("delay_cache", lambda c: c.strategy.rule.forward.is_cached, True),
+    _of_delayed_rows("gradient_cache", lambda c: c.strategy.rule.backward.is_cached, True),
+    _of_delayed_rows("smoothing", lambda c: c.strategy.rule.forward.smoothing, 0),
+    _of_delayed_rows("gradient_smoothing", lambda c: c.strategy.rule.backward.smoothing, 0),
+    _of_delayed_rows("warm_up_epochs", lambda c: c.strategy.rule.warm_up_epochs, 0),
     (
-        lambda c: c.strategy.is_delayed and c.delays.is_synchronous,
+        lambda c: c.strategy.is_delayed and c.strategy.rule.is_synchronous,
         lambda _: "--bins 1 --delay 0 delays nothing; use --algorithm cd-0",
     ),
     (
@@ -291,7 +316,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda c: c.preset is not None and c.halo_codecs != parse_halo(PRESETS[c.preset].halo),
+        lambda c: c.preset is not None and c.given_halo != parse_halo(PRESETS[c.preset].halo),
         lambda c: (
             f"--preset {c.preset} and --halo {c.halo} both say what rows are sent as; give one "
             "of them"
@@ -307,18 +332,102 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda c: c.is_isolated and c.halo_codecs != EXACT_CODECS,
+        lambda c: c.is_isolated and c.given_halo != HaloRule(),
         lambda c: (
             f"{_halo(c)} has no effect with --algorithm 0c, where nothing travels; drop one of "
             "the two"
         ),
     ),
     (
-        lambda c: c.strategy.is_delayed and c.halo_codecs != EXACT_CODECS,
+        lambda c: c.strategy.is_delayed and c.given_halo != HaloRule(),
         lambda c: (
             f"{_halo(c)} codes rows for the epoch in which they travel, but --algorithm "
             f"{c.algorithm} uses them later; give one of them"
         ),
+    ),
+    (
+        lambda c: c.recompute and not c.given_halo.is_synchronous,
+        lambda c: (
+            f"--recompute would read other rows than {_halo(c)} gave it before; use a codec that "
+            "is rounded to the nearest, or drop --recompute"
+        ),
+    ),
+    (
+        lambda c: bool(c.labels_as_input) and not c.given_halo.is_synchronous,
+        lambda c: (
+            f"--labels-as-input {c.labels_as_input} would let rows that {_halo(c)} keeps hold "
+            "labels that the loss asks for by now; use a codec alone"
+        ),
+    ),
+    (
+        lambda c: not c.overlap and not c.given_halo.is_synchronous,
+        lambda c: (
+            f"--overlap off waits for the rows of an epoch, but {_halo(c)} uses those of others; "
+            "drop one of the two"
+        ),
+    ),
+    (
+        lambda c: c.given_halo != HaloRule() and 0 < c.epochs <= c.given_halo.warm_up_epochs,
+        lambda c: (
+            f"{_halo(c)} warms up for all of the {c.epochs} epochs; use fewer, or more epochs"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: rule.deal.how == "random" and (rule.is_cached or rule.smoothing > 0),
+        lambda c: (
+            f"{_halo(c)} draws rows at random, which bounds the age of none; add drop, or deal by "
+            "rows"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: rule.is_scaled and (rule.is_cached or rule.deal.is_whole),
+        lambda c: (
+            f"{_halo(c)} scales the rows that travel for those that count as zeros, but there are "
+            "none; add drop and bins, or leave scale out"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: not rule.is_cached and rule.deal.is_whole,
+        lambda c: (
+            f"{_halo(c)} drops rows between their turns, but all rows travel in every epoch; add "
+            "bins, or leave drop out"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: rule.refresh > 0 and not rule.keeps_rows and rule.codec == EXACT,
+        lambda c: (
+            f"{_halo(c)} refreshes rows that are exact in every epoch; leave refresh out, or add "
+            "bins, delay or a codec"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: rule.remembers != "nothing" and rule.codec.bits >= 16,
+        lambda c: (
+            f"{_halo(c)} remembers what a code missed, but rows travel as they are; add a codec, "
+            "such as int4"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: rule.remembers == "value" and (not rule.is_cached or rule.smoothing > 0),
+        lambda c: f"{_halo(c)} sends changes against what the receiver keeps; use keep with delta",
+    ),
+    *(
+        (
+            lambda c, is_odd=is_odd: (
+                any(is_odd(rule) for rule in (c.given_halo.forward, c.given_halo.backward))
+                and bool(c.model.kind.sends_no_sums(c.model))
+            ),
+            lambda c: (
+                f"{_halo(c)} adds up the values of a row, but "
+                f"{c.model.kind.sends_no_sums(c.model)} sends others; "
+                "use bins, delay or a codec, or another model"
+            ),
+        )
+        for is_odd in (
+            lambda rule: rule.smoothing > 0,
+            lambda rule: rule.is_scaled,
+            lambda rule: rule.remembers != "nothing",
+        )
     ),
     (
         lambda c: c.recompute and c.halo_codecs.forward.is_random,
@@ -345,7 +454,7 @@ RULES: tuple[Rule, ...] = (
             "fewer or more --epochs"
         ),
     ),
-    (lambda c: c.delays.num_bins > _MAX_BINS, _too_many_bins),
+    (lambda c: c.strategy.rule.num_bins > _MAX_BINS, _too_many_bins),
     *_of_a_cache("delay_cache", "smoothing", is_backward=False),
     *_of_a_cache("gradient_cache", "gradient_smoothing", is_backward=True),
 )

@@ -2,7 +2,7 @@
 
     strategy  = item { "+" item }
     item      = [ direction ":" ] word [ "(" argument { "," argument } ")" ]
-    argument  = key "=" value
+    argument  = [ key "=" ] value
     direction = "fwd" | "bwd"
 
 A direction holds until the next one is named; without one an item is for both. The parser knows no
@@ -33,9 +33,9 @@ class Argument(NamedTuple):
     """Argument of an item, as it was written.
 
     Attributes:
-        key: Word before "=".
+        key: Word before "="; empty for a value alone.
         value: Word after it.
-        at: Position of the key in the text, from 0.
+        at: Position of the argument in the text, from 0.
     """
 
     key: str
@@ -66,15 +66,45 @@ class Parameter:
     """Parameter of a word.
 
     Attributes:
-        values: Value by the word that stands for it.
+        values: Value by the word that stands for it; empty for numbers.
+        number: Type of a number.
+        least: Least number that is allowed.
+        below: Bound that a number is below; None for none.
+        is_required: Whether the word is nothing without it.
     """
 
-    values: Mapping[str, object]
+    values: Mapping[str, object] = field(default_factory=dict)
+    number: type[int] | type[float] = int
+    least: float = 0
+    below: float | None = None
+    is_required: bool = False
 
     @property
     def allowed(self) -> str:
         """Words that are allowed, for a message."""
-        return " or ".join(self.values)
+        if self.values:
+            return " or ".join(self.values)
+        what = "a whole number" if self.number is int else "a number"
+        below = "" if self.below is None else f" and below {self.below:g}"
+        return f"{what} of at least {self.least:g}{below}"
+
+    def read(self, word: str) -> object:
+        """Return the value that a word stands for.
+
+        Args:
+            word: The word.
+
+        Raises:
+            ValueError: If it is not allowed.
+        """
+        if self.values:
+            if word not in self.values:
+                raise ValueError(word)
+            return self.values[word]
+        value = self.number(word)
+        if not value >= self.least or (self.below is not None and not value < self.below):
+            raise ValueError(word)
+        return value
 
 
 @dataclass(frozen=True)
@@ -84,7 +114,8 @@ class Word:
     Attributes:
         slot: Question that the word answers; a strategy answers each once.
         build: Makes the answer from the arguments that were given, by key.
-        parameters: Parameters by key.
+        parameters: Parameters by key; that of the empty key is a value alone, which `build` gets
+            as `value`.
         is_synonym: Whether the messages list another word instead.
     """
 
@@ -92,6 +123,11 @@ class Word:
     build: Callable[..., object]
     parameters: Mapping[str, Parameter]
     is_synonym: bool = False
+
+    @property
+    def takes(self) -> str:
+        """Arguments that it takes, for a message."""
+        return ", ".join(key or parameter.allowed for key, parameter in self.parameters.items())
 
 
 @dataclass(frozen=True)
@@ -165,7 +201,8 @@ class Grammar:
     def _arguments(self, item: Item, word: Word) -> dict[str, object]:
         values: dict[str, object] = {}
         for argument in item.arguments:
-            key, where = argument.key, f"'{argument.key}'{_where(argument.at)}"
+            key, shown = argument.key, argument.key or argument.value
+            where = f"'{shown}'{_where(argument.at)}"
             if not word.parameters:
                 raise InputError(
                     f"{self.flag} {item.word} takes no arguments, got {where}; write {item.word}"
@@ -173,18 +210,26 @@ class Grammar:
             if key not in word.parameters:
                 raise InputError(
                     f"{self.flag} {item.word} has no argument {where}"
-                    f"{_nearest(key, word.parameters)}; it takes {', '.join(word.parameters)}"
+                    f"{_nearest(key, word.parameters)}; it takes {word.takes}"
                 )
             if key in values:
                 raise InputError(f"{self.flag} {item.word} has the argument {where} twice")
             parameter = word.parameters[key]
-            if argument.value not in parameter.values:
+            try:
+                values[key] = parameter.read(argument.value)
+            except ValueError as error:
+                given, name = (f"{key}=", key) if key else ("", "it")
                 raise InputError(
-                    f"{self.flag} {item.word} has {key}={argument.value}{_where(argument.at)}"
-                    f"{_nearest(argument.value, parameter.values)}; {key} is {parameter.allowed}"
+                    f"{self.flag} {item.word} has {given}{argument.value}{_where(argument.at)}"
+                    f"{_nearest(argument.value, parameter.values)}; {name} is {parameter.allowed}"
+                ) from error
+        for key, parameter in word.parameters.items():
+            if parameter.is_required and key not in values:
+                raise InputError(
+                    f"{self.flag} {item.word}{_where(item.at)} needs {parameter.allowed}; write "
+                    f"{item.word}({parameter.least:g})"
                 )
-            values[key] = parameter.values[argument.value]
-        return values
+        return {key or "value": value for key, value in values.items()}
 
 
 def _where(at: int) -> str:
@@ -254,10 +299,11 @@ class _Parser:
         )
 
     def _argument(self) -> Argument:
-        at, key = self._token("a key")
-        self._expect("=", "'='")
+        at, word = self._token("a key or a value")
+        if not self._has("="):
+            return Argument("", word, at)
         _, value = self._token("a value")
-        return Argument(key, value, at)
+        return Argument(word, value, at)
 
     def _token(self, what: str) -> tuple[int, str]:
         self._skip_blanks()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from distgnn.exchange.codec import EXACT, EXACT_CODECS, CodecSpec, HaloCodecs
-from distgnn.exchange.rule import DelayCache, DelayRule
+from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
+from distgnn.exchange.rule import HaloRule, delayed
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.config import ModelConfig
 from distgnn.training.config.channels import ChannelSettings
@@ -46,21 +46,31 @@ class RunSettings(
         gradient_smoothing = self.gradient_smoothing
         if gradient_smoothing is None:
             gradient_smoothing = self.smoothing if gradient_cache else 0.0
-        rule = DelayRule(
+        rule = delayed(
             num_bins=max(number, 1) if self.bins is None else self.bins,
             delay=number if self.delay is None else self.delay,
             warm_up_epochs=self.warm_up_epochs,
-            forward=DelayCache(self.delay_cache, self.smoothing),
-            backward=DelayCache(gradient_cache, gradient_smoothing),
+            forward=(self.delay_cache, self.smoothing),
+            backward=(gradient_cache, gradient_smoothing),
         )
         return kind(rule)
 
     @cached_property
-    def halo_codecs(self) -> HaloCodecs:
-        """Codecs of the rows that travel, by direction."""
+    def given_halo(self) -> HaloRule:
+        """Rule of --halo, or of --preset."""
         if self.halo is not None:
             return parse_halo(self.halo)
-        return EXACT_CODECS if self.preset is None else parse_halo(PRESETS[self.preset].halo)
+        return HaloRule() if self.preset is None else parse_halo(PRESETS[self.preset].halo)
+
+    @property
+    def halo_rule(self) -> HaloRule:
+        """Rule of the rows that travel: the given one, else that of the algorithm."""
+        return self.strategy.rule if self.given_halo == HaloRule() else self.given_halo
+
+    @property
+    def halo_codecs(self) -> HaloCodecs:
+        """Codecs of the rows that travel, by direction."""
+        return self.halo_rule.codecs
 
     @cached_property
     def weights_codec(self) -> CodecSpec:
@@ -73,11 +83,6 @@ class RunSettings(
     def is_isolated(self) -> bool:
         """Whether nothing travels (0c)."""
         return self.strategy.is_isolated
-
-    @property
-    def delays(self) -> DelayRule:
-        """Rule of when rows travel and when they are used."""
-        return self.strategy.rule
 
     @cached_property
     def screening(self) -> Screening | None:

@@ -29,13 +29,13 @@ class TrainConfig(RunSettings):
         """Check all values, and replace those that the algorithm and the preset decide."""
         check_values(self.model, but=("model",) if self.model.own else ())
         check_values(self)
-        rule = self.delays
+        rule = self.strategy.rule
         for name, value in (
             ("bins", rule.num_bins),
             ("delay", rule.delay),
             ("gradient_cache", rule.backward.is_cached),
             ("gradient_smoothing", rule.backward.smoothing),
-            ("halo", halo_text(self.halo_codecs)),
+            ("halo", halo_text(self.given_halo)),
             ("weights", weights_text(self.weights_codec)),
             ("evaluation", "exact" if self.screening is None else self.screening.text),
         ):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from distgnn.datasets.errors import InputError
-from distgnn.exchange.rule import DelayRule
+from distgnn.exchange.rule import HaloRule
 
 _NAME = re.compile(r"0c|cd-[0-9]{1,9}")
 
@@ -22,7 +22,7 @@ class Strategy:
         is_delayed: Whether rows travel in turns, or are used some epochs later.
     """
 
-    rule: DelayRule = field(default_factory=DelayRule)
+    rule: HaloRule = field(default_factory=HaloRule)
     is_isolated: ClassVar[bool] = False
     is_delayed: ClassVar[bool] = False
 

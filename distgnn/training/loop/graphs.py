@@ -91,9 +91,9 @@ def build_exchange(config: TrainConfig, group: Group, device: torch.device = PRO
     """
     if not config.overlap:
         return SynchronousBlocking(group, config.halo_codecs, device=device)
-    if config.delays.is_synchronous:
+    if config.halo_rule.is_synchronous:
         return Synchronous(group, config.halo_codecs, device=device)
-    return Delayed(group, config.delays, device=device)
+    return Delayed(group, config.halo_rule, device=device)
 
 
 def build_graphs(
@@ -141,7 +141,7 @@ def build_graphs(
     # Evaluation finds the memory that the epoch has just left.
     training.exchange.buffers = exact.exchange.buffers
     training.mask_seeds.seed = config.seed
-    if isinstance(training.exchange, Synchronous):
+    if isinstance(training.exchange, Synchronous | Delayed):
         training.exchange.seeds = training.mask_seeds
     if config.static_input and not config.model.kind.is_typed:
         # Evaluation drops nothing, so its input is static even where training's is not.
@@ -303,7 +303,7 @@ def describe_savings(
     lines = [_saving("static input", reason, "the first layer aggregates it once")]
     shares = ", ".join(f"{100 * fraction:.0f} %" for fraction in edge_fractions)
     effect = f"the layers run over {shares} of the edges"
-    if config.delays.num_bins > 1:
+    if config.halo_rule.num_bins > 1:
         effect += "; bins are dealt among the rows that still travel"
     lines.append(_saving("receptive field", why_not_restricted(config), effect))
     if num_edge_features:

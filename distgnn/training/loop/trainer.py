@@ -112,7 +112,7 @@ class Trainer:
         self.input = build_input(
             config.labels_as_input, self.graphs.features, self.graph, ends.num_classes
         )
-        self._layout = "" if config.delays.is_synchronous else layout_of(part)
+        self._layout = "" if config.halo_rule.is_synchronous else layout_of(part)
         self.model: nn.Module
         if factory is None:
             model = build_model(config, ends, self.graphs.exact.relation_sources)

@@ -9,7 +9,7 @@ import pytest
 from training import make_config
 
 from distgnn.datasets import InputError
-from distgnn.exchange.rule import DelayCache, DelayRule
+from distgnn.exchange.rule import delayed
 from distgnn.nn.config import ModelConfig
 from distgnn.training.config import data
 from distgnn.training.config.settings import TrainConfig
@@ -200,7 +200,7 @@ def test_names_of_metrics_are_those_that_the_tasks_measure():
 def test_the_defaults_are_allowed_and_synchronous():
     config = TrainConfig()
     assert (config.algorithm, config.is_isolated) == ("cd-0", False)
-    assert config.delays.is_synchronous
+    assert config.halo_rule.is_synchronous
 
 
 @pytest.mark.parametrize(
@@ -209,28 +209,22 @@ def test_the_defaults_are_allowed_and_synchronous():
 )
 def test_an_algorithm_says_its_bins_and_its_delay(algorithm, bins, delay, is_isolated):
     config = make_config(algorithm=algorithm)
-    assert config.delays == DelayRule(num_bins=bins, delay=delay)
+    assert config.halo_rule == delayed(num_bins=bins, delay=delay)
     assert config.is_isolated == is_isolated
 
 
 def test_flags_override_what_the_algorithm_says():
     plain = make_config(algorithm="cd-5", bins=1, smoothing=0.5, warm_up_epochs=2)
-    both = DelayCache(smoothing=0.5)
-    assert plain.delays == DelayRule(delay=5, warm_up_epochs=2, forward=both, backward=both)
+    both = (True, 0.5)
+    assert plain.halo_rule == delayed(delay=5, warm_up_epochs=2, forward=both, backward=both)
     paper = make_config(algorithm="cd-5", delay=0, delay_cache=False)
-    assert paper.delays == DelayRule(
-        num_bins=5, forward=DelayCache(False), backward=DelayCache(False)
-    )
+    assert paper.halo_rule == delayed(num_bins=5, forward=(False, 0.0), backward=(False, 0.0))
     mixed = make_config(algorithm="cd-5", gradient_cache=False, smoothing=0.25)
-    assert (mixed.delays.forward, mixed.delays.backward) == (
-        DelayCache(smoothing=0.25),
-        DelayCache(False),
-    )
+    either = (mixed.halo_rule.forward, mixed.halo_rule.backward)
+    assert [(rule.is_cached, rule.smoothing) for rule in either] == [(True, 0.25), (False, 0.0)]
     gradients = make_config(algorithm="cd-5", gradient_smoothing=0.25)
-    assert (gradients.delays.forward, gradients.delays.backward) == (
-        DelayCache(),
-        DelayCache(smoothing=0.25),
-    )
+    either = (gradients.halo_rule.forward, gradients.halo_rule.backward)
+    assert [(rule.is_cached, rule.smoothing) for rule in either] == [(True, 0.0), (True, 0.25)]
 
 
 @pytest.mark.parametrize(

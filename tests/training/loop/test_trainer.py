@@ -169,7 +169,7 @@ def test_an_algorithm_chooses_its_exchange():
     config = make_config(algorithm="cd-4", delay_cache=False)
     exchange = build_exchange(config, group)
     assert isinstance(exchange, Delayed)
-    assert exchange.rule == config.delays
+    assert exchange.rule == config.halo_rule
 
 
 def test_a_seed_draws_the_same_weights_whatever_else_draws_numbers():
