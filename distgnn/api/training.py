@@ -54,6 +54,7 @@ class Training:
         seeds: Number of runs with a seed each; None for one run that is no series.
         all_splits: Whether to train a run on each split.
         factory: Class or function that makes the model, if the user wrote it.
+        until: Epochs that a run which pauses before will have in the end; None for its own.
     """
 
     source: SourceOptions
@@ -73,6 +74,7 @@ class Training:
     seeds: int | None = None
     all_splits: bool = False
     factory: Callable[[Any], nn.Module] | None = None
+    until: int | None = None
 
     @property
     def is_series(self) -> bool:
@@ -176,7 +178,7 @@ def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
     from distgnn.training.config.compatibility import check_delay
 
     if not (asked.resume and run_dir.has_run()):
-        check_delay(asked.config)
+        check_delay(replace(asked.config, epochs=asked.until or asked.config.epochs))
 
 
 def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dict[str, Any]:

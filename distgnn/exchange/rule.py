@@ -31,10 +31,10 @@ class Deal:
     the bin e mod period has its turn.
 
     Attributes:
-        how: How rows are dealt to bins. "rows": round-robin, so that each bin has the same share of
-            all traffic. "peers": all rows of a pair of ranks together, in the rounds of a
-            tournament. "together": all rows in the first bins. "random": each row by itself, with
-            probability 1 / period in every epoch.
+        how: Way in which rows are dealt to bins. Rows are dealt round-robin, so that each bin has
+            the same share of all traffic. With peers all rows of a pair of ranks are in one bin, in
+            the rounds of a tournament. With together all rows are in the first bins. With random
+            each row is drawn by itself, with probability 1 / period in every epoch.
         period: Number of bins; 0 if no row ever travels.
         open_for: Number of bins in which all rows travel, where they do so together.
 
@@ -152,7 +152,7 @@ class Rule:
 
     References:
         Wan et al., "PipeGCN", ICLR 2022, for smoothing; Wan et al., "BNS-GCN", MLSys 2022, for
-        scaling; Zhang et al., "Sylvie", arXiv:2303.00924, and Seide et al., Interspeech 2014, for
+        scaling; Zhang et al., "Sylvie", arXiv:2303.01277, and Seide et al., Interspeech 2014, for
         errors that are fed back.
     """
 

@@ -91,14 +91,15 @@ def _device_bytes(manifest: Manifest, config: TrainConfig | None) -> dict[str, l
 
 def _layer_values(found: Forecast) -> list[dict[str, Any]]:
     """Describe the rows and bytes of each layer of all ranks, while each bin has a turn."""
+    forward = found.rule.forward.codec
     return [
         {
             "width": layer.width,
             "edge_fraction": fraction,
             "read_rows": int(rows.read.sum()) if layer.legs else 0,
             "write_rows": int(rows.write.sum()) if layer.legs else 0,
-            "forward_bytes": int(bytes_of_legs(layer.forward, rows, found.codecs.forward).sum()),
-            "backward_bytes": _backward_bytes(layer, rows, found.codecs),
+            "forward_bytes": int(bytes_of_legs(layer.forward, rows, forward).sum()),
+            "backward_bytes": _backward_bytes(layer, rows, found.rule.codecs),
         }
         for layer, rows, fraction in zip(
             found.layers, found.rows, found.edge_fractions, strict=True

@@ -256,17 +256,17 @@ def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> float:
     layers = model.traffic(
         is_sparse=is_mapped, is_static=is_static, feature_bytes=config.feature_bytes
     )
-    rule = config.halo_rule
+    rule, codecs = config.halo_rule, graphs.training.exchange.codecs
     for number, layer in enumerate(layers):
         halves = graphs.training.level(number).blocks.forward
         routes = {"read": halves.send.route, "write": halves.reduce.route}
         for legs, is_backward in layer.passes:
-            way = rule.of(is_backward=is_backward)
+            codec = codecs.of(is_backward=is_backward)
             whole = rule.whole_fraction(config.epochs, is_backward=is_backward)
-            exact = way.codec if rule.is_synchronous else EXACT
-            share = (1 - whole) * way.deal.share
+            exact = codec if rule.is_synchronous else EXACT
+            share = (1 - whole) * rule.of(is_backward=is_backward).deal.share
             for leg in legs:
-                mean = whole * leg.row_bytes(exact) + share * leg.row_bytes(way.codec)
+                mean = whole * leg.row_bytes(exact) + share * leg.row_bytes(codec)
                 total += float(mean) * leg.sent_rows(routes[leg.role])
     return total
 

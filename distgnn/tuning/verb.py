@@ -547,6 +547,7 @@ def tune(
         resume=True,
         force=words.take("force", False),
         quiet=True,
+        until=base.epochs,
         plan_cache=os.fspath(words.take("plan_cache", "on")),
     )
     words.refuse_others(_TUNE)

@@ -200,7 +200,7 @@ def test_codes_and_their_memories_are_those_of_a_replica(remembers, bits):
 
 
 def _coded(rows, bits):
-    """What a code makes of rows, by the kernel that is tested elsewhere."""
+    """Code rows and read them back, by the kernel that is tested elsewhere."""
     from distgnn.exchange.coder import coder_of
     from distgnn.kernels.devices import PROCESSOR
     from distgnn.ops.buffers import Buffers

@@ -18,8 +18,7 @@ class ChannelSettings:
 
     preset: str | None = flag(
         None,
-        "published system, in place of --halo and --weights: bsp (exact), bytegrad or cgx "
-        "(default: none)",
+        f"published system, in place of --halo and --weights: {', '.join(PRESETS)} (default: none)",
         metavar="NAME",
         choices=tuple(PRESETS),
         is_free=True,
@@ -28,8 +27,9 @@ class ChannelSettings:
     )
     halo: str | None = flag(
         None,
-        "what rows between ranks are sent as: exact, bf16, int8, int4, int2 or int1, rounded at "
-        "random, or to the nearest as in 'int8(round=near)'; fwd:int8+bwd:int4 gives each "
+        "when rows travel, what they are sent as, and what is kept of them (see "
+        "examples/strategies): exact, bf16, int8, int4, int2 or int1, rounded at random, or to the "
+        "nearest as in 'int8(round=near)'; fwd:int8+bwd:int4 gives each "
         "direction of the pass its own (default: exact)",
         metavar="STRATEGY",
         is_predicted=True,

@@ -47,7 +47,7 @@ def check_together(config: RunSettings) -> None:
 
 
 def check_delay(config: RunSettings) -> None:
-    """Refuse a delay after which a run that begins would have ended.
+    """Refuse a delay or a warm-up after which a run that begins would have ended.
 
     Args:
         config: The run. One that is resumed may have fewer epochs than its delay.
@@ -59,6 +59,13 @@ def check_delay(config: RunSettings) -> None:
         config,
         (
             (lambda c: c.strategy.rule.delay > _longest_delay(c), _too_late),
+            (
+                lambda c: 0 < c.epochs <= c.given_halo.warm_up_epochs,
+                lambda c: (
+                    f"{_halo(c)} warms up for all of the {c.epochs} epochs; use --epochs "
+                    f"{c.given_halo.warm_up_epochs + 1} or more"
+                ),
+            ),
             (
                 lambda c: c.given_halo.delay >= c.epochs - c.given_halo.warm_up_epochs > 0,
                 lambda c: (
@@ -364,12 +371,6 @@ RULES: tuple[Rule, ...] = (
         lambda c: (
             f"--overlap off waits for the rows of an epoch, but {_halo(c)} uses those of others; "
             "drop one of the two"
-        ),
-    ),
-    (
-        lambda c: c.given_halo != HaloRule() and 0 < c.epochs <= c.given_halo.warm_up_epochs,
-        lambda c: (
-            f"{_halo(c)} warms up for all of the {c.epochs} epochs; use fewer, or more epochs"
         ),
     ),
     *_of_directions(

@@ -41,5 +41,40 @@ PRESETS: Mapping[str, Preset] = {
         "Markov et al., CGX: Adaptive System Support for Communication-Efficient Deep Learning, "
         "Middleware 2022",
     ),
+    "pipegcn": Preset(
+        "warmup(20)+delay(1)+smooth(0.5)",
+        "sum",
+        "rows are used one epoch after they were made, as averages, so that nobody waits",
+        "Wan et al., PipeGCN: Efficient Full-Graph Training of Graph Convolutional Networks with "
+        "Pipelined Feature Communication, ICLR 2022",
+    ),
+    "sylvie": Preset(
+        "refresh(10)+int1+feedback",
+        "sum",
+        "1 bit a value, whose error is added to the next row; every tenth epoch is exact",
+        "Zhang et al., Boosting Distributed Full-graph GNN Training with Asynchronous One-bit "
+        "Communication, arXiv:2303.01277",
+    ),
+    "sylvie-a": Preset(
+        "delay(1)+refresh(10)+int1+feedback",
+        "sum",
+        "as sylvie, and rows are used one epoch after they were made",
+        "Zhang et al., Boosting Distributed Full-graph GNN Training with Asynchronous One-bit "
+        "Communication, arXiv:2303.01277",
+    ),
+    "digest": Preset(
+        "fwd:every(10)+bwd:never",
+        "sum",
+        "rows travel in every tenth epoch, and no gradient crosses the cut",
+        "Chai et al., Distributed Graph Neural Network Training with Periodic Stale Representation "
+        "Synchronization, arXiv:2206.00057",
+    ),
+    "bns": Preset(
+        "bins(10,deal=random)+drop+scale",
+        "sum",
+        "a tenth of the rows, drawn in every epoch, stands for all of them",
+        "Wan et al., BNS-GCN: Efficient Full-Graph Training of Graph Convolutional Networks with "
+        "Partition-Parallelism and Random Boundary Node Sampling, MLSys 2022",
+    ),
 }
 """Presets by name, in the order of the help."""

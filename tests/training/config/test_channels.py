@@ -10,7 +10,9 @@ from training import make_config
 
 from distgnn.datasets import InputError
 from distgnn.exchange.codec import EXACT_CODECS, CodecSpec, HaloCodecs
+from distgnn.exchange.rule import HaloRule
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
+from distgnn.training.config.compatibility import check_delay
 from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.settings import TrainConfig
 
@@ -33,7 +35,7 @@ def test_a_preset_is_words_of_both_channels_in_canonical_form(name):
     preset = PRESETS[name]
     assert halo_text(parse_halo(preset.halo)) == preset.halo
     assert weights_text(parse_weights(preset.weights)) == preset.weights
-    assert bool(preset.paper) == (parse_halo(preset.halo) != EXACT_CODECS)
+    assert bool(preset.paper) == (parse_halo(preset.halo) != HaloRule())
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -58,7 +60,7 @@ def test_a_preset_and_its_own_words_agree():
 REFUSED = [
     (
         {"preset": "cgq"},
-        "--preset must be one of bsp, bytegrad, cgx, got 'cgq'",
+        "--preset must be one of bsp, bytegrad, cgx, pipegcn, sylvie, sylvie-a, digest, bns, got",
     ),
     (
         {"preset": "cgx", "halo": "int8"},
@@ -80,6 +82,54 @@ REFUSED = [
     (
         {"halo": "int4", "algorithm": "cd-5"},
         "--halo int4 codes rows for the epoch in which they travel, but --algorithm cd-5 uses",
+    ),
+    (
+        {"halo": "int4+feedback", "recompute": True},
+        "--recompute would read other rows than --halo int4+feedback gave it before; use a codec",
+    ),
+    (
+        {"halo": "delay(1)", "labels_as_input": 0.5},
+        "--labels-as-input 0.5 would let rows that --halo delay(1) keeps hold labels that the",
+    ),
+    (
+        {"halo": "bins(2)", "overlap": False},
+        "--overlap off waits for the rows of an epoch, but --halo bins(2) uses those of others;",
+    ),
+    (
+        {"halo": "bins(2,deal=random)"},
+        "--halo bins(2,deal=random) draws rows at random, which bounds the age of none; add drop",
+    ),
+    (
+        {"halo": "bins(2)+scale"},
+        "--halo bins(2)+scale scales the rows that travel for those that count as zeros, but",
+    ),
+    (
+        {"halo": "delay(1)+drop"},
+        "--halo delay(1)+drop drops rows between their turns, but all rows travel in every epoch",
+    ),
+    (
+        {"halo": "refresh(5)"},
+        "--halo refresh(5) refreshes rows that are exact in every epoch; leave refresh out, or",
+    ),
+    (
+        {"halo": "bins(2)+feedback"},
+        "--halo bins(2)+feedback remembers what a code missed, but rows travel as they are; add",
+    ),
+    (
+        {"halo": "int4+delta+bins(2)+drop"},
+        "--halo bins(2)+int4+delta+drop sends changes against what the receiver keeps; use keep",
+    ),
+    (
+        {"halo": "delay(1)+smooth(0.5)", "model": "gat"},
+        "--halo delay(1)+smooth(0.5) adds up the values of a row, but --model gat sends others;",
+    ),
+    (
+        {"halo": "bins(2)+drop+scale", "aggregator": "max"},
+        "--halo bins(2)+drop+scale adds up the values of a row, but --aggregator max sends others",
+    ),
+    (
+        {"halo": "int4+delta", "model": "gatv2"},
+        "--halo int4+delta adds up the values of a row, but --model gatv2 sends others; use bins",
     ),
     (
         {"halo": "int4", "recompute": True},
@@ -114,3 +164,11 @@ def test_a_resumed_run_sends_what_it_was_begun_with():
     assert begun.differences(make_config(halo="int8(round=random)")) == []
     assert begun.differences(make_config(halo="int4")) == ["halo (begun with int8, now int4)"]
     assert begun.differences(make_config()) == ["halo (begun with int8, now exact)"]
+
+
+def test_a_run_that_begins_lasts_longer_than_its_warm_up_and_its_delay():
+    check_delay(make_config(halo="warmup(2)+delay(1)", epochs=4))
+    with pytest.raises(InputError, match=r"warms up for all of the 2 epochs; use --epochs 3 or mo"):
+        check_delay(make_config(halo="warmup(2)+delay(1)", epochs=2))
+    with pytest.raises(InputError, match="uses rows 3 epochs after they were sent"):
+        check_delay(make_config(halo="warmup(2)+delay(3)", epochs=5))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from distgnn.datasets import InputError
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
+from distgnn.exchange.rule import Deal, HaloRule, Rule
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
 
 INT8, INT4 = CodecSpec(8), CodecSpec(4)
@@ -35,19 +36,65 @@ MEANINGS = [
 
 @pytest.mark.parametrize(("text", "codecs", "canonical"), MEANINGS)
 def test_words_stand_for_codecs_of_both_directions(text, codecs, canonical):
-    assert parse_halo(text) == codecs
-    assert halo_text(codecs) == (canonical or "fwd:int4(round=near)+bwd:int8")
+    rule = HaloRule(forward=Rule(codec=codecs.forward), backward=Rule(codec=codecs.backward))
+    assert parse_halo(text) == rule
+    assert halo_text(rule) == (canonical or "fwd:int4(round=near)+bwd:int8")
 
 
 def specs():
     return st.builds(CodecSpec, st.sampled_from([32, 16, 8, 4, 2, 1]), st.booleans())
 
 
-@given(st.builds(HaloCodecs, specs(), specs()))
-def test_the_canonical_text_of_halos_reads_back(codecs):
-    text = halo_text(codecs)
-    assert parse_halo(text) == codecs
+def rules():
+    rows = st.builds(Deal, st.sampled_from(["rows", "peers", "random"]), st.integers(2, 99))
+    together = st.integers(2, 9).flatmap(
+        lambda period: st.builds(
+            Deal, st.just("together"), st.just(period), st.integers(1, period - 1)
+        )
+    )
+    memories = st.sampled_from([{}, {"is_cached": False}, {"smoothing": 0.25}])
+    return st.builds(
+        lambda memory, **fields: Rule(**fields, **memory),
+        memories,
+        deal=st.one_of(st.just(Deal()), st.just(Deal(period=0)), rows, together),
+        delay=st.integers(0, 9),
+        refresh=st.integers(0, 9),
+        is_scaled=st.booleans(),
+        codec=specs(),
+        remembers=st.sampled_from(["nothing", "error", "value"]),
+    )
+
+
+@given(st.builds(HaloRule, forward=rules(), backward=rules(), warm_up_epochs=st.integers(0, 9)))
+def test_the_canonical_text_of_halos_reads_back(rule):
+    text = halo_text(rule)
+    assert parse_halo(text) == rule
     assert halo_text(parse_halo(text)) == text
+
+
+RULES = [
+    ("bins(5)+delay(5)", Rule(deal=Deal(period=5), delay=5)),
+    ("delay(5) + bins(5, deal=rows)", Rule(deal=Deal(period=5), delay=5)),
+    ("bins(3,deal=peers)+int4", Rule(deal=Deal("peers", 3), codec=INT4)),
+    (
+        "bins(10,deal=random)+drop+scale",
+        Rule(deal=Deal("random", 10), is_cached=False, is_scaled=True),
+    ),
+    ("every(5,for=2)", Rule(deal=Deal("together", 5, 2))),
+    ("never", Rule(deal=Deal(period=0))),
+    ("delay(1)+smooth(0.5)", Rule(delay=1, smoothing=0.5)),
+    ("refresh(10)+int1+feedback", Rule(refresh=10, codec=CodecSpec(1), remembers="error")),
+    ("int8+delta+keep", Rule(codec=INT8, remembers="value")),
+]
+
+
+@pytest.mark.parametrize(("text", "rule"), RULES)
+def test_words_stand_for_times_and_memories(text, rule):
+    assert parse_halo(text) == HaloRule(forward=rule, backward=rule)
+    assert parse_halo(f"warmup(7)+bwd:{text}").forward == Rule()
+    assert parse_halo(f"warmup(7)+{text}") == HaloRule(
+        forward=rule, backward=rule, warm_up_epochs=7
+    )
 
 
 @given(specs())
@@ -112,8 +159,30 @@ REFUSED = [
     ("int8+", "--halo 'int8+' ends where a word is expected"),
     ("fwd:", "--halo 'fwd:' ends where a word is expected"),
     ("int8(round=near", "--halo 'int8(round=near' ends where ',' or ')' is expected"),
-    ("int8(round)", "--halo 'int8(round)' has ')' at character 11, where '=' is expected"),
-    ("int8()", "--halo 'int8()' has ')' at character 6, where a key is expected"),
+    ("int8(near)", "--halo int8 has no argument 'near' at character 6; it takes round"),
+    ("int8()", "--halo 'int8()' has ')' at character 6, where a key or a value is expected"),
+    ("bins", "--halo bins needs a whole number of at least 1 and below 4097; write bins(1)"),
+    ("bins(0)", "--halo bins has 0 at character 6; it is a whole number of at least 1 and below"),
+    ("bins(5000)", "--halo bins has 5000 at character 6; it is a whole number of at least 1 and b"),
+    ("bins(x)", "--halo bins has x at character 6; it is a whole number of at least 1 and below"),
+    (
+        "bins(5,deal=row)",
+        "--halo bins has deal=row at character 8 (did you mean rows?); deal is ro",
+    ),
+    (
+        "int8+smooth(1)",
+        "--halo smooth has 1 at character 13; it is a number of at least 0 and belo",
+    ),
+    (
+        "bins(5)+every(3)",
+        "--halo bins(5)+every(3) says twice which rows travel in an epoch; keep on",
+    ),
+    ("keep+smooth(0.5)", "--halo keep+smooth(0.5) says twice what becomes of a row between its t"),
+    ("feedback+delta", "--halo feedback+delta says twice what the code remembers; keep one"),
+    (
+        "fwd:warmup(3)",
+        "--halo fwd:warmup(3) warms up in one direction of the pass only; write warm",
+    ),
     ("int8(round=)", "--halo 'int8(round=)' has ')' at character 12, where a value is expected"),
     ("int8,int4", "--halo 'int8,int4' has ',' at character 5, where '+' or the end is expected"),
 ]
