@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.bench import directories, partition
+from distgnn.bench import codecs, directories, partition
 from distgnn.bench.epoch import largest_difference
 from distgnn.bench.report import geometric_mean
 from distgnn.datasets import InputError
@@ -214,9 +214,19 @@ def _directories(document: dict[str, Any]) -> list[str]:
     ]
 
 
+def _codecs(document: dict[str, Any]) -> list[str]:
+    return [
+        "GB/s of the rows as float32. memcpy copies the same rows, gather picks them; 1 means that",
+        "coding takes as long as that.",
+        "",
+        *_table(codecs.HEADER, [codecs.row(result) for result in document["results"]]),
+    ]
+
+
 _SECTIONS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "kernels": _kernels,
     "epoch": _epochs,
     "partition": _partitions,
     "directories": _directories,
+    "codecs": _codecs,
 }

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from distgnn.bench.epoch import EpochPlan, EpochResult
     from distgnn.bench.measure import Cell, KernelRace
 
-HELP = "time kernels and epochs beside every peer that is installed; compare partitioners"
+HELP = "time kernels, codecs and epochs beside every peer that is installed; compare partitioners"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
         "what",
-        choices=("kernels", "epoch", "partition", "directories", "report"),
+        choices=("kernels", "codecs", "epoch", "partition", "directories", "report"),
         help="what to measure; report writes a page from results",
     )
     parser.add_argument(
@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--widths", metavar="W1,W2,...", help="default: 16,64,100,128,256")
     parser.add_argument("--operations", metavar="A,B,...", help="default: all; --quick: sum")
     parser.add_argument("--directions", metavar="A,B", help="default: forward,backward")
-    parser.add_argument("--threads", metavar="N1,N2,...", help="default: 1 and all cores")
+    parser.add_argument(
+        "--threads", metavar="N1,N2,...", help="default: 1 and all cores; codecs: 1"
+    )
     parser.add_argument("--peers", metavar="A,B,...", help="default: all that are installed")
     parser.add_argument("--rounds", type=whole(1), default=5, help="default: %(default)s")
     parser.add_argument(
@@ -56,11 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clock",
         choices=("wall", "cpu"),
         default="wall",
-        help="kernels: read the time of day, or the time that the threads ran (default: wall)",
+        help="kernels, codecs: read the time of day, or the time of the threads (default: wall)",
     )
     parser.add_argument("--seed", type=whole(0), default=0, help="default: %(default)s")
     parser.add_argument(
-        "--quick", action="store_true", help="only sums at widths 16 and 64, on all cores"
+        "--quick",
+        action="store_true",
+        help="kernels: only sums at widths 16 and 64, on all cores; codecs: 4 MiB of rows instead "
+        "of 64, on one core",
     )
     parser.add_argument(
         "--fresh-memory",
@@ -71,6 +76,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE", help="write the results to a file: JSON, or Markdown (report)"
     )
     add_json_flag(parser)
+    parser.add_argument_group("codecs").add_argument(
+        "--bits", metavar="B1,B2,...", help="bits of a value (default: 16,8,4,2,1)"
+    )
     _add_epoch_arguments(parser)
     bench_partition.add_arguments(parser)
 
@@ -121,7 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"bench {arguments.what} reads no files, got '{arguments.files[0]}'; name the file to "
             "write with --out"
         )
-    return _run_epochs(arguments) if arguments.what == "epoch" else _run_kernels(arguments)
+    runs = {"codecs": _run_codecs, "epoch": _run_epochs, "kernels": _run_kernels}
+    return runs[arguments.what](arguments)
 
 
 def _run_report(arguments: argparse.Namespace) -> int:
@@ -162,6 +171,39 @@ def _run_partitions(arguments: argparse.Namespace) -> int:
         print_json(values)
     else:
         print_lines(bench_partition.lines(arguments.what, found))
+    return 0
+
+
+def _run_codecs(arguments: argparse.Namespace) -> int:
+    """Time the coding of rows beside a copy of them and plain torch."""
+    from dataclasses import asdict
+
+    from distgnn.bench import codecs
+    from distgnn.bench.measure import keep_freed_memory
+    from distgnn.kernels.codec import BITS
+
+    plan = codecs.CodecRace(
+        widths=_numbers("--widths", arguments.widths, _WIDTHS),
+        bits=_numbers("--bits", arguments.bits, BITS),
+        threads=_numbers("--threads", arguments.threads, [1]),
+        rounds=arguments.rounds,
+        table_bytes=(4 if arguments.quick else 64) * 2**20,
+        seed=arguments.seed,
+        clock=arguments.clock,
+    )
+    if not arguments.fresh_memory:
+        keep_freed_memory()
+    found: list[dict[str, Any]] = []
+    try:
+        for result in codecs.measure(plan, progress=note):
+            found.append(result)
+    finally:
+        values = _write(arguments, {"plan": asdict(plan), "results": found})
+    if arguments.json:
+        print_json(values)
+        return 0
+    print_lines(table(codecs.HEADER, [codecs.row(result) for result in found]))
+    print_lines(["", "memcpy, gather, torch: their time over ours, of the same rows"])
     return 0
 
 
