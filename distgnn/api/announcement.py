@@ -37,6 +37,7 @@ def announce(
     """
     import torch
 
+    from distgnn.exchange.rule import HaloRule
     from distgnn.forecast.estimate import estimate_epoch
     from distgnn.forecast.traffic import planned_bytes, planned_weights
     from distgnn.kernels.devices import PROCESSOR
@@ -70,6 +71,8 @@ def announce(
     if model is None:
         say(f"model: {config.model.own}, of your own; its rows and its memory are not predicted")
         return
+    if group.size == 1 and (config.given_halo != HaloRule() or config.weights != "sum"):
+        say("one rank: strategies send nothing")
     if group.size > 1:
         per_epoch = human_bytes(float(sent))
         say(f"rows: {per_epoch} will be sent per epoch by all ranks")

@@ -204,6 +204,7 @@ class Session:
         task: str = "auto",
         metric: str = "auto",
         sparse: bool = False,
+        halo: str | None = None,
         algorithm: str = "cd-0",
         bins: int | None = None,
         delay: int | None = None,
@@ -228,6 +229,8 @@ class Session:
                 data set's own, else the task's.
             sparse: Whether sparse features stay `SparseRows`, which layers of distgnn.nn read and
                 modules of torch do not.
+            halo: Codes of the rows between ranks while training, such as int8 or
+                fwd:int8+bwd:int4; None: as they are. `Data.exact` always reads them as they are.
             algorithm: cd-0: rows of other ranks are of this epoch; cd-R: R bins and delay R.
             bins: Share of the rows that travels in an epoch is 1 / bins; None: R.
             delay: Epochs between sending a row and using it; None: R.
@@ -258,6 +261,7 @@ class Session:
             metric=metric,
             sparse=sparse,
             run={
+                "halo": halo,
                 "algorithm": algorithm,
                 "bins": bins,
                 "delay": delay,

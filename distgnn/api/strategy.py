@@ -63,6 +63,7 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         **{name: describe(codec) for name, codec in either.items()},
         "weights": config.weights,
         "summed": describe(config.weights_codec),
+        "evaluation": config.evaluation,
         "exact": [f"rows of fewer than {least} columns", *_EXACT],
         "papers": list(dict.fromkeys(papers)),
         "row_bytes": [

@@ -28,6 +28,7 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
     facts["gradients of rows"] = values["backward"]
     facts["--weights"] = values["weights"]
     facts["gradients of weights"] = values["summed"]
+    facts["--evaluation"] = values["evaluation"]
     facts["always exact"] = ", ".join(values["exact"])
     if values["papers"]:
         facts["papers"] = "; ".join(values["papers"])

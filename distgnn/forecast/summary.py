@@ -59,6 +59,7 @@ def summarize(
         assert found.model is not None, "no widths alone were given"
         about = asdict(found.model.config)
         about |= {"algorithm": config.algorithm, "features_dtype": config.features_dtype}
+        about |= {"halo": config.halo, "weights": config.weights}
     per_epoch, between = found.bytes_per_epoch, found.bytes_between / found.num_bins
     return {
         "model": about,

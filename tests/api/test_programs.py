@@ -13,7 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = ("own_model.py", "own_loop.py", "own_layer.py")
-SHORT = (*PROGRAMS, "from_pyg.py")
+SHORT = (*PROGRAMS, "from_pyg.py", "strategy.py")
 
 
 def environ():
@@ -71,6 +71,18 @@ def test_a_program_prints_the_same_losses_on_three_processes(name, parts, tmp_pa
     assert re.search(r"test (accuracy )?0\.[78]", three)
     # Rank 0 alone prints, as many lines as one process.
     assert three.count("\n") == one.count("\n")
+
+
+@pytest.mark.mpi
+def test_coded_rows_train_in_the_trainer_and_in_a_loop(parts, tmp_path, mpirun):
+    launch = (mpirun, "-n", "3", "--oversubscribe", "--allow-run-as-root")
+    text = output(tmp_path / "three", *launch, sys.executable, EXAMPLES / "strategy.py", parts)
+    found = re.findall(r"^(\S+): test ([\d.]+), ([\d.]+) kB of rows", text, re.MULTILINE)
+    assert [name for name, _, _ in found] == ["exact", "int8", "fwd:int8+bwd:int4"]
+    exact, coded, mixed = (float(sent) for _, _, sent in found)
+    assert exact > 2 * coded > 2 * mixed > 0
+    loop = re.search(r"^a loop with int4: test ([\d.]+)$", text, re.MULTILINE)
+    assert min(float(loop[1]), *(float(test) for _, test, _ in found)) > 0.7
 
 
 def test_one_process_joins_the_parts_of_a_loop(parts, tmp_path):

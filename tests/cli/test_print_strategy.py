@@ -42,6 +42,7 @@ def test_of_a_partition_directory_the_bytes_of_an_epoch_are_counted(distgnn, rin
     assert values["halo_bytes_per_epoch"] == found["halo_bytes_per_epoch"] > 0
     assert values["exact_halo_bytes_per_epoch"] == found["halo_bytes_per_epoch"]
     assert values["eval_halo_bytes"] == found["eval_halo_bytes"]
+    assert values["evaluation"] == "exact"
     assert values["weight_bytes_per_epoch"] == found["weight_bytes_per_epoch"] > 0
     coded = distgnn("train", ring_parts, "--print-strategy", *words, "--weights", "int8")
     assert re.search(r"weights per epoch .* by all ranks, [23]\.\d times fewer than", coded.out)

@@ -142,6 +142,13 @@ def test_a_long_run_with_stale_rows_stays_a_small_page():
     assert len(text) < 200_000
 
 
+@pytest.mark.parametrize(("error", "is_drawn"), [(0.0, False), (0.01, True)])
+def test_the_page_of_a_run_draws_the_error_of_its_codes(error, is_drawn):
+    rows = [{**record, "codec_error": error} for record in records(3)]
+    text = words(parsed(run_page({"task": {"name": "g"}, "train": {"model": {}}}, rows, None)))
+    assert ("Error of the codes of rows" in text) == is_drawn
+
+
 @pytest.mark.parametrize("config", [{}, {"train": None}, {"task": 3, "source": []}])
 def test_a_configuration_without_what_is_usual_has_a_page(config):
     assert "a model on a graph" in words(

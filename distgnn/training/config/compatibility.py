@@ -431,7 +431,7 @@ RULES: tuple[Rule, ...] = (
         )
     ),
     (
-        lambda c: c.recompute and c.halo_codecs.forward.is_random,
+        lambda c: c.recompute and c.halo_codecs.is_random,
         lambda c: (
             f"--recompute would send rows again that {_halo(c)} rounds at random; use "
             f"{_near(c)}, or drop --recompute"

@@ -137,6 +137,7 @@ def summarise(
         "eval_halo_bytes_per_epoch": _over(records, "eval_halo_bytes_sent", statistics.mean),
         "weight_bytes_per_epoch": _over(records, "weight_bytes_sent", statistics.mean),
         "max_staleness": _over(records, "max_staleness", max),
+        "codec_error": max((record.get("codec_error", 0.0) for record in records), default=0.0),
         **({} if goal is None else goal.figures(records)),
     }
 

@@ -44,7 +44,8 @@ def record_of(epoch, **changes):
 
 
 def test_a_run_is_summed_up():
-    records = [record_of(epoch) for epoch in range(4)]
+    records = [record_of(epoch, codec_error=0.5 - epoch / 10) for epoch in range(1, 4)]
+    records = [record_of(0), *records]
     assert summarise(records, 1) == {
         "num_epochs": 4,
         "best_epoch": 1,
@@ -59,6 +60,7 @@ def test_a_run_is_summed_up():
         "eval_halo_bytes_per_epoch": 90,
         "weight_bytes_per_epoch": 8,
         "max_staleness": 3,
+        "codec_error": 0.4,
     }
 
 
