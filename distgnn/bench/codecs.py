@@ -79,14 +79,14 @@ def measure(plan: CodecRace, *, progress: Callable[[str], None]) -> Iterator[dic
                 torch.set_num_threads(threads)
                 for bits in plan.bits:
                     for rounding in ("random", "nearest") if 1 < bits < 16 else ("nearest",):
-                        case = Case(x, picked, bits, _SEED if rounding == "random" else None)
+                        case = CodecCase(x, picked, bits, _SEED if rounding == "random" else None)
                         yield from _measure_case(plan, case, rounding, threads)
     finally:
         torch.set_num_threads(threads_before)
 
 
 def _measure_case(
-    plan: CodecRace, case: Case, rounding: str, threads: int
+    plan: CodecRace, case: CodecCase, rounding: str, threads: int
 ) -> Iterator[dict[str, Any]]:
     for direction, jobs in (("encode", case.encoders()), ("decode", case.decoders())):
         times = _times(jobs, plan)
@@ -118,7 +118,7 @@ def _times(jobs: dict[str, Callable[[], object]], plan: CodecRace) -> dict[str, 
     return times
 
 
-class Case:
+class CodecCase:
     """Rows and a way to code them.
 
     Args:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PHASES = ("aggregate", "pack", "exchange_wait", "weight_sync")
 
 
-class Watch(Protocol):
+class PhaseWatch(Protocol):
     """Tells when something begins and ends, in seconds of `time.perf_counter`."""
 
     def now(self) -> Any:
@@ -32,15 +32,15 @@ class HostWatch:
     """The processor's: something ends when the call that does it returns."""
 
     def now(self) -> float:
-        """See `Watch`."""
+        """See `PhaseWatch`."""
         return time.perf_counter()
 
     def tell(self, start: float, told: Callable[[float, float], None]) -> None:
-        """See `Watch`."""
+        """See `PhaseWatch`."""
         told(start, time.perf_counter())
 
     def settle(self) -> None:
-        """See `Watch`."""
+        """See `PhaseWatch`."""
 
 
 class DeviceWatch:
@@ -61,17 +61,17 @@ class DeviceWatch:
         self._origin_s = time.perf_counter()
 
     def now(self) -> torch.cuda.Event:
-        """See `Watch`."""
+        """See `PhaseWatch`."""
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
     def tell(self, start: torch.cuda.Event, told: Callable[[float, float], None]) -> None:
-        """See `Watch`."""
+        """See `PhaseWatch`."""
         self._untold.append((start, self.now(), told))
 
     def settle(self) -> None:
-        """See `Watch`."""
+        """See `PhaseWatch`."""
         for start, stop, told in self._untold:
             stop.synchronize()
             begin_s = self._origin_s + self._origin.elapsed_time(start) / 1e3
@@ -81,7 +81,7 @@ class DeviceWatch:
         self._set()
 
 
-def watch_of(device: torch.device) -> Watch:
+def watch_of(device: torch.device) -> PhaseWatch:
     """Return what tells the time of a device.
 
     Args:
@@ -99,7 +99,7 @@ class Clock:
         watch: Tells when phases begin and end; the processor's if None.
     """
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: PhaseWatch | None = None) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._watch = watch or HostWatch()
         self._aggregation = 0
@@ -171,7 +171,7 @@ class SpanClock(Clock):
             are not among them yet.
     """
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: PhaseWatch | None = None) -> None:
         super().__init__(watch)
         self.spans: list[Span] = []
         self._depth = 0

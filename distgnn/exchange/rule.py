@@ -24,7 +24,7 @@ _WORD = 2**64 - 1
 
 
 @dataclass(frozen=True)
-class Deal:
+class Rota:
     """Which rows of a channel have their turn in an epoch; both ends find the same without a word.
 
     Rows are numbered over all pairs of ranks, and sender and receiver know the numbers. In epoch e
@@ -156,7 +156,7 @@ class Rule:
         errors that are fed back.
     """
 
-    deal: Deal = field(default_factory=Deal)
+    deal: Rota = field(default_factory=Rota)
     delay: int = 0
     refresh: int = 0
     is_cached: bool = True
@@ -304,7 +304,7 @@ def delayed(
     References:
         Md et al., "DistGNN", SC 2021, section 5.3, algorithm 4.
     """
-    deal = Deal(period=num_bins)
+    deal = Rota(period=num_bins)
     rules = (
         Rule(deal=deal, delay=delay, is_cached=is_cached, smoothing=smoothing)
         for is_cached, smoothing in (forward, backward)

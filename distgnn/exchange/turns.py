@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.exchange.route import Route, Segment
-    from distgnn.exchange.rule import Deal
+    from distgnn.exchange.rule import Rota
 
 
 class PeerRows(NamedTuple):
@@ -77,7 +77,7 @@ class Turns:
         self,
         route: Route,
         picked: Tensor | None,
-        deal: Deal,
+        deal: Rota,
         rank: int,
         num_ranks: int,
         *,

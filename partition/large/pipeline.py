@@ -25,7 +25,7 @@ from distgnn.partition.large.dealing import Dealt
 from distgnn.partition.large.input import ARRAYS, SourceText
 from distgnn.partition.large.ordering import arrange
 from distgnn.partition.large.piles import Piles, record_of
-from distgnn.partition.large.refining import Cut, Goal, begin, refine
+from distgnn.partition.large.refining import Cut, RefineLimits, begin, refine
 from distgnn.partition.large.source import GraphOnDisk
 from distgnn.partition.large.split import plan, split
 from distgnn.partition.large.work import MOVED, PARTS, WorkFolder, is_complete
@@ -285,7 +285,7 @@ class _Run:
             mean = self.source.edges.num_edges / self.settings.num_parts
             most = math.floor(self.settings.edge_balance * mean)
             rows_at_destination, rows = self.work["covered"][2], self.work["refined"]["before"]
-            goal = Goal(
+            goal = RefineLimits(
                 most_edges=max(most, math.ceil(mean)),
                 more_rows=max(rows_at_destination - rows, 0),
                 window_edges=self.budget.window_edges,

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from distgnn.partition.large.clock import Progress, StageProgress
 from distgnn.partition.large.groups import leveller, windows
 from distgnn.partition.large.piles import Piles
-from distgnn.partition.large.windows import Whole, Window, clones_of, refine_window
+from distgnn.partition.large.windows import Window, WindowFacts, clones_of, refine_window
 from distgnn.partition.large.work import WorkFolder
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Goal:
+class RefineLimits:
     """Limits that refinement keeps."""
 
     most_edges: int
@@ -44,7 +44,7 @@ class Cut:
         return int(self.between.shape[0])
 
 
-def refine(work: WorkFolder, cut: Cut, goal: Goal, progress: Progress | None) -> None:
+def refine(work: WorkFolder, cut: Cut, goal: RefineLimits, progress: Progress | None) -> None:
     """Refine until every part was in its windows, then where parts hold too many edges.
 
     Records under `refined` the windows done, the pile of each part, the clones of each part, the
@@ -60,7 +60,7 @@ def refine(work: WorkFolder, cut: Cut, goal: Goal, progress: Progress | None) ->
     planned = windows(cut.between, sizes, goal.window_edges)
     clock = StageProgress("refining", "windows", len(planned), progress)
     clock.skip(min(work["refined"]["windows"], len(planned)))
-    whole = Whole(cut.root_part, np.diag(cut.between).copy())
+    whole = WindowFacts(cut.root_part, np.diag(cut.between).copy())
     for window in _windows_left(work, cut, goal, planned):
         _refine_one(work, cut, goal, np.array(window), whole)
         clock.add(1)
@@ -96,7 +96,7 @@ def begin(work: WorkFolder, cut: Cut) -> None:
 
 
 def _windows_left(
-    work: WorkFolder, cut: Cut, goal: Goal, planned: list[list[int]]
+    work: WorkFolder, cut: Cut, goal: RefineLimits, planned: list[list[int]]
 ) -> Iterator[list[int]]:
     """Go through the plan, then level parts that hold too many edges, while that helps."""
     yield from planned[work["refined"]["windows"] :]
@@ -114,7 +114,7 @@ def _sizes(work: WorkFolder, cut: Cut) -> NDArray[np.int64]:
 
 
 def _refine_one(
-    work: WorkFolder, cut: Cut, goal: Goal, parts: NDArray[np.int64], whole: Whole
+    work: WorkFolder, cut: Cut, goal: RefineLimits, parts: NDArray[np.int64], whole: WindowFacts
 ) -> None:
     state = dict(work["refined"])
     piles, clones = list(state["piles"]), np.array(state["clones"], np.int64)

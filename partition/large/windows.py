@@ -38,7 +38,7 @@ class Window:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class WindowFacts:
     """Facts about all parts that a window needs."""
 
     root_part: NDArray[np.int32]
@@ -69,7 +69,7 @@ def clones_of(records: Records, part: int, root_part: NDArray[np.int32]) -> tupl
 
 def refine_window(
     window: Window,
-    whole: Whole,
+    whole: WindowFacts,
     clones: NDArray[np.int64],
     *,
     most_edges: int,
@@ -107,7 +107,7 @@ def refine_window(
     return placement.part[arc_of_edge], placement.clones[:-1].copy(), saved
 
 
-def _placement(window: Window, whole: Whole) -> tuple[Placement, NDArray[np.int32]]:
+def _placement(window: Window, whole: WindowFacts) -> tuple[Placement, NDArray[np.int32]]:
     """Count slots, with one more part that stands for all others: the roots that are there."""
     outside = window.parts.size
     number = np.full(whole.inner.size, outside, np.int32)

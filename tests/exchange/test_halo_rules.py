@@ -16,7 +16,7 @@ from distgnn.exchange.base import Synchronous
 from distgnn.exchange.codec import CodecSpec
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.route import plan_route
-from distgnn.exchange.rule import Deal, HaloRule, Rule
+from distgnn.exchange.rule import HaloRule, Rota, Rule
 
 WIDE = 20
 EPOCHS = 12
@@ -96,13 +96,13 @@ def travels(deal, receiver, epoch):
 MEETINGS = {(0, 3): 0, (1, 2): 0, (0, 1): 1, (2, 3): 1, (0, 2): 2, (1, 3): 2}
 """Rounds of a tournament of four, written down."""
 DEALS = [
-    Deal(),
-    Deal(period=3),
-    Deal("peers", 3),
-    Deal("peers", 2),
-    Deal("together", 4),
-    Deal("together", 5, 2),
-    Deal(period=0),
+    Rota(),
+    Rota(period=3),
+    Rota("peers", 3),
+    Rota("peers", 2),
+    Rota("together", 4),
+    Rota("together", 5, 2),
+    Rota(period=0),
 ]
 
 
@@ -133,7 +133,7 @@ def test_rows_are_those_of_a_replica(deal, delay, refresh, is_cached):
             torch.testing.assert_close(got[receiver][0][epoch], used, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("deal", [*DEALS, Deal("random", 3)])
+@pytest.mark.parametrize("deal", [*DEALS, Rota("random", 3)])
 @pytest.mark.parametrize("refresh", [0, 5])
 def test_rows_and_bytes_are_those_that_the_forecast_counts(deal, refresh):
     rule = HaloRule(
@@ -151,7 +151,7 @@ def test_rows_and_bytes_are_those_that_the_forecast_counts(deal, refresh):
 
 
 def test_a_random_deal_draws_its_share_and_both_ends_agree():
-    deal = Deal("random", 4)
+    deal = Rota("random", 4)
     counts = [deal.num_rows(np.array([[0, 5000], [5000, 0]]), epoch) for epoch in range(20)]
     assert abs(np.mean(counts) / 10000 - 0.25) < 0.01
     assert len(set(counts)) > 5
@@ -170,7 +170,7 @@ def test_codes_and_their_memories_are_those_of_a_replica(remembers, bits):
     """x' = x + e, e' = x' - Q(x'); or told' = told + Q(x - told), which the receiver has, too."""
     rows = made()
     spec = CodecSpec(bits=bits, is_random=False)
-    rule = Rule(deal=Deal(period=2), codec=spec, remembers=remembers, delay=1)
+    rule = Rule(deal=Rota(period=2), codec=spec, remembers=remembers, delay=1)
     got = exchanged(HaloRule(forward=rule), rows)
     for sender, counts in enumerate(COUNTS):
         memory = torch.zeros(int(counts.sum()), WIDE)
@@ -181,7 +181,7 @@ def test_codes_and_their_memories_are_those_of_a_replica(remembers, bits):
             theirs = slice(before, before + int(counts[receiver]))
             used = torch.zeros(int(counts[receiver]), WIDE)
             for epoch in range(1, EPOCHS):
-                turn = travels(Deal(period=2), receiver, epoch - 1)[theirs]
+                turn = travels(Rota(period=2), receiver, epoch - 1)[theirs]
                 now = rows[sender][epoch - 1][mine][turn]
                 old = memory[mine][turn]
                 value = now + old if remembers == "error" else now - old
@@ -242,10 +242,10 @@ def test_feedback_loses_nothing_in_the_long_run():
 
 
 STATEFUL = [
-    Rule(deal=Deal(period=3), delay=2, codec=CodecSpec(bits=4), remembers="error"),
-    Rule(deal=Deal("peers", 3), delay=1, codec=CodecSpec(bits=8), remembers="value"),
-    Rule(deal=Deal("random", 2), is_cached=False, is_scaled=True, codec=CodecSpec(bits=2)),
-    Rule(deal=Deal("together", 3), codec=CodecSpec(bits=1), refresh=4),
+    Rule(deal=Rota(period=3), delay=2, codec=CodecSpec(bits=4), remembers="error"),
+    Rule(deal=Rota("peers", 3), delay=1, codec=CodecSpec(bits=8), remembers="value"),
+    Rule(deal=Rota("random", 2), is_cached=False, is_scaled=True, codec=CodecSpec(bits=2)),
+    Rule(deal=Rota("together", 3), codec=CodecSpec(bits=1), refresh=4),
     Rule(delay=1, smoothing=0.5, codec=CodecSpec(bits=8)),
 ]
 
@@ -265,9 +265,9 @@ def test_a_checkpoint_changes_no_bit(rule, stops):
     "rule",
     [
         HaloRule(),
-        HaloRule(forward=Rule(deal=Deal("together", 1)), backward=Rule(deal=Deal("peers", 1))),
-        HaloRule(forward=Rule(deal=Deal(period=3), refresh=1), backward=Rule(refresh=1)),
-        HaloRule(forward=Rule(deal=Deal(period=0)), warm_up_epochs=99),
+        HaloRule(forward=Rule(deal=Rota("together", 1)), backward=Rule(deal=Rota("peers", 1))),
+        HaloRule(forward=Rule(deal=Rota(period=3), refresh=1), backward=Rule(refresh=1)),
+        HaloRule(forward=Rule(deal=Rota(period=0)), warm_up_epochs=99),
     ],
 )
 def test_settings_that_change_nothing_have_the_synchronous_bits(rule):
@@ -280,7 +280,7 @@ def test_settings_that_change_nothing_have_the_synchronous_bits(rule):
 
 def test_directions_have_rules_of_their_own():
     _, parts, inputs, grads = problem("anywhere")
-    rule = HaloRule(backward=Rule(deal=Deal(period=0)))
+    rule = HaloRule(backward=Rule(deal=Rota(period=0)))
     got, _, _ = run(parts, inputs, grads, rule=rule)
     exact, _, _ = run(parts, inputs, grads, exchange_of=Synchronous)
     for (out, back), (true_out, true_back) in zip(got, exact, strict=True):

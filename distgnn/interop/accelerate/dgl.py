@@ -18,7 +18,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.interop.accelerate.graphs import (
     EdgeGraphs,
     Edges,
-    Factors,
+    SumFactors,
     inverse_in,
     inverse_out,
     inverse_root_in_or_one,
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
     from distgnn.interop.accelerate.graphs import EdgeGraph, Loops
 
-_SUM = Factors()
-_MEAN = Factors(inverse_in)
+_SUM = SumFactors()
+_MEAN = SumFactors(inverse_in)
 _NORMS = {
     "none": _SUM,
-    "both": Factors(inverse_root_in_or_one, inverse_root_out),
+    "both": SumFactors(inverse_root_in_or_one, inverse_root_out),
     "right": _MEAN,
-    "left": Factors(None, inverse_out),
+    "left": SumFactors(None, inverse_out),
 }
-_BY_IN_DEGREE = Factors(inverse_root_in_or_one, inverse_root_in_or_one)
+_BY_IN_DEGREE = SumFactors(inverse_root_in_or_one, inverse_root_in_or_one)
 
 # By the structure of a DGLGraph, which is another object after every change of its edges.
 # They have no hash: they are told apart as objects.

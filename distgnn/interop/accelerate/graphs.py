@@ -47,7 +47,7 @@ _STATIC_FROM = 2
 
 
 @dataclass(frozen=True)
-class Factors:
+class SumFactors:
     """Factors of a sum over in-edges, at both ends of an edge.
 
     Attributes:

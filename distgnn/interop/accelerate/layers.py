@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from distgnn.aggregate.sums import Weighting
     from distgnn.graph.local_graph import LocalGraph
-    from distgnn.interop.accelerate.graphs import EdgeGraph, Factors
+    from distgnn.interop.accelerate.graphs import EdgeGraph, SumFactors
 
 
 def is_usual_call() -> bool:
@@ -82,7 +82,7 @@ class Propagation:
         hops: Number of times.
     """
 
-    factors: Factors
+    factors: SumFactors
     hops: int = 1
 
     def __call__(self, graph: LocalGraph, rows: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None, graph: EdgeGraph) 
 def mapped_sum(
     graph: EdgeGraph,
     rows: Tensor,
-    factors: Factors,
+    factors: SumFactors,
     weight: Tensor,
     *,
     root: Tensor | None = None,
@@ -277,7 +277,7 @@ def isomorphism(
     graph: EdgeGraph,
     rows: Tensor,
     eps: Tensor,
-    factors: Factors,
+    factors: SumFactors,
     mlp: Callable[[Tensor], Tensor] | None,
     maps: tuple[type, ...],
 ) -> Tensor:

@@ -16,7 +16,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.nn.dense.linear import Linear
 
 from distgnn.interop.accelerate.graphs import (
-    Factors,
+    SumFactors,
     graph_of,
     inverse_in,
     inverse_root_in,
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from distgnn.interop.accelerate.graphs import EdgeGraph
 
-_SUM = Factors()
-_MEAN = Factors(inverse_in)
-_NORMALIZED = Factors(inverse_root_in, inverse_root_in)
+_SUM = SumFactors()
+_MEAN = SumFactors(inverse_in)
+_NORMALIZED = SumFactors(inverse_root_in, inverse_root_in)
 _REDUCES = {"add": _SUM, "sum": _SUM, "mean": _MEAN}
 _PROPAGATE_HOOKS = tuple(
     f"_{where}_forward_{when}"
@@ -96,7 +96,7 @@ def _fits(size: Any, x: Tensor) -> bool:
 
 def _normalized(
     conv: Any, x: Tensor, edge_index: Tensor, edge_weight: Any, *, is_improved: bool
-) -> tuple[EdgeGraph | None, Factors]:
+) -> tuple[EdgeGraph | None, SumFactors]:
     """Return the graph of a symmetrically normalized sum and its factors."""
     if edge_weight is None and not is_improved:
         loops = "one" if conv.add_self_loops else "given"
@@ -113,7 +113,9 @@ def _normalized(
     return weighted_graph_of(edge_index, edge_weight, len(x), kind, normalize), _SUM
 
 
-def _weighted(x: Tensor, edge_index: Tensor, edge_weight: Any) -> tuple[EdgeGraph | None, Factors]:
+def _weighted(
+    x: Tensor, edge_index: Tensor, edge_weight: Any
+) -> tuple[EdgeGraph | None, SumFactors]:
     """Return the graph of a sum of rows times the weights of edges, and its factors."""
     if edge_weight is None:
         return graph_of(edge_index, len(x), "given"), _SUM
@@ -136,7 +138,7 @@ def _takes_weight(edge_weight: Any, edge_index: Any, x: Any) -> bool:
 
 def _with_cached_norm(
     conv: Any, x: Tensor, edge_index: Tensor, edge_weight: Any, *, is_improved: bool
-) -> tuple[EdgeGraph | None, Factors]:
+) -> tuple[EdgeGraph | None, SumFactors]:
     """Return the graph of a layer that normalizes, or not, and caches what it normalized, or not.
 
     The cache is PyG's own: a graph in it wins over the one that is given.

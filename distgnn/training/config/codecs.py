@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.codec import EXACT, CodecSpec
-from distgnn.exchange.rule import Deal, HaloRule, Rule
+from distgnn.exchange.rule import HaloRule, Rota, Rule
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
 
@@ -49,12 +49,12 @@ _CODECS: Mapping[str, Word] = {
 _MOST_BINS = 4096
 
 
-def _bins(value: int, deal: How = "rows") -> Deal:
-    return Deal(deal, value)
+def _bins(value: int, deal: How = "rows") -> Rota:
+    return Rota(deal, value)
 
 
-def _every(value: int, **more: int) -> Deal:
-    return Deal("together", value, more.get("for", 1))
+def _every(value: int, **more: int) -> Rota:
+    return Rota("together", value, more.get("for", 1))
 
 
 def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
@@ -67,7 +67,7 @@ _SHARE = Parameter(number=float, below=1, is_required=True)
 _TIMES: Mapping[str, Word] = {
     "bins": Word(_DEAL, _bins, {**_whole(1, _MOST_BINS + 1), "deal": _DEALS}),
     "every": Word(_DEAL, _every, {**_whole(1), "for": Parameter(least=1)}),
-    "never": Word(_DEAL, lambda: Deal(period=0), {}),
+    "never": Word(_DEAL, lambda: Rota(period=0), {}),
     "delay": Word("delay", lambda value: value, _whole(0)),
     "refresh": Word("refresh", lambda value: value, _whole(1)),
     "warmup": Word(_WARM_UP, lambda value: value, _whole(0)),
@@ -178,10 +178,10 @@ def _items(rule: Rule) -> list[str]:
     deal, items = rule.deal, []
     if deal.period == 0:
         items.append("never")
-    elif deal.how == "together" and deal != Deal("together"):
+    elif deal.how == "together" and deal != Rota("together"):
         more = "" if deal.open_for == 1 else f",for={deal.open_for}"
         items.append(f"every({deal.period}{more})")
-    elif deal.how != "together" and deal != Deal():
+    elif deal.how != "together" and deal != Rota():
         items.append(f"bins({deal.period}{'' if deal.how == 'rows' else f',deal={deal.how}'})")
     items += [f"delay({rule.delay})"] * (rule.delay > 0)
     items += [f"refresh({rule.refresh})"] * (rule.refresh > 0)

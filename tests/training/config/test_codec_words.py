@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from distgnn.datasets import InputError
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
-from distgnn.exchange.rule import Deal, HaloRule, Rule
+from distgnn.exchange.rule import HaloRule, Rota, Rule
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
 
 INT8, INT4 = CodecSpec(8), CodecSpec(4)
@@ -46,17 +46,17 @@ def specs():
 
 
 def rules():
-    rows = st.builds(Deal, st.sampled_from(["rows", "peers", "random"]), st.integers(2, 99))
+    rows = st.builds(Rota, st.sampled_from(["rows", "peers", "random"]), st.integers(2, 99))
     together = st.integers(2, 9).flatmap(
         lambda period: st.builds(
-            Deal, st.just("together"), st.just(period), st.integers(1, period - 1)
+            Rota, st.just("together"), st.just(period), st.integers(1, period - 1)
         )
     )
     memories = st.sampled_from([{}, {"is_cached": False}, {"smoothing": 0.25}])
     return st.builds(
         lambda memory, **fields: Rule(**fields, **memory),
         memories,
-        deal=st.one_of(st.just(Deal()), st.just(Deal(period=0)), rows, together),
+        deal=st.one_of(st.just(Rota()), st.just(Rota(period=0)), rows, together),
         delay=st.integers(0, 9),
         refresh=st.integers(0, 9),
         is_scaled=st.booleans(),
@@ -73,15 +73,15 @@ def test_the_canonical_text_of_halos_reads_back(rule):
 
 
 RULES = [
-    ("bins(5)+delay(5)", Rule(deal=Deal(period=5), delay=5)),
-    ("delay(5) + bins(5, deal=rows)", Rule(deal=Deal(period=5), delay=5)),
-    ("bins(3,deal=peers)+int4", Rule(deal=Deal("peers", 3), codec=INT4)),
+    ("bins(5)+delay(5)", Rule(deal=Rota(period=5), delay=5)),
+    ("delay(5) + bins(5, deal=rows)", Rule(deal=Rota(period=5), delay=5)),
+    ("bins(3,deal=peers)+int4", Rule(deal=Rota("peers", 3), codec=INT4)),
     (
         "bins(10,deal=random)+drop+scale",
-        Rule(deal=Deal("random", 10), is_cached=False, is_scaled=True),
+        Rule(deal=Rota("random", 10), is_cached=False, is_scaled=True),
     ),
-    ("every(5,for=2)", Rule(deal=Deal("together", 5, 2))),
-    ("never", Rule(deal=Deal(period=0))),
+    ("every(5,for=2)", Rule(deal=Rota("together", 5, 2))),
+    ("never", Rule(deal=Rota(period=0))),
     ("delay(1)+smooth(0.5)", Rule(delay=1, smoothing=0.5)),
     ("refresh(10)+int1+feedback", Rule(refresh=10, codec=CodecSpec(1), remembers="error")),
     ("int8+delta+keep", Rule(codec=INT8, remembers="value")),
