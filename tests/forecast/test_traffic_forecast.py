@@ -193,7 +193,9 @@ def test_coded_rows_are_counted_as_they_are_sent(model, halo, activations, direc
     exact = forecast(directory, manifest, make_config(**fields))
     # These sum nothing but features and scores of classes, which are too narrow to code.
     is_narrow = model in ("one-layer", "sgc", "appnp")
-    assert (coded.bytes_per_epoch < exact.bytes_per_epoch) != is_narrow
+    assert coded.bytes_per_epoch <= exact.bytes_per_epoch
+    if halo != activations:  # else rows are bfloat16 already
+        assert (coded.bytes_per_epoch < exact.bytes_per_epoch) != is_narrow
     assert coded.evaluation_bytes == exact.evaluation_bytes
 
 
