@@ -130,7 +130,7 @@ def test_a_run_directory_holds_what_was_done(distgnn, ring, here):
     task = {"name": "ring", "num_features": 5, "num_classes": 3, "class_names": []}
     sizes = {"num_vertices": 12, "num_relations": 0, "num_vertex_types": 0}
     assert begun["format"] == 1
-    assert begun["task"] == task | sizes | {"num_edge_features": 0}
+    assert begun["task"] == task | sizes | {"num_edge_features": 0, "has_edge_weights": False}
     assert begun["num_ranks"] == 1
     assert TrainConfig.from_json(begun["train"]).epochs == 5
     names = sorted(item.name for item in (run / "checkpoints").iterdir())
