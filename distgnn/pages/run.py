@@ -9,7 +9,7 @@ from distgnn.pages.charts import lines, stack
 from distgnn.pages.markup import Html, escaped, figure, folded, page, section, table, tag
 from distgnn.pages.text import human_count, human_seconds
 from distgnn.training.loop.goal import describe_goal
-from distgnn.training.loop.screened import SCREENED
+from distgnn.training.loop.screened import SCREENED, with_confirmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -136,7 +136,8 @@ def _curves(
 
 
 def _learning(records: Records) -> list[Html]:
-    metrics = {split: _series(records, f"{split}_metric") for split in _SPLITS}
+    exact = with_confirmed(records)
+    metrics = {split: _series(exact, f"{split}_metric") for split in _SPLITS}
     metrics["val, screened"] = _series(records, SCREENED)
     loss = {"loss": _series(records, "loss")}
     return [

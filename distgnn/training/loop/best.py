@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,10 @@ class Best:
     metric: float = float("-inf")
     loss: float = float("inf")
 
-    def improves(self, metric: float, loss: float) -> bool:
-        """Return whether an epoch with this metric and loss would be better."""
-        return (metric, -loss) > (self.metric, -self.loss)
+    def improves(self, metric: float, loss: float, epoch: int) -> bool:
+        """Return whether an epoch with this metric and loss is better; the earlier of equals is."""
+        own = math.inf if self.epoch is None else self.epoch
+        return (metric, -loss, -epoch) > (self.metric, -self.loss, -own)
 
 
 class Patience:

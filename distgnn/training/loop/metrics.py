@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.exchange.clock import PHASES
+from distgnn.training.loop.screened import with_confirmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,6 +122,7 @@ def summarise(
     Returns:
         Values by name.
     """
+    records = with_confirmed(records)
     best = next((record for record in records if record["epoch"] == best_epoch), None)
     until_best = [r["epoch_s"] for r in records if best and r["epoch"] <= best["epoch"]]
     return {

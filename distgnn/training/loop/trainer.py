@@ -31,7 +31,13 @@ from distgnn.training.loop.own_model import (
     seeded,
 )
 from distgnn.training.loop.replay import build_repeated, may_replay
-from distgnn.training.loop.screened import build_screen, check_screening
+from distgnn.training.loop.screened import (
+    CONFIRMED,
+    build_screen,
+    check_screening,
+    pack_held,
+    unpack_held,
+)
 from distgnn.training.loop.stop import NoStop, encode
 from distgnn.training.loop.trace import NoTrace
 from distgnn.training.run.checkpoint import Checkpoints, pack_state, unpack_state
@@ -127,7 +133,7 @@ class Trainer:
         )
         measure = self.objective.measure
         self.screen = build_screen(
-            self.graphs.screened, self._evaluate_on, measure, config.screening
+            self.graphs.screened, self._evaluate_on, measure, self.model, config
         )
         self.optimizer = optimizer_of(config, self.model)
         self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
@@ -280,7 +286,8 @@ class Trainer:
     @property
     def is_done(self) -> bool:
         """Whether no epoch is left to train."""
-        is_out = self.patience.is_out(self.num_epochs - 1, self.best)
+        # While epochs are held, the best one is not known, but it is recent.
+        is_out = not self.screen.held and self.patience.is_out(self.num_epochs - 1, self.best)
         return is_out or self.num_epochs >= self.config.epochs
 
     def check_weights(self) -> None:
@@ -324,35 +331,52 @@ class Trainer:
         is_last = self.num_epochs + 1 == self.config.epochs
         names = (*(f"{split}_metric" for split in SPLITS), "val_loss")
         metrics: dict[str, Any] = dict.fromkeys(names)
-        if (self.num_epochs + 1) % self.config.eval_every and not is_last:
+        epoch = self.num_epochs
+        is_due = (epoch + 1) % self.config.eval_every == 0 or is_last
+        if not (is_due or self.screen.is_due(self.best, epoch, is_last=is_last)):
             return metrics | self.screen.take_values(), 0.0
         start = time.perf_counter()
-        self.group.note(self.num_epochs, "evaluate")
+        self.group.note(epoch, "evaluate")
         with self.average.in_place():
-            if self.screen.passes(self.best, is_last=is_last):
-                metrics |= self._evaluate_exactly()
-        self.lr.watch(self.num_epochs, self.best.epoch == self.num_epochs)
+            if is_due and self.screen.passes(self.best, epoch, is_last=is_last):
+                metrics |= self._evaluate_exactly(epoch)
+            if self.screen.is_due(self.best, epoch, is_last=is_last):
+                self.screen.settle(self._evaluate_exactly, lambda: self.best)
+        if is_due:
+            self.lr.watch(epoch, self.best.epoch == epoch)
         stop = time.perf_counter()
         self.trace.add("evaluate", start, stop)
         return metrics | self.screen.take_values(), stop - start
 
-    def _evaluate_exactly(self) -> dict[str, Any]:
-        """Return the metrics; keep the weights if they are the best so far."""
+    def _evaluate_exactly(self, epoch: int) -> dict[str, Any]:
+        """Return the metrics of an epoch's weights; keep them if they are the best so far."""
         scores = self.evaluate()
         # Weights that are not finite could otherwise look best and be kept.
         self._check_finite("validation loss", scores.val_loss)
         # Without validation vertices the latest epoch is the best one.
         metric = scores.metric["val"]
         if metric is None:
-            merit = float(self.num_epochs)
+            merit = float(epoch)
         else:
             merit = -metric if self.objective.measure.is_lower_better else metric
-        if self.best.improves(merit, scores.val_loss):
-            self.best = Best(self.num_epochs, merit, scores.val_loss)
+        if self.best.improves(merit, scores.val_loss, epoch):
+            self.best = Best(epoch, merit, scores.val_loss)
             self.best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
-        self.patience.watch(self.num_epochs, scores.val_loss)
+        self.patience.watch(epoch, scores.val_loss)
         metrics: dict[str, Any] = {f"{split}_metric": v for split, v in scores.metric.items()}
         return metrics | {"val_loss": scores.val_loss if self.inputs.counts["val"] else None}
+
+    def settle(self, records: list[dict[str, Any]]) -> None:
+        """Find the best epoch where a run ends at once that was to go on; collective.
+
+        Args:
+            records: Records of all epochs; the last one gets the metrics that were found.
+        """
+        if self.screen.held:
+            with self.average.in_place():
+                self.screen.settle(self._evaluate_exactly, lambda: self.best)
+            for record in records[-1:]:
+                record[CONFIRMED] = record[CONFIRMED] + self.screen.take_values()[CONFIRMED]
 
     def checkpoints(self, folder: Path) -> Checkpoints:
         """Return the checkpoints of this run.
@@ -367,14 +391,16 @@ class Trainer:
         if self._saved_at == self.num_epochs:
             return
         self.group.note(self.num_epochs, "checkpoint")
+        held, tensors = pack_held(self.screen)
         progress = {
             "best_epoch": self.best.epoch,
             "metric": self.best.metric,
             "loss": self.best.loss,
             "lr": self.lr.state(),
             "patience": self.patience.state(),
+            "held": held,
         }
-        state = pack_state(self.model, self.optimizer, self.average, self.best_state)
+        state = pack_state(self.model, self.optimizer, self.average, self.best_state) | tensors
         checkpoints.write(self.num_epochs, progress, state, self.graph.exchange.state())
         self._saved_at = self.num_epochs
 
@@ -395,6 +421,7 @@ class Trainer:
         self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
         self.lr.load_state(progress["lr"])
         self.patience.load_state(progress["patience"])
+        self.screen.held = unpack_held(progress["held"], found.state)
         self.num_epochs = self.graph.mask_seeds.epoch = self._saved_at = found.num_epochs
         if found.rows:
             self.graph.exchange.load_state(found.rows)

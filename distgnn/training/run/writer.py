@@ -156,6 +156,7 @@ def train(
         writer.stop_if_asked()
     finally:
         progress.close()
+    trainer.settle(records)
     if not trainer.best_state:
         raise InputError(
             f"none of the run's {trainer.num_epochs} epochs was evaluated, so there is no model "

@@ -26,10 +26,9 @@ from distgnn.pages.run import run_page
 from distgnn.partition import assign
 from distgnn.partition.directory.store import read_manifest, read_part, write
 from distgnn.partition.quality import measure
-from distgnn.training.config.evaluation import Screening
 from distgnn.training.loop.best import Best
 from distgnn.training.loop.own_model import own_config
-from distgnn.training.loop.screened import SCREENED, CodedScreen
+from distgnn.training.loop.screened import CONFIRMED, SCREENED, CodedScreen, with_confirmed
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.directory import RunDirectory
 from distgnn.training.tasks.measures import Accuracy, MeanSquaredError
@@ -54,7 +53,7 @@ def planted_graph(num_classes=4):
     return planted(**shape, signal=0.4, homophily=0.5, split="0.1/0.5/0.4")
 
 
-def screen_of(looks, *, margin, measure=None):
+def screen_of(looks, *, margin, measure=None, **options):
     """Return a screen that sees what is written down, one value a look."""
     values = iter(looks)
 
@@ -62,13 +61,17 @@ def screen_of(looks, *, margin, measure=None):
         return SimpleNamespace(metric={"val": next(values)}, val_loss=1.0)
 
     graph = SimpleNamespace(exchange=SimpleNamespace(take_bytes=lambda: 0))
-    screening = Screening(margin=margin)
-    return CodedScreen(graph, evaluate, measure or Accuracy(), screening)
+    config = make_config(evaluation=f"screened(int8, margin={margin})", **options)
+    return CodedScreen(graph, evaluate, measure or Accuracy(), torch.nn.Linear(1, 1), config)
+
+
+# The rate of the next epoch depends on whether this one is the best, so nothing is held.
+AT_ONCE = {"lr_schedule": "plateau"}
 
 
 def passed(looks, best, *, margin, measure=None):
-    screen = screen_of(looks, margin=margin, measure=measure)
-    return [screen.passes(Best(3, best, 1.0), is_last=False) for _ in looks]
+    screen = screen_of(looks, margin=margin, measure=measure, **AT_ONCE)
+    return [screen.passes(Best(3, best, 1.0), 4, is_last=False) for _ in looks]
 
 
 def test_an_epoch_passes_if_it_may_be_as_good_as_the_best():
@@ -83,41 +86,98 @@ def test_an_error_passes_if_it_may_be_as_small_as_the_best():
     assert found == [True, True, False]
 
 
-def test_a_look_is_not_taken_where_an_exact_evaluation_follows_anyway():
-    screen = screen_of([], margin=0.1)
-    assert screen.passes(Best(), is_last=False)
-    assert screen.passes(Best(3, 0.9, 1.0), is_last=True)
-    assert screen.take_values() == {SCREENED: None}
+def test_the_first_epoch_and_the_last_are_evaluated_exactly():
+    screen = screen_of([0.2], margin=0.1)
+    assert screen.passes(Best(), 0, is_last=False)
+    assert screen.take_values() == {SCREENED: None, CONFIRMED: []}
+    assert screen.passes(Best(3, 0.9, 1.0), 4, is_last=True)
+    assert screen.take_values() == {SCREENED: 0.2, CONFIRMED: []}, "it tells how far looks are off"
 
 
 def test_a_look_that_is_not_finite_passes_so_that_the_exact_evaluation_refuses_it():
     screen = screen_of([0.1], margin=0.0)
     screen._evaluate = lambda _: SimpleNamespace(metric={"val": 0.1}, val_loss=float("nan"))
-    assert screen.passes(Best(3, 0.9, 1.0), is_last=False)
+    assert screen.passes(Best(3, 0.9, 1.0), 4, is_last=False)
 
 
-def simulated(exact, looks, margin):
-    """Return the best epoch and the confirmed ones, by the rule alone."""
-    screen, best, confirmed = screen_of(looks, margin=margin), Best(), []
+def test_a_metric_that_rises_drops_what_is_held_before_it_is_evaluated():
+    screen, best = screen_of([0.5, 0.52, 0.6, 0.8, 0.78, 0.7], margin=0.05), Best(0, 0.4, 1.0)
+    held = []
+    for epoch in range(1, 7):
+        assert not screen.passes(best, epoch, is_last=False)
+        held.append([one.epoch for one in screen.held])
+    assert held == [[1], [1, 2], [1, 2, 3], [4], [4, 5], [4, 5, 6]]
+    confirmed = []
+    screen.settle(lambda epoch: confirmed.append(epoch) or {}, lambda: Best(4, 0.79, 1.0))
+    assert confirmed == [4, 5], "the most promising epoch first, and none that cannot be the best"
+
+
+def test_the_epoch_that_seems_to_reach_the_goal_is_evaluated_at_once():
+    screen = screen_of([0.5, 0.56, 0.7], margin=0.05, goal=0.6)
+    best = Best(0, 0.4, 1.0)
+    assert [screen.passes(best, epoch, is_last=False) for epoch in (1, 2)] == [False, True]
+    assert not screen.passes(Best(2, 0.6, 1.0), 3, is_last=False), "the goal was reached"
+
+
+def test_no_more_is_held_than_there_is_room_for(monkeypatch):
+    best = Best(0, 0.4, 1.0)
+    screen = screen_of([0.5] * 20, margin=0.05)
+    for epoch in range(1, 17):
+        assert not screen.is_due(best, epoch, is_last=False)
+        screen.passes(best, epoch, is_last=False)
+    assert screen.is_due(best, 16, is_last=False)
+    monkeypatch.setattr("distgnn.training.loop.screened._HELD_BYTES", 4)
+    assert screen_of([0.5], margin=0.05).passes(best, 1, is_last=False)
+
+
+def simulated(exact, looks, margin, patience, **options):
+    """Return the best epoch, the number of epochs and of exact evaluations, by the rule alone."""
+    looks = looks[1:]  # the first epoch has no look
+    screen, confirmed = screen_of(looks, margin=margin, patience=patience, **options), []
+    best = Best()
+
+    def confirm(epoch):
+        nonlocal best
+        confirmed.append(epoch)
+        if best.improves(exact[epoch], 1.0, epoch):
+            best = Best(epoch, exact[epoch], 1.0)
+        return {}
+
+    for epoch in range(len(exact)):
+        is_last = epoch + 1 == len(exact)
+        if screen.passes(best, epoch, is_last=is_last):
+            confirm(epoch)
+        if screen.is_due(best, epoch, is_last=is_last):
+            screen.settle(confirm, lambda: best)
+        if patience and not screen.held and epoch - best.epoch >= patience:
+            break
+    assert len(set(confirmed)) == len(confirmed)
+    return best.epoch, epoch + 1
+
+
+def by_exact_evaluation(exact, patience):
+    best = 0
     for epoch, metric in enumerate(exact):
-        if screen.passes(best, is_last=epoch + 1 == len(exact)):
-            confirmed.append(epoch)
-            if best.improves(metric, 1.0):
-                best = Best(epoch, metric, 1.0)
-    return best, confirmed
+        best = epoch if metric > exact[best] else best
+        if patience and epoch - best >= patience:
+            break
+    return best, epoch + 1
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 100), st.integers(-5, 5)), min_size=1, max_size=30),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 5)), min_size=1, max_size=40),
     st.integers(5, 8),
+    st.integers(0, 6),
+    st.booleans(),
 )
-def test_the_best_epoch_is_that_of_exact_evaluation_if_the_margin_covers_the_error(pairs, margin):
+def test_the_best_epoch_is_that_of_exact_evaluation_if_the_margin_covers_the_error(
+    pairs, margin, patience, is_at_once
+):
     # Whole numbers, so that a sum at the edge of the margin is not rounded over it.
     exact = [float(metric) for metric, _ in pairs]
-    looks = [float(metric + error) for metric, error in pairs[1:]]
-    best, _ = simulated(exact, looks, float(margin))
-    assert best.metric == max(exact)
-    assert best.epoch == exact.index(max(exact))
+    looks = [float(metric + error) for metric, error in pairs]
+    found = simulated(exact, looks, float(margin), patience, **(AT_ONCE if is_at_once else {}))
+    assert found == by_exact_evaluation(exact, patience)
 
 
 def records_of(folder, evaluation, graph=None, num_ranks=3, **options):
@@ -129,6 +189,10 @@ def records_of(folder, evaluation, graph=None, num_ranks=3, **options):
 
 
 SAME = ("best_epoch", "train_metric", "val_metric", "test_metric", "final_loss")
+
+
+def is_look_alone(record):
+    return record["val_metric"] is None and not record[CONFIRMED]
 
 
 def check_same_results(screened, exact):
@@ -147,11 +211,13 @@ def test_the_best_epoch_and_its_metrics_are_those_of_exact_evaluation(model, tmp
     assert screened.summary["screening_error"] <= 0.01, "the margin covers the error"
     check_same_results(screened, exact)
     seen = [record for record in screened.records if record[SCREENED] is not None]
-    assert len(seen) == len(screened.records) - 2
+    assert len(seen) == len(screened.records) - 1
     assert screened.summary["num_screened"] == len(seen)
-    confirmed = [record for record in seen if record["val_metric"] is not None]
-    assert screened.summary["num_confirmed"] == len(confirmed) < len(seen)
-    for one, other in zip(screened.records, exact.records, strict=True):
+    confirmed = [found for record in screened.records for found in record[CONFIRMED]]
+    # The last epoch is evaluated exactly in any case.
+    assert screened.summary["num_confirmed"] == len(confirmed) + 1
+    assert 2 * len(confirmed) < len(seen)
+    for one, other in zip(with_confirmed(screened.records), exact.records, strict=True):
         assert one["loss"] == other["loss"]
         if one["val_metric"] is not None:
             assert [one[name] for name in METRICS] == [other[name] for name in METRICS]
@@ -162,7 +228,7 @@ def test_a_look_sends_fewer_bytes_than_an_exact_evaluation(tmp_path):
     exact = records_of(tmp_path / "exact", "exact", **options).records
     screened = records_of(tmp_path / "screened", "screened", **options).records
     whole = {record["eval_halo_bytes_sent"] for record in exact}
-    looks = {r["eval_halo_bytes_sent"] for r in screened if r["val_metric"] is None}
+    looks = {r["eval_halo_bytes_sent"] for r in screened if is_look_alone(r)}
     assert len(whole) == len(looks) == 1
     # Rows of the four classes are narrow, and travel as they are.
     assert 2 * max(looks) < max(whole)
@@ -175,11 +241,12 @@ def test_a_crude_screen_without_margin_still_reports_exact_numbers(num_layers, t
     words = "screened(int1, margin=0)"
     screened = records_of(tmp_path / "screened", words, **options)
     assert screened.summary["screening_error"] > 0, "the screen is off"
-    for one, other in zip(screened.records, exact.records, strict=True):
+    records = with_confirmed(screened.records)
+    for one, other in zip(records, exact.records, strict=True):
         if one["val_metric"] is not None:
             assert [one[name] for name in METRICS] == [other[name] for name in METRICS]
-    confirmed = [r for r in screened.records if r["val_metric"] is not None]
-    best = screened.records[screened.summary["best_epoch"]]
+    confirmed = [record for record in records if record["val_metric"] is not None]
+    best = records[screened.summary["best_epoch"]]
     assert best["val_metric"] == max(record["val_metric"] for record in confirmed)
     assert screened.summary["test_metric"] == best["test_metric"]
 
@@ -225,13 +292,40 @@ def test_a_resumed_run_has_the_bits_of_the_straight_one(algorithm, tmp_path):
     straight = run(tmp_path / "straight", graph, parts, config)
     run(tmp_path / "halted", graph, parts, config, stop_at=7)
     resumed = run(tmp_path / "halted", graph, parts, config, resume=True)
-    names = ("epoch", "loss", "eval_halo_bytes_sent", SCREENED, *METRICS)
+    names = ("epoch", "loss", "eval_halo_bytes_sent", SCREENED, CONFIRMED, *METRICS)
     for one, other in zip(resumed[0].records, straight[0].records, strict=True):
         assert [one[name] for name in names] == [other[name] for name in names]
     for name in ("num_screened", "num_confirmed", "screening_error"):
         assert resumed[0].summary[name] == straight[0].summary[name]
     files = [RunDirectory(tmp_path / name).model_path for name in ("straight", "halted")]
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+# The best of the first epochs is the eighth.
+GAT = {**MODELS["gat"], "lr": 0.05, "checkpoint_every": 8}
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_epochs_that_are_held_go_through_a_checkpoint(num_ranks, tmp_path):
+    graph = planted_graph()
+    config = make_config(**GAT, epochs=14, evaluation="screened(int8, margin=0.05)")
+    straight = run(tmp_path / "straight", graph, cut(graph, 3), config)[0]
+    later = [found["epoch"] for record in straight.records[8:] for found in record[CONFIRMED]]
+    assert straight.summary["best_epoch"] in (one for one in later if one < 8)
+    run(tmp_path / "run", graph, cut(graph, 3), config, stop_at=12)
+    resumed = run(tmp_path / "run", graph, cut(graph, num_ranks), config, resume=True)[0]
+    for name in ("best_epoch", "val_metric", "test_metric"):
+        assert resumed.summary[name] == straight.summary[name]
+
+
+def test_a_run_that_ends_when_it_is_resumed_knows_its_best_epoch(tmp_path):
+    graph = planted_graph()
+    parts, words = cut(graph, 3), "screened(int8, margin=0.05)"
+    run(tmp_path / "run", graph, parts, make_config(**GAT, epochs=14, evaluation=words), stop_at=12)
+    short = make_config(**GAT, epochs=8, evaluation=words)
+    resumed = run(tmp_path / "run", graph, parts, short, resume=True)[0]
+    exact = run(tmp_path / "exact", graph, parts, make_config(**GAT, epochs=8))[0]
+    check_same_results(resumed, exact)
 
 
 def test_one_rank_sends_nothing_and_evaluates_exactly(tmp_path):
@@ -302,11 +396,13 @@ def test_the_way_of_evaluation_may_not_change_when_a_run_is_resumed():
 
 
 def check_bytes(records, look, exact):
-    """Check that each evaluation sent a look, an exact pass, or both."""
+    """Check that an epoch sent what its look and its exact evaluations send."""
     for record in records:
         is_seen, is_exact = (record[name] is not None for name in (SCREENED, "val_metric"))
-        assert record["eval_halo_bytes_sent"] == look * is_seen + exact * is_exact
-        assert record["eval_halo_bytes_sent"] <= look + exact
+        num_exact = is_exact + len(record[CONFIRMED])
+        assert record["eval_halo_bytes_sent"] == look * is_seen + exact * num_exact
+    sent = sum(record["eval_halo_bytes_sent"] for record in records)
+    assert sent <= len(records) * (look + exact)
 
 
 @pytest.mark.parametrize("static_input", [True, False])
@@ -398,7 +494,7 @@ def test_a_model_of_the_users_is_screened(tmp_path):
     exact, screened = results
     check_same_results(screened, exact)
     assert screened.summary["num_screened"] > screened.summary["num_confirmed"]
-    looks = {r["eval_halo_bytes_sent"] for r in screened.records if r["val_metric"] is None}
+    looks = {r["eval_halo_bytes_sent"] for r in screened.records if is_look_alone(r)}
     assert max(looks) < exact.records[0]["eval_halo_bytes_sent"]
 
 
@@ -411,7 +507,7 @@ def test_links_are_screened_over_coded_rows_of_the_model(tmp_path):
     screened = records_of(tmp_path / "screened", words, graph, **options)
     check_same_results(screened, exact)
     assert 0 < screened.summary["screening_error"] <= 0.001
-    looks = {r["eval_halo_bytes_sent"] for r in screened.records if r["val_metric"] is None}
+    looks = {r["eval_halo_bytes_sent"] for r in screened.records if is_look_alone(r)}
     assert max(looks) < exact.records[0]["eval_halo_bytes_sent"]
 
 
@@ -424,7 +520,7 @@ def test_typed_models_are_screened(model, kind, tmp_path):
     words = "screened(int8, margin=0.3)"
     screened = records_of(tmp_path / "screened", words, graph, **options)
     check_same_results(screened, exact)
-    assert screened.summary["num_screened"] == 13
+    assert screened.summary["num_screened"] == 14
 
 
 def test_the_results_and_the_page_count_looks(tmp_path):
