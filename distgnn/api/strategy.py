@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distgnn.exchange.codec import CodecSpec
+    from distgnn.exchange.rule import Rule
     from distgnn.training.config.settings import TrainConfig
 
 _STEPS = (
@@ -49,7 +50,8 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
     from distgnn.exchange.codec import EXACT
     from distgnn.training.config.presets import PRESETS
 
-    codecs = config.halo_codecs
+    halo = config.given_halo
+    codecs = halo.codecs
     preset = None if config.preset is None else PRESETS[config.preset]
     either = {"forward": codecs.forward, "backward": codecs.backward}
     papers = [] if preset is None or not preset.paper else [preset.paper]
@@ -60,7 +62,9 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         "preset": config.preset,
         "about": None if preset is None else preset.about,
         "halo": config.halo,
-        **{name: describe(codec) for name, codec in either.items()},
+        "warm_up_epochs": halo.warm_up_epochs,
+        "forward": describe_rule(halo.forward),
+        "backward": describe_rule(halo.backward),
         "weights": config.weights,
         "summed": describe(config.weights_codec),
         "evaluation": config.evaluation,
@@ -76,6 +80,35 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         ],
         **_bytes_of_epoch(config, source),
     }
+
+
+def describe_rule(rule: Rule) -> str:
+    """Describe in words when rows travel, as what, and what becomes of them.
+
+    Args:
+        rule: Rule of one direction of the pass.
+    """
+    deal = rule.deal
+    if deal.period == 0:
+        return "never sent"
+    turns = {
+        "rows": f"each row in one of {deal.period} epochs",
+        "peers": f"each pair of ranks in one of {deal.period} epochs",
+        "together": f"all rows in {deal.open_for} of {deal.period} epochs",
+        "random": f"1/{deal.period} of the rows, drawn in each epoch",
+    }
+    late = f"used {rule.delay} epoch{'s' * (rule.delay > 1)} after they were sent"
+    said = (
+        (not deal.is_whole, turns[deal.how]),
+        (rule.delay > 0, late),
+        (rule.refresh > 0, f"all of them exact in one of {rule.refresh} epochs"),
+        (not rule.is_cached, "zero between their turns"),
+        (rule.is_scaled, f"multiplied by {deal.period}"),
+        (rule.smoothing > 0, f"averaged, of which a share of {rule.smoothing:g} stays"),
+        (rule.remembers == "error", "with the error of the last code added"),
+        (rule.remembers == "value", "as changes against what the receiver has"),
+    )
+    return "; ".join([describe(rule.codec), *(text for holds, text in said if holds)])
 
 
 def describe(codec: CodecSpec) -> str:

@@ -24,6 +24,8 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
     if values["preset"] is not None:
         facts["--preset"] = f"{values['preset']}: {values['about']}"
     facts["--halo"] = values["halo"]
+    if values["warm_up_epochs"]:
+        facts["warm-up"] = f"{values['warm_up_epochs']} epochs with exact rows"
     facts["rows and sums"] = values["forward"]
     facts["gradients of rows"] = values["backward"]
     facts["--weights"] = values["weights"]

@@ -30,6 +30,19 @@ def test_json_holds_the_canonical_words_and_the_bytes_of_a_row(distgnn, ring):
     assert "halo_bytes_per_epoch" not in values
 
 
+def test_a_rule_of_turns_and_memories_is_put_into_words(distgnn, ring):
+    words = ("--halo", "warmup(2)+fwd:bins(4)+delay(1)+int4+feedback+bwd:never")
+    outcome = distgnn("train", ring, "--print-strategy", *words)
+    assert outcome.status == 0, outcome
+    lines = {line[:17].strip(): line[17:].strip() for line in outcome.out.splitlines()}
+    assert lines["warm-up"] == "2 epochs with exact rows"
+    assert lines["gradients of rows"] == "never sent"
+    assert lines["rows and sums"].endswith(
+        "so that the mean stays; each row in one of 4 epochs; used 1 epoch after "
+        "they were sent; with the error of the last code added"
+    )
+
+
 def test_rows_that_travel_as_they_are_have_no_paper(distgnn, ring):
     values = distgnn("train", ring, "--print-strategy", "--json").json
     assert (values["halo"], values["forward"], values["papers"]) == ("exact", "as they are", [])
