@@ -13,6 +13,8 @@ from distgnn.gpu.attention import merge_attention as merge_attention
 from distgnn.gpu.attention_backward import attend_backward as attend_backward
 from distgnn.gpu.attention_finish import attention_delta as attention_delta
 from distgnn.gpu.attention_finish import finish_attention as finish_attention
+from distgnn.gpu.codecs import decode_rows as decode_rows
+from distgnn.gpu.codecs import encode_rows as encode_rows
 from distgnn.gpu.edges import sddmm_add as sddmm_add
 from distgnn.gpu.edges import sddmm_dot as sddmm_dot
 from distgnn.gpu.edges import sddmm_leaky as sddmm_leaky

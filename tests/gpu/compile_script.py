@@ -15,6 +15,7 @@ from triton.runtime.jit import JITFunction
 
 from distgnn import gpu
 from distgnn.gpu.rows import DropoutMask, finish_rows
+from distgnn.kernels.codec import BITS, row_bytes
 from distgnn.kernels.seeds import Seed
 
 # As many rows as fill a tile, one of them long; tiles of fewer rows are other kernels.
@@ -62,6 +63,19 @@ def compile_sums_and_rows(dtype, width):
     parts = {"out_rows": INDICES[:ROWS], "factor": factor, "bias": zeros(width, dtype=wide)}
     finish_rows(total, out, **parts, has_relu=True, mask=mask)
     gpu.dropout_values(weight, IDS, INDICES, weight, seed=3, probability=0.3)
+
+
+def compile_codecs(dtype, width, bits):
+    x, picked = zeros(SOURCES, width, dtype=dtype), INDICES[:ROWS]
+    exact_columns = min(2, width)
+    size = row_bytes(width, bits, exact_columns)
+    message = zeros(ROWS * size, dtype=torch.uint8)
+    for seed in (None, 2**64 - 1):
+        gpu.encode_rows(x, picked, ROWS, bits, None, None, exact_columns, seed, message)
+    out = zeros(ROWS, width, dtype=dtype)
+    shared = (message, ROWS, bits, None, None, exact_columns)
+    gpu.decode_rows(*shared, picked, 0.5, False, out)
+    gpu.decode_rows(*shared, None, 1.0, True, out)
 
 
 def compile_extremes(dtype, width):
@@ -131,3 +145,6 @@ for dtype, heads, width in (
     compile_edges(dtype, heads, width)
     compile_attention(dtype, heads, width, dtype)
 compile_attention(wide, 4, 16, narrow)
+for bits in BITS:
+    compile_codecs(wide, 33, bits)
+compile_codecs(narrow, 1, 8)

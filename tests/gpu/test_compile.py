@@ -19,6 +19,14 @@ PARTS = {
     "column_hash",
     "_add_state",
     "_store_state",
+    "_put_bytes",
+    "_get_bytes",
+    "_key",
+    "_of_key",
+    "_up",
+    "_halves",
+    "_folded",
+    "_leave",
 }
 
 
