@@ -77,7 +77,7 @@ def announce(
         per_epoch = human_bytes(float(sent))
         say(f"rows: {per_epoch} will be sent per epoch by all ranks")
         weights = planned_weights(config, model, trainer.weights.tables)
-        per_epoch = human_bytes(weights.bytes_of_ranks(group.size))
+        per_epoch = human_bytes(weights.bytes_per_epoch(group.size))
         say(f"weights: {per_epoch} will be sent per epoch by all ranks")
     more = "" if group.device == PROCESSOR else " more of the device"
     say(f"memory: about {human_bytes(predicted)}{more} at the peak of rank 0, predicted")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.codec import CodecSpec
     from distgnn.exchange.rule import Rule
     from distgnn.training.config.settings import TrainConfig
+    from distgnn.weights.rule import WeightRule
 
 _STEPS = (
     "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, "
@@ -55,7 +56,7 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
     preset = None if config.preset is None else PRESETS[config.preset]
     either = {"forward": codecs.forward, "backward": codecs.backward}
     papers = [] if preset is None or not preset.paper else [preset.paper]
-    used = [*either.values(), config.weights_codec]
+    used = [*either.values(), config.weight_rule.codec]
     papers += [_PAPERS[codec.bits] for codec in used if codec.bits in _PAPERS]
     least = min(codec.least_columns for codec in either.values())
     return {
@@ -66,7 +67,7 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         "forward": describe_rule(halo.forward),
         "backward": describe_rule(halo.backward),
         "weights": config.weights,
-        "summed": describe(config.weights_codec),
+        "summed": describe_weights(config.weight_rule),
         "evaluation": config.evaluation,
         "exact": [f"rows of fewer than {least} columns", *_EXACT],
         "papers": list(dict.fromkeys(papers)),
@@ -125,6 +126,17 @@ def describe(codec: CodecSpec) -> str:
         return "1 bit a value, for the mean of the values below or above the mean of the row"
     how = "at random, so that the mean stays" if codec.is_random else "to the nearest"
     return f"{codec.bits} bits a value between the least and the largest of the row, rounded {how}"
+
+
+def describe_weights(rule: WeightRule) -> str:
+    """Describe what ranks tell each other about weights in words.
+
+    Args:
+        rule: The rule.
+    """
+    if rule.is_local:
+        return f"none; each rank has a model of its own, and their mean after {rule.merge_every}"
+    return describe(rule.codec)
 
 
 def _bytes_of_epoch(config: TrainConfig, source: str) -> dict[str, int | float | None]:

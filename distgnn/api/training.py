@@ -231,7 +231,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
     model, predicted = trainer.gnn, 0
     if model is not None:
         traffic = planned_weights(trainer.config, model, trainer.weights.tables)
-        working += traffic.coding_bytes(group.size)
+        working += traffic.working_bytes(group.size)
         predicted = added = predict_added_bytes(model, trainer.graphs) + working
         check_memory(
             *(group, added),

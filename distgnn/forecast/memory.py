@@ -254,7 +254,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     - the hidden rows that live at once, see `working_bytes`;
     - buffers for the rows of all leaves, see `leaf_bytes`;
     - scores of edges, see `score_bytes`;
-    - codes of gradients, see `WeightTraffic.coding_bytes`;
+    - messages of weights, see `WeightTraffic.working_bytes`;
     - the extra memory of typed models, see `typed_bytes`. Without features, their first layer
       learns at most one row for each vertex and relation, and for each edge.
 
@@ -285,7 +285,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
         memory[number] += is_static * input_bytes
         memory[number] += part.num_edges * edge_bytes + score_bytes(model, part.num_edges)
         memory[number] += part.num_leaves * leaf_bytes(found)
-        memory[number] += found.weights.coding_bytes(manifest.num_parts)
+        memory[number] += found.weights.working_bytes(manifest.num_parts)
         memory[number] += working_bytes(
             model, layer_rows, part.num_roots, kept_input_bytes=is_kept * input_bytes
         )

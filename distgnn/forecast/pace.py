@@ -157,7 +157,7 @@ def toll_seconds(found: Forecast, toll: MessageCost) -> NDArray[np.float64]:
     return seconds
 
 
-def reduce_seconds(num_bytes: int, num_ranks: int, link: Link) -> float:
+def reduce_seconds(num_bytes: float, num_ranks: int, link: Link) -> float:
     """Model how long a ring takes to sum what every rank has.
 
     Args:

@@ -16,6 +16,7 @@ from distgnn.graph.receptive_field import plan_layers
 from distgnn.nn.norm import BatchNorm
 from distgnn.nn.relational import LearnedRelationalConv
 from distgnn.ops import SparseRows
+from distgnn.optim.optimizers import NUM_MOMENTS
 from distgnn.partition.directory.store import read_part
 from distgnn.training.data.info import DataInfo
 from distgnn.training.data.inputs import split_rows
@@ -94,9 +95,13 @@ class Forecast:
     weights: WeightTraffic = NO_WEIGHTS
 
     @property
-    def weight_bytes(self) -> int:
-        """Bytes of weights that all ranks send in an epoch: `weight_bytes_sent`, exactly."""
-        return self.weights.bytes_of_ranks(len(self.evaluation_rows.edges))
+    def weight_bytes(self) -> float:
+        """Mean bytes of weights that all ranks send in an epoch: `weight_bytes_sent`.
+
+        Exact; whole where all epochs send as much. What local models send in an epoch with an
+        evaluation is that of `WeightTraffic.bytes_in_epoch`.
+        """
+        return self.weights.bytes_per_epoch(len(self.evaluation_rows.edges))
 
     def bytes_in_epoch(self, epoch: int) -> int:
         """Return what all ranks send in an epoch: `halo_bytes_sent` of metrics.jsonl, exactly.
@@ -352,7 +357,8 @@ def forecast(
             fractions[number] = plan.edge_fraction
     first, num_rows = model.convolutions[0], {}
     if isinstance(first, LearnedRelationalConv):
-        is_restricted = len(plans) == len(layers)
+        # Models are merged with all rows of their tables.
+        is_restricted = len(plans) == len(layers) and not config.weight_rule.is_local
         num_vertices, num_sources = walk.count_read(plans[0].targets if is_restricted else None)
         num_rows = {first.own: num_vertices, first.rows: num_sources}
     return Forecast(
@@ -408,7 +414,8 @@ def weight_traffic(
     if config.labels_as_input:
         statistics.append(WITHHELD_BYTES)
     shapes = gradient_shapes(model, num_rows)
-    return WeightTraffic(shapes, config.weights_codec, tuple(statistics))
+    num_moments = NUM_MOMENTS.get(config.optimizer, 0)
+    return WeightTraffic(shapes, config.weight_rule, tuple(statistics), num_moments)
 
 
 def _whole_rows(manifest: Manifest) -> LayerRows:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Moments = dict[str, "Tensor"]
 
+NUM_MOMENTS: Mapping[OptimizerName, int] = {"adam": 2, "adamw": 2, "sgd": 1}
+"""Moments of a weight, each as large as the weight."""
+
 
 class Optimizer(ABC):
     """Rule that steps parameters by their gradients.

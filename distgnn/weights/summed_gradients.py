@@ -12,6 +12,7 @@ from distgnn.exchange.sliced import sliced_sum
 from distgnn.kernels.seeds import MaskSeeds
 from distgnn.ops.buffers import Buffers
 from distgnn.weights.layout import Layout
+from distgnn.weights.strategy import WeightStrategy
 from distgnn.weights.table_rows import NO_TABLES
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from distgnn.weights.table_rows import TableRows
 
 
-class SummedGradients:
+class SummedGradients(WeightStrategy):
     """Sums gradients over ranks, in one message but for those that are coded.
 
     A sum, not a mean: each rank's loss is already divided by the global count.
@@ -39,8 +40,6 @@ class SummedGradients:
         buffers: Memory for codes; its own if None.
 
     Attributes:
-        clock: The same.
-        tables: The same.
         codec: The same.
     """
 
@@ -54,23 +53,12 @@ class SummedGradients:
         seeds: MaskSeeds | None = None,
         buffers: Buffers | None = None,
     ) -> None:
-        self._group = group
-        self.clock = clock
-        self.tables = tables
+        super().__init__(group, clock, tables)
         self.codec = codec
         self._seeds = seeds or MaskSeeds()
         self._buffers = buffers or Buffers(group.device)
-        self.bytes_sent = 0
 
-    def broadcast(self, model: nn.Module) -> None:
-        """Give every rank the weights and buffers of rank 0."""
-        for tensor in model.state_dict().values():
-            if isinstance(tensor, torch.Tensor):
-                sent = tensor.contiguous()
-                self._group.broadcast(sent)
-                tensor.copy_(sent)
-
-    def sync(self, model: nn.Module) -> None:
+    def after_backward(self, model: nn.Module) -> None:
         """Replace each gradient of a model by the sum over ranks; frozen weights have none."""
         self.sum([each for each in model.parameters() if each.requires_grad])
 
@@ -85,7 +73,7 @@ class SummedGradients:
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        if self._group.size == 1:
+        if self.group.size == 1:
             return
         for dtype in dict.fromkeys(parameter.dtype for parameter in parameters):
             self._sum([parameter for parameter in parameters if parameter.dtype == dtype])
@@ -104,7 +92,7 @@ class SummedGradients:
 
     def _sums(self, sent: Sequence[Tensor]) -> list[Tensor]:
         """Return the sums over ranks of tensors of one dtype."""
-        group, dtype = self._group, sent[0].dtype
+        group, dtype = self.group, sent[0].dtype
         layout = Layout.of([tuple(each.shape) for each in sent], self.codec, dtype.itemsize)
         pairs = list(zip(sent, layout.is_coded, strict=True))
         exact = sent[0].new_empty(0)
@@ -116,11 +104,6 @@ class SummedGradients:
         if layout.num_rows:
             self.bytes_sent += sliced_sum(group, rows, self.codec, self._seeds, self._buffers)
         return layout.split(exact, rows)
-
-    def take_bytes(self) -> int:
-        """Return the payload bytes sent by this rank since the last call."""
-        sent, self.bytes_sent = self.bytes_sent, 0
-        return sent
 
 
 def _picked(parameter: nn.Parameter, rows: Tensor | None) -> Tensor:

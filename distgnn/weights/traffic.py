@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from distgnn.exchange.base import all_reduce_bytes
-from distgnn.exchange.codec import EXACT
 from distgnn.exchange.sliced import slice_bytes
 from distgnn.weights.layout import WIDTH, Layout
+from distgnn.weights.rule import SUM, WeightRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import nn
-
-    from distgnn.exchange.codec import CodecSpec
 
 _ITEM_BYTES = 4
 
@@ -24,57 +23,89 @@ class WeightTraffic(NamedTuple):
 
     Attributes:
         shapes: Shape of each gradient that is summed, float32.
-        codec: Code of large ones.
+        rule: Rule of the weights that ranks tell each other.
         statistics: Bytes of each sum of statistics, such as those of batch norm.
+        num_moments: Moments of the optimizer for each weight.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
-    codec: CodecSpec = EXACT
+    rule: WeightRule = SUM
     statistics: tuple[int, ...] = ()
+    num_moments: int = 0
 
     @property
-    def num_bytes(self) -> int:
-        """Bytes of the gradients of a rank, as they travel."""
+    def num_bytes(self) -> float:
+        """Bytes of a rank that are summed in an epoch, as they travel; the mean over epochs."""
+        if self.rule.is_local:
+            return self._merged_bytes / self.rule.merge_every
         layout, row_bytes = self._layout
         return _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
 
-    def bytes_of(self, rank: int, num_ranks: int) -> int:
+    def bytes_of(self, rank: int, num_ranks: int, epoch: int = 0, *, is_evaluated: bool) -> int:
         """Return the bytes that a rank sends in an epoch, as it counts.
 
         Args:
             rank: The rank.
             num_ranks: Number of ranks.
+            epoch: The epoch, from 0.
+            is_evaluated: Whether the model is evaluated after it, for which local models are
+                averaged.
         """
-        layout, row_bytes = self._layout
-        sums = (_ITEM_BYTES * layout.num_exact, *self.statistics)
-        exact = sum(all_reduce_bytes(each, num_ranks) for each in sums)
-        return exact + slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
+        sums = list(self.statistics)
+        coded = 0
+        if not self.rule.is_local:
+            layout, row_bytes = self._layout
+            sums.append(_ITEM_BYTES * layout.num_exact)
+            coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
+        elif (epoch + 1) % self.rule.merge_every == 0:
+            sums.append(self._merged_bytes)
+        elif is_evaluated:
+            sums.append(_ITEM_BYTES * self._num_values)
+        return coded + sum(all_reduce_bytes(each, num_ranks) for each in sums)
 
-    def bytes_of_ranks(self, num_ranks: int) -> int:
-        """Return the bytes that all ranks send in an epoch, as each of them counts.
+    def bytes_in_epoch(self, num_ranks: int, epoch: int = 0, *, is_evaluated: bool = False) -> int:
+        """Return the bytes that all ranks send in an epoch, as each of them counts; see above."""
+        return sum(
+            self.bytes_of(rank, num_ranks, epoch, is_evaluated=is_evaluated)
+            for rank in range(num_ranks)
+        )
 
-        Args:
-            num_ranks: Number of ranks.
-        """
-        return sum(self.bytes_of(rank, num_ranks) for rank in range(num_ranks))
+    def bytes_per_epoch(self, num_ranks: int) -> float:
+        """Return the mean of the bytes that all ranks send in an epoch without an evaluation."""
+        period = max(self.rule.merge_every, 1)
+        total = sum(self.bytes_in_epoch(num_ranks, epoch) for epoch in range(period))
+        return total // period if total % period == 0 else total / period
 
-    def coding_bytes(self, num_ranks: int) -> int:
-        """Return the memory that a rank takes for codes while gradients are summed.
+    def working_bytes(self, num_ranks: int) -> int:
+        """Return the memory that a rank takes for messages, besides gradients and moments.
 
         Codes that leave, those of its slice that arrive from the others, and those of all sums; the
-        sum of its slice, and a decoded one.
+        sum of its slice, and a decoded one. Of local models the message of a mean, and the model
+        that waits while the mean is in its place.
 
         Args:
             num_ranks: Number of ranks.
         """
-        layout, row_bytes = self._layout
         if num_ranks == 1:
             return 0
+        if self.rule.is_local:
+            return 2 * self._merged_bytes
+        layout, row_bytes = self._layout
         return layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
 
     @property
+    def _num_values(self) -> int:
+        return sum(prod(shape) for shape in self.shapes)
+
+    @property
+    def _merged_bytes(self) -> int:
+        """Bytes of the weights and moments that become their means."""
+        return _ITEM_BYTES * self._num_values * (1 + self.num_moments)
+
+    @property
     def _layout(self) -> tuple[Layout, int]:
-        return Layout.of(self.shapes, self.codec), self.codec.row_bytes(WIDTH, _ITEM_BYTES)
+        codec = self.rule.codec
+        return Layout.of(self.shapes, codec), codec.row_bytes(WIDTH, _ITEM_BYTES)
 
 
 NO_WEIGHTS = WeightTraffic()

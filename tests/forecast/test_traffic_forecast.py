@@ -97,13 +97,17 @@ def trained(directory, config):
 
 
 def check(directory, config):
-    found = forecast(directory, read_manifest(directory), config)
+    manifest = read_manifest(directory)
+    found = forecast(directory, manifest, config)
     records, planned = trained(directory, config)
     counted = [record["halo_bytes_sent"] for record in records]
     assert counted == [found.bytes_in_epoch(epoch) for epoch in range(len(records))]
-    assert {record["weight_bytes_sent"] for record in records} == {found.weight_bytes}
     for record in records:
         is_evaluated = record["val_metric"] is not None
+        weight_bytes = found.weights.bytes_in_epoch(
+            manifest.num_parts, record["epoch"], is_evaluated=is_evaluated
+        )
+        assert record["weight_bytes_sent"] == weight_bytes
         assert record["eval_halo_bytes_sent"] == found.evaluation_bytes * is_evaluated
     rule = config.halo_rule
     if not rule.warm_up_epochs and not rule.forward.refresh + rule.backward.refresh:
@@ -281,10 +285,23 @@ def test_gradients_that_are_coded(options, weights, directories):
         dataclasses.replace(config, weights="sum"),
     )
     assert found.weight_bytes < 0.8 * whole.weight_bytes
-    assert found.weight_bytes == sum(found.weights.bytes_of(rank, 3) for rank in range(3))
+    assert found.weight_bytes == sum(
+        found.weights.bytes_of(rank, 3, is_evaluated=True) for rank in range(3)
+    )
     # Codes take memory, and none where ranks send none.
-    assert found.weights.coding_bytes(3) > whole.weights.coding_bytes(3) == 0
-    assert found.weights.coding_bytes(1) == 0
+    assert found.weights.working_bytes(3) > whole.weights.working_bytes(3) == 0
+    assert found.weights.working_bytes(1) == 0
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("options", [{"norm": "batch"}, {"model": "rgcn"}])
+def test_models_that_are_merged(options, optimizer, directories):
+    words = {"epochs": 7, "eval_every": 2, "weights": "every(3)", "optimizer": optimizer}
+    kind = "featureless" if "model" in options else "random"
+    found = check(directories(kind, "libra", 3), make_config(**options, **words))
+    merging = [found.weights.bytes_in_epoch(3, epoch) for epoch in range(3)]
+    assert merging[0] == merging[1] < merging[2]
+    assert found.weight_bytes == pytest.approx(sum(merging) / 3)
 
 
 @pytest.mark.parametrize("num_layers", [1, 2])

@@ -129,7 +129,8 @@ def test_resuming_with_another_code_is_a_difference():
 @pytest.mark.parametrize("name", ["bytegrad", "cgx"])
 def test_a_preset_codes_gradients_too(name):
     config = make_config(preset=name)
-    assert config.weights_codec == make_config(weights=name).weights_codec != EXACT
+    assert config.weight_rule == make_config(weights=name).weight_rule
+    assert config.weight_rule.codec != EXACT
 
 
 def test_a_preset_beside_another_code_of_gradients_is_refused():

@@ -33,7 +33,7 @@ def test_every_rank_gets_the_sum_in_the_shapes_of_the_parameters(size):
     def on_rank(group):
         model = model_of(0)
         set_grads(model, group.rank)
-        SummedGradients(group, Clock()).sync(model)
+        SummedGradients(group, Clock()).after_backward(model)
         return [parameter.grad for parameter in model.parameters()]
 
     models = [model_of(0) for _ in range(size)]
@@ -54,7 +54,7 @@ def test_a_missing_gradient_counts_as_zeros():
         set_grads(model, group.rank)
         if group.rank == 1:
             model[2].weight.grad = None
-        SummedGradients(group, Clock()).sync(model)
+        SummedGradients(group, Clock()).after_backward(model)
         return model[2].weight.grad
 
     expected = model_of(0)
@@ -68,7 +68,7 @@ def test_the_optimizer_steps_with_what_was_summed():
         model = model_of(0)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         set_grads(model, group.rank)
-        SummedGradients(group, Clock()).sync(model)
+        SummedGradients(group, Clock()).after_backward(model)
         optimizer.step()
         return model.state_dict()
 
@@ -96,7 +96,7 @@ def test_bytes_are_those_of_a_ring_and_time_goes_to_the_clock(size):
         weights = SummedGradients(group, clock)
         for _ in range(2):
             set_grads(model, 0)
-            weights.sync(model)
+            weights.after_backward(model)
         return weights.take_bytes(), weights.take_bytes(), clock.take()["weight_sync"]
 
     num_bytes = 4 * sum(parameter.numel() for parameter in model_of(0).parameters())
@@ -111,7 +111,7 @@ def test_one_rank_sends_nothing_and_keeps_its_gradients():
     set_grads(model, 1)
     before = [parameter.grad for parameter in model.parameters()]
     weights = SummedGradients(SingleGroup(), Clock())
-    weights.sync(model)
+    weights.after_backward(model)
     assert weights.take_bytes() == 0
     for parameter, grad in zip(model.parameters(), before, strict=True):
         assert parameter.grad is grad

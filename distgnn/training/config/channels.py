@@ -37,7 +37,8 @@ class ChannelSettings:
     weights: str | None = flag(
         None,
         "what gradients of large weights are sent as while ranks add them up: sum (as they are), "
-        "bf16, int8, int4, int2 or int1, as with --halo (default: sum)",
+        "bf16, int8, int4, int2 or int1, as with --halo; or every(K)+mean: each rank trains "
+        "a model of its own, and after every K steps all get the mean (default: sum)",
         metavar="STRATEGY",
         is_predicted=True,
     )

@@ -10,6 +10,7 @@ from distgnn.exchange.codec import EXACT, CodecSpec
 from distgnn.exchange.rule import HaloRule, Rota, Rule
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
+from distgnn.weights.rule import WeightRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from distgnn.exchange.rule import How
 
 _CODEC = "codec"
-_SUM = "apply"
+_APPLY = "apply"
+_WHEN = "when"
+_SUM, _MEAN = "sum", "mean"
 _DEAL = "deal"
 _MEMORY = "memory"
 _WARM_UP = "warm_up_epochs"
@@ -97,10 +100,20 @@ HALO = Grammar(
 )
 """Words of --halo."""
 
+
 WEIGHTS = Grammar(
     "--weights",
-    {_CODEC: "what gradients are sent as", _SUM: "what becomes of them"},
-    {**_CODECS, "sum": Word(_SUM, partial(str, "sum"), {})},
+    {
+        _CODEC: "what gradients are sent as",
+        _APPLY: "what becomes of them",
+        _WHEN: "when models are merged",
+    },
+    {
+        **_CODECS,
+        _SUM: Word(_APPLY, partial(str, _SUM), {}),
+        _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
+        "every": Word(_WHEN, lambda value: value, _whole(1)),
+    },
     has_directions=False,
     names={name: preset.weights for name, preset in PRESETS.items()},
 )
@@ -142,19 +155,38 @@ def _rule(answers: Mapping[str, object]) -> Rule:
     return Rule(is_cached=is_cached, smoothing=smoothing, **cast("dict[str, Any]", fields))
 
 
-def parse_weights(text: str) -> CodecSpec:
+def parse_weights(text: str) -> WeightRule:
     """Read --weights.
 
     Args:
-        text: Strategy in words: sum, or a codec such as int8, or a preset.
+        text: Strategy in words: sum, or a codec such as int8, or every(4)+mean, or a preset.
 
     Returns:
-        The codec of the gradients that ranks add up.
+        Rule of the weights that ranks tell each other.
 
     Raises:
         InputError: If the text is no strategy; it says where and what is allowed.
     """
-    return cast("CodecSpec", WEIGHTS.read(text)["fwd"].get(_CODEC, EXACT))
+    answers = WEIGHTS.read(text)["fwd"]
+    codec, apply = cast("CodecSpec", answers.get(_CODEC, EXACT)), answers.get(_APPLY)
+    if _WHEN not in answers:
+        if apply == _MEAN:
+            raise InputError(
+                f"--weights {text} takes the mean of models, but does not say when; add every(K)"
+            )
+        return WeightRule(codec)
+    rule = WeightRule(merge_every=cast("int", answers[_WHEN]))
+    if apply == _SUM:
+        raise InputError(
+            f"--weights {text} adds gradients up in every step, but every says when models are "
+            f"merged; use {rule.text}, or drop every"
+        )
+    if codec != EXACT:
+        raise InputError(
+            f"--weights {text} codes gradients, but of models that are merged none are sent; use "
+            f"{rule.text}, or {codec.text} alone"
+        )
+    return rule
 
 
 def halo_text(rule: HaloRule) -> str:
@@ -194,10 +226,10 @@ def _items(rule: Rule) -> list[str]:
     return items + ["scale"] * rule.is_scaled
 
 
-def weights_text(codec: CodecSpec) -> str:
+def weights_text(rule: WeightRule) -> str:
     """Write the canonical words of --weights, which `parse_weights` reads.
 
     Args:
-        codec: Codec of the gradients.
+        rule: Rule of the weights that ranks tell each other.
     """
-    return "sum" if codec == EXACT else codec.text
+    return rule.text

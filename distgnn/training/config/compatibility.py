@@ -331,11 +331,25 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda c: (
-            c.preset is not None and c.weights_codec != parse_weights(PRESETS[c.preset].weights)
+            c.preset is not None and c.weight_rule != parse_weights(PRESETS[c.preset].weights)
         ),
         lambda c: (
             f"--preset {c.preset} and --weights {c.weights} both say what gradients are sent as; "
             "give one of them"
+        ),
+    ),
+    (
+        lambda c: c.weight_rule.is_local and bool(c.ema),
+        lambda c: (
+            f"--ema {c.ema} averages the weights of one model, but with --weights {c.weights} "
+            "each rank has its own; drop one of the two"
+        ),
+    ),
+    (
+        lambda c: c.weight_rule.is_local and c.task == "link",
+        lambda c: (
+            f"--weights {c.weights} lets ranks have models of their own, whose rows a link model "
+            "would mix; use sum or a codec"
         ),
     ),
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
+from distgnn.exchange.codec import HaloCodecs
 from distgnn.exchange.rule import HaloRule, delayed
 from distgnn.kernels.tensors import DTYPES
 from distgnn.nn.config import ModelConfig
@@ -18,6 +18,7 @@ from distgnn.training.config.loop import LoopSettings, MachineSettings, SavingSe
 from distgnn.training.config.optimization import OptimizationSettings
 from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.strategy import Strategy, parse
+from distgnn.weights.rule import SUM, WeightRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +74,11 @@ class RunSettings(
         return self.halo_rule.codecs
 
     @cached_property
-    def weights_codec(self) -> CodecSpec:
-        """Codec of gradients that ranks add up."""
+    def weight_rule(self) -> WeightRule:
+        """Rule of the weights that ranks tell each other, and when."""
         if self.weights is not None:
             return parse_weights(self.weights)
-        return EXACT if self.preset is None else parse_weights(PRESETS[self.preset].weights)
+        return SUM if self.preset is None else parse_weights(PRESETS[self.preset].weights)
 
     @property
     def is_isolated(self) -> bool:

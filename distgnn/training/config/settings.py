@@ -36,7 +36,7 @@ class TrainConfig(RunSettings):
             ("gradient_cache", rule.backward.is_cached),
             ("gradient_smoothing", rule.backward.smoothing),
             ("halo", halo_text(self.given_halo)),
-            ("weights", weights_text(self.weights_codec)),
+            ("weights", weights_text(self.weight_rule)),
             ("evaluation", "exact" if self.screening is None else self.screening.text),
         ):
             object.__setattr__(self, name, value)

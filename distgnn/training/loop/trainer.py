@@ -40,11 +40,10 @@ from distgnn.training.loop.screened import (
 )
 from distgnn.training.loop.stop import NoStop, encode
 from distgnn.training.loop.trace import NoTrace
+from distgnn.training.loop.weights import build_weights, join_state, split_state
 from distgnn.training.run.checkpoint import Checkpoints, pack_state, unpack_state
 from distgnn.training.tasks.learning import build_objective, load_task
 from distgnn.training.tasks.tasks import resolve
-from distgnn.weights.summed_gradients import SummedGradients
-from distgnn.weights.table_rows import NO_TABLES, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,7 +117,8 @@ class Trainer:
         self.input = build_input(
             config.labels_as_input, self.graphs.features, self.graph, ends.num_classes
         )
-        self._layout = "" if config.halo_rule.is_synchronous else layout_of(part)
+        keeps_own = not config.halo_rule.is_synchronous or config.weight_rule.is_local
+        self._layout = layout_of(part) if keeps_own else ""
         self.model: nn.Module
         if factory is None:
             model = build_model(config, ends, self.graphs.exact.relation_sources)
@@ -139,17 +139,7 @@ class Trainer:
         self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
         self.clip = build_clip(config.clip_grad_norm)
         self.average = build_average(self.model, config.ema)
-        tables = NO_TABLES
-        if self.gnn is not None:
-            tables = TableRows.find(self.gnn.table_rows(self.graph), group)
-        self.weights = SummedGradients(
-            group,
-            self.graph.exchange.clock,
-            tables,
-            codec=config.weights_codec,
-            seeds=self.graph.mask_seeds,
-            buffers=self.graph.exchange.buffers,
-        )
+        self.weights = build_weights(config, self.graph, self.model, self.optimizer)
         self.begin_trace(NoTrace(device))
         self.weights.broadcast(self.model)
         self.best = Best()
@@ -202,10 +192,11 @@ class Trainer:
         scores = self._call(self.graph, self.input.rows())
         loss: torch.Tensor = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.weights.sync(self.model)
+        self.weights.after_backward(self.model)
         self.clip(self.model.parameters())
         self.optimizer.step()
         self.optimizer.zero_grad()
+        self.weights.after_step(self.model)
         return loss.detach()
 
     @torch.no_grad()
@@ -267,6 +258,7 @@ class Trainer:
             self.trace.add("epoch", start, stop)
             own = self._measure(loss, stop - start)
             metrics, eval_s = self._evaluate_if_due()
+            own["weight_bytes_sent"] += self.weights.take_bytes()
             own |= {
                 "eval_s": eval_s,
                 "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes()
@@ -337,7 +329,7 @@ class Trainer:
             return metrics | self.screen.take_values(), 0.0
         start = time.perf_counter()
         self.group.note(epoch, "evaluate")
-        with self.average.in_place():
+        with self.weights.consensus(self.model), self.average.in_place():
             if is_due and self.screen.passes(self.best, epoch, is_last=is_last):
                 metrics |= self._evaluate_exactly(epoch)
             if self.screen.is_due(self.best, epoch, is_last=is_last):
@@ -400,8 +392,13 @@ class Trainer:
             "patience": self.patience.state(),
             "held": held,
         }
-        state = pack_state(self.model, self.optimizer, self.average, self.best_state) | tensors
-        checkpoints.write(self.num_epochs, progress, state, self.graph.exchange.state())
+        own = join_state(self.graph.exchange.state(), self.weights.state(self.model))
+        with self.weights.consensus(self.model, has_moments=True):
+            state = pack_state(self.model, self.optimizer, self.average, self.best_state)
+            state |= tensors
+            checkpoints.write(self.num_epochs, progress, state, own)
+        # What a checkpoint sends is of no epoch.
+        self.weights.take_bytes()
         self._saved_at = self.num_epochs
 
     def resume(self, checkpoints: Checkpoints) -> Checkpoint | None:
@@ -423,6 +420,8 @@ class Trainer:
         self.patience.load_state(progress["patience"])
         self.screen.held = unpack_held(progress["held"], found.state)
         self.num_epochs = self.graph.mask_seeds.epoch = self._saved_at = found.num_epochs
-        if found.rows:
-            self.graph.exchange.load_state(found.rows)
+        rows, weights = split_state(found.rows)
+        if rows:
+            self.graph.exchange.load_state(rows)
+        self.weights.load_state(weights, self.model, self.num_epochs)
         return found

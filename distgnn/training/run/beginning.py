@@ -158,6 +158,9 @@ def resume(
         where = f"from epoch {trainer.num_epochs}" if found else "from the start: no checkpoint yet"
         say(f"resuming {where}")
         if found is not None and found.why_cold:
-            say(f"delays start cold: {found.why_cold}")
+            if trainer.config.weight_rule.is_local:
+                say("ranks start from the mean of their models, which are of another partition")
+            if not trainer.config.halo_rule.is_synchronous:
+                say(f"delays start cold: {found.why_cold}")
         records = run_dir.keep_metrics(trainer.num_epochs)
     return of_rank_0(group, records)

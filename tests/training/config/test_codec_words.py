@@ -12,6 +12,7 @@ from distgnn.datasets import InputError
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 from distgnn.exchange.rule import HaloRule, Rota, Rule
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
+from distgnn.weights.rule import WeightRule
 
 INT8, INT4 = CodecSpec(8), CodecSpec(4)
 NEAR = CodecSpec(4, is_random=False)
@@ -99,7 +100,8 @@ def test_words_stand_for_times_and_memories(text, rule):
 
 @given(specs())
 def test_the_canonical_text_of_weights_reads_back(codec):
-    assert parse_weights(weights_text(codec)) == codec
+    rule = WeightRule(codec)
+    assert parse_weights(weights_text(rule)) == rule
 
 
 @given(st.text(alphabet="fbwd:int84(round=near)+, x\n\t", max_size=30))
@@ -117,7 +119,7 @@ def test_any_text_is_read_or_refused_in_one_sentence(text):
     [("sum", EXACT), ("exact", EXACT), ("sum+int8", INT8), ("int4(round=near)", NEAR)],
 )
 def test_weights_are_summed_exactly_or_in_a_code(text, codec):
-    assert parse_weights(text) == codec
+    assert parse_weights(text) == WeightRule(codec)
 
 
 REFUSED = [
@@ -199,10 +201,11 @@ def test_mistakes_are_named_with_their_place(text, sentence):
     [
         ("fwd:int8", "--weights has no directions, got 'fwd:'; leave it out"),
         (
-            "mean",
+            "ring",
             (
-                f"--weights has no item 'mean'; {CODECS.replace('rows', 'gradients')}, and"
-                " what becomes of them is one of sum"
+                f"--weights has no item 'ring'; {CODECS.replace('rows', 'gradients')}, and"
+                " what becomes of them is one of sum, mean, and when models are merged is one of"
+                " every"
             ),
         ),
     ],

@@ -1,0 +1,68 @@
+"""The weight channel of a run, as its settings describe it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distgnn.nn.models import GNN
+from distgnn.weights.local_models import LocalModels
+from distgnn.weights.summed_gradients import SummedGradients
+from distgnn.weights.table_rows import NO_TABLES, TableRows
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from distgnn.graph.local_graph import LocalGraph
+    from distgnn.optim.optimizers import Optimizer
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.weights.strategy import WeightStrategy
+
+_PREFIX = "weights."
+
+
+def build_weights(
+    config: TrainConfig, graph: LocalGraph, model: nn.Module, optimizer: Optimizer
+) -> WeightStrategy:
+    """Build what ranks tell each other about weights; collective.
+
+    Args:
+        config: Settings of the run.
+        graph: Graph of the training pass.
+        model: Model to train.
+        optimizer: Its optimizer.
+    """
+    rule, group, exchange = config.weight_rule, graph.group, graph.exchange
+    if rule.is_local:
+        every = rule.merge_every
+        return LocalModels(group, exchange.clock, optimizer=optimizer, merge_every=every)
+    tables = NO_TABLES
+    if isinstance(model, GNN):
+        tables = TableRows.find(model.table_rows(graph), group)
+    return SummedGradients(
+        group,
+        exchange.clock,
+        tables,
+        codec=rule.codec,
+        seeds=graph.mask_seeds,
+        buffers=exchange.buffers,
+    )
+
+
+def join_state(rows: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Name what a rank keeps for itself in a checkpoint.
+
+    Args:
+        rows: State of the exchange.
+        weights: State of the weight channel.
+    """
+    return rows | {f"{_PREFIX}{name}": tensor for name, tensor in weights.items()}
+
+
+def split_state(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the two states that `join_state` joined."""
+    weights = {
+        name.removeprefix(_PREFIX): tensor
+        for name, tensor in state.items()
+        if name.startswith(_PREFIX)
+    }
+    return {name: each for name, each in state.items() if not name.startswith(_PREFIX)}, weights

@@ -1,0 +1,145 @@
+"""Models that ranks train by themselves, and that become their mean now and then."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from distgnn.exchange.base import all_reduce_bytes
+from distgnn.weights.strategy import WeightStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from distgnn.comm.group import Group
+    from distgnn.exchange.clock import Clock
+    from distgnn.optim.optimizers import Optimizer
+
+_WEIGHT, _MOMENT = "weight", "moment"
+
+
+class LocalModels(WeightStrategy):
+    """Each rank steps by its own gradient; every so many steps models become their mean.
+
+    With P ranks, gradients g_p of their shares of the loss, and u the update of the optimizer::
+
+        w_p <- w_p - u(P g_p)
+        w_p <- (w_0 + ... + w_(P-1)) / P      every `merge_every` steps, and so the moments of u
+
+    A share of the loss is the sum over a rank's own training vertices divided by the number of
+    all. Times P it is as large as the loss of all, so that a step is as long. With a merge in every
+    step and plain gradient descent this is the sum of gradients.
+
+    Args:
+        group: All ranks.
+        clock: Gets the time of merges.
+        optimizer: Optimizer of the model, whose moments are merged.
+        merge_every: Steps from merge to merge, at least 1.
+
+    References:
+        McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        AISTATS 2017 (federated averaging).
+        Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        clock: Clock,
+        *,
+        optimizer: Optimizer,
+        merge_every: int,
+    ) -> None:
+        super().__init__(group, clock)
+        self._optimizer = optimizer
+        self._every = merge_every
+        self._num_steps = 0
+
+    def after_backward(self, model: nn.Module) -> None:
+        """Scale the gradient of this rank's share; a missing one counts as zeros."""
+        for parameter in _trained(model):
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad *= self.group.size
+
+    def after_step(self, model: nn.Module) -> None:
+        """Merge where it is time."""
+        self._num_steps += 1
+        if self._is_merged:
+            self._average([*self._weights(model).values(), *self._moments(model).values()])
+
+    @property
+    def _is_merged(self) -> bool:
+        """Whether the models of all ranks are one now."""
+        return self.group.size == 1 or self._num_steps % self._every == 0
+
+    def _weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return what is merged of the weights, by name."""
+        named = ((f"{_WEIGHT}.{name}", each) for name, each in model.named_parameters())
+        return {name: each.detach() for name, each in named if each.requires_grad}
+
+    def _moments(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return what is merged of the optimizer, by name; counters are alike on all ranks."""
+        del model
+        return {
+            f"{_MOMENT}.{number}.{name}": value
+            for number, moments in self._optimizer.state_dict().items()
+            for name, value in moments.items()
+            if value.dim()
+        }
+
+    @torch.no_grad()
+    def _average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their means over ranks."""
+        if self.group.size == 1:
+            return
+        with self.clock.timed("weight_sync"):
+            for dtype in dict.fromkeys(each.dtype for each in tensors):
+                own = [each for each in tensors if each.dtype == dtype]
+                flat = torch.cat([each.reshape(-1) for each in own])
+                self.group.all_reduce(flat)
+                flat /= self.group.size
+                for each, mean in zip(
+                    own, torch.split(flat, [e.numel() for e in own]), strict=True
+                ):
+                    each.copy_(mean.view(each.shape))
+                self.bytes_sent += all_reduce_bytes(flat.nbytes, self.group.size)
+
+    @contextmanager
+    def consensus(self, model: nn.Module, *, has_moments: bool = False) -> Iterator[None]:
+        """Hold the mean of all models inside a block; see `WeightStrategy.consensus`."""
+        tensors: list[Tensor] = []
+        if not self._is_merged:
+            tensors += self._weights(model).values()
+            if has_moments:
+                tensors += self._moments(model).values()
+        own = [each.clone() for each in tensors]
+        if tensors:
+            self._average(tensors)
+        try:
+            yield
+        finally:
+            for each, before in zip(tensors, own, strict=True):
+                each.copy_(before)
+
+    def state(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return copies of this rank's weights and moments; none right after a merge."""
+        if self._is_merged:
+            return {}
+        own = {**self._weights(model), **self._moments(model)}
+        return {name: each.clone() for name, each in own.items()}
+
+    def load_state(self, state: dict[str, Tensor], model: nn.Module, num_steps: int) -> None:
+        """Continue after some steps; see `WeightStrategy.load_state`."""
+        self._num_steps = num_steps
+        if state:
+            for name, each in {**self._weights(model), **self._moments(model)}.items():
+                each.copy_(state[name])
+
+
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    return [each for each in model.parameters() if each.requires_grad]

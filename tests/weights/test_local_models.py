@@ -1,0 +1,242 @@
+"""Models that ranks train by themselves: their means, their gradients, checkpoints and bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from graphs import cut, make_graph
+from torch import nn
+from training import check_same_values, ends_of, make_config, run
+
+from distgnn.comm.single import SingleGroup
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets import InputError
+from distgnn.exchange.clock import Clock
+from distgnn.optim.optimizers import build_optimizer
+from distgnn.training.config.codecs import parse_weights
+from distgnn.training.loop.trainer import Trainer
+from distgnn.training.run.beginning import resume
+from distgnn.training.run.directory import RunDirectory
+from distgnn.weights.local_models import LocalModels
+from distgnn.weights.rule import WeightRule
+
+SIZES = [1, 2, 3, 4, 8]
+
+
+def every(steps):
+    return f"every({steps})+mean"
+
+
+def trained(num_parts, *, steps=5, **options):
+    """Records and state of each rank after some epochs."""
+    graph = make_graph()
+    parts = cut(graph, num_parts)
+    config = make_config(**{"epochs": steps, "model": "gcn", **options})
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        records = list(trainer.epochs())
+        state = {**trainer.model.state_dict(), "moments": trainer.optimizer.state_dict()}
+        return records, state
+
+    return run_ranks(num_parts, on_rank)
+
+
+@pytest.mark.parametrize("num_parts", SIZES)
+def test_a_mean_in_every_step_of_gradient_descent_is_the_sum_of_gradients(num_parts):
+    options = {"optimizer": "sgd", "lr": 0.1}
+    merged = trained(num_parts, weights=every(1), **options)
+    summed = trained(num_parts, **options)
+    for (records, state), (others, other) in zip(merged, summed, strict=True):
+        for name, tensor in other.items():
+            if name != "moments":
+                torch.testing.assert_close(state[name], tensor, rtol=1e-6, atol=1e-6)
+        assert [r["loss"] for r in records] == pytest.approx([r["loss"] for r in others], rel=1e-5)
+    if num_parts == 1:
+        check_same_values(merged[0][1], summed[0][1])
+
+
+@pytest.mark.parametrize("num_parts", [2, 3, 8])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_models_are_one_after_a_merge_and_differ_before(optimizer, num_parts):
+    options = {"weights": every(3), "optimizer": optimizer}
+    merged = trained(num_parts, steps=6, **options)
+    for _, state in merged[1:]:
+        check_same_values(state, merged[0][1])
+    own = trained(num_parts, steps=5, **options)
+    name = next(iter(own[0][1]))
+    assert not torch.equal(own[0][1][name], own[1][1][name])
+    for records, _ in own:
+        assert [r["val_metric"] for r in records] == [r["val_metric"] for r in own[0][0]]
+
+
+def by_the_formula(gradients, *, steps, merge_every, lr):
+    """Gradient descent of each rank with momentum 0.9, and the means of weights and momenta."""
+    weights, momenta = np.zeros_like(gradients[0]), np.zeros_like(gradients[0])
+    for step in range(steps):
+        momenta = 0.9 * momenta + len(weights) * gradients[step]
+        weights = weights - lr * momenta
+        if (step + 1) % merge_every == 0:
+            weights = np.repeat(weights.mean(0, keepdims=True), len(weights), 0)
+            momenta = np.repeat(momenta.mean(0, keepdims=True), len(momenta), 0)
+    return weights
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("merge_every", [1, 2, 3])
+def test_weights_are_those_of_the_formula(merge_every, size):
+    gradients = np.random.default_rng(0).normal(size=(7, size, 5))
+
+    def on_rank(group):
+        model = nn.Linear(5, 1, bias=False).double()
+        nn.init.zeros_(model.weight)
+        optimizer = build_optimizer("sgd", model.parameters(), lr=0.1, weight_decay=0.0)
+        strategy = LocalModels(group, Clock(), optimizer=optimizer, merge_every=merge_every)
+        for step in range(7):
+            model.weight.grad = torch.from_numpy(gradients[step, group.rank][None].copy())
+            strategy.after_backward(model)
+            optimizer.step()
+            before = model.weight.detach().clone()
+            group.all_reduce(before)
+            strategy.after_step(model)
+            after = model.weight.detach().clone()
+            group.all_reduce(after)
+            # A merge keeps the sum of all weights.
+            torch.testing.assert_close(after, before, rtol=0, atol=1e-12)
+        return model.weight.detach()[0]
+
+    expected = by_the_formula(gradients, steps=7, merge_every=merge_every, lr=0.1)
+    for rank, found in enumerate(run_ranks(size, on_rank)):
+        torch.testing.assert_close(found, torch.from_numpy(expected[rank]), rtol=0, atol=1e-12)
+
+
+def test_a_consensus_is_the_mean_and_leaves_every_model_as_it_was():
+    def on_rank(group):
+        model = nn.Linear(2, 1, bias=False)
+        nn.init.constant_(model.weight, float(group.rank))
+        optimizer = build_optimizer("adam", model.parameters(), lr=0.1, weight_decay=0.0)
+        strategy = LocalModels(group, Clock(), optimizer=optimizer, merge_every=4)
+        strategy.load_state({}, model, 1)
+        with strategy.consensus(model):
+            inside = model.weight.detach().clone()
+        return inside.tolist(), model.weight.detach().tolist(), strategy.take_bytes()
+
+    for rank, (inside, after, sent) in enumerate(run_ranks(3, on_rank)):
+        assert inside == [[1, 1]]
+        assert after == [[rank, rank]]
+        assert sent == 2 * 2 * 8 // 3
+
+
+def test_a_rank_without_a_gradient_counts_as_one_of_zeros():
+    model = nn.Linear(2, 1)
+    optimizer = build_optimizer("sgd", model.parameters(), lr=0.1, weight_decay=0.0)
+    strategy = LocalModels(SingleGroup(), Clock(), optimizer=optimizer, merge_every=1)
+    strategy.after_backward(model)
+    assert all(not each.grad.any() for each in model.parameters())
+    strategy.after_step(model)
+    assert strategy.take_bytes() == 0
+    assert strategy.state(model) == {}
+
+
+@pytest.mark.parametrize("stop", [3, 4, 5])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_resumed_run_has_the_bits_of_the_straight_one(optimizer, stop, tmp_path):
+    graph = make_graph()
+    parts = cut(graph, 3)
+    options = {"epochs": 9, "checkpoint_every": 1, "dropout": 0.3, "clip_grad_norm": 0.5}
+    config = make_config(**options, weights=every(4), optimizer=optimizer, norm="batch")
+    straight = run(tmp_path / "straight", graph, parts, config)
+    run(tmp_path / "again", graph, parts, config, stop_at=stop)
+    again = run(tmp_path / "again", graph, parts, config, resume=True)
+    for one, other in zip(again, straight, strict=True):
+        assert [r["loss"] for r in one.records] == [r["loss"] for r in other.records]
+        assert [r["weight_bytes_sent"] for r in one.records] == [
+            r["weight_bytes_sent"] for r in other.records
+        ]
+        check_same_values(one.trainer.model.state_dict(), other.trainer.model.state_dict())
+        check_same_values(one.trainer.optimizer.state_dict(), other.trainer.optimizer.state_dict())
+        check_same_values(one.trainer.best_state, other.trainer.best_state)
+
+
+def test_on_another_partition_all_ranks_begin_as_the_mean(tmp_path):
+    graph = make_graph()
+    config = make_config(epochs=6, checkpoint_every=1, weights=every(4), dropout=0.0)
+    run(tmp_path, graph, cut(graph, 3), config, stop_at=3)
+    results = run(tmp_path, graph, cut(graph, 2), config, resume=True)
+    assert [record["epoch"] for record in results[0].records] == list(range(6))
+    losses = [record["loss"] for record in results[0].records]
+    # The mean of three models is as far as the run was: a new one would be where it began.
+    assert losses[5] < losses[0]
+
+
+def test_a_run_says_that_models_start_from_their_mean(tmp_path):
+    graph, lines = make_graph(), []
+    config = make_config(epochs=6, checkpoint_every=1, weights=every(4))
+    run(tmp_path, graph, cut(graph, 3), config, stop_at=3)
+    parts = cut(graph, 2)
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        resume(trainer, RunDirectory(tmp_path), lines.append)
+
+    run_ranks(2, on_rank)
+    assert "ranks start from the mean of their models, which are of another partition" in lines
+
+
+def test_words_are_read_and_written_back():
+    rule = WeightRule(merge_every=4)
+    for text in ("every(4)", "every(4)+mean", "mean + every(4)"):
+        assert parse_weights(text) == rule
+    assert make_config(weights="every(4)").weights == rule.text == every(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"weights": "mean"},
+            "--weights mean takes the mean of models, but does not say when; add every(K)",
+        ),
+        (
+            {"weights": "every"},
+            "--weights every needs a whole number of at least 1; write every(1)",
+        ),
+        (
+            {"weights": "every(0)"},
+            "--weights every has 0 at character 7; it is a whole number of at least 1",
+        ),
+        (
+            {"weights": "every(2)+sum"},
+            (
+                "--weights every(2)+sum adds gradients up in every step, but every says when "
+                "models are merged; use every(2)+mean, or drop every"
+            ),
+        ),
+        (
+            {"weights": "int8+every(2)"},
+            (
+                "--weights int8+every(2) codes gradients, but of models that are merged "
+                "none are sent; use every(2)+mean, or int8 alone"
+            ),
+        ),
+        (
+            {"weights": "every(2)", "ema": 0.9},
+            (
+                "--ema 0.9 averages the weights of one model, but with --weights "
+                "every(2)+mean each rank has its own; drop one of the two"
+            ),
+        ),
+        (
+            {"weights": "every(2)", "task": "link"},
+            (
+                "--weights every(2)+mean lets ranks have models of their own, whose rows "
+                "a link model would mix; use sum or a codec"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused(options, sentence):
+    with pytest.raises(InputError) as caught:
+        make_config(**options)
+    assert str(caught.value) == sentence
