@@ -15,7 +15,7 @@ WITHOUT_README = {
     "distgnn/comm/transports",
     "distgnn/interop/accelerate",
 }
-MAX_LINES = 45
+MAX_LINES = 50
 """Longest README of a room."""
 _FILE = re.compile(r"`([\w/]+\.(?:py|cpp|h|inc))`")
 
