@@ -110,7 +110,7 @@ def test_the_end_of_a_tensor_changes_no_unit():
 def test_a_resumed_run_has_the_bits_of_the_straight_one(weights, optimizer, tmp_path):
     graph = make_graph()
     parts = cut(graph, 3)
-    options = {**WIDE, "epochs": 8, "checkpoint_every": 3, "clip_grad_norm": 0.05}
+    options = {**WIDE, "epochs": 8, "checkpoint_every": 3, "clip_grad_norm": 0.05, "ema": 0.5}
     config = make_config(**options, weights=weights, optimizer=optimizer)
     straight = run(tmp_path / "straight", graph, parts, config)
     run(tmp_path / "again", graph, parts, config, stop_at=4)
