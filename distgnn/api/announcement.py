@@ -42,6 +42,7 @@ def announce(
     from distgnn.forecast.traffic import planned_bytes, planned_weights
     from distgnn.kernels.devices import PROCESSOR
     from distgnn.ops.host_rows import HostRows
+    from distgnn.optim.kfac import ADAM_SHARE
     from distgnn.training.data.placement import describe_streamed
 
     config, group = trainer.config, trainer.group
@@ -68,6 +69,9 @@ def announce(
         say(saving)
     if isinstance(trainer.inputs.features, HostRows):
         say(describe_streamed(trainer.inputs.features))
+    if config.is_second_order:
+        rate, others = config.lr, config.lr * ADAM_SHARE
+        say(f"kfac: dense maps are stepped with --lr {rate:g}, all else by Adam with {others:g}")
     if model is None:
         say(f"model: {config.model.own}, of your own; its rows and its memory are not predicted")
         return
@@ -76,7 +80,7 @@ def announce(
     if group.size > 1:
         per_epoch = human_bytes(float(sent))
         say(f"rows: {per_epoch} will be sent per epoch by all ranks")
-        weights = planned_weights(config, model, trainer.weights.tables)
+        weights = planned_weights(config, model, trainer.weights.tables, trainer.graphs)
         per_epoch = human_bytes(weights.bytes_per_epoch(group.size))
         say(f"weights: {per_epoch} will be sent per epoch by all ranks")
     more = "" if group.device == PROCESSOR else " more of the device"

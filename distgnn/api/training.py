@@ -230,7 +230,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
     # An earlier peak counts for nothing here: memory that was freed since is free again.
     model, predicted = trainer.gnn, 0
     if model is not None:
-        traffic = planned_weights(trainer.config, model, trainer.weights.tables)
+        traffic = planned_weights(trainer.config, model, trainer.weights.tables, trainer.graphs)
         working += traffic.working_bytes(group.size)
         predicted = added = predict_added_bytes(model, trainer.graphs) + working
         check_memory(

@@ -254,7 +254,7 @@ def memory_of_ranks(manifest: Manifest, found: Forecast) -> list[int]:
     - the hidden rows that live at once, see `working_bytes`;
     - buffers for the rows of all leaves, see `leaf_bytes`;
     - scores of edges, see `score_bytes`;
-    - messages of weights, see `WeightTraffic.working_bytes`;
+    - messages of weights and factors of K-FAC, see `WeightTraffic.working_bytes`;
     - the extra memory of typed models, see `typed_bytes`. Without features, their first layer
       learns at most one row for each vertex and relation, and for each edge.
 

@@ -16,11 +16,18 @@ from distgnn.graph.receptive_field import plan_layers
 from distgnn.nn.norm import BatchNorm
 from distgnn.nn.relational import LearnedRelationalConv
 from distgnn.ops import SparseRows
+from distgnn.optim.described import describe_factors
 from distgnn.optim.optimizers import NUM_MOMENTS
 from distgnn.partition.directory.store import read_part
+from distgnn.settings.kfac import parse
 from distgnn.training.data.info import DataInfo
 from distgnn.training.data.inputs import split_rows
-from distgnn.training.loop.graphs import describe_savings, why_not_restricted, why_not_static
+from distgnn.training.loop.graphs import (
+    describe_savings,
+    is_input_fixed,
+    why_not_restricted,
+    why_not_static,
+)
 from distgnn.training.loop.model import build_model
 from distgnn.training.tasks.objective import WITHHELD_BYTES
 from distgnn.training.tasks.tasks import resolve
@@ -379,24 +386,34 @@ def forecast(
             edge_fractions=fractions,
         ),
         config.feature_bytes,
-        weight_traffic(config, model, num_rows),
+        weight_traffic(config, model, num_rows, is_sparse=is_sparse, is_mapped=is_sparse),
     )
 
 
-def planned_weights(config: TrainConfig, model: GNN, tables: TableRows) -> WeightTraffic:
+def planned_weights(
+    config: TrainConfig, model: GNN, tables: TableRows, graphs: RunGraphs
+) -> WeightTraffic:
     """Say what ranks will tell each other about weights and statistics in an epoch.
 
     Args:
         config: The run.
         model: Model to train.
         tables: Rows of its learned tables that are sent.
+        graphs: Graphs that it runs on, and its input.
     """
     num_rows = {table: len(rows) for table, rows in zip(tables.tables, tables.rows, strict=True)}
-    return weight_traffic(config, model, num_rows)
+    is_mapped = not isinstance(graphs.features, torch.Tensor)
+    is_sparse = isinstance(graphs.features, SparseRows)
+    return weight_traffic(config, model, num_rows, is_sparse=is_sparse, is_mapped=is_mapped)
 
 
 def weight_traffic(
-    config: TrainConfig, model: GNN, num_rows: Mapping[nn.Parameter, int]
+    config: TrainConfig,
+    model: GNN,
+    num_rows: Mapping[nn.Parameter, int],
+    *,
+    is_sparse: bool,
+    is_mapped: bool,
 ) -> WeightTraffic:
     """Say what ranks will tell each other about weights and statistics in an epoch.
 
@@ -404,6 +421,8 @@ def weight_traffic(
         config: The run.
         model: Model to train.
         num_rows: Rows of learned tables that are sent, where these are not those of the table.
+        is_sparse: Whether features are sparse.
+        is_mapped: Whether they are mapped before they are aggregated, as sparse and streamed ones.
     """
     statistics = [
         num_bytes
@@ -414,8 +433,18 @@ def weight_traffic(
     if config.labels_as_input:
         statistics.append(WITHHELD_BYTES)
     shapes = gradient_shapes(model, num_rows)
+    factors = None
+    if config.is_second_order:
+        factors = describe_factors(
+            model,
+            parse(config.kfac),
+            is_sparse=is_mapped,
+            is_static=not why_not_static(config, is_sparse=is_sparse),
+            is_fixed=is_input_fixed(config, is_sparse=is_sparse),
+            is_repeated=not (config.model.input_dropout or config.labels_as_input),
+        )
     num_moments = NUM_MOMENTS.get(config.optimizer, 0)
-    return WeightTraffic(shapes, config.weight_rule, tuple(statistics), num_moments)
+    return WeightTraffic(shapes, config.weight_rule, tuple(statistics), num_moments, factors)
 
 
 def _whole_rows(manifest: Manifest) -> LayerRows:

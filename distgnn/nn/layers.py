@@ -142,18 +142,21 @@ class Recomputed(HiddenLayer):
 
     Args:
         layer: The layer; norms that remember statistics would count them twice.
+
+    Attributes:
+        inner: The layer.
     """
 
     def __init__(self, layer: HiddenLayer) -> None:
-        self._layer = layer
+        self.inner = layer
 
     def __call__(self, graph: LocalGraph, rows: Rows, activation: Following) -> Tensor:
         """See `HiddenLayer`."""
-        if not torch.is_grad_enabled() or self._layer.frees_inner_values(rows):
-            return self._layer(graph, rows, activation)
+        if not torch.is_grad_enabled() or self.inner.frees_inner_values(rows):
+            return self.inner(graph, rows, activation)
 
         def apply(again: Rows) -> Tensor:
-            return self._layer(graph, again, activation)
+            return self.inner(graph, again, activation)
 
         return again_in_backward(apply, graph, rows)
 

@@ -155,6 +155,14 @@ class GNN(nn.Module):
             # A layer of separate operations is recomputed as a whole instead.
             conv.recomputes = recomputes and (self.is_chain or conv is self.last)
 
+    def layer(self, number: int) -> HiddenLayer:
+        """Return the form in which a hidden layer runs.
+
+        Args:
+            number: Number of the layer, from 0.
+        """
+        return self._layers[number]
+
     def traffic(
         self, *, is_sparse: bool, is_static: bool, feature_bytes: int = ITEM_BYTES
     ) -> list[LayerTraffic]:

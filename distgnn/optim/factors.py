@@ -85,6 +85,7 @@ class Reader:
     Args:
         numbers: Number of each parameter by its id.
         widest: Factors of more columns are diagonals.
+        finds_constants: Whether to look for rows that stay the same.
 
     Attributes:
         is_open: Whether it reads; else layers show in vain, which costs nothing.
@@ -93,8 +94,11 @@ class Reader:
         constants: Factors that all ranks found to be what they were; they are not summed again.
     """
 
-    def __init__(self, numbers: Mapping[int, int], widest: int) -> None:
+    def __init__(
+        self, numbers: Mapping[int, int], widest: int, *, finds_constants: bool = True
+    ) -> None:
         self._numbers = numbers
+        self._finds_constants = finds_constants
         self._widest = widest
         self.is_open = True
         self.pairs: dict[tuple[int, int], Pair] = {}
@@ -123,7 +127,8 @@ class Reader:
     def _add(self, key: Key, rows: Rows, picked: Tensor | None) -> None:
         is_new = key not in self._read
         read = self._read.setdefault(key, _Read())
-        read.is_same &= is_new and not key.is_output and self._is_same(key, rows, picked)
+        may_stay = is_new and not key.is_output and self._finds_constants
+        read.is_same &= may_stay and self._is_same(key, rows, picked)
         if read.is_same and key in self.constants:
             return
         read.count += rows.shape[0] if picked is None else len(picked)

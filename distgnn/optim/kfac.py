@@ -10,6 +10,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.exchange.base import all_reduce_bytes
 from distgnn.exchange.tags import WEIGHTS_TAG
 from distgnn.kernels.dense import Factor, is_fast, multiply
+from distgnn.nn.decoders import MlpDecoder
 from distgnn.nn.gat import AttentionConvolution
 from distgnn.nn.linear import Linear
 from distgnn.nn.relational import RGCNConv
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from distgnn.optim.optimizers import Moments
 
 _MOMENTUM = 0.5
-_ADAM_SHARE = 0.02
+ADAM_SHARE = 0.02
 """Adam's step as a share of that of K-FAC: 0.01 beside 0.5."""
 _JITTERS = (0.0, 1e-6, 1e-5, 1e-4)
 """Shares of the mean eigenvalue that are added in turn until a factor can be decomposed."""
@@ -73,8 +74,8 @@ class Kfac(Optimizer):
         v    = 0.5 v + step + weight_decay w;  w = w - lr v
 
     A bias shares G with its map and has A = 1. Maps of `distgnn.nn.Linear` and of R-GCN are
-    preconditioned. Parameters that no such map holds, such as vectors of attention, learned rows,
-    norms and layers of torch, are stepped by Adam with 0.02 lr.
+    preconditioned. Parameters that no such map holds are stepped by Adam with 0.02 lr: vectors of
+    attention, learned rows, norms, decoders of links and layers of torch.
 
     Args:
         model: Module with layers of distgnn.nn, whose parameters it steps.
@@ -83,6 +84,7 @@ class Kfac(Optimizer):
         weight_decay: Weight of the L2 penalty.
         decaying: Weights that the penalty is on; all if None.
         options: How to precondition; None for what `KfacOptions` has by default.
+        finds_constants: Whether to look for maps that multiply the same rows in every step.
 
     Raises:
         InputError: If the model has no map to precondition, or this processor lacks the kernels
@@ -104,6 +106,7 @@ class Kfac(Optimizer):
         weight_decay: float = 0.0,
         decaying: Iterable[Tensor] | None = None,
         options: KfacOptions | None = None,
+        finds_constants: bool = True,
     ) -> None:
         parameters = [each for each in model.parameters() if each.requires_grad]
         decaying = None if decaying is None else list(decaying)
@@ -117,7 +120,7 @@ class Kfac(Optimizer):
             for name, each in model.named_parameters()
             if each.requires_grad
         }
-        self._reader = Reader(self._numbers, self.options.widest)
+        self._reader = Reader(self._numbers, self.options.widest, finds_constants=finds_constants)
         self._map_of_bias = dict(self._biases(model))
         self._watch(model)
         self._factors = Factors(self._reader, self._group, self.options.decay)
@@ -131,7 +134,14 @@ class Kfac(Optimizer):
         self._notes: list[str] = []
 
     def _watch(self, model: nn.Module) -> None:
-        maps = [each for each in model.modules() if isinstance(each, Linear | RGCNConv)]
+        # Decoders of links compute their gradients in forward, before the loss is divided.
+        decoders = (each for each in model.modules() if isinstance(each, MlpDecoder))
+        left_out = {id(inner) for each in decoders for inner in each.modules()}
+        maps = [
+            each
+            for each in model.modules()
+            if isinstance(each, Linear | RGCNConv) and id(each) not in left_out
+        ]
         if not maps:
             raise InputError(
                 f"kfac finds no dense map of distgnn.nn in {type(model).__name__}; use adam"
@@ -184,7 +194,7 @@ class Kfac(Optimizer):
                 parameters = [self._parameters[number] for number in own]
                 moments = [self._moments[number] for number in own]
                 self._step(parameters, [steps[number] for number in own], moments, decay)
-        self._adam.lr = self.lr * _ADAM_SHARE
+        self._adam.lr = float(self.lr) * ADAM_SHARE
         self._adam.weight_decay = self.weight_decay
         self._adam.step_only(
             number
@@ -403,7 +413,7 @@ class Kfac(Optimizer):
             grad = self._parameters[number].grad
             assert grad is not None, "what is stepped has a gradient"
             total += float((step * grad).sum(dtype=torch.float64))
-        form = abs(total) * self.lr**2
+        form = abs(total) * float(self.lr) ** 2
         if form > self.options.clip:
             for step in steps.values():
                 step *= (self.options.clip / form) ** 0.5

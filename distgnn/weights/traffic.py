@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from distgnn.optim.described import FactorTraffic
+
 _ITEM_BYTES = 4
 
 
@@ -26,12 +28,14 @@ class WeightTraffic(NamedTuple):
         rule: Rule of the weights that ranks tell each other.
         statistics: Bytes of each sum of statistics, such as those of batch norm.
         num_moments: Moments of the optimizer for each weight.
+        factors: Factors of K-FAC; None for other optimizers.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
     rule: WeightRule = SUM
     statistics: tuple[int, ...] = ()
     num_moments: int = 0
+    factors: FactorTraffic | None = None
 
     @property
     def num_bytes(self) -> float:
@@ -65,6 +69,11 @@ class WeightTraffic(NamedTuple):
 
     def bytes_in_epoch(self, num_ranks: int, epoch: int = 0, *, is_evaluated: bool = False) -> int:
         """Return the bytes that all ranks send in an epoch, as each of them counts; see above."""
+        factors = self.factors.bytes_in_epoch(num_ranks, epoch) if self.factors else 0
+        return factors + self._summed_bytes(num_ranks, epoch, is_evaluated=is_evaluated)
+
+    def _summed_bytes(self, num_ranks: int, epoch: int, *, is_evaluated: bool = False) -> int:
+        """Return the bytes of gradients, models and statistics."""
         return sum(
             self.bytes_of(rank, num_ranks, epoch, is_evaluated=is_evaluated)
             for rank in range(num_ranks)
@@ -73,25 +82,27 @@ class WeightTraffic(NamedTuple):
     def bytes_per_epoch(self, num_ranks: int) -> float:
         """Return the mean of the bytes that all ranks send in an epoch without an evaluation."""
         period = max(self.rule.merge_every, 1)
-        total = sum(self.bytes_in_epoch(num_ranks, epoch) for epoch in range(period))
-        return total // period if total % period == 0 else total / period
+        total = sum(self._summed_bytes(num_ranks, epoch) for epoch in range(period))
+        mean = total // period if total % period == 0 else total / period
+        return mean + (self.factors.mean_bytes(num_ranks) if self.factors else 0)
 
     def working_bytes(self, num_ranks: int) -> int:
         """Return the memory that a rank takes for messages, besides gradients and moments.
 
         Codes that leave, those of its slice that arrive from the others, and those of all sums; the
         sum of its slice, and a decoded one. Of local models the message of a mean, and the model
-        that waits while the mean is in its place.
+        that waits while the mean is in its place. Factors of K-FAC are here on one rank, too.
 
         Args:
             num_ranks: Number of ranks.
         """
+        factors = self.factors.num_bytes if self.factors else 0
         if num_ranks == 1:
-            return 0
+            return factors
         if self.rule.is_local:
             return 2 * self._merged_bytes
         layout, row_bytes = self._layout
-        return layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
+        return factors + layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
 
     @property
     def _num_values(self) -> int:

@@ -256,6 +256,27 @@ RULES: tuple[Rule, ...] = (
     _of_known_layers(lambda c: c.decoder != "dot", lambda c: f"--decoder {c.decoder}"),
     _of_known_layers(lambda c: c.task == "link", lambda _: "--task link"),
     (
+        lambda c: bool(c.kfac) and c.optimizer != "kfac",
+        lambda c: (
+            f"--kfac {c.kfac} has no effect with --optimizer {c.optimizer}; drop it or use "
+            "--optimizer kfac"
+        ),
+    ),
+    (
+        lambda c: c.optimizer == "kfac" and c.weight_rule.is_local,
+        lambda c: (
+            "--optimizer kfac preconditions one gradient by sums over all roots, but --weights "
+            f"{c.weights} gives each rank weights of its own; use sum, int8 or int4"
+        ),
+    ),
+    (
+        lambda c: c.optimizer == "kfac" and not c.receptive_field and not c.model.own,
+        lambda _: (
+            "--optimizer kfac averages over the rows that the loss reads; drop --receptive-field "
+            "off"
+        ),
+    ),
+    (
         lambda c: bool(c.labels_as_input) and c.model.kind.is_typed,
         lambda c: (
             f"--labels-as-input {c.labels_as_input} does not go with --model {c.model.model}; "

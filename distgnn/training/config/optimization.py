@@ -48,8 +48,18 @@ _SCHEDULE = Bound(f"{GRAMMAR}, with FLOOR and FACTOR below 1", is_schedule)
 class OptimizationSettings:
     """Rule by which gradients become steps."""
 
-    optimizer: OptimizerName = flag("adam", "adam, adamw or sgd (default: %(default)s)")
-    lr: float = flag(0.01, "default: %(default)s", POSITIVE, metavar="R")
+    optimizer: OptimizerName = flag(
+        "adam", "adam, adamw, sgd or kfac (default: %(default)s)", is_predicted=True
+    )
+    kfac: str = flag(
+        "",
+        "how kfac preconditions: damping=0.03, factors=5 and inverses=5 epochs apart, clip=0.01, "
+        "decay=0, workers=all|half|one|SHARE of the ranks, widest=2048 columns of a factor that "
+        "is no diagonal (default: these values)",
+        metavar="NAME=X,...",
+        is_predicted=True,
+    )
+    lr: float = flag(None, "default: 0.5 of kfac, else 0.01", POSITIVE, metavar="R", varies=True)
     lr_schedule: str = flag(
         "constant",
         "rate of each epoch: constant; cosine falls to FLOOR * lr (default 0) over --epochs; step "
@@ -96,3 +106,8 @@ class OptimizationSettings:
         SHARE,
         metavar="D",
     )
+
+    @property
+    def is_second_order(self) -> bool:
+        """Whether steps differ in what they do: some decompose factors of the curvature."""
+        return self.optimizer == "kfac"

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.nn.config import KINDS, ModelConfig
 from distgnn.settings.fields import check_types, check_values, differences, picked
+from distgnn.settings.kfac import parse as parse_kfac
 from distgnn.training.config.codecs import halo_text, weights_text
 from distgnn.training.config.compatibility import check_together
 from distgnn.training.config.run import RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+_LR, _KFAC_LR = 0.01, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +32,11 @@ class TrainConfig(RunSettings):
     def __post_init__(self) -> None:
         """Check all values, and replace those that the algorithm and the preset decide."""
         check_values(self.model, but=("model",) if self.model.own else ())
+        given: float | None = self.lr
+        if given is None:
+            object.__setattr__(self, "lr", _KFAC_LR if self.is_second_order else _LR)
         check_values(self)
+        object.__setattr__(self, "kfac", str(parse_kfac(self.kfac)))
         rule = self.strategy.rule
         for name, value in (
             ("bins", rule.num_bins),

@@ -261,6 +261,18 @@ def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
     return reason or ("sparse features are mapped first" if is_sparse else "")
 
 
+def is_input_fixed(config: TrainConfig, *, is_sparse: bool) -> bool:
+    """Return whether maps of the first layer multiply the same rows in every epoch.
+
+    Args:
+        config: The run.
+        is_sparse: Whether features are sparse, which the first layer maps as they are.
+    """
+    is_drawn = config.model.input_dropout > 0 or config.labels_as_input > 0
+    is_mapped = is_sparse and config.static_input and not is_drawn
+    return is_mapped or not why_not_static(config, is_sparse=is_sparse)
+
+
 def why_not_restricted(config: TrainConfig) -> str:
     """Say why layers run on all rows; empty where they run only on rows that the loss reads.
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from distgnn.datasets.errors import InputError
 from distgnn.nn.models import GNN, LinkModel
+from distgnn.optim.kfac import Kfac
 from distgnn.optim.optimizers import build_optimizer
 from distgnn.optim.schedules import LearningRate, parse_schedule
+from distgnn.settings.kfac import parse
 from distgnn.training.loop.own_model import trainable
 
 if TYPE_CHECKING:
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from distgnn.aggregate.learned_rows import RelationSources
+    from distgnn.comm.group import Group
     from distgnn.optim.optimizers import Optimizer
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
+    from distgnn.training.tasks.objective import Objective
 
 
 def build_model(config: TrainConfig, ends: DataInfo, sources: RelationSources | None = None) -> GNN:
@@ -57,17 +61,47 @@ def num_inputs(config: TrainConfig, ends: DataInfo) -> int:
     return ends.num_features + (ends.num_classes if config.labels_as_input else 0)
 
 
-def optimizer_of(config: TrainConfig, model: nn.Module) -> Optimizer:
+class WholeLoss(NamedTuple):
+    """The loss of all ranks.
+
+    Attributes:
+        group: All ranks.
+        objective: Objective of the run.
+        is_input_fixed: Whether the model reads the same input in every epoch.
+    """
+
+    group: Group
+    objective: Objective
+    is_input_fixed: bool
+
+    @property
+    def num_terms(self) -> float:
+        """Number of terms that the last loss is the mean of."""
+        return self.objective.num_terms
+
+
+def optimizer_of(config: TrainConfig, model: nn.Module, whole: WholeLoss) -> Optimizer:
     """Build the optimizer of a run.
 
     Args:
         config: Settings of the run.
         model: Model whose weights it steps.
+        whole: Loss of all ranks.
     """
     decaying = None
     if config.decay_of == "first":
         assert isinstance(model, GNN), "others have no layers that are known"
         decaying = model.convolutions[0].parameters()
+    if config.optimizer == "kfac":
+        return Kfac(
+            model,
+            whole,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            decaying=decaying,
+            options=parse(config.kfac),
+            finds_constants=whole.is_input_fixed,
+        )
     return build_optimizer(
         config.optimizer,
         trainable([model]),

@@ -12,6 +12,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.edges.planner import Planner
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.models import GNN
+from distgnn.ops import SparseRows
 from distgnn.optim.average import build_average
 from distgnn.optim.clip import build_clip
 from distgnn.training.data.identity import layout_of
@@ -20,9 +21,15 @@ from distgnn.training.data.label_input import build_input
 from distgnn.training.data.placement import place
 from distgnn.training.loop.best import Best, Patience
 from distgnn.training.loop.goal import goal_of
-from distgnn.training.loop.graphs import build_graphs
+from distgnn.training.loop.graphs import build_graphs, is_input_fixed
 from distgnn.training.loop.metrics import over_ranks
-from distgnn.training.loop.model import build_model, learning_rate_of, num_inputs, optimizer_of
+from distgnn.training.loop.model import (
+    WholeLoss,
+    build_model,
+    learning_rate_of,
+    num_inputs,
+    optimizer_of,
+)
 from distgnn.training.loop.own_model import (
     build_own,
     call_own,
@@ -135,7 +142,10 @@ class Trainer:
         self.screen = build_screen(
             self.graphs.screened, self._evaluate_on, measure, self.model, config
         )
-        self.optimizer = optimizer_of(config, self.model)
+        is_sparse = isinstance(self.inputs.features, SparseRows)
+        is_fixed = is_input_fixed(config, is_sparse=is_sparse)
+        whole = WholeLoss(group, self.objective, is_fixed or factory is not None)
+        self.optimizer = optimizer_of(config, self.model, whole)
         self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
         self.clip = build_clip(config.clip_grad_norm)
         self.average = build_average(self.model, config.ema)
@@ -161,8 +171,9 @@ class Trainer:
         self.trace = trace
         self.graph.exchange.clock = self.weights.clock = trace.clock
         is_wanted = may_replay(self.config, trace, self.inputs.features) and self.gnn is not None
-        # Pairs of vertices, and labels that are given, are drawn again.
+        # Pairs of vertices, and labels that are given, are drawn again; some steps decompose.
         is_same = self.config.task != "link" and not self.config.labels_as_input
+        is_same = is_same and not self.config.is_second_order
         self.steps = build_repeated(
             "a step", self._step, self.graph, is_wanted=is_wanted and is_same
         )
@@ -313,7 +324,9 @@ class Trainer:
             "update_s": max(epoch_s - sum(seconds.values()), 0.0),
             **seconds,
             "halo_bytes_sent": exchange.take_bytes() + self.objective.take_bytes(),
-            "weight_bytes_sent": self.weights.take_bytes() + exchange.take_reduced_bytes(),
+            "weight_bytes_sent": self.weights.take_bytes()
+            + self.optimizer.take_bytes()
+            + exchange.take_reduced_bytes(),
             "max_staleness": exchange.max_staleness,
             "codec_error": exchange.take_codec_error(),
         }

@@ -149,7 +149,7 @@ def train(
                 progress.note(note)
             if trainer.num_epochs == first and counts.num_plans:
                 progress.note(counts.describe())
-            for repeated in (trainer.steps, trainer.scores):
+            for repeated in (trainer.steps, trainer.scores, trainer.optimizer):
                 if (note := repeated.take_note()) is not None:
                     progress.note(note)
             writer.save_if_due()

@@ -293,6 +293,11 @@ class LinkObjective(Objective):
         self._evaluator = LinkEvaluator(inputs, graph.group)
         graph.add_setup_bytes(self._exchange.take_bytes() + self._evaluator.exchange.take_bytes())
 
+    @property
+    def num_terms(self) -> float:
+        """See `Objective`."""
+        return 2 * self._count
+
     def loss(self, scores: Tensor) -> Tensor:
         """Return this rank's share of the loss for (num_roots, width) rows."""
         self._exchange.end_epoch()

@@ -51,6 +51,11 @@ class Objective(ABC):
 
     measure: Metric
 
+    @property
+    @abstractmethod
+    def num_terms(self) -> float:
+        """Number of terms, or sum of their weights, that the last loss is the mean of."""
+
     @abstractmethod
     def loss(self, scores: Tensor) -> Tensor:
         """Return this rank's share of the loss of the model's training scores."""
@@ -86,11 +91,16 @@ class VertexObjective(Objective):
         group: All ranks.
     """
 
-    def __init__(self, inputs: Inputs, loss: Callable[[Tensor], Tensor], group: Group) -> None:
+    def __init__(self, inputs: Inputs, loss: Loss | WithheldLoss, group: Group) -> None:
         self.measure = inputs.measure
         self._inputs = inputs
         self._loss = loss
         self._group = group
+
+    @property
+    def num_terms(self) -> float:
+        """See `Objective`."""
+        return self._loss.total
 
     def loss(self, scores: Tensor) -> Tensor:
         """Return this rank's share of the loss for (num_rows, num_classes) scores."""
@@ -149,6 +159,7 @@ class Loss:
 
     Attributes:
         weight: The argument, on the device of the scores.
+        total: The argument.
     """
 
     def __init__(
@@ -165,11 +176,11 @@ class Loss:
         self._labels = inputs.labels[inputs.rows["train"]].to(device)
         self._losses = losses
         self.weight = None if weight is None else weight.to(device)
-        self._total = total
+        self.total = total
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Return this rank's share of the loss for (num_rows, num_classes) scores."""
-        return self.of_each(scores).sum() / self._total
+        return self.of_each(scores).sum() / self.total
 
     def of_each(self, scores: Tensor) -> Tensor:
         """Return the (num_train_rows,) loss of each training vertex, times its weight."""
@@ -193,6 +204,9 @@ class WithheldLoss:
         vertex_id: (num_train_rows,) int64. Global ids of this rank's training vertices.
         draw: Draw of the vertices whose labels are input.
         exchange: Exchange that sums over ranks.
+
+    Attributes:
+        total: Sum of the weights of the last loss over all ranks.
     """
 
     def __init__(self, whole: Loss, vertex_id: Tensor, draw: LabelDraw, exchange: Exchange) -> None:
@@ -200,6 +214,7 @@ class WithheldLoss:
         self._vertex_id = vertex_id
         self._draw = draw
         self._exchange = exchange
+        self.total = whole.total
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Return this rank's share of the loss for (num_rows, num_classes) scores."""
@@ -207,7 +222,8 @@ class WithheldLoss:
         weight = self._whole.weight
         total = (counts if weight is None else counts * weight).sum(dtype=torch.float64).reshape(1)
         self._exchange.all_reduce(total)
-        return (self._whole.of_each(scores) * counts).sum() / max(float(total), _LEAST_TOTAL)
+        self.total = max(float(total), _LEAST_TOTAL)
+        return (self._whole.of_each(scores) * counts).sum() / self.total
 
 
 def build_loss(

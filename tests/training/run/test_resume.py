@@ -10,7 +10,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.optim.average import NoAverage
-from distgnn.training.loop.model import build_model, optimizer_of
+from distgnn.training.loop.model import WholeLoss, build_model, optimizer_of
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.checkpoint import pack_state, unpack_state
 from distgnn.training.run.directory import RunDirectory
@@ -185,7 +185,7 @@ def test_another_model_is_refused():
         unpack_state(state, trainers[1].model, trainers[1].optimizer, NoAverage())
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "kfac"])
 def test_packing_loses_nothing(optimizer):
     graph = make_graph("random")
     config = make_config(optimizer=optimizer, norm="batch")
@@ -193,7 +193,8 @@ def test_packing_loses_nothing(optimizer):
     list(trainer.epochs())
     state = pack_state(trainer.model, trainer.optimizer, trainer.average, trainer.best_state)
     model = build_model(config, ends_of(graph))
-    fresh = optimizer_of(config, model)
+    whole = WholeLoss(SingleGroup(), trainer.objective, is_input_fixed=True)
+    fresh = optimizer_of(config, model, whole)
     best = unpack_state(state, model, fresh, NoAverage())
     check_same_values(best, trainer.best_state)
     check_same_values(model.state_dict(), trainer.model.state_dict())
