@@ -89,7 +89,7 @@ class Screen(Protocol):
         """
 
     def settle(self, confirm: Confirm, best: Callable[[], Best]) -> None:
-        """Evaluate exactly those held epochs that may be the best, and hold none; collective.
+        """Evaluate one held epoch exactly, and hold those that may still be the best; collective.
 
         Args:
             confirm: Evaluates the weights that the model has now exactly, as those of an epoch.
@@ -212,14 +212,14 @@ class CodedScreen:
         return bool(self._patience) and epoch - first >= self._patience
 
     def settle(self, confirm: Confirm, best: Callable[[], Best]) -> None:
-        """Evaluate the most promising epoch first, which may spare others; see `Screen`."""
+        """Evaluate the most promising epoch, which may spare others; see `Screen`."""
+        first = max(self.held, key=lambda held: held.merit)
+        self.held = [held for held in self.held if held is not first]
         now = {name: value.clone() for name, value in self._model.state_dict().items()}
-        for held in sorted(self.held, key=lambda held: -held.merit):
-            if held.merit + self._margin >= best().metric:
-                self._model.load_state_dict(held.state)
-                self._confirmed.append({"epoch": held.epoch, **confirm(held.epoch)})
+        self._model.load_state_dict(first.state)
+        self._confirmed.append({"epoch": first.epoch, **confirm(first.epoch)})
         self._model.load_state_dict(now)
-        self.held = []
+        self._drop(best())
 
     def take_values(self) -> dict[str, Any]:
         """Return the metric over coded rows, None without a look, and what was settled."""

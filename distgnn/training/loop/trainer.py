@@ -345,7 +345,7 @@ class Trainer:
         with self.weights.consensus(self.model), self.average.in_place():
             if is_due and self.screen.passes(self.best, epoch, is_last=is_last):
                 metrics |= self._evaluate_exactly(epoch)
-            if self.screen.is_due(self.best, epoch, is_last=is_last):
+            while self.screen.is_due(self.best, epoch, is_last=is_last):
                 self.screen.settle(self._evaluate_exactly, lambda: self.best)
         if is_due:
             self.lr.watch(epoch, self.best.epoch == epoch)
@@ -379,7 +379,8 @@ class Trainer:
         """
         if self.screen.held:
             with self.average.in_place():
-                self.screen.settle(self._evaluate_exactly, lambda: self.best)
+                while self.screen.held:
+                    self.screen.settle(self._evaluate_exactly, lambda: self.best)
             for record in records[-1:]:
                 record[CONFIRMED] = record[CONFIRMED] + self.screen.take_values()[CONFIRMED]
 
