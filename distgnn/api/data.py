@@ -184,6 +184,16 @@ class Data:
         """Number of vertices that this rank owns."""
         return self.exact.num_rows
 
+    @property
+    def group(self) -> Group:
+        """All ranks, for `distgnn.optim.Kfac`."""
+        return self._group
+
+    @property
+    def num_terms(self) -> float:
+        """Number of training vertices of all ranks; of all vertices in a graph without masks."""
+        return self.num_vertices if self._inputs is None else max(self._inputs.counts["train"], 1)
+
     def loss(self, scores: Tensor, split: str = "train") -> Tensor:
         """Return this rank's share of the task's mean loss, to be given to `Session.backward`.
 

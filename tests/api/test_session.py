@@ -543,3 +543,36 @@ def test_parts_in_memory_serve_as_shares(graph):
         graph, lambda r, s: (lambda d: float(d.loss(d.exact.aggregate(d.x)[:, :3])))(r.load(s)), 1
     )
     assert sum(run_ranks(3, loss_of)) == pytest.approx(alone[0], rel=1e-5)
+
+
+class LayersOfOurs(torch.nn.Module):
+    """A model of layers whose maps K-FAC preconditions."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.first = dg.nn.SAGEConv(data.num_features, 5)
+        self.last = dg.nn.GCNConv(5, data.num_classes)
+
+    def forward(self, graph, x):
+        return self.last(graph, torch.relu(self.first(graph, x)))
+
+
+def test_a_loop_steps_by_kfac_on_any_number_of_ranks(parts):
+    def work(ranks, folder):
+        data = ranks.load(folder)
+        model = ranks.replicate(draw(lambda: LayersOfOurs(data)))
+        optimizer = dg.optim.Kfac(model, data, lr=0.3)
+        assert data.num_terms == ranks.all_reduce(int(data.train_mask.sum()))
+        losses = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            losses.append(float(ranks.backward(data.loss(model(data.graph, data.x), "train"))))
+            optimizer.step()
+        return losses
+
+    (expected,) = on_ranks(parts[1], work, 1)
+    assert expected[-1] < expected[0]
+    for losses in on_ranks(parts[3], work, 3):
+        assert losses == pytest.approx(expected, rel=1e-3)
+    with pytest.raises(AttributeError, match=r"module 'distgnn\.optim' has no attribute 'Lion'"):
+        dg.optim.Lion  # noqa: B018
