@@ -175,10 +175,10 @@ def train_one(asked: Training, group: Group) -> dict[str, Any]:
 
 def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
     """Refuse what a run that begins may not ask for; one that continues may have begun before."""
-    from distgnn.training.config.compatibility import check_delay
+    from distgnn.training.config.compatibility import check_length
 
     if not (asked.resume and run_dir.has_run()):
-        check_delay(replace(asked.config, epochs=asked.until or asked.config.epochs))
+        check_length(replace(asked.config, epochs=asked.until or asked.config.epochs))
 
 
 def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dict[str, Any]:

@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from distgnn import kernels
-from distgnn.datasets.errors import InputError
 from distgnn.exchange.clock import Clock
-from distgnn.exchange.codec import EXACT, EXACT_CODECS
+from distgnn.exchange.codec import EXACT_CODECS
 from distgnn.exchange.coder import coder_of
 from distgnn.exchange.route import buffer_like
 from distgnn.exchange.tags import MAX_CHANNELS
@@ -185,9 +184,6 @@ class Synchronous(Exchange):
         first_tag: See `Exchange`.
         device: See `Exchange`.
 
-    Raises:
-        InputError: If rows are to be coded on a device without kernels for that.
-
     Attributes:
         seeds: Seeds of random rounding. A run gives those that know its seed and epoch, so that
             rounding needs no state in a checkpoint.
@@ -202,13 +198,6 @@ class Synchronous(Exchange):
         device: torch.device = PROCESSOR,
     ) -> None:
         super().__init__(group, first_tag=first_tag, device=device)
-        if codecs != EXACT_CODECS and group.size > 1 and device.type != PROCESSOR.type:
-            codec = codecs.forward if codecs.forward != EXACT else codecs.backward
-            raise InputError(
-                f"rows that travel as {codec.text} are coded on the processor only, not on "
-                f"--device {device.type}; leave out --halo and --evaluation screened, or use "
-                "--device cpu"
-            )
         self.codecs = codecs
         self.seeds = MaskSeeds()
         self._errors: dict[int, SquaredError] = {}

@@ -22,6 +22,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.datasets import InputError
 from distgnn.optim.optimizers import build_optimizer
 from distgnn.optim.schedules import LearningRate, parse_schedule
+from distgnn.training.config.compatibility import check_length
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.loop.trainer import Trainer
 
@@ -205,7 +206,7 @@ def test_words_that_are_no_schedule_are_refused(text):
 def test_a_warm_up_that_never_ends_is_refused():
     sentence = "^--lr-warm-up 3 leaves none of the 3 epochs to --lr; use fewer or more --epochs$"
     with pytest.raises(InputError, match=sentence):
-        make_config(lr_warm_up=3, epochs=3)
+        check_length(make_config(lr_warm_up=3, epochs=3))
     with pytest.raises(InputError, match=r"^--lr-warm-up must be at least 0, got -1$"):
         make_config(lr_warm_up=-1)
 

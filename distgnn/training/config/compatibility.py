@@ -46,35 +46,16 @@ def check_together(config: RunSettings) -> None:
     _refuse(config, RULES)
 
 
-def check_delay(config: RunSettings) -> None:
+def check_length(config: RunSettings) -> None:
     """Refuse a delay or a warm-up after which a run that begins would have ended.
 
     Args:
-        config: The run. One that is resumed may have fewer epochs than its delay.
+        config: The run. One that is resumed, or pauses, may have fewer epochs.
 
     Raises:
-        InputError: If the delay is too long; it names the flag.
+        InputError: If there is such; it names the flag.
     """
-    _refuse(
-        config,
-        (
-            (lambda c: c.strategy.rule.delay > _longest_delay(c), _too_late),
-            (
-                lambda c: 0 < c.epochs <= c.given_halo.warm_up_epochs,
-                lambda c: (
-                    f"{_halo(c)} warms up for all of the {c.epochs} epochs; use --epochs "
-                    f"{c.given_halo.warm_up_epochs + 1} or more"
-                ),
-            ),
-            (
-                lambda c: c.given_halo.delay >= c.epochs - c.given_halo.warm_up_epochs > 0,
-                lambda c: (
-                    f"{_halo(c)} uses rows {c.given_halo.delay} epochs after they were sent, when "
-                    f"--epochs {c.epochs} are over; use a shorter delay, or more epochs"
-                ),
-            ),
-        ),
-    )
+    _refuse(config, LENGTHS)
 
 
 def _refuse(config: RunSettings, rules: tuple[Rule, ...]) -> None:
@@ -473,15 +454,22 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda c: c.stop_on != "metric" and not c.patience,
+        lambda c: f"--stop-on {c.stop_on} has no effect without --patience; add it or drop both",
+    ),
+    (lambda c: c.strategy.rule.num_bins > _MAX_BINS, _too_many_bins),
+    *_of_a_cache("delay_cache", "smoothing", is_backward=False),
+    *_of_a_cache("gradient_cache", "gradient_smoothing", is_backward=True),
+)
+"""Conditions that no run may meet, in the order in which they are checked, and what is said."""
+
+LENGTHS: tuple[Rule, ...] = (
+    (
         lambda c: 0 < c.epochs <= c.warm_up_epochs,
         lambda c: (
             f"--warm-up-epochs {c.warm_up_epochs} leaves none of the {c.epochs} epochs to "
             f"--algorithm {c.algorithm}; use fewer, more --epochs or --algorithm cd-0"
         ),
-    ),
-    (
-        lambda c: c.stop_on != "metric" and not c.patience,
-        lambda c: f"--stop-on {c.stop_on} has no effect without --patience; add it or drop both",
     ),
     (
         lambda c: 0 < c.epochs <= c.lr_warm_up,
@@ -490,8 +478,20 @@ RULES: tuple[Rule, ...] = (
             "fewer or more --epochs"
         ),
     ),
-    (lambda c: c.strategy.rule.num_bins > _MAX_BINS, _too_many_bins),
-    *_of_a_cache("delay_cache", "smoothing", is_backward=False),
-    *_of_a_cache("gradient_cache", "gradient_smoothing", is_backward=True),
+    (lambda c: c.strategy.rule.delay > _longest_delay(c), _too_late),
+    (
+        lambda c: 0 < c.epochs <= c.given_halo.warm_up_epochs,
+        lambda c: (
+            f"{_halo(c)} warms up for all of the {c.epochs} epochs; use --epochs "
+            f"{c.given_halo.warm_up_epochs + 1} or more"
+        ),
+    ),
+    (
+        lambda c: c.given_halo.delay >= c.epochs - c.given_halo.warm_up_epochs > 0,
+        lambda c: (
+            f"{_halo(c)} uses rows {c.given_halo.delay} epochs after they were sent, when "
+            f"--epochs {c.epochs} are over; use a shorter delay, or more epochs"
+        ),
+    ),
 )
-"""Conditions that no run may meet, in the order in which they are checked, and what is said."""
+"""Conditions that no run that begins may meet: it would end before what is asked for begins."""

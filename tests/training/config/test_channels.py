@@ -12,7 +12,7 @@ from distgnn.datasets import InputError
 from distgnn.exchange.codec import EXACT_CODECS, CodecSpec, HaloCodecs
 from distgnn.exchange.rule import HaloRule
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
-from distgnn.training.config.compatibility import check_delay
+from distgnn.training.config.compatibility import check_length
 from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.settings import TrainConfig
 
@@ -175,8 +175,10 @@ def test_a_resumed_run_sends_what_it_was_begun_with():
 
 
 def test_a_run_that_begins_lasts_longer_than_its_warm_up_and_its_delay():
-    check_delay(make_config(halo="warmup(2)+delay(1)", epochs=4))
+    check_length(make_config(halo="warmup(2)+delay(1)", epochs=4))
+    with pytest.raises(InputError, match="--warm-up-epochs 3 leaves none of the 3 epochs to --al"):
+        check_length(make_config(algorithm="cd-2", warm_up_epochs=3, epochs=3))
     with pytest.raises(InputError, match=r"warms up for all of the 2 epochs; use --epochs 3 or mo"):
-        check_delay(make_config(halo="warmup(2)+delay(1)", epochs=2))
+        check_length(make_config(halo="warmup(2)+delay(1)", epochs=2))
     with pytest.raises(InputError, match="uses rows 3 epochs after they were sent"):
-        check_delay(make_config(halo="warmup(2)+delay(3)", epochs=5))
+        check_length(make_config(halo="warmup(2)+delay(3)", epochs=5))

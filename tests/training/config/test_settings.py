@@ -151,10 +151,6 @@ REFUSED = [
             ),
             ({"bins": 1, "delay": 0}, "--bins 1 --delay 0 delays nothing; use --algorithm cd-0"),
             (
-                {"warm_up_epochs": 3, "epochs": 3},
-                "--warm-up-epochs 3 leaves none of the 3 epochs to --algorithm cd-2; use fewer",
-            ),
-            (
                 {"bins": 1, "delay_cache": False},
                 "--delay-cache off has no effect with 1 bin, as all rows arrive in every epoch; ",
             ),
