@@ -34,7 +34,7 @@ def main() -> None:
     from distgnn.training.config.codecs import parse_halo
 
     parts = cut(make_graph(num_vertices=2000), group.size)
-    part, codecs = parts[group.rank], parse_halo(sys.argv[1])
+    part, codecs = parts[group.rank], parse_halo(sys.argv[1]).codecs
     graph = LocalGraph(part, plan_blocks(part, group), Synchronous(group, codecs))
     rows = torch.ones(graph.num_rows, WIDTH, requires_grad=True)
     group.barrier()

@@ -64,7 +64,7 @@ def weights_after(name, num_parts, options, *, num_steps=3, how="anywhere", is_s
             scores = model(graph, rows)
             losses = torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
             (losses / whole.num_vertices).backward()
-            sync.sync(model)
+            sync.after_backward(model)
             optimizer.step()
             optimizer.zero_grad()
             graph.end_epoch()
