@@ -7,7 +7,6 @@ import torch
 
 from distgnn import kernels
 from distgnn.comm.threads import run_ranks
-from distgnn.datasets import InputError
 from distgnn.exchange.base import Synchronous, SynchronousBlocking
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 from distgnn.exchange.route import tell_route
@@ -206,20 +205,6 @@ def test_directions_have_codecs_of_their_own():
         return sent
 
     assert run_ranks(2, on_rank)[0] == [NUM_ROWS * (4 + WIDTH), NUM_ROWS * 4 * WIDTH]
-
-
-def test_rows_on_a_device_are_not_coded_there():
-    def on_rank(group):
-        device, codecs = torch.device("cuda"), HaloCodecs(backward=CodecSpec(8))
-        assert Synchronous(group, device=device).codecs == HaloCodecs()
-        if group.size == 1:  # nothing travels
-            return Synchronous(group, codecs, device=device).codecs == codecs
-        with pytest.raises(InputError, match=r"rows that travel as int8 .* or use --device cpu"):
-            Synchronous(group, codecs, device=device)
-        return True
-
-    assert run_ranks(1, on_rank) == [True]
-    assert run_ranks(2, on_rank) == [True] * 2
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.text)
