@@ -274,10 +274,12 @@ class Session:
                 "static_input": static_input,
             },
         )
-        if algorithm != "cd-0" and any(data.is_delayed for data in self._data):
+        with naming_arguments(options.names):
+            is_delayed = not options.config(self._seed).halo_rule.is_synchronous
+        if is_delayed and any(data.is_delayed for data in self._data):
             raise InputError(
                 "a second graph with delays would use the messages of the first; load it with "
-                "algorithm='cd-0' or in a program of its own"
+                "algorithm='cd-0' and rows that travel in every epoch, or in a program of its own"
             )
         share = job.collectively(self._group, lambda: open_share(source, self.rank, self.size))
         with naming_arguments(options.names):

@@ -60,7 +60,7 @@ def measure(plan: CodecRace, *, progress: Callable[[str], None]) -> Iterator[dic
 
     Args:
         plan: Cases to measure.
-        progress: Function that is told what is under way.
+        progress: Function that receives notes about the work under way.
 
     Yields:
         Results by name, one per direction, width, bits, rounding and number of threads. `ms` has

@@ -67,6 +67,8 @@ class Exchange(ABC):
         buffers: Memory for rows and sums, used again in the next epoch.
         is_backward: Whether the channels that begin now carry gradients.
         codecs: Codes that rows are written in.
+        seeds: Seeds of random rounding. A run gives those that know its seed and epoch, so that
+            rounding needs no state in a checkpoint.
     """
 
     def __init__(
@@ -81,6 +83,8 @@ class Exchange(ABC):
         self.max_staleness = 0
         self.is_backward = False
         self.codecs = EXACT_CODECS
+        self.seeds = MaskSeeds()
+        self._errors: dict[int, SquaredError] = {}
         self._num_channels = 0
 
     @abstractmethod
@@ -164,7 +168,18 @@ class Exchange(ABC):
             Root of the squared error by the squared rows, from a sample of the rows of each
             message: that of the worst message of this rank. 0 where rows travel as they are.
         """
-        return 0.0
+        errors, self._errors = self._errors, {}
+        return max((error.relative for error in errors.values()), default=0.0)
+
+    def wire_seed(self, channel: int) -> int:
+        """Return the seed of the rounding of this rank's message.
+
+        Ranks round apart, or the errors of partials of one vertex might add up.
+
+        Args:
+            channel: Number of the message's channel.
+        """
+        return self.seeds.wire_seed(channel * self.group.size + self.group.rank)
 
     def state(self) -> dict[str, Tensor]:
         """Return the rows that a later epoch will use, by name; complete after `wait`."""
@@ -183,10 +198,6 @@ class Synchronous(Exchange):
         codecs: Codes that rows are written in; by default they travel as they are.
         first_tag: See `Exchange`.
         device: See `Exchange`.
-
-    Attributes:
-        seeds: Seeds of random rounding. A run gives those that know its seed and epoch, so that
-            rounding needs no state in a checkpoint.
     """
 
     def __init__(
@@ -199,8 +210,6 @@ class Synchronous(Exchange):
     ) -> None:
         super().__init__(group, first_tag=first_tag, device=device)
         self.codecs = codecs
-        self.seeds = MaskSeeds()
-        self._errors: dict[int, SquaredError] = {}
 
     def begin(
         self,
@@ -236,18 +245,12 @@ class Synchronous(Exchange):
         self, coder: Coder, route: Route, rows: Tensor, channel: int, picked: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Return the codes of the rows that leave, and memory for the codes that arrive."""
-        # Ranks round apart, or the errors of partials of one vertex might add up.
-        seed = self.seeds.wire_seed(channel * self.group.size + self.group.rank)
+        seed = self.wire_seed(channel)
         with self.clock.timed("pack"):
             packed = coder.pack(rows, picked, route.num_out, seed)
             if route.num_out:
                 self._errors[channel] = coder.error(rows, picked, packed)
             return packed, coder.landing(route.num_in)
-
-    def take_codec_error(self) -> float:
-        """Return the largest relative error of a message's codes; see `Exchange`."""
-        errors, self._errors = self._errors, {}
-        return max((error.relative for error in errors.values()), default=0.0)
 
 
 class SynchronousBlocking(Synchronous):

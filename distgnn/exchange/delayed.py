@@ -14,13 +14,12 @@ from distgnn.exchange.base import Arrival, Exchange
 from distgnn.exchange.coder import coder_of
 from distgnn.exchange.turns import Turns
 from distgnn.kernels.devices import PROCESSOR
-from distgnn.kernels.seeds import MaskSeeds
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group, Work
-    from distgnn.exchange.coder import Coder, SquaredError
+    from distgnn.exchange.coder import Coder
     from distgnn.exchange.route import Route
     from distgnn.exchange.rule import HaloRule, Rule
     from distgnn.exchange.turns import PeerRows, Turn
@@ -152,7 +151,9 @@ class _Channel:
         elif self.rule.remembers == "value":
             # The change against what was told before; the sender adds the same to what it told.
             changed = self.coder.unpack(incoming)
-            self.received.index_add_(0, places.long(), changed)
+            known = torch.empty_like(changed)
+            kernels.gather_rows(self.received, places, known)
+            kernels.blend_rows(known.add_(changed), places, self.received, weight=1)
         else:
             self.coder.blend(incoming, self.received, places, weight)
 
@@ -227,11 +228,9 @@ class Delayed(Exchange):
             assert way.is_cached or way.remembers != "value", "a change needs the last value"
         self.rule = rule
         self.codecs = rule.codecs
-        self.seeds = MaskSeeds()
         self.epoch = 0
         self._channels: dict[int, _Channel] = {}
         self._loaded: dict[int, _Loaded] = {}
-        self._errors: dict[int, SquaredError] = {}
 
     def begin(
         self,
@@ -316,8 +315,7 @@ class Delayed(Exchange):
         out: Tensor,
     ) -> None:
         """Write the rows of a turn in the channel's code, with what it remembers of them."""
-        # Ranks round apart, or the errors of partials of one vertex might add up.
-        seed = self.seeds.wire_seed(channel * self.group.size + self.group.rank)
+        seed = self.wire_seed(channel)
         count = turn.num_sent
         if state.told is None:
             coder.pack(rows, turn.picked, count, seed, out=out)
@@ -325,15 +323,16 @@ class Delayed(Exchange):
             return
         assert turn.picked is not None, "the rows of a turn are picked"
         assert turn.packed is not None, "the rows of a turn have places"
-        places = turn.packed.long()
-        now = rows[turn.picked.long()]
-        known = state.told[places]
+        now, known = (self.buffers.empty(count, rows.shape[1], rows.dtype) for _ in range(2))
+        kernels.gather_rows(rows, turn.picked, now)
+        kernels.gather_rows(state.told, turn.packed, known)
         is_value = state.rule.remembers == "value"
-        now = now - known if is_value else now + known
+        now = now.sub_(known) if is_value else now.add_(known)
         coder.pack(now, None, count, seed, out=out)
         self._errors[channel] = coder.error(now, None, out)
         read = coder.unpack(out)
-        state.told[places] = known + read if is_value else now - read
+        told = known.add_(read) if is_value else now.sub_(read)
+        kernels.blend_rows(told, turn.packed, state.told, weight=1)
 
     def _gather(self, rows: Tensor, turn: Turn, out: Tensor) -> None:
         if turn.picked is not None:
@@ -351,11 +350,6 @@ class Delayed(Exchange):
         width = buffers.outgoing.shape[1]
         self.bytes_sent += turn.num_sent * width * buffers.outgoing.element_size()
         return works
-
-    def take_codec_error(self) -> float:
-        """Return the largest relative error of a message's codes; see `Exchange`."""
-        errors, self._errors = self._errors, {}
-        return max((error.relative for error in errors.values()), default=0.0)
 
     def deliver(self, state: _Channel) -> Tensor:
         """Take in what is due and return the rows that this epoch uses."""

@@ -46,6 +46,37 @@ class Rota:
     period: int = 1
     open_for: int = 1
 
+    def __post_init__(self) -> None:
+        # Rotas that let the same rows travel are equal, and have one spelling.
+        is_never = self.period == 0
+        is_always = self.period == 1 or (self.how == "together" and self.open_for >= self.period)
+        if is_never or is_always:
+            object.__setattr__(self, "how", "rows")
+            object.__setattr__(self, "period", 0 if is_never else 1)
+        if self.how != "together":
+            object.__setattr__(self, "open_for", 1)
+
+    @property
+    def first_epochs(self) -> list[int]:
+        """First epoch of each turn: the rows of any epoch are those of one of these.
+
+        None of a random deal, which has other rows in each epoch.
+        """
+        if self.how == "random":
+            return []
+        if self.how == "together":
+            return [0, self.open_for]
+        return list(range(max(self.period, 1)))
+
+    def turn_of(self, epoch: int) -> int:
+        """Return the number of an epoch's turn among those of `first_epochs`.
+
+        Args:
+            epoch: From 0.
+        """
+        place = epoch % max(self.period, 1)
+        return int(place >= self.open_for) if self.how == "together" else place
+
     @property
     def share(self) -> Fraction:
         """Share of the rows that travels in an epoch, on average."""

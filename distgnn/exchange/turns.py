@@ -92,9 +92,8 @@ class Turns:
         )
         self.whole = Turn(outgoing, incoming, picked, None, None, route.num_out, route.num_in)
         self.most_sent, self.most_received = route.num_out, route.num_in
-        self._kept: list[Turn] = []
-        if deal.how != "random":
-            self._kept = [self._make(bin_id) for bin_id in range(max(deal.period, 1))]
+        self._kept = [self._make(epoch) for epoch in deal.first_epochs]
+        if self._kept:
             self.most_sent = max(turn.num_sent for turn in self._kept)
             self.most_received = max(turn.num_received for turn in self._kept)
 
@@ -107,7 +106,7 @@ class Turns:
 
     def group_of(self, epoch: int) -> int:
         """Return the number of the group whose rows have their turn in an epoch."""
-        return epoch % len(self._kept) if self._deal.how in ("rows", "peers") else 0
+        return self._deal.turn_of(epoch) if self._deal.how in ("rows", "peers") else 0
 
     def at(self, epoch: int) -> Turn:
         """Return the turn of an epoch.
@@ -115,7 +114,7 @@ class Turns:
         Args:
             epoch: From 0.
         """
-        return self._kept[epoch % len(self._kept)] if self._kept else self._make(epoch)
+        return self._kept[self._deal.turn_of(epoch)] if self._kept else self._make(epoch)
 
     def _make(self, epoch: int) -> Turn:
         picked = self._picked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import torch
 
@@ -15,7 +15,7 @@ from distgnn.nn.gat import AttentionConvolution
 from distgnn.nn.linear import Linear
 from distgnn.nn.relational import RGCNConv
 from distgnn.optim.factors import Factors, Key, Reader, connected
-from distgnn.optim.optimizers import Adam, Optimizer
+from distgnn.optim.optimizers import Adam, Sgd
 from distgnn.optim.sharing import Grid, shares
 from distgnn.settings.kfac import KfacOptions
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.optim.optimizers import Moments
 
-_MOMENTUM = 0.5
 ADAM_SHARE = 0.02
 """Adam's step as a share of that of K-FAC: 0.01 beside 0.5."""
 _JITTERS = (0.0, 1e-6, 1e-5, 1e-4)
@@ -64,7 +63,7 @@ class Basis(NamedTuple):
     values: Tensor
 
 
-class Kfac(Optimizer):
+class Kfac(Sgd):
     """Preconditions the gradients of dense maps, steps them by SGD, and all else by Adam.
 
     With the factors A and G of a map, see `distgnn.optim.factors`, and damping gamma::
@@ -96,6 +95,8 @@ class Kfac(Optimizer):
         Distributed K-FAC", SC 2020, for the clip; Izadi et al., "Optimization of Graph Neural
         Networks with Natural Gradient Descent", 2020.
     """
+
+    momentum: ClassVar[float] = 0.5
 
     def __init__(
         self,
@@ -200,29 +201,6 @@ class Kfac(Optimizer):
             number
             for number, each in enumerate(self._parameters)
             if each.grad is not None and number not in steps
-        )
-
-    def _begin(self, parameter: Tensor) -> Moments:
-        return {"momentum_buffer": torch.zeros_like(parameter)}
-
-    def _step(
-        self,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[Moments],
-        weight_decay: float,
-    ) -> None:
-        torch._fused_sgd_(
-            parameters,
-            gradients,
-            [each["momentum_buffer"] for each in moments],
-            weight_decay=weight_decay,
-            momentum=_MOMENTUM,
-            lr=self.lr,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=False,
         )
 
     # Bases: each group of factors is decomposed by its owner and given to the workers.

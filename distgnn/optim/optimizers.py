@@ -195,7 +195,13 @@ class AdamW(Adam):
 
 
 class Sgd(Optimizer):
-    """Gradient descent with momentum 0.9."""
+    """Gradient descent with momentum.
+
+    Attributes:
+        momentum: Share of the last step that the next one takes again.
+    """
+
+    momentum: ClassVar[float] = 0.9
 
     def _begin(self, parameter: Tensor) -> Moments:
         return {"momentum_buffer": torch.zeros_like(parameter)}
@@ -212,7 +218,7 @@ class Sgd(Optimizer):
             gradients,
             [each["momentum_buffer"] for each in moments],
             weight_decay=weight_decay,
-            momentum=0.9,
+            momentum=self.momentum,
             lr=self.lr,
             dampening=0.0,
             nesterov=False,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 MOST_DEATHS = 5
 """Deaths of a job without a new checkpoint after which its trial has failed."""
 LOGS = "logs"
+# A launcher may report the signal that ended a rank as its own status.
+_RETRIED = (EXIT_RETRY, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
 _LOOK_S = 0.05
 _PATIENCE_S = 30.0
 
@@ -118,7 +122,8 @@ class Jobs:
         self.num_slots = slots.jobs
         self._slots = slots
         self._cores = slots.check()
-        self._folder = folder
+        # Processes are found again by the path of their run, wherever the study is continued.
+        self._folder = folder.resolve()
         self._words = list(words)
         self._waiting: list[tuple[Trial, int]] = []
         self._running: list[_Running] = []
@@ -145,17 +150,18 @@ class Jobs:
     def _launch(self, trial: Trial, epochs: int, slot: int) -> subprocess.Popen[bytes]:
         cores = self._cores[slot] if self._cores else []
         threads = self._slots.threads or max(1, len(cores) // self._slots.ranks)
+        run = f"--run={self._folder / trial.name}"
         words = [
             *self._slots.words(cores),
             *(sys.executable, "-m", "distgnn", "train", *self._words),
             *words_of(trial.settings),
-            *(f"--run={self._folder / trial.name}", f"--epochs={epochs}", "--resume", "--quiet"),
+            *(run, f"--epochs={epochs}", "--resume", "--quiet"),
             *([] if self._slots.launcher and not self._slots.threads else [f"--threads={threads}"]),
         ]
         logs = self._folder / LOGS
         logs.mkdir(exist_ok=True)
         number = logs / f"{trial.name}.pid"
-        _end_left(number, trial.name)
+        _end_left(number, run)
         try:
             with (logs / f"{trial.name}.log").open("ab") as log:
                 log.write(f"$ {shlex.join(words)}\n".encode())
@@ -199,7 +205,7 @@ class Jobs:
         seconds = time.perf_counter() - running.begun
         if code == 0:
             return StintResult(read_curve(folder, self._objective), None, seconds)
-        if code < 0 or code in (EXIT_RETRY, 128 + 9, 128 + 15):
+        if code < 0 or code in _RETRIED:
             now = self._num_checkpointed(running.trial)
             running.deaths = 0 if now > running.seen else running.deaths + 1
             running.seen = now
@@ -218,12 +224,12 @@ class Jobs:
         """End all processes; their trials continue from their checkpoints later."""
         for running in self._running:
             if running.process.poll() is None:
-                os.killpg(running.process.pid, 15)
+                os.killpg(running.process.pid, signal.SIGTERM)
         for running in self._running:
             try:
                 running.process.wait(timeout=_PATIENCE_S)
             except subprocess.TimeoutExpired:
-                os.killpg(running.process.pid, 9)
+                os.killpg(running.process.pid, signal.SIGKILL)
                 running.process.wait()
         self._running = []
 
@@ -232,26 +238,28 @@ class Jobs:
         clone_run(self._folder / parent.name, self._folder / child.name, child.settings)
 
 
-def _end_left(file: Path, name: str) -> None:
+def _end_left(file: Path, run: str) -> None:
     """End the process of a trial that a killed study left behind.
 
     Args:
         file: File that has the number of the process.
-        name: Name of the trial, which the words of its process hold.
+        run: Word of its command line that no other process has: the path of the run.
     """
     try:
         number = int(file.read_text())
         words = Path(f"/proc/{number}/cmdline").read_bytes()
     except (OSError, ValueError):
         return
-    if name.encode() not in words:
+    if run.encode() not in words.split(b"\0"):
         return  # another process has the number by now
     until = time.monotonic() + _PATIENCE_S
-    os.killpg(number, 15)
-    while Path(f"/proc/{number}/cmdline").exists() and _is_alive(number):
-        if time.monotonic() > until:
-            os.killpg(number, 9)
-        time.sleep(_LOOK_S)
+    # It may end by itself before it is told to.
+    with suppress(ProcessLookupError):
+        os.killpg(number, signal.SIGTERM)
+        while _is_alive(number):
+            if time.monotonic() > until:
+                os.killpg(number, signal.SIGKILL)
+            time.sleep(_LOOK_S)
 
 
 def _is_alive(number: int) -> bool:

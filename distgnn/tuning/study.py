@@ -272,8 +272,5 @@ class Study:
         best = min(trained, key=lambda trial: (-trial.best(), trial.number))
         if isinstance(self._sampler, TpeSampler):
             self._sampler.write(self.trials)
-        epochs = sum(self._spent(trial) for trial in self.trials)
+        epochs = sum(trial.epochs for trial in self.trials)
         return Found(best, epochs, self.scheduler.epochs * len(self.trials))
-
-    def _spent(self, trial: Trial) -> int:
-        return trial.epochs

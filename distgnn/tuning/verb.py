@@ -19,7 +19,7 @@ from distgnn.api.verbs import config_values, notes, with_recipe
 from distgnn.comm.collective import of_rank_0
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
-from distgnn.settings.fields import settings_of
+from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.loop import MachineSettings
 from distgnn.training.config.run import RunSettings
@@ -38,7 +38,7 @@ from distgnn.tuning.schedulers import (
     StoppingAsha,
 )
 from distgnn.tuning.space import Space
-from distgnn.tuning.study import BEST, LOG, Study, StudyLog
+from distgnn.tuning.study import BEST, LOG, MOST_FAILURES, Study, StudyLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -299,12 +299,7 @@ class Tuning:
                 "--jobs starts the ranks of its trials itself; run distgnn tune without mpirun, "
                 "or leave --jobs out"
             )
-        job = self.asked.job
-        words = [
-            *self.asked.source.words(),
-            *words_of(self.values),
-            *(f"--device={job.device}", f"--backend={job.backend}"),
-        ]
+        words = [*self.asked.source.words(), *words_of(self.values), *_machine_words(self.asked)]
         jobs = Jobs(self.slots, self.folder, words, self.options.objective)
         self._open_folder()
         return self._study(StudyLog(self.folder), jobs, parts)
@@ -539,7 +534,7 @@ def tune(
     _, is_quiet = notes(quiet, None)
     options = options_of(words, source)
     values = config_values(words)
-    base = config_of(values)
+    base = _base_of(values, Space.of(search))
     job = job_of(words)
     asked = Training(
         *(options, base, Path(out), _ignore),  # notes of a trial would hide those of the study
@@ -580,6 +575,36 @@ def tune(
         quiet=is_quiet,
     ).run()
     return Tuned(out, found)
+
+
+def _machine_words(asked: Training) -> list[str]:
+    """Return how a run uses its machine, as words of `distgnn train`; the slots say the threads."""
+    given = {**asdict(asked.job), "plan_cache": asked.plan_cache}
+    del given["threads"]
+    words = [f"{flag_of(name)}={value}" for name, value in given.items() if value is not None]
+    return words + ["--force"] * asked.force
+
+
+def _base_of(values: Mapping[str, Any], space: Space) -> TrainConfig:
+    """Return the configuration of some trial, for what all trials share.
+
+    What all share may go with some values of the search only, such as heads with model gat, and
+    then the other trials fail. It is refused if none of several trials would be allowed.
+
+    Args:
+        values: Settings that all trials share.
+        space: Settings that are searched.
+
+    Raises:
+        InputError: If none of these trials is allowed.
+    """
+    sampler, errors = RandomSampler(space, seed=0), []
+    for number in range(MOST_FAILURES):
+        try:
+            return config_of({**values, **sampler.suggest(number, [])})
+        except InputError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _ignore(line: str) -> None:

@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--schedulers", default=",".join(SCHEDULERS))
     parser.add_argument("--split", default=None)
+    parser.add_argument("--metric", default="auto")
     options = parser.parse_args()
     rows = []
     for scheduler in options.schedulers.split(","):
@@ -52,7 +53,7 @@ def main() -> None:
             epochs=options.epochs,
             threads=options.threads,
             split=options.split,
-            heads=2,
+            metric=options.metric,
             resume=True,
             **more,
         ).summary

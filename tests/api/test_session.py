@@ -225,6 +225,17 @@ def test_a_graph_with_delays_is_walked_once_an_epoch(parts):
         on_ranks(parts[3], lambda r, s: evaluate_on_it(r, s, has_backward=True), 3)
 
 
+@pytest.mark.parametrize("rule", [{"algorithm": "cd-1"}, {"halo": "bins(2)+int8"}])
+def test_a_second_graph_with_delays_is_refused(rule, parts):
+    def load_two(ranks, source):
+        ranks.load(source, algorithm="cd-2")
+        assert not ranks.load(source, halo="int8").is_delayed
+        with pytest.raises(InputError, match="a second graph with delays would use the messages"):
+            ranks.load(source, **rule)
+
+    on_ranks(parts[3], load_two, 3)
+
+
 def test_many_evaluations_need_no_epoch(parts):
     def evaluate(ranks, source):
         data = ranks.load(source)

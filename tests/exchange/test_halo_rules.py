@@ -140,8 +140,6 @@ def test_rows_and_bytes_are_those_that_the_forecast_counts(deal, refresh):
         forward=Rule(deal=deal, refresh=refresh, is_cached=False, codec=NEAR), warm_up_epochs=1
     )
     got = exchanged(rule, made())
-    if rule.is_synchronous:
-        pytest.skip("a synchronous exchange sends it")
     expected = 0
     for epoch in range(EPOCHS):
         codec = rule.codec_in(epoch, is_backward=False)
@@ -293,6 +291,15 @@ def test_directions_have_rules_of_their_own():
         rows[: part.num_roots] = grads[0][own]
         alone = (clone_matrix(part).T @ rows)[: part.num_roots]
         np.testing.assert_allclose(got[0][1][own], alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("deal", [*DEALS, Rota("together", 1000, 500)])
+def test_index_lists_are_made_once_for_each_turn(deal):
+    firsts = deal.first_epochs
+    assert len(firsts) == (2 if deal.how == "together" else max(deal.period, 1))
+    for epoch in range(13):
+        same = firsts[deal.turn_of(epoch)]
+        assert deal.num_rows(COUNTS, epoch) == deal.num_rows(COUNTS, same)
 
 
 @given(st.integers(2, 9))

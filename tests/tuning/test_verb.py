@@ -106,6 +106,17 @@ def test_a_trial_that_fails_is_not_the_end(ring, tmp_path):
     assert found.settings == {"model": "gcn"}
 
 
+def test_what_all_trials_share_may_go_with_searched_values_only(ring, tmp_path):
+    found = search(
+        ring, tmp_path / "s", search={"model": ["gat", "gatv2"]}, model=None, sampler="grid",
+        trials=None, scheduler="none", heads=2, epochs=2, grace=1,
+    )  # fmt: skip
+    assert [trial["failure"] for trial in found.trials] == [None, None]
+    with pytest.raises(InputError, match="--heads 3 has no effect on --model"):
+        search(ring, tmp_path / "t", search={"lr": [0.1, 0.2]}, heads=3)
+    assert not (tmp_path / "t").exists()
+
+
 def test_the_fewest_epochs_to_a_goal_are_found(tmp_path):
     words = {"objective": "epochs_to_goal", "goal": 0.6, "scheduler": "none"}
     found = search("cora", tmp_path / "s", search={"lr": [1e-6, 0.01, 0.1]}, sampler="grid",
@@ -256,11 +267,14 @@ def test_tpe_is_optunas_and_keeps_its_journal(ring, tmp_path):
 def test_trials_are_processes_of_their_own(ring, tmp_path):
     words = {"scheduler": "halving", "trials": 2, "grace": 8}
     inside = search(ring, tmp_path / "inside", **words)
-    found = search(ring, tmp_path / "jobs", jobs=1, **words)
+    found = search(ring, tmp_path / "jobs", jobs=1, force=True, plan_cache="off", **words)
     assert [t["settings"] for t in found.trials] == [t["settings"] for t in inside.trials]
     assert [t["epochs"] for t in found.trials] == [t["epochs"] for t in inside.trials]
     assert [t["score"] for t in found.trials] == [t["score"] for t in inside.trials]
-    assert "distgnn train" in (tmp_path / "jobs/logs/trial-0000.log").read_text()
+    command = (tmp_path / "jobs/logs/trial-0000.log").read_text()
+    assert "distgnn train" in command
+    assert "--plan-cache=off" in command
+    assert "--force" in command
 
 
 def test_a_process_that_dies_is_started_again(ring, tmp_path):

@@ -57,7 +57,13 @@ def _bins(value: int, deal: How = "rows") -> Rota:
 
 
 def _every(value: int, **more: int) -> Rota:
-    return Rota("together", value, more.get("for", 1))
+    open_for = more.get("for", 1)
+    if open_for > value:
+        raise InputError(
+            f"--halo every({value},for={open_for}) lets rows travel in {open_for} of {value} "
+            f"epochs; for is at most {value}"
+        )
+    return Rota("together", value, open_for)
 
 
 def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
@@ -210,10 +216,10 @@ def _items(rule: Rule) -> list[str]:
     deal, items = rule.deal, []
     if deal.period == 0:
         items.append("never")
-    elif deal.how == "together" and deal != Rota("together"):
+    elif deal.how == "together":
         more = "" if deal.open_for == 1 else f",for={deal.open_for}"
         items.append(f"every({deal.period}{more})")
-    elif deal.how != "together" and deal != Rota():
+    elif deal != Rota():
         items.append(f"bins({deal.period}{'' if deal.how == 'rows' else f',deal={deal.how}'})")
     items += [f"delay({rule.delay})"] * (rule.delay > 0)
     items += [f"refresh({rule.refresh})"] * (rule.refresh > 0)

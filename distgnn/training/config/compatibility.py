@@ -389,6 +389,24 @@ RULES: tuple[Rule, ...] = (
             "drop one of the two"
         ),
     ),
+    (
+        lambda c: (
+            c.given_halo != HaloRule() and replace(c.given_halo, warm_up_epochs=0) == HaloRule()
+        ),
+        lambda c: (
+            f"{_halo(c)} warms up for nothing, as all rows travel as they are in every epoch; "
+            "leave it out, or say what comes after it"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: (
+            rule.deal.period == 0
+            and (rule.codec != EXACT or rule.delay > 0 or rule.remembers != "nothing")
+        ),
+        lambda c: (
+            f"{_halo(c)} says how rows travel that never do; keep never alone, or use every or bins"
+        ),
+    ),
     *_of_directions(
         lambda rule: rule.deal.how == "random" and (rule.is_cached or rule.smoothing > 0),
         lambda c: (

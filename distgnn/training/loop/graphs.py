@@ -141,8 +141,7 @@ def build_graphs(
     # Evaluation finds the memory that the epoch has just left.
     training.exchange.buffers = exact.exchange.buffers
     training.mask_seeds.seed = config.seed
-    if isinstance(training.exchange, Synchronous | Delayed):
-        training.exchange.seeds = training.mask_seeds
+    training.exchange.seeds = training.mask_seeds
     if config.static_input and not config.model.kind.is_typed:
         # Evaluation drops nothing, so its input is static even where training's is not.
         exact.set_static(inputs.features)

@@ -96,6 +96,14 @@ REFUSED = [
         "--overlap off waits for the rows of an epoch, but --halo bins(2) uses those of others;",
     ),
     (
+        {"halo": "warmup(2)"},
+        "--halo warmup(2) warms up for nothing, as all rows travel as they are in every epoch;",
+    ),
+    (
+        {"halo": "fwd:never+int8"},
+        "--halo fwd:never+int8 says how rows travel that never do; keep never alone, or use every",
+    ),
+    (
         {"halo": "bins(2,deal=random)"},
         "--halo bins(2,deal=random) draws rows at random, which bounds the age of none; add drop",
     ),

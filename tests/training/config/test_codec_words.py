@@ -82,6 +82,8 @@ RULES = [
         Rule(deal=Rota("random", 10), is_cached=False, is_scaled=True),
     ),
     ("every(5,for=2)", Rule(deal=Rota("together", 5, 2))),
+    ("every(4,for=4)", Rule()),
+    ("bins(1,deal=peers)", Rule()),
     ("never", Rule(deal=Rota(period=0))),
     ("delay(1)+smooth(0.5)", Rule(delay=1, smoothing=0.5)),
     ("refresh(10)+int1+feedback", Rule(refresh=10, codec=CodecSpec(1), remembers="error")),
@@ -181,6 +183,7 @@ REFUSED = [
     ),
     ("keep+smooth(0.5)", "--halo keep+smooth(0.5) says twice what becomes of a row between its t"),
     ("feedback+delta", "--halo feedback+delta says twice what the code remembers; keep one"),
+    ("every(3,for=5)", "--halo every(3,for=5) lets rows travel in 5 of 3 epochs; for is at most 3"),
     (
         "fwd:warmup(3)",
         "--halo fwd:warmup(3) warms up in one direction of the pass only; write warm",
