@@ -197,6 +197,7 @@ def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dic
             num_epochs=trainer.config.epochs,
             done=len(records),
             is_quiet=asked.quiet,
+            every=trainer.config.log_every,
         )
     with StopSignals().heard() as trainer.stop:
         return train(trainer, run_dir, progress, records=records)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
-import re
 import signal
 import sys
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from distgnn import __version__
 from distgnn.api.environment import prepare_environment
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, ending_process, say
+from distgnn.cli.help import Parser, parse
 from distgnn.comm.collective import as_input_error
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import detect
-from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,18 +40,9 @@ VERBS = (
 _FIRST_WORD_S = 1.0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parser whose errors are one sentence, like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        # "argument --parts: must be ..." reads like the messages that are not argparse's.
-        sentence = re.sub(r"^argument ([^:]+): must ", r"\1 must ", message)
-        raise InputError(f"{sentence}; see {self.prog} --help")
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Build the parser of all verbs."""
-    parser = _Parser(
+    parser = Parser(
         prog="distgnn",
         description="Full-batch training of graph neural networks on clusters of CPU sockets.",
     )
@@ -67,6 +56,9 @@ def build_parser() -> argparse.ArgumentParser:
             help=module.HELP,
             description=f"{module.HELP}.".capitalize(),
             epilog=getattr(module, "EPILOG", None),
+            usage=getattr(module, "USAGE", None),
+            examples=getattr(module, "EXAMPLES", ""),
+            common=getattr(module, "COMMON", ()),
             allow_abbrev=False,
         )
         module.add_arguments(verb)
@@ -90,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from distgnn.cli.recipes import expanded
 
         words = expanded(sys.argv[1:] if argv is None else argv)
-        arguments = build_parser().parse_args(words)
+        arguments = parse(build_parser(), words)
         with _insistent_interrupts(), ending_process():
             return int(arguments.run(arguments))
     except BrokenPipeError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distgnn.api.recipes import names
 from distgnn.api.settings import ALL, config_of
 from distgnn.cli.flags import path
 from distgnn.cli.job import add_device_argument, add_machine_arguments
@@ -16,7 +15,7 @@ from distgnn.cli.source import add_source_arguments
 from distgnn.cli.strategy_text import strategy_lines
 from distgnn.cli.trace import add_trace_arguments
 from distgnn.datasets.errors import InputError
-from distgnn.settings.fields import add_flags
+from distgnn.settings.fields import add_flags, common_flags, group_of
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.channels import ChannelSettings
 from distgnn.training.config.data import DataSettings
@@ -31,6 +30,11 @@ if TYPE_CHECKING:
     from distgnn.training.config.settings import TrainConfig
 
 HELP = "train a model, on one process or under mpirun on one rank per part"
+USAGE = "%(prog)s SOURCE --run RUN [options]"
+EXAMPLES = """\
+  distgnn train cora --run run --model gcn --hidden 16
+  distgnn train edges.csv --vertices vertices.csv --split 0.6/0.2/0.2 --run run
+  mpirun -n 4 distgnn train parts --run run      parts: from distgnn partition --parts 4"""
 EPILOG = (
     "P ranks: mpirun -n P distgnn train DIR --run RUN, srun -n P distgnn ..., or "
     "torchrun --nproc-per-node P --no-python -- distgnn ..."
@@ -44,6 +48,12 @@ TRAINING = (
     SavingSettings,
 )
 """Owners of the flags of training, in the order of the help."""
+COMMON = (
+    *("-h", "--help-all", "--vertices", "--undirected", "--split", "--run", "--recipe"),
+    *("--device", "--threads", "--resume", "--overwrite", "--json"),
+    *common_flags(ModelSettings, *TRAINING, MachineSettings),
+)
+"""Options of the short help: the fields say it of theirs."""
 # Arguments of the command line that are no settings of `distgnn.train`.
 _OWN = ("verb", "run", "source", "run_dir", "recipe", "json", "print_strategy")
 
@@ -60,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_recipe_argument(parser)
     add_recipe_flags(parser)
-    _add_machine_arguments(parser.add_argument_group("machine and files"))
+    _add_machine_arguments(parser.add_argument_group(group_of(MachineSettings)))
 
 
 def add_recipe_argument(parser: argparse.ArgumentParser) -> None:
@@ -73,21 +83,20 @@ def add_recipe_argument(parser: argparse.ArgumentParser) -> None:
         "--recipe",
         metavar="NAME|FILE",
         help="take flags from a recipe; those of the command line win (--no-residual unsets a "
-        f"switch). One of {', '.join(names())}, or a .json file",
+        "switch). A name, such as cora-gcn (a name that is none prints all), or a .json file",
     )
 
 
 def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that a recipe may set: those of the model and of its training."""
-    add_flags(parser.add_argument_group("model"), ModelSettings)
-    training = parser.add_argument_group("training")
+    add_flags(parser.add_argument_group(group_of(ModelSettings)), ModelSettings)
     either = "row of the masks, or all: one run each (default: %(default)s)"
-    add_flags(
-        training,
-        *TRAINING,
-        changed={"split_index": {"type": split_index, "help": either}},
-    )
-    add_series_arguments(training)
+    changed = {"split_index": {"type": split_index, "help": either}}
+    for owner in TRAINING:
+        group = parser.add_argument_group(group_of(owner))
+        add_flags(group, owner, changed=changed)
+        if owner is LoopSettings:
+            add_series_arguments(group)
 
 
 def add_epoch_flags(

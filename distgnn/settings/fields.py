@@ -65,6 +65,7 @@ class Flag:
         is_predicted: Whether it decides what an epoch computes and sends, so that the verbs that
             predict an epoch take it, too.
         is_optional: Whether a run may have no value, which is None.
+        is_common: Whether the short help of a verb shows it.
     """
 
     text: str
@@ -75,6 +76,7 @@ class Flag:
     is_free: bool
     is_predicted: bool
     is_optional: bool
+    is_common: bool
 
 
 def flag(
@@ -87,6 +89,7 @@ def flag(
     is_free: bool = False,
     is_predicted: bool = False,
     is_optional: bool = False,
+    is_common: bool = False,
 ) -> Any:
     """Make a field of a dataclass that is also a flag.
 
@@ -100,11 +103,14 @@ def flag(
         is_free: Whether a run that is resumed may change it.
         is_predicted: Whether the verbs that predict an epoch take it.
         is_optional: Whether a run may have no value, which is None.
+        is_common: Whether the short help of a verb shows it.
 
     Returns:
         The field.
     """
-    about = Flag(text, metavar, choices, bounds, varies, is_free, is_predicted, is_optional)
+    about = Flag(
+        *(text, metavar, choices, bounds, varies, is_free, is_predicted, is_optional, is_common)
+    )
     return field(default=default, metadata={"flag": about})
 
 
@@ -187,6 +193,30 @@ def add_flags(
                 continue
             options = _options(setting, about) | dict((changed or {}).get(setting.name, {}))
             group.add_argument(setting.flag, **options)
+
+
+def common_flags(*owners: type) -> list[str]:
+    """Return the words of the flags that the short help of a verb shows.
+
+    Args:
+        owners: Dataclasses of settings.
+    """
+    return [
+        setting.flag
+        for owner in owners
+        for setting in settings_of(owner)
+        if setting.about is not None and setting.about.is_common
+    ]
+
+
+def group_of(owner: type) -> str:
+    """Return the title of the flags of a dataclass: its `GROUP`.
+
+    Args:
+        owner: The dataclass.
+    """
+    title: str = vars(owner)["GROUP"]
+    return title
 
 
 def _options(setting: Setting, about: Flag) -> dict[str, Any]:

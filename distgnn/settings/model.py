@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import ClassVar, get_args
 
 from distgnn.settings.fields import FINITE, SHARE, Bound, at_least, flag
 from distgnn.settings.names import (
@@ -31,19 +31,31 @@ class ModelSettings:
     the command line leaves them out; see `Kind.defaults`.
     """
 
+    GROUP: ClassVar[str] = "model"
+
     model: ModelName = flag(
         "sage",
         "sage, gcn, gat, gatv2, gin, sgc or appnp; of graphs with types of edges, rgcn or "
         "rsage (default: %(default)s)",
         choices=MODEL_NAMES,
+        is_common=True,
     )
     own: str = ""
     """Name of the module that the user wrote; empty for other models."""
     aggregator: Aggregator = flag("mean", "of sage: mean, gcn, max or pool (default: %(default)s)")
     hidden: int = flag(
-        64, "width; of gat and gatv2, of each head (default: %(default)s)", at_least(1), metavar="H"
+        64,
+        "width; of gat and gatv2, of each head (default: %(default)s)",
+        at_least(1),
+        metavar="H",
+        is_common=True,
     )
-    heads: int = flag(4, "of gat, gatv2 (default: %(default)s)", at_least(1), metavar="K")
+    heads: int = flag(
+        4,
+        "of gat, gatv2 (default: %(default)s)",
+        at_least(1),
+        metavar="K",
+    )
     last_heads: int = flag(
         0,
         "of gat, gatv2: heads of the layer that gives the classes (default: as --heads)",
@@ -101,8 +113,15 @@ class ModelSettings:
         at_least(1),
         metavar="L",
         varies=True,
+        is_common=True,
     )
-    dropout: float = flag(0.5, "default: %(default)s", SHARE, metavar="D")
+    dropout: float = flag(
+        0.5,
+        "share of hidden values that a step leaves out (default: %(default)s)",
+        SHARE,
+        metavar="D",
+        is_common=True,
+    )
     input_dropout: float = flag(
         0.0,
         "of the features (default: 0 for sage, gin, sgc, rgcn and rsage, else as --dropout: "
@@ -112,7 +131,7 @@ class ModelSettings:
         varies=True,
     )
     activation: ActivationName = flag("relu", "relu or elu (default: %(default)s)")
-    norm: NormName = flag("none", "none, batch or layer (default: %(default)s)")
+    norm: NormName = flag("none", "none, batch or layer (default: %(default)s)", is_common=True)
     residual: bool = flag(False, "add a hidden layer's input to its output")
     residual_map: bool = flag(False, "of --residual: map it linearly, always")
     jumping: JumpingName = flag(

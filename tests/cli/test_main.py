@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,9 +16,13 @@ import torch
 from distgnn import __version__
 from distgnn.api.job import hint_of_kernel
 from distgnn.cli import VERBS, main
+from distgnn.cli.train_verb import TRAINING
 from distgnn.comm.collective import as_input_error
 from distgnn.comm.errors import PeerError
 from distgnn.datasets import InputError
+from distgnn.settings.fields import settings_of
+from distgnn.settings.model import ModelSettings
+from distgnn.training.config.loop import MachineSettings
 
 PROGRAM = str(Path(sys.executable).with_name("distgnn"))
 
@@ -37,6 +42,32 @@ def test_every_verb_explains_itself(verb, capsys):
     assert "--json" in printed
 
 
+def test_help_of_train_begins_with_three_commands_and_is_short(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 85
+    assert [line.split()[0] for line in lines[4:7]] == ["distgnn", "distgnn", "mpirun"]
+    assert "length of the run:" in lines
+    assert "exact savings:" not in lines, "a group without a common option"
+    assert re.fullmatch(r"\d\d more options: distgnn train --help-all", lines[-4])
+    assert not any("--residual-map" in line for line in lines)
+
+
+def test_all_options_of_train_are_shown_when_asked_for(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--help-all"])
+    printed = capsys.readouterr().out
+    owners = (ModelSettings, *TRAINING, MachineSettings)
+    flags = [setting.flag for owner in owners for setting in settings_of(owner) if setting.about]
+    assert len(flags) > 60
+    assert [flag for flag in flags if f"  {flag}" not in printed] == []
+    assert "more options" not in printed
+    titles = [f"\n{owner.GROUP}:\n" for owner in owners]
+    places = [printed.index(title) for title in titles]
+    assert places == sorted(places)
+
+
 def test_help_lists_all_verbs_and_imports_no_torch():
     script = (
         "import sys; from distgnn.cli import build_parser; print(build_parser().format_help()); "
@@ -54,7 +85,20 @@ def test_help_lists_all_verbs_and_imports_no_torch():
         (["fly"], r"argument VERB: invalid choice: 'fly' \(choose from .*; see distgnn --help"),
         (["train", "cora"], "required: --run; see distgnn train --help"),
         (["partition", "cora", "--out", "p"], "required: --parts; see distgnn partition --help"),
-        (["datasets", "--fly"], "unrecognized arguments: --fly; see distgnn --help"),
+        (["datasets", "--fly"], "unrecognized arguments: --fly; see distgnn datasets --help"),
+        (
+            ["train", "cora", "--run", "r", "--hiden", "8"],
+            r"--hiden 8; did you mean --hidden\? see distgnn train --help-all$",
+        ),
+        (
+            ["datasets", "--hidden=8"],
+            "unrecognized arguments: --hidden=8; see distgnn datasets --help$",
+        ),
+        (
+            ["bench", "codecs", "--round", "8"],
+            r"--round 8; did you mean --rounds\? see distgnn bench --help$",
+        ),
+        (["train", "cora", "more"], "unrecognized arguments: more; see distgnn train --help-all"),
         (["datasets", "--js"], "unrecognized arguments: --js"),
         (["train", "cora", "--run", "r", "--epochs"], "--epochs: expected one argument"),
         (["inspect", ""], "DIR must be a path, got ''"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from distgnn.settings.fields import flag
 from distgnn.training.config.presets import PRESETS
@@ -15,6 +16,8 @@ class ChannelSettings:
     Strategies that are None are as the preset says; a whole `TrainConfig` has none left, and holds
     canonical words.
     """
+
+    GROUP: ClassVar[str] = "what ranks send each other"
 
     preset: str | None = flag(
         None,
@@ -33,6 +36,7 @@ class ChannelSettings:
         "direction of the pass its own (default: exact)",
         metavar="STRATEGY",
         is_predicted=True,
+        is_common=True,
     )
     weights: str | None = flag(
         None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from distgnn.settings.fields import SHARE, at_least, flag
 from distgnn.settings.names import DecoderName, DtypeName
@@ -21,6 +21,8 @@ METRIC_NAMES = (
 class DataSettings:
     """Data that a run reads, and the task that it learns."""
 
+    GROUP: ClassVar[str] = "data and task"
+
     task: str = flag(
         "auto",
         "what the labels are for: single-label, multi-label or regression; or link (default: "
@@ -34,6 +36,7 @@ class DataSettings:
         "hits@10, @20, @50 or @100; chooses the best epoch (default: the data set's, else the "
         "task's)",
         choices=("auto", *METRIC_NAMES),
+        is_common=True,
     )
     decoder: DecoderName = flag(
         "dot",
@@ -44,6 +47,7 @@ class DataSettings:
         "none",
         "of vertices; features of edges are read as they are (default: %(default)s)",
         metavar="none|row|standard",
+        is_common=True,
     )
     features_dtype: DtypeName = flag(
         "fp32",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from distgnn.settings.fields import SHARE, at_least, flag
 
@@ -13,6 +14,8 @@ class DelaySettings:
 
     A setting that is None is as the algorithm says; a whole `TrainConfig` has none left.
     """
+
+    GROUP: ClassVar[str] = "when ranks send it"
 
     algorithm: str = flag(
         "cd-0",

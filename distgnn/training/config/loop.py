@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from distgnn.settings.fields import FINITE, Bound, at_least, flag
 
@@ -17,9 +17,31 @@ _BELOW_SEEDS = Bound("below 2**63", lambda value: value < 2**63, most=2**63 - 1)
 class LoopSettings:
     """Length of a run, and how often it evaluates."""
 
-    epochs: int = flag(200, "default: %(default)s", at_least(1), metavar="E", is_free=True)
-    seed: int = flag(0, "default: %(default)s", at_least(0), _BELOW_SEEDS, metavar="S")
-    eval_every: int = flag(1, "epochs (default: %(default)s)", at_least(1), metavar="N")
+    GROUP: ClassVar[str] = "length of the run"
+
+    epochs: int = flag(
+        200,
+        "full-batch steps (default: %(default)s)",
+        at_least(1),
+        metavar="E",
+        is_free=True,
+        is_common=True,
+    )
+    seed: int = flag(
+        0,
+        "of weights, masks and draws (default: %(default)s)",
+        at_least(0),
+        _BELOW_SEEDS,
+        metavar="S",
+        is_common=True,
+    )
+    eval_every: int = flag(
+        1,
+        "epochs from evaluation to evaluation (default: %(default)s)",
+        at_least(1),
+        metavar="N",
+        is_common=True,
+    )
     evaluation: str = flag(
         "exact",
         "exact; or screened(CODEC, margin=X): rows are sent in a code (default: int8), and only "
@@ -34,6 +56,7 @@ class LoopSettings:
         at_least(0),
         metavar="N",
         is_free=True,
+        is_common=True,
     )
     stop_on: StopOn = flag(
         "metric",
@@ -57,6 +80,8 @@ class LoopSettings:
 class SavingSettings:
     """Exact savings: work that an epoch leaves out, or does again to save memory."""
 
+    GROUP: ClassVar[str] = "exact savings"
+
     static_input: bool = flag(
         True,
         "aggregate input that is not dropped out once, not in every epoch (default: on)",
@@ -79,6 +104,8 @@ class SavingSettings:
 class MachineSettings:
     """Place of features, replay on a device, and checkpoints."""
 
+    GROUP: ClassVar[str] = "machine and files"
+
     features_on: FeaturesOn = flag(
         "auto",
         "where dense features are with --device cuda; host: in pinned host memory, streamed "
@@ -94,8 +121,18 @@ class MachineSettings:
     )
     checkpoint_every: int = flag(
         10,
-        "epochs; 0: none before the end (default: %(default)s)",
+        "epochs from checkpoint to checkpoint; 0: none before the end (default: %(default)s)",
         at_least(0),
         metavar="N",
         is_free=True,
+        is_common=True,
+    )
+    log_every: int = flag(
+        0,
+        "epochs from line to line where progress is written to a file; 0: about 20 lines a run "
+        "(default: %(default)s)",
+        at_least(0),
+        metavar="N",
+        is_free=True,
+        is_common=True,
     )

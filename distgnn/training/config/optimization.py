@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from distgnn.optim.schedules import GRAMMAR, is_schedule
 from distgnn.settings.fields import NOT_NEGATIVE, POSITIVE, SHARE, Bound, at_least, flag
@@ -48,8 +48,10 @@ _SCHEDULE = Bound(f"{GRAMMAR}, with FLOOR and FACTOR below 1", is_schedule)
 class OptimizationSettings:
     """Rule by which gradients become steps."""
 
+    GROUP: ClassVar[str] = "optimization"
+
     optimizer: OptimizerName = flag(
-        "adam", "adam, adamw, sgd or kfac (default: %(default)s)", is_predicted=True
+        "adam", "adam, adamw, sgd or kfac (default: %(default)s)", is_predicted=True, is_common=True
     )
     kfac: str = flag(
         "",
@@ -59,7 +61,14 @@ class OptimizationSettings:
         metavar="NAME=X,...",
         is_predicted=True,
     )
-    lr: float = flag(None, "default: 0.5 of kfac, else 0.01", POSITIVE, metavar="R", varies=True)
+    lr: float = flag(
+        None,
+        "rate of a step (default: 0.5 of kfac, else 0.01)",
+        POSITIVE,
+        metavar="R",
+        varies=True,
+        is_common=True,
+    )
     lr_schedule: str = flag(
         "constant",
         "rate of each epoch: constant; cosine falls to FLOOR * lr (default 0) over --epochs; step "
@@ -75,7 +84,13 @@ class OptimizationSettings:
         at_least(0),
         metavar="EPOCHS",
     )
-    weight_decay: float = flag(5e-4, "default: %(default)s", NOT_NEGATIVE, metavar="W")
+    weight_decay: float = flag(
+        5e-4,
+        "factor of the squared weights in the loss, of adamw apart from it (default: %(default)s)",
+        NOT_NEGATIVE,
+        metavar="W",
+        is_common=True,
+    )
     decay_of: DecayOf = flag("all", "weights that decay: all, or first layer's (default: all)")
     label_smoothing: float = flag(
         0.0,
