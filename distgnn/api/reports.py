@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.api.directories import forecast_values, manifest_json
-from distgnn.api.run import Run
+from distgnn.api.run import Run, Series
 from distgnn.api.settings import Keywords, config_from
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.run.directory import RunDirectory
+
+    Subject = str | os.PathLike[str] | Run | Series
 
 _SUFFIXES = (".html", ".htm")
 STUDY = "study.json"
@@ -23,12 +27,13 @@ STUDY = "study.json"
 
 
 def report(
-    subject: str | os.PathLike[str] | Run, out: str | os.PathLike[str], **settings: Any
+    subject: Subject | Sequence[Subject], out: str | os.PathLike[str], **settings: Any
 ) -> Path:
     """Write a page about a partition, a run or a study: one HTML file that needs nothing else.
 
     Args:
-        subject: Directory of a partition, of a run or of a study; or a run.
+        subject: Directory of a partition, of a run, of a series or of a study; or a run; or several
+            runs, which are shown side by side.
         out: File to write, which ends in .html or .htm.
         settings: Settings of the model and of its training, as for `train`; for partitions only.
 
@@ -36,27 +41,28 @@ def report(
         The file.
 
     Raises:
-        InputError: If the directory is neither, a setting is not allowed, or the file cannot be
+        InputError: If a directory is none of these, a setting is not allowed, or the file cannot be
             written.
     """
     words = Keywords("report", settings)
     config = config_from(words)
     words.refuse_others(("out",))
-    path = os.fspath(subject.path if isinstance(subject, Run) else subject)
-    write_page(path, Path(out), config)
+    subjects = [subject] if isinstance(subject, str | os.PathLike | Run | Series) else subject
+    paths = [os.fspath(one.path if isinstance(one, Run | Series) else one) for one in subjects]
+    write_page(paths, Path(out), config)
     return Path(out)
 
 
-def write_page(subject: str, out: Path, config: TrainConfig) -> tuple[str, int]:
+def write_page(subjects: Sequence[str], out: Path, config: TrainConfig) -> tuple[str, int]:
     """Write a page.
 
     Args:
-        subject: Directory of a partition, of a run or of a study.
+        subjects: Directory of a partition, of a run, of a series or of a study; or several runs.
         out: File to write.
         config: Settings of a run on the partition.
 
     Returns:
-        Kind of the subject (partition, run or study), and the bytes of the page.
+        Kind of the subject (partition, run, runs or study), and the bytes of the page.
 
     Raises:
         InputError: If the directory is neither, or the file cannot be written.
@@ -66,6 +72,9 @@ def write_page(subject: str, out: Path, config: TrainConfig) -> tuple[str, int]:
 
     if out.suffix not in _SUFFIXES:
         raise InputError(f"--out must end in {' or '.join(_SUFFIXES)}, got '{out}'")
+    if len(subjects) != 1:
+        return "runs", _write(out, _page_of_runs(subjects))
+    (subject,) = subjects
     run_dir = RunDirectory(Path(subject))
     if (Path(subject) / MANIFEST_NAME).is_file():
         from distgnn.pages.partition import partition_page
@@ -81,19 +90,53 @@ def write_page(subject: str, out: Path, config: TrainConfig) -> tuple[str, int]:
         return "run", _write(out, _page_of_run(run_dir))
     if (Path(subject) / STUDY).is_file():
         return "study", _write(out, _page_of_study(Path(subject)))
-    _refuse_series(Path(subject))
+    if runs := _runs_of_series(Path(subject)):
+        return "runs", _write(out, _page_of_runs(runs))
     raise InputError(f"'{subject}' is neither a partition directory nor that of a run; give one")
 
 
-def _refuse_series(folder: Path) -> None:
-    """Name one of its runs instead."""
+def _runs_of_series(folder: Path) -> list[str]:
+    """Return the directories of the runs of a series; none if it is no series."""
     from distgnn.training.run.directory import CONFIG
     from distgnn.training.run.series import FILE
 
-    if (folder / FILE).is_file():
-        runs = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
-        one = f", such as '{runs[0]}'" if runs else ""
-        raise InputError(f"'{folder}' holds a series, and a page is about one run; give one{one}")
+    if not (folder / FILE).is_file():
+        return []
+    return [str(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))]
+
+
+def _page_of_runs(subjects: Sequence[str]) -> str:
+    from distgnn.pages.runs import ShownRun, runs_page
+    from distgnn.training.run.directory import SUMMARY, RunDirectory
+
+    shown = []
+    for subject, name in zip(subjects, _told_apart(subjects), strict=True):
+        run_dir = RunDirectory(Path(subject))
+        if not run_dir.has_run():
+            raise InputError(
+                f"'{subject}' is no directory of a run, but of several directories each has to be "
+                "one; leave it out"
+            )
+        has_ended = (run_dir.path / SUMMARY).exists()
+        summary = run_dir.read_json(SUMMARY) if has_ended else None
+        shown.append(ShownRun(name, run_dir.read_config(), run_dir.read_metrics(), summary))
+    return runs_page(shown)
+
+
+def _told_apart(subjects: Sequence[str]) -> list[str]:
+    """Return short names of directories: the last parts of their paths that differ.
+
+    Raises:
+        InputError: If a directory is given twice.
+    """
+    parts = [Path(os.path.realpath(subject)).parts for subject in subjects]
+    for number, own in enumerate(parts):
+        if own in parts[:number]:
+            raise InputError(f"run '{subjects[number]}' is given twice; leave one of them out")
+    length = 1
+    while len({own[-length:] for own in parts}) < len(parts):
+        length += 1
+    return ["/".join(own[-length:]) for own in parts]
 
 
 def _page_of_study(folder: Path) -> str:

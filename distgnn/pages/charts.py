@@ -21,6 +21,9 @@ _DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 2")
 _MAX_POINTS = 600
 _MAX_COLUMNS = 120
 _MAX_LABELLED = 16
+# Places of a drawing of curves that show their values to a pointer.
+_MAX_BANDS = 40
+_MOST_LETTERS = 20
 
 
 class _Scale(NamedTuple):
@@ -135,7 +138,8 @@ def _colour(number: int) -> str:
 
 
 def _stroke(number: int) -> str:
-    dash = _DASHES[number % 5] or "none"
+    # After five curves the colours begin again, with other dashes.
+    dash = _DASHES[(number + number // 5) % 5] or "none"
     return f"fill:none;stroke:{_colour(number)};stroke-width:2;stroke-dasharray:{dash}"
 
 
@@ -146,8 +150,9 @@ def lines(
     description: str,
     write: Callable[[float], str],
     from_zero: bool = False,
+    has_legend: bool = True,
 ) -> Html:
-    """Draw curves.
+    """Draw curves, whose values a pointer reads off.
 
     Args:
         series: Points by name, in ascending order; at least one.
@@ -155,6 +160,7 @@ def lines(
         description: Description of the drawing for readers who cannot see it.
         write: Turns a value of the vertical axis into text.
         from_zero: Whether that axis begins at 0.
+        has_legend: Whether the drawing names the curves itself.
 
     Returns:
         The drawing.
@@ -164,18 +170,85 @@ def lines(
     low = min(low, 0.0) if from_zero else low
     pad = 0.05 * (high - low) or abs(high) * 0.05 or 1.0
     low = low if from_zero else low - pad
-    x = _Scale(points[0][0], max(point[0] for point in points), _LEFT, _WIDTH - _RIGHT)
+    places = [point[0] for point in points]
+    x = _Scale(min(places), max(places), _LEFT, _WIDTH - _RIGHT)
     y = _Scale(low, high + pad, _HEIGHT - _BOTTOM, _TOP)
     drawn = _axes(x, y, labels, write)
     for number, curve in enumerate(series.values()):
+        if not curve:
+            continue
         step = max(-(-len(curve) // _MAX_POINTS), 1)
         kept = [*curve[::step], *curve[-1:]]
-        places = " ".join(f"{x(place):.1f},{y(value):.1f}" for place, value in kept)
+        ends = " ".join(f"{x(place):.1f},{y(value):.1f}" for place, value in kept)
         if len(curve) == 1:
             drawn.append(_rect(x(kept[0][0]) - 2, y(kept[0][1]) - 2, 4, 4, _fill(number), ""))
         else:
-            drawn.append(tag("polyline", points=places, style=_stroke(number)))
-    return _svg(description, *drawn, *_legend(list(series), is_filled=False))
+            drawn.append(tag("polyline", points=ends, style=_stroke(number)))
+    drawn += _bands(series, x, labels[0], write)
+    legend = _legend(list(series), is_filled=False) if has_legend else []
+    return _svg(description, *drawn, *legend)
+
+
+def _bands(
+    series: Mapping[str, Points], x: _Scale, label: str, write: Callable[[float], str]
+) -> list[Html]:
+    """Columns over the whole drawing that tell a pointer the values of all curves there."""
+    places = sorted({place for curve in series.values() for place, _ in curve})
+    step = max(-(-len(places) // _MAX_BANDS), 1)
+    kept = places[::step]
+    lasts = {name: iter(curve) for name, curve in series.items()}
+    waiting = {name: next(curve, None) for name, curve in lasts.items()}
+    values: dict[str, float] = {}
+    drawn = []
+    for number, place in enumerate(kept):
+        for name, curve in lasts.items():
+            while (point := waiting[name]) is not None and point[0] <= place:
+                values[name], waiting[name] = point[1], next(curve, None)
+        begin = x.begin if number == 0 else (x(kept[number - 1]) + x(place)) / 2
+        end = x.end if number == len(kept) - 1 else (x(place) + x(kept[number + 1])) / 2
+        shown = ", ".join(f"{name} {write(value)}" for name, value in values.items())
+        area = {"x": f"{begin:.1f}", "width": f"{end - begin:.1f}", "y": f"{_TOP:g}"}
+        band = tag("rect", **area, height=f"{_HEIGHT - _BOTTOM - _TOP:g}", class_="band")
+        drawn.append(tag("g", tag("title", f"{label} {human_place(place)}: {shown}"), band))
+    return drawn
+
+
+def human_place(place: float) -> str:
+    """Write a place on the horizontal axis."""
+    return f"{place:.0f}" if float(place).is_integer() else f"{place:.3g}"
+
+
+def bars(values: Mapping[str, float], *, description: str, write: Callable[[float], str]) -> Html:
+    """Draw a bar for each name, with its value at its end.
+
+    Args:
+        values: Values by name, not negative; at least one.
+        description: Description of the drawing for readers who cannot see it.
+        write: Turns a value into text.
+
+    Returns:
+        The drawing.
+    """
+    most = max(values.values()) or 1.0
+    drawn, left, room = [], 150.0, _WIDTH - 250.0
+    for number, (name, value) in enumerate(values.items()):
+        top = 8.0 + 30 * number
+        shown = name if len(name) <= _MOST_LETTERS else f"...{name[-_MOST_LETTERS + 3 :]}"
+        drawn.append(_text(left - 8, top + 15, shown, anchor="end", soft=False))
+        title = f"{name}: {write(value)}"
+        drawn.append(_rect(left, top, room * value / most, 20, _fill(number), title))
+        drawn.append(_text(left + room * value / most + 8, top + 15, write(value), anchor="start"))
+    return _svg(description, *drawn, height=16.0 + 30 * len(values))
+
+
+def swatch(number: int) -> Html:
+    """Draw a short piece of a curve, as a key of a drawing.
+
+    Args:
+        number: Number of the curve, in the order of the drawing.
+    """
+    piece = tag("line", x1=0, y1=5, x2=28, y2=5, style=_stroke(number))
+    return tag("svg", piece, viewBox="0 0 28 10", class_="swatch", aria_hidden="true")
 
 
 def _fill(number: int) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import lines, stack
+from distgnn.pages.figures import command_of, figures_of, tiles
 from distgnn.pages.markup import Html, escaped, figure, folded, page, section, table, tag
 from distgnn.pages.text import human_count, human_seconds
 from distgnn.training.loop.goal import describe_goal
@@ -51,11 +52,14 @@ def run_page(
     train = _mapping(config.get("train"))
     model = _mapping(train.get("model"))
     name = _mapping(config.get("task")).get("name", "a graph")
-    content = [section("Summary", _summary(config, records, summary))]
+    content = [tiles(figures_of(config, records, summary))]
     if records:
         content.append(section("Learning", *_learning(records)))
         content.append(section("Time", *_time(records)))
         content.append(section("Traffic", *_predicted(records, predicted), *_traffic(records)))
+    content.append(section("Summary", _summary(config, records, summary)))
+    if command := command_of(config):
+        content.append(section("To repeat it", tag("pre", command)))
     flat = {**{k: v for k, v in train.items() if k != "model"}, **model}
     content.append(section("Configuration", _configuration(config, flat)))
     return page(f"{model.get('model', 'a model')} on {name}", *content)

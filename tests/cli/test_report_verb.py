@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from ring import ring_arrays
 
+from distgnn.cli import build_parser
+from distgnn.cli.train_verb import config_from
+from distgnn.pages.charts import lines, swatch
+from distgnn.pages.figures import command_of
 from distgnn.pages.partition import partition_page
 from distgnn.pages.run import run_page
+from distgnn.training.config.settings import TrainConfig
 from distgnn.training.run.directory import METRICS, SUMMARY
 
 EVIL = "<script>alert(1)</script>"
@@ -156,6 +162,102 @@ def test_a_configuration_without_what_is_usual_has_a_page(config):
     )
 
 
+def test_a_page_of_a_run_begins_with_its_figures_and_has_the_command(distgnn, here, ring_run):
+    text = page_of_text(distgnn, here, ring_run)
+    summary = json.loads((ring_run / SUMMARY).read_text())
+    root = parsed(text)
+    names = [words(e) for e in root.iter("dt")]
+    assert names == ["test accuracy", "epochs", "time", "sent", "peak memory", "ranks"]
+    values = [e.text for e in root.iter("dd")]
+    assert values[0] == f"{summary['test_metric']:.4f}"
+    assert values[1] == str(summary["num_epochs"])
+    assert values[3] == "0 B"
+    assert text.index("<dl") < text.index("<h2")
+    assert "@media print" in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def page_of_text(distgnn, here, *command):
+    assert distgnn("report", *command, "--out", "page.html").status == 0
+    return (here / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--model gat --heads 2 --last-heads 1 --hidden 3 --lr 0.02 --activation elu",
+        "--model sgc --hops 3 --norm batch --layers 2 --no-residual",
+        "--algorithm cd-3 --smoothing 0.25",
+        "--algorithm cd-3 --bins 2 --delay-cache off --ema 0.5",
+        "--preset pipegcn --optimizer kfac --kfac damping=0.1",
+        "--halo fwd:int8+bwd:int4 --weights int8 --residual --static-input off",
+        "--lr-schedule cosine --evaluation screened --goal 0.5 --input-dropout 0.25",
+    ],
+)
+def test_the_command_of_a_page_gives_the_same_settings(flags):
+    given = config_from(build_parser().parse_args(["train", "g", "--run", "r", *flags.split()]))
+    config = {"train": given.to_json(), "source": {"source": "a b.npz", "split": None}}
+    command = command_of({**config, "num_ranks": 3})
+    assert command.startswith("mpirun -n 3 distgnn train 'a b.npz' --run RUN")
+    again = build_parser().parse_args(shlex.split(command)[4:])
+    assert config_from(again) == given
+    assert command.count("--") <= 1 + flags.count("--")
+
+
+def test_the_command_of_a_page_says_how_the_source_is_read():
+    source = {
+        "source": "e.csv",
+        "vertices": "v.csv",
+        "undirected": True,
+        "split": [0.5, 0.25, 0.25],
+    }
+    config = {"train": TrainConfig().to_json(), "source": source, "num_ranks": 1}
+    wanted = "distgnn train e.csv --run RUN --undirected --vertices v.csv --split 0.5/0.25/0.25"
+    assert command_of(config) == wanted
+    assert command_of({**config, "train": {}}) == ""
+    assert command_of({**config, "source": None}) == ""
+
+
+def test_runs_side_by_side_have_their_figures_and_the_settings_that_differ(distgnn, here, ring):
+    for name, hidden in (("a", 4), ("b", 8)):
+        words_ = ["train", ring, "--run", f"{name}/run", "--hidden", hidden, "--epochs", 3]
+        assert distgnn(*words_, "--quiet").status == 0
+    root = page_of(distgnn, here, "a/run", "b/run")
+    shown = words(root)
+    assert "2 runs: a/run, b/run" in shown
+    assert "hidden48" in shown
+    assert "dropout0" not in shown
+    for title in ("Validation metric", "Loss before the step", "Median time of an epoch"):
+        assert title in shown
+    assert "distgnn train" in shown
+    curves = [e for e in root.iter() if e.tag.endswith("polyline")]
+    assert len(curves) == 4 * 2
+    assert len({e.get("style") for e in curves}) == 2
+
+
+def test_runs_that_have_not_begun_stand_beside_others(distgnn, here, ring_run):
+    (here / "new").mkdir()
+    (here / "new/config.json").write_text((ring_run / "config.json").read_text())
+    shown = words(page_of(distgnn, here, ring_run, "new"))
+    assert "None: all runs have the same settings." in shown
+    assert "new-0" in shown
+
+
+def test_ten_curves_can_be_told_apart():
+    styles = {re.search(r'style="([^"]*)"', swatch(number))[1] for number in range(25)}
+    assert len(styles) == 25
+
+
+def test_a_pointer_reads_values_off_a_curve():
+    curves = {"a": [(0.0, 1.0), (1.0, 2.0), (2.0, 4.0)], "b": [(1.0, 7.0)]}
+    drawn = lines(curves, labels=("epoch", "x"), description="d", write=str)
+    titles = [e.text for e in ElementTree.fromstring(drawn).iter() if e.tag.endswith("title")]
+    assert titles[1:] == ["epoch 0: a 1.0", "epoch 1: a 2.0, b 7.0", "epoch 2: a 4.0, b 7.0"]
+    bands = [e for e in ElementTree.fromstring(drawn).iter() if e.get("class") == "band"]
+    assert float(bands[0].get("x")) + float(bands[0].get("width")) == float(bands[1].get("x"))
+
+
 def test_json_says_what_was_written(distgnn, here, ring_parts):
     found = distgnn("report", ring_parts, "--out", "p.html", "--json").json
     size = (here / "p.html").stat().st_size
@@ -170,8 +272,11 @@ def test_json_says_what_was_written(distgnn, here, ring_parts):
         (["RUN", "--out", "p.pdf"], "--out must end in .html or .htm, got 'p.pdf'"),
         (["RUN", "--out", "no/p.html"], "cannot write 'no/p.html': No such file or directory"),
         (["RUN", "--out", "p.html", "--hidden", 8], "flags of the model have no effect on a run"),
+        (["RUN", "RUN", "--out", "p.html"], "run 'RUN' is given twice; leave one of them out"),
+        (["RUN", "nosuch", "--out", "p.html"], "'nosuch' is no directory of a run, but of several"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_one_sentence(command, sentence, distgnn, ring_run):
     command = [ring_run if word == "RUN" else word for word in command]
+    sentence = sentence.replace("'RUN'", f"'{ring_run}'")
     assert distgnn("report", *command).sentence.startswith(sentence)

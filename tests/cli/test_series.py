@@ -94,12 +94,11 @@ def test_figures_of_runs_that_are_replaced_do_not_stay(distgnn, ring, here):
     assert not (here / "s/series.json").exists()
 
 
-def test_a_page_is_about_one_run_of_a_series(distgnn, ring, here):
+def test_a_page_of_a_series_shows_its_runs_side_by_side(distgnn, ring, here):
     assert distgnn("train", ring, "--run", "s", "--seeds", 2, *QUICK).status == 0
-    refused = distgnn("report", "s", "--out", "p.html").sentence
-    assert refused == (
-        "'s' holds a series, and a page is about one run; give one, such as 's/seed-0'"
-    )
+    shown = distgnn("report", "s", "--out", "p.html", "--json").json
+    assert shown["kind"] == "runs"
+    assert all(f"seed-{seed}" in (here / "p.html").read_text() for seed in range(2))
     assert distgnn("report", "s/seed-0", "--out", "p.html").status == 0
 
 
