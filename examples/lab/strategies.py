@@ -2,8 +2,8 @@
 
     DISTGNN_LAB=DIR python examples/lab/strategies.py [FOLDER] [--hosts 4] [--data DIR]
         [--rates 100mbit,1gbit,10gbit] [--sets A B] [--cuts metis,random]
-        [--halos exact,bf16,int8,int4,int2] [--evaluations exact,screened] [--epochs 100]
-        [--dry] [--only-table] [--record]
+        [--halos exact,bf16,int8,int4,int2] [--evaluations exact,screened]
+        [--weights exact,int8] [--epochs 100] [--dry] [--only-table] [--record]
 
 Hosts with one rank each, gloo over TCP. At each rate and on each cut, exact training comes first;
 its best validation metric less half a point is the goal of the other runs. Runs are lines of
@@ -17,6 +17,7 @@ from __future__ import annotations
 import lab  # isort: skip
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -54,6 +55,12 @@ class Cell(NamedTuple):
     cut: str
     halo: str
     evaluation: str
+    weights: str = "exact"
+
+    @property
+    def exact(self) -> Cell:
+        """The run that this one is compared with."""
+        return self._replace(halo="exact", evaluation="exact", weights="exact")
 
 
 class Hosts(Protocol):
@@ -94,11 +101,13 @@ def cells(options: argparse.Namespace) -> Iterator[Cell]:
     for rate in options.rates:
         for name in options.sets:
             for cut in options.cuts:
-                both = [(e, h) for e in options.evaluations for h in options.halos]
-                yield Cell(rate, name, cut, "exact", "exact")
-                for evaluation, halo in both:
-                    if (halo, evaluation) != ("exact", "exact"):
-                        yield Cell(rate, name, cut, halo, evaluation)
+                first = Cell(rate, name, cut, "exact", "exact")
+                yield first
+                kinds = itertools.product(options.weights, options.evaluations, options.halos)
+                for weights, evaluation, halo in kinds:
+                    cell = Cell(rate, name, cut, halo, evaluation, weights)
+                    if cell != first:
+                        yield cell
 
 
 def cut_graph(name: str, cut: str, options: argparse.Namespace) -> Path:
@@ -120,6 +129,8 @@ def words_of(cell: Cell, goal: float | None, epochs: int) -> list[str]:
     words += ["--halo", cell.halo]
     if cell.evaluation != "exact":
         words += ["--evaluation", cell.evaluation]
+    if cell.weights != "exact":
+        words += ["--weights", cell.weights]
     return words if goal is None else [*words, "--goal", str(goal)]
 
 
@@ -174,18 +185,19 @@ def read_lines(file: Path) -> dict[Cell, dict[str, Any]]:
     found = {}
     for line in file.read_text().split("\n")[:-1] if file.is_file() else []:
         values = json.loads(line)
-        found[Cell(*(values[name] for name in Cell._fields))] = values
+        found[Cell(**{name: values[name] for name in Cell._fields if name in values})] = values
     return found
 
 
 def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
     """Write a row of the table."""
-    sent = [values[f"{name}_bytes"] / values["num_epochs"] for name in ("halo", "eval_halo")]
+    names = ("halo", "eval_halo", "weight")
+    sent = [values[f"{name}_bytes"] / values["num_epochs"] for name in names]
     mine, theirs = values["time_to_goal_s"], exact["time_to_goal_s"]
     counted = sum(values[f"{name}_bytes"] for name in ("halo", "weight", "eval_halo"))
     beyond = values["interface_bytes"] / counted - 1 if counted else 0.0
     return [
-        *(values[name] for name in Cell._fields),
+        *(values.get(name, "exact") for name in Cell._fields),
         *(f"{number / 1e6:.2f}" for number in sent),
         "-" if values["interface_bytes"] <= 0 else f"{beyond:+.1%}",
         f"{1e3 * values['median_epoch_s']:.0f}",
@@ -198,9 +210,9 @@ def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
 
 
 HEADER = [
-    *("links", "graph", "cut", "rows as", "evaluation", "rows (MB an epoch)"),
-    *("of evaluations", "interfaces beyond counted", "epoch (ms)", "of it waiting"),
-    *("epochs to the goal", "seconds", "times faster", "test (%)"),
+    *("links", "graph", "cut", "rows as", "evaluation", "gradients as", "rows (MB an epoch)"),
+    *("of evaluations", "gradients (MB an epoch)", "interfaces beyond counted", "epoch (ms)"),
+    *("of it waiting", "epochs to the goal", "seconds", "times faster", "test (%)"),
 ]
 
 
@@ -208,7 +220,7 @@ def lines_of(done: dict[Cell, dict[str, Any]], options: argparse.Namespace) -> l
     """Write the section of RESULTS.md."""
     rows = []
     for cell in cells(options):
-        exact = done.get(cell._replace(halo="exact", evaluation="exact"))
+        exact = done.get(cell.exact)
         if cell in done and exact is not None:
             rows.append(row_of(done[cell], exact))
     return [
@@ -234,7 +246,7 @@ def make_runs(options: argparse.Namespace, done: dict[Cell, dict[str, Any]]) -> 
         made = Here(options.hosts) if options.dry else Lab(options.hosts, rate)
         with made as hosts:
             for cell in left:
-                exact = done.get(cell._replace(halo="exact", evaluation="exact"))
+                exact = done.get(cell.exact)
                 goal = None if exact is None else exact["goal"]
                 done[cell] = measure(hosts, cell, goal, options)
                 with (options.folder / FILE).open("a") as out:
@@ -257,6 +269,7 @@ def main() -> None:
     parser.add_argument("--cuts", type=_names, default=list(CUTS))
     parser.add_argument("--halos", type=_names, default=list(HALOS))
     parser.add_argument("--evaluations", type=_names, default=list(EVALUATIONS))
+    parser.add_argument("--weights", type=_names, default=["exact"])
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--dry", action="store_true", help="without hosts and links")
     parser.add_argument("--only-table", action="store_true", help="make no more runs")
