@@ -1,4 +1,4 @@
-# make quickstart | install | test | test-all | test-baseline | lint | bench | bench-accuracy | sanitize | clean      PYTHON=python3.12 chooses the interpreter
+# make quickstart | install | test | test-all | test-baseline | lint | docs | bench | bench-accuracy | sanitize | clean      PYTHON=python3.12 chooses the interpreter
 #
 # Needs Python >= 3.10 and a C++ compiler; everything else is installed into .venv.
 
@@ -11,7 +11,7 @@ KERNEL_SOURCES := CMakeLists.txt $(wildcard csrc/*)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: quickstart install test test-all test-baseline lint bench bench-accuracy sanitize clean
+.PHONY: quickstart install test test-all test-baseline lint docs bench bench-accuracy sanitize clean
 
 quickstart: install
 	bash examples/quickstart.sh
@@ -50,6 +50,11 @@ lint: $(VENV)/.installed-dev
 	  build/typing/distgnn/
 	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn --config-file $(CURDIR)/pyproject.toml \
 	  --cache-dir $(CURDIR)/.mypy_cache
+
+# The documentation in build/docs/html: every tutorial runs, a warning is an error.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python docs/stage.py build/docs/source
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs build/docs/source build/docs/html
 
 # Kernels and epochs beside the peers that are installed in .venv (pip install dgl==1.1.3, ...). The
 # twins are at SCALE of their originals; at 0.25 this takes hours and 20 GiB.
@@ -93,6 +98,10 @@ $(VENV)/.build-requirements: constraints.txt | $(VENV)/.created
 
 $(VENV)/.installed: pyproject.toml $(KERNEL_SOURCES) $(VENV)/.build-requirements
 	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[mpi,parquet,progress]'
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[mpi,parquet,progress,docs]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
