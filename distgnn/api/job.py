@@ -16,7 +16,7 @@ from distgnn.comm.process import end_process
 from distgnn.machine.limits import num_killed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from distgnn.comm.group import Group
 
@@ -64,6 +64,7 @@ def open_ranks(
     threads: int | None = None,
     start_timeout: float = 120.0,
     heartbeat_timeout: float = 25.0,
+    identity: Mapping[str, str] | None = None,
 ) -> Group:
     """Meet the ranks that mpirun, srun or torchrun started, and choose this rank's threads.
 
@@ -73,14 +74,18 @@ def open_ranks(
         threads: Threads of this rank; None for its share of the cores.
         start_timeout: Longest wait for the processes of all ranks, in seconds.
         heartbeat_timeout: Seconds of silence after which a rank counts as dead.
+        identity: Values by name that this rank was started with, and all ranks must share; see
+            `distgnn.api.identity`.
 
     Returns:
         A group of the launcher's size; of one rank without a launcher.
 
     Raises:
-        InputError: If a value is not allowed, or the backend cannot be used.
+        InputError: If a value is not allowed, the backend cannot be used, or a rank was started
+            otherwise.
         PeerError: If the other ranks do not appear in time.
     """
+    from distgnn import __version__
     from distgnn.comm.binding import apply_threads, choose_threads
     from distgnn.comm.launch import detect
     from distgnn.comm.open import open_group
@@ -88,7 +93,11 @@ def open_ranks(
     choice = choose_threads(threads, detect())
     apply_threads(choice.threads)
     group = open_group(
-        backend=backend, interface=interface, timeout_s=start_timeout, stale_s=heartbeat_timeout
+        backend=backend,
+        interface=interface,
+        timeout_s=start_timeout,
+        stale_s=heartbeat_timeout,
+        identity={"version": __version__, "--backend": backend, **(identity or {})},
     )
     if choice.warning and group.rank == 0:
         sys.stderr.write(f"warning: {choice.warning}\n")
@@ -140,13 +149,14 @@ class Job:
     threads: int | None = None
     device: str = "cpu"
 
-    def run(self, work: Callable[[Group], T]) -> T:
+    def run(self, work: Callable[[Group], T], identity: Mapping[str, str] | None = None) -> T:
         """Open the group that the launcher started, work on every rank, and close it.
 
         torch computes with the number of threads of the job, and with its own again afterwards.
 
         Args:
             work: Function that is called once on every rank.
+            identity: Values by name that all ranks must have been started with.
 
         Returns:
             The result of the work on this rank.
@@ -170,6 +180,7 @@ class Job:
                 threads=self.threads,
                 start_timeout=self.start_timeout,
                 heartbeat_timeout=self.heartbeat_timeout,
+                identity=identity,
             )
             return _on_one_rank(work, group) if group.size == 1 else _on_ranks(work, group)
         finally:

@@ -80,6 +80,7 @@ def init(
         threads=threads,
         start_timeout=start_timeout,
         heartbeat_timeout=heartbeat_timeout,
+        identity={"verb": "distgnn.init"},
     )
     killed_before = num_killed()
     try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from distgnn.api.identity import identity_of
 from distgnn.api.job import Job
 from distgnn.api.plans import build_reader
 from distgnn.api.source import IN_MEMORY, check_ranks, check_source_values, open_source
@@ -89,7 +90,7 @@ class Use:
         def on_rank(group: Group) -> list[T]:
             return self._on_rank(self.job.on_device(group), work)
 
-        return self.job.run(on_rank)
+        return self.job.run(on_rank, identity_of(self.verb, {"run": self.run}))
 
     def _on_rank(self, group: Group, work: Callable[[TrainedRun, PartOfRun], T]) -> list[T]:
         from distgnn.comm.threads import run_ranks

@@ -141,8 +141,13 @@ class Training:
             PeerError: If another rank failed.
             StoppedError: If a signal stopped the run in order.
         """
+        from distgnn.api.identity import identity_of_training
+
         self.check()
-        return self.job.run(self._on_rank)
+        names = ("resume", "overwrite", "estimate", "tune_kernels", "seeds", "all_splits", "until")
+        options = {name: getattr(self, name) for name in names}
+        options.update(run=self.folder, trace=self.trace.path)
+        return self.job.run(self._on_rank, identity_of_training(self.config, self.source, options))
 
     def _on_rank(self, group: Group) -> dict[str, Any]:
         group = self.job.on_device(group)

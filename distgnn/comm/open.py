@@ -15,6 +15,7 @@ from distgnn.comm.mpi_library import MPI_LAUNCHERS, load_mpi
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
 
     import torch
@@ -36,6 +37,7 @@ def open_group(
     timeout_s: float = 120,
     stale_s: float = 30,
     has_lanes: bool = True,
+    identity: Mapping[str, str] | None = None,
 ) -> Group:
     """Meet the other ranks of this job.
 
@@ -50,13 +52,15 @@ def open_group(
         stale_s: Time without a heartbeat after which a rank counts as dead; one that has come and
             waits for the others has a heart already.
         has_lanes: Whether gloo's ranks of one machine exchange through shared memory.
+        identity: Values by name that this rank was started with, and all ranks must share.
 
     Returns:
         A group of the launcher's size.
 
     Raises:
         InputError: If the backend or interface does not exist, the backend cannot be used or has
-            no use for the interface, or rank 0 has no known address.
+            no use for the interface, or rank 0 has no known address. If a rank was started
+            otherwise.
         PeerError: If the other ranks do not appear in time.
     """
     if backend not in BACKENDS:
@@ -86,7 +90,7 @@ def open_group(
     # Once all have come, nobody has anything to do that takes long.
     connect_s = min(timeout_s, max(_CONNECT_S, launch.size * _CONNECT_S_PER_RANK))
     try:
-        roster.call(timeout_s)
+        roster.call(timeout_s, {"number of ranks": str(launch.size), **(identity or {})})
         if not place.interface:
             from distgnn.comm.rendezvous import common_interface
 

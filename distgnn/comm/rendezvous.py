@@ -11,6 +11,7 @@ import socket
 import stat
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,16 @@ from distgnn.comm import network, process
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import expand_nodes
 from distgnn.comm.mpi_library import import_mpi, start_mpi
-from distgnn.comm.store import Meeting, connect_store, listen, serve_store, within
+from distgnn.comm.secret import secret_of_job
+from distgnn.comm.store import (
+    Meeting,
+    SecretError,
+    ServedStore,
+    Store,
+    connect_store,
+    listen,
+    serve_store,
+)
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +39,6 @@ if TYPE_CHECKING:
 
     from distgnn.comm.launch import Launch
     from distgnn.comm.roster import Roster
-    from distgnn.comm.store import TCPStore
 
 _POLL_S = 0.02
 _DEFAULT_PORT = 29500
@@ -68,20 +77,19 @@ def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) 
         file.unlink(missing_ok=True)
         listener = socket.create_server(("127.0.0.1", 0), backlog=max(128, launch.size))
         port = int(listener.getsockname()[1])
-        store = serve_store(listener, "127.0.0.1", timeout_s)
-        # A file of an earlier job may name a port that now belongs to somebody else. The token is
-        # in the file and in the store, so that a rank knows its own store when it reaches one.
-        token = secrets.token_hex(16)
-        store.set("token", token)
-        _publish(file, {"port": port, "token": token})
-        return Meeting(store, "127.0.0.1", port, loopback, file)
+        # A file of an earlier job may name a port that now belongs to somebody else. The secret is
+        # in the file, so that a rank knows its own store when it reaches one.
+        secret = secrets.token_hex(32)
+        store = serve_store(listener, "127.0.0.1", timeout_s, secret.encode())
+        _publish(file, {"port": port, "token": secret})
+        return Meeting(store, "127.0.0.1", port, loopback, secret.encode(), file)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         found = _read(file)
         if found is not None:
-            store = connect_store("127.0.0.1", found[0], timeout_s)
-            if store.check(["token"]) and store.get("token") == found[1].encode():
-                return Meeting(store, "127.0.0.1", found[0], loopback)
+            with suppress(RuntimeError):
+                client = connect_store("127.0.0.1", found[0], timeout_s, found[1].encode())
+                return Meeting(client, "127.0.0.1", found[0], loopback, found[1].encode())
         time.sleep(_POLL_S)
     raise PeerError(
         f"rank {launch.rank} waited {timeout_s:g} s on this machine for rank 0 to appear in "
@@ -177,20 +185,73 @@ def meet_remotely(
         InputError: If rank 0 has no known address or none that every rank can reach.
         PeerError: If rank 0 does not appear in time.
     """
+    store: Store
     known = master_address(launch, environ)
-    is_agent = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if known is None:
-        store, address, port = _meet_through_mpi(launch, interface, timeout_s)
-    elif launch.rank == 0 and not is_agent:
-        store, address, port = _serve(*known, launch.size, timeout_s)
+        store, address, port, secret = _meet_through_mpi(launch, interface, timeout_s)
+        return Meeting(store, address, port, interface or "", secret)
+    secret = secret_of_job(environ)
+    if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        store, address, port = _meet_through_agent(launch, environ, known, secret, timeout_s)
+    elif launch.rank == 0:
+        store, address, port = _serve(launch, *known, secret, timeout_s)
     else:
-        address = reach(*known, rank=launch.rank, timeout_s=timeout_s)
-        port = known[1]
-        store = connect_store(address, port, timeout_s)
-    # The store of torchrun's agent outlives an attempt, whose keys are not those of the next one.
-    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    prefix = f"distgnn/attempt-{attempt}" if is_agent else ""
-    return Meeting(within(store, prefix), address, port, interface or "", prefix=prefix)
+        host = "127.0.0.1" if launch.is_local else known[0]
+        address, port = reach(host, known[1], rank=launch.rank, timeout_s=timeout_s), known[1]
+        store = _connect(address, port, secret, timeout_s)
+    return Meeting(store, address, port, interface or "", secret)
+
+
+def _connect(address: str, port: int, secret: bytes, timeout_s: float) -> Store:
+    try:
+        return connect_store(address, port, timeout_s, secret)
+    except SecretError as error:
+        raise InputError(
+            f"{error}: it is another job's or another user's, or this host has another secret of "
+            "the user; choose another MASTER_PORT, or set DISTGNN_SECRET to one secret text on all "
+            "hosts"
+        ) from error
+    except RuntimeError as error:
+        raise PeerError(f"rank 0 ended before the ranks had met ({error})") from error
+
+
+def _meet_through_agent(
+    launch: Launch,
+    environ: Mapping[str, str],
+    known: tuple[str, int],
+    secret: bytes,
+    timeout_s: float,
+) -> tuple[Store, str, int]:
+    """Learn from the store of torchrun's agents where rank 0 serves ours, which asks for proofs."""
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import TCPStore
+
+    address = reach(*known, rank=launch.rank, timeout_s=timeout_s)
+    wait = timedelta(seconds=timeout_s)
+    agents = TCPStore(address, known[1], None, False, wait, wait_for_workers=False)
+    # The agents' store outlives an attempt, whose keys are not those of the next one.
+    key = f"distgnn/attempt-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/store"
+    if launch.rank == 0:
+        listener = listen("", 0, launch.size)
+        port = int(listener.getsockname()[1])
+        own = [found for _, found in network.addresses() if not network.is_loopback(found)]
+        store = serve_store(listener, "127.0.0.1", timeout_s, secret)
+        agents.set(key, json.dumps({"port": port, "addresses": [*own, address]}))
+        return store, (own or [address])[0], port
+    try:
+        offer = json.loads(agents.get(key))
+    except RuntimeError as error:
+        raise PeerError(
+            f"rank {launch.rank} ({socket.gethostname()}) waited {timeout_s:g} s for rank 0 to "
+            "say where it is; see the output of rank 0, or wait longer with --start-timeout"
+        ) from error
+    for candidate in offer["addresses"]:
+        if _answers(candidate, offer["port"]):
+            with suppress(SecretError):  # another machine may have that address too
+                client = connect_store(candidate, offer["port"], timeout_s, secret)
+                return client, candidate, offer["port"]
+    return _connect(address, offer["port"], secret, timeout_s), address, offer["port"]
 
 
 def master_address(launch: Launch, environ: Mapping[str, str]) -> tuple[str, int] | None:
@@ -260,18 +321,12 @@ def reach(host: str, port: int, *, rank: int, timeout_s: float) -> str:
         time.sleep(0.1)
 
 
-def _serve(host: str, port: int, size: int, timeout_s: float) -> tuple[TCPStore, str, int]:
-    try:
-        address = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as error:
-        raise InputError(
-            f"the host of rank 0 must have an address, got {host!r} ({error}); correct MASTER_ADDR"
-        ) from error
-    # A hosts file may map the own name to loopback, which the other machines cannot reach.
-    places = ["", address] if network.is_loopback(address) else [address, ""]
-    for place in places:
+def _serve(
+    launch: Launch, host: str, port: int, secret: bytes, timeout_s: float
+) -> tuple[ServedStore, str, int]:
+    for place in _places(launch, host, port):
         try:
-            listener = listen(place, port, size)
+            listener = listen(place, port, launch.size)
         except OSError as error:
             if error.errno == errno.EADDRNOTAVAIL:  # the address of a router or service
                 continue
@@ -280,8 +335,25 @@ def _serve(host: str, port: int, size: int, timeout_s: float) -> tuple[TCPStore,
                 "set MASTER_PORT to a free port"
             ) from error
         reached = place or "127.0.0.1"
-        return serve_store(listener, reached, timeout_s), reached, port
+        return serve_store(listener, reached, timeout_s, secret), reached, port
     raise AssertionError("listening on any address needs no address")
+
+
+def _places(launch: Launch, host: str, port: int) -> list[str]:
+    """Return the addresses to listen on, from the best on; no wider than the ranks need."""
+    if launch.is_local:
+        return ["127.0.0.1"]
+    try:
+        address = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise InputError(
+            f"the host of rank 0 must have an address, got {host!r} ({error}); correct MASTER_ADDR"
+        ) from error
+    if not network.is_loopback(address):
+        return [address, ""]
+    # A hosts file may map the own name to loopback, which the other machines cannot reach. Who
+    # writes loopback itself has no others.
+    return [address] if host in ("localhost", address) else ["", address]
 
 
 def common_interface(meeting: Meeting, roster: Roster, timeout_s: float) -> str:
@@ -308,7 +380,8 @@ def common_interface(meeting: Meeting, roster: Roster, timeout_s: float) -> str:
 
 def _meet_through_mpi(
     launch: Launch, interface: str | None, timeout_s: float
-) -> tuple[TCPStore, str, int]:
+) -> tuple[Store, str, int, bytes]:
+    store: Store
     mpi = _load_mpi(launch)
     # Rank 0 offers all its addresses, every rank tries each of them, and the first that all ranks
     # reached is taken: the name of its host may mean another network elsewhere.
@@ -333,11 +406,13 @@ def _meet_through_mpi(
     if launch.rank == 0:
         listener = listen(address, 0, launch.size)
         port = int(listener.getsockname()[1])
-        store = serve_store(listener, address, timeout_s)
-        _broadcast_json(mpi, {"port": port})
-        return store, address, port
-    port = int(_broadcast_json(mpi, {})["port"])
-    return connect_store(address, port, timeout_s), address, port
+        secret = secrets.token_hex(32)
+        store = serve_store(listener, address, timeout_s, secret.encode())
+        _broadcast_json(mpi, {"port": port, "secret": secret})
+        return store, address, port, secret.encode()
+    found = _broadcast_json(mpi, {})
+    port, known = int(found["port"]), str(found["secret"]).encode()
+    return _connect(address, port, known, timeout_s), address, port, known
 
 
 def _broadcast_json(mpi: ModuleType, content: dict[str, Any]) -> dict[str, Any]:

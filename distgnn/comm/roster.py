@@ -8,22 +8,25 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
 from distgnn.comm.errors import EXIT_RETRY, PeerError
+from distgnn.comm.identity import difference
 from distgnn.comm.process import end_process
 from distgnn.comm.watchdog import Peer
+from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from distgnn.comm.launch import Launch
     from distgnn.comm.store import Store
 
 _POLL_S = 0.02
 _FAILURE = "roll-failure"
+_IDENTITY = "identity"
 _MOST_HOSTS = 8
 _REMEDY = "see its output, and start the job again"
 # Signs of life that prove a rank alive: the last ones of a dead rank may still be news here.
@@ -52,19 +55,56 @@ class Roster:
         self._peers: dict[int, Peer] = {}
         self._contact_s = time.monotonic()
         self._verdict = ""
+        self._identity: dict[str, str] = {}
+        self._is_compared = False
 
-    def call(self, timeout_s: float) -> None:
+    def call(self, timeout_s: float, identity: Mapping[str, str] | None = None) -> None:
         """Come, and wait until all ranks have.
 
         Args:
             timeout_s: Longest wait for those that have not come: nobody knows whether they will.
+            identity: Values by name that this rank was started with, and all must share.
 
         Raises:
-            PeerError: If they do not, or a rank that came is gone.
+            InputError: If a rank was started otherwise than rank 0, or two have one number.
+            PeerError: If the ranks do not come, or one that came is gone.
         """
-        self._beat()
-        self._wait("roll", timeout_s, judge=self._check_beats, late=lambda: self._absent(timeout_s))
+        self._identity = dict(identity or {})
+        try:
+            if self._launch.rank == 0:
+                self._store.set(_IDENTITY, json.dumps(self._identity))
+            self._beat()
+        except RuntimeError as error:
+            raise PeerError(self._lost_store()) from error
+
+        def judge() -> None:
+            self._compare()
+            self._check_beats()
+
+        self._wait("roll", timeout_s, judge=judge, late=lambda: self._absent(timeout_s))
+        self._wait("same", timeout_s, judge=self.check, late=lambda: "", before=self._compare)
         self._look()
+
+    def _compare(self) -> None:
+        """Refuse to go on if this rank was started otherwise than rank 0, and tell all."""
+        if self._is_compared or not self._store.check([_IDENTITY]):
+            return
+        self._is_compared = True
+        me = f"{self._host} {self._me.machine} {self._me.pid}"
+        who = f"rank {self._launch.rank} ({self._host}, pid {self._me.pid})"
+        other = self._store.compare_set(f"claim/{self._launch.rank}", "", me).decode("latin-1")
+        if other != me:
+            host, *_, pid = other.split(" ")
+            raise InputError(
+                f"{who} came to a job that has this rank already ({host}, pid {pid}); two jobs use "
+                "one MASTER_PORT, so choose another for one of them"
+            )
+        found = difference(json.loads(self._store.get(_IDENTITY)), self._identity)
+        if found:
+            raise InputError(
+                f"{who} was started otherwise than rank 0: {found}; start all ranks of a job with "
+                "the same command, and give each job a MASTER_PORT of its own"
+            )
 
     def gather(self, name: str, text: str, what: str, timeout_s: float) -> list[str]:
         """Exchange a text with all ranks, which have all come.
@@ -104,6 +144,7 @@ class Roster:
         *,
         judge: Callable[[], None],
         late: Callable[[], str],
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         """This rank has written `name/rank`: count it, and wait until all have.
 
@@ -112,12 +153,14 @@ class Roster:
             timeout_s: Longest wait.
             judge: Raises if a rank that came is gone.
             late: Names the ranks that are late, in a sentence; empty if all have just written.
+            before: Done before this rank is counted.
         """
         size, count = self._launch.size, f"{name}-count"
         begin_s = look_s = self._contact_s = time.monotonic()
         is_over = threading.Event()
         threading.Thread(target=self._guard, args=(is_over,), daemon=True).start()
         try:
+            before()
             self._store.add(count, 1)
             # One look-up, however many ranks there are: each of them asks often.
             while self._store.add(count, 0) < size:
@@ -130,8 +173,8 @@ class Roster:
                     raise PeerError(sentence)
                 time.sleep(_POLL_S)
             self._hear()
-        except PeerError as error:
-            self._publish(str(error))
+        except (InputError, PeerError) as error:
+            self._publish(error)
             raise
         except RuntimeError as error:
             raise PeerError(self._lost_store()) from error
@@ -196,7 +239,7 @@ class Roster:
             return
         except PeerError as error:
             self._verdict = str(error)
-            self._publish(self._verdict)
+            self._publish(error)
             self._contact_s = time.monotonic()
         except RuntimeError:
             self._verdict = self._lost_store()
@@ -297,11 +340,14 @@ class Roster:
     def _hear(self) -> None:
         """Raise what another rank found; it has ended, or will."""
         if self._store.check([_FAILURE]):
-            raise PeerError(self._store.get(_FAILURE).decode())
+            sentence, is_input_error = json.loads(self._store.get(_FAILURE))
+            raise (InputError if is_input_error else PeerError)(sentence)
 
-    def _publish(self, sentence: str) -> None:
+    def _publish(self, error: InputError | PeerError) -> None:
         """Tell the others the cause, which rank 0 would take with it."""
-        self._store.compare_set(_FAILURE, "", sentence)
+        row = json.dumps([str(error), isinstance(error, InputError)])
+        with suppress(RuntimeError):
+            self._store.compare_set(_FAILURE, "", row)
         if self._launch.rank == 0:
             time.sleep(2 * self._tick_s)
 

@@ -2,23 +2,192 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import socket
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from distgnn.comm.store_server import (
+    NONCE_BYTES,
+    PROOF_BYTES,
+    StoreServer,
+    frame_bytes,
+    pack,
+    proof,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from torch._C._distributed_c10d import PrefixStore as PrefixStore
-    from torch._C._distributed_c10d import Store as Store
-    from torch._C._distributed_c10d import TCPStore as TCPStore
-else:
-    from torch.distributed import PrefixStore, TCPStore
-
 _LAST_WAIT_S = 5.0
+_POLL_S = 0.005
+
+
+class SecretError(RuntimeError):
+    """Somebody else than a rank of this job listens, or the secret there is another one."""
+
+
+class Store:
+    """A client of the store; its calls may come from several threads.
+
+    Args:
+        address: Address of rank 0.
+        port: Port of the store.
+        timeout_s: Longest wait for the connection and of each call.
+        secret: Secret of the job.
+
+    Raises:
+        RuntimeError: If nobody answers.
+        SecretError: If the other side does not know the secret, or refuses ours.
+    """
+
+    def __init__(self, address: str, port: int, timeout_s: float, secret: bytes) -> None:
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._where = f"{address} port {port}"
+        try:
+            self._connection = socket.create_connection((address, port), timeout=timeout_s)
+        except OSError as error:
+            raise RuntimeError(f"no store answers at {self._where}: {error}") from error
+        try:
+            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connection.settimeout(min(timeout_s, 30.0))
+            self._prove(secret)
+            self._connection.settimeout(timeout_s)
+        except (OSError, RuntimeError) as error:
+            self._connection.close()
+            if isinstance(error, RuntimeError):
+                raise
+            raise SecretError(f"what listens at {self._where} took no proof: {error}") from error
+
+    def _prove(self, secret: bytes) -> None:
+        theirs, ours = self._receive(NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+        self._connection.sendall(ours + proof(secret, b"client", theirs, ours))
+        shown = self._receive(PROOF_BYTES)
+        if not secrets.compare_digest(shown, proof(secret, b"server", theirs, ours)):
+            raise SecretError(f"what listens at {self._where} does not know the secret of this job")
+
+    def _receive(self, length: int) -> bytes:
+        received = bytearray()
+        while len(received) < length:
+            data = self._connection.recv(length - len(received))
+            if not data:
+                raise ConnectionResetError("the connection was closed")
+            received += data
+        return bytes(received)
+
+    def _ask(self, *request: object) -> Any:
+        with self._lock:
+            try:
+                self._connection.sendall(pack(request))
+                answer = self._receive(frame_bytes(self._receive(4)))
+            except (OSError, ValueError) as error:
+                # Half an answer may be on its way: nothing that comes later could be trusted.
+                self._connection.close()
+                raise RuntimeError(f"the store at {self._where} is lost: {error}") from error
+        return json.loads(answer)[0]
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Give a key a value."""
+        self._ask("set", key, _text(value))
+
+    def get(self, key: str) -> bytes:
+        """Return the value of a key, and wait for it if need be.
+
+        Raises:
+            RuntimeError: If it does not come in time.
+        """
+        return self.multi_get([key])[0]
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """Return the values of keys, and wait for them if need be.
+
+        Raises:
+            RuntimeError: If they do not come in time.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            found = self._ask("multi_get", list(keys))
+            if None not in found:
+                return [value.encode("latin-1") for value in found]
+            if time.monotonic() > deadline_s:
+                missing = [key for key, value in zip(keys, found, strict=True) if value is None]
+                raise RuntimeError(f"the store has no {missing[0]} after {self._timeout_s:g} s")
+            time.sleep(_POLL_S)
+
+    def add(self, key: str, number: int) -> int:
+        """Add to a counter, which begins at 0, and return it."""
+        return int(self._ask("add", key, number))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Return whether all keys have values."""
+        return bool(self._ask("check", list(keys)))
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Give a key a value if it has the expected one; "" stands for none.
+
+        Returns:
+            The value of the key afterwards.
+        """
+        found = self._ask("compare_set", key, expected, desired)
+        return str(found).encode("latin-1")
+
+    def leave_will(self, key: str, value: str) -> None:
+        """Have a key set, unless it has a value, once this connection ends."""
+        self._ask("will", key, value)
+
+    def take_will_back(self) -> None:
+        """Let the end of this connection mean nothing."""
+        self._ask("will")
+
+    def delete_key(self, key: str) -> bool:
+        """Remove a key; return whether there was one."""
+        return bool(self._ask("delete_key", key))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_connection"):
+            self._connection.close()
+
+
+class ServedStore(Store):
+    """The client of the rank that serves the store; the server ends with it.
+
+    Args:
+        listener: Bound and listening; the server takes it over.
+        address: Address through which this process reaches it.
+        timeout_s: Longest wait of the calls of this client.
+        secret: Secret of the job.
+    """
+
+    def __init__(
+        self, listener: socket.socket, address: str, timeout_s: float, secret: bytes
+    ) -> None:
+        port = listener.getsockname()[1]
+        self.server = StoreServer(listener, secret)
+        super().__init__(address, port, timeout_s, secret)
+
+    def close(self) -> None:
+        """End the connection and the server."""
+        super().close()
+        self.server.close()
+
+    def __del__(self) -> None:
+        super().__del__()
+        if hasattr(self, "server"):
+            self.server.close()
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else bytes(value).decode("latin-1")
 
 
 @dataclass
@@ -30,16 +199,16 @@ class Meeting:
         address: Address of rank 0 that this rank uses.
         port: Port of the store.
         interface: Network interface that leads to rank 0.
+        secret: Secret of the job, which each connection proves.
         file: File in which rank 0 of a local job published the port; None elsewhere.
-        prefix: Prefix of the keys of this attempt, in a store that outlives it; empty elsewhere.
     """
 
     store: Store
     address: str
     port: int
     interface: str
+    secret: bytes
     file: Path | None = field(default=None)
-    prefix: str = ""
 
     def client(self, timeout_s: float) -> Store:
         """Return another client, for another thread.
@@ -47,7 +216,7 @@ class Meeting:
         Args:
             timeout_s: Longest wait of its calls.
         """
-        return within(connect_store(self.address, self.port, timeout_s), self.prefix)
+        return connect_store(self.address, self.port, timeout_s, self.secret)
 
     def remove_file(self) -> None:
         """Remove the published port; every rank has connected."""
@@ -75,47 +244,34 @@ def listen(address: str, port: int, size: int) -> socket.socket:
     return socket.create_server(("", port), backlog=backlog)
 
 
-def serve_store(listener: socket.socket, address: str, timeout_s: float) -> TCPStore:
+def serve_store(
+    listener: socket.socket, address: str, timeout_s: float, secret: bytes
+) -> ServedStore:
     """Serve a store on a listening socket, so that it is reachable through that address only.
 
     Args:
         listener: Bound and listening; the store takes it over.
         address: Address through which this process reaches it.
         timeout_s: Longest wait of the calls of this client.
+        secret: Secret of the job.
     """
-    port = listener.getsockname()[1]
-    return TCPStore(
-        address,
-        port,
-        None,
-        True,
-        timedelta(seconds=timeout_s),
-        wait_for_workers=False,
-        master_listen_fd=listener.detach(),
-    )
+    return ServedStore(listener, address, timeout_s, secret)
 
 
-def connect_store(address: str, port: int, timeout_s: float) -> TCPStore:
+def connect_store(address: str, port: int, timeout_s: float, secret: bytes) -> Store:
     """Return a client of the store at rank 0.
 
     Args:
         address: Address of rank 0.
         port: Port of the store.
         timeout_s: Longest wait for the connection and of its calls.
+        secret: Secret of the job.
+
+    Raises:
+        RuntimeError: If nobody answers.
+        SecretError: If the other side does not know the secret, or refuses ours.
     """
-    return TCPStore(
-        address, port, None, False, timedelta(seconds=timeout_s), wait_for_workers=False
-    )
-
-
-def within(store: Store, prefix: str) -> Store:
-    """Return the keys of a store that begin with a prefix, without it.
-
-    Args:
-        store: Any store.
-        prefix: Empty for the store itself.
-    """
-    return PrefixStore(prefix, store) if prefix else store
+    return Store(address, port, timeout_s, secret)
 
 
 def leave_store(store: Store, rank: int, size: int) -> None:

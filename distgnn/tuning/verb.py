@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.api.identity import identity_of
 from distgnn.api.reports import STUDY
 from distgnn.api.run import Run
 from distgnn.api.settings import Keywords, config_of
@@ -293,7 +294,8 @@ class Tuning:
         """
         parts = self._parts()
         if self.slots is None:
-            return self.asked.job.run(self.on_rank)
+            values = {**self.values, "run": self.folder, "resume": self.resume}
+            return self.asked.job.run(self.on_rank, identity_of("tune", values))
         if detect().size > 1:
             raise InputError(
                 "--jobs starts the ranks of its trials itself; run distgnn tune without mpirun, "

@@ -58,8 +58,8 @@ def test_a_rank_leaves_a_store_whose_server_has_ended() -> None:
     """Rank 0 was killed after all had said that they are done."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    served = [store.serve_store(listener, "127.0.0.1", 1)]
-    client = store.connect_store("127.0.0.1", port, 1)
+    served = [store.serve_store(listener, "127.0.0.1", 1, b"secret")]
+    client = store.connect_store("127.0.0.1", port, 1, b"secret")
     served.clear()
     with pytest.raises(RuntimeError):
         client.add("anything", 1)
@@ -172,7 +172,7 @@ def test_a_rank_0_that_never_comes_is_given_up() -> None:
 def test_a_port_in_use_and_a_host_without_address_are_told() -> None:
     with socket.create_server(("", 0)) as taken:
         environ = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(taken.getsockname()[1])}
-        with pytest.raises(InputError, match=r"rank 0 cannot listen on any address port .* in use"):
+        with pytest.raises(InputError, match=r"rank 0 cannot listen on 127.0.0.1 port .* in use"):
             meet_remotely(REMOTE, environ, interface="lo", timeout_s=1)
     with pytest.raises(InputError, match=r"must have an address, got 'no\.invalid'"):
         meet_remotely(REMOTE, {"MASTER_ADDR": "no.invalid"}, interface="lo", timeout_s=1)

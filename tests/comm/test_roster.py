@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from torch.distributed import TCPStore
 
 from distgnn.comm import network, process
 from distgnn.comm.errors import PeerError
@@ -20,6 +21,7 @@ from distgnn.comm.launch import Launch
 from distgnn.comm.rendezvous import common_interface, meet_remotely
 from distgnn.comm.roster import Roster
 from distgnn.comm.store import Meeting, connect_store, serve_store
+from distgnn.datasets import InputError
 
 HOST = re.escape(socket.gethostname())
 ENDED = process.ProcessId(process.machine(), 1 << 22, 1)
@@ -31,10 +33,13 @@ class Job:
     def __init__(self):
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
-        self.server = serve_store(listener, "127.0.0.1", 5)
+        self.server = serve_store(listener, "127.0.0.1", 5, b"secret")
+
+    def client(self):
+        return connect_store("127.0.0.1", self.port, 5, b"secret")
 
     def roll(self, rank, size, stale_s=25.0, store=None):
-        store = store or (self.server if rank == 0 else connect_store("127.0.0.1", self.port, 5))
+        store = store or (self.server if rank == 0 else self.client())
         return Roster(Launch("torchrun", rank, size, rank, size), store, stale_s=stale_s)
 
     def came(self, rank, who, host="host7"):
@@ -42,6 +47,7 @@ class Job:
         row = [host, who.machine, who.pid, who.start, 1]
         if not self.server.check([f"roll/{rank}"]):
             self.server.add("roll-count", 1)
+            self.server.add("same-count", 1)
         self.server.set(f"roll/{rank}", json.dumps(row))
 
 
@@ -61,10 +67,48 @@ def test_ranks_that_come_hear_each_other(job):
         time.sleep(0.1 * rank)
         roll.call(5)
         roll.check()
-        meeting = Meeting(roll._store, "127.0.0.1", job.port, "")
+        meeting = Meeting(roll._store, "127.0.0.1", job.port, "", b"secret")
         return roll.gather("word", "abc"[rank], "speak", 5), common_interface(meeting, roll, 5)
 
     assert together(3, on_rank) == [(["a", "b", "c"], network.loopback_interface())] * 3
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ({"verb": "train", "--lr": "0.1"}, r"--lr 0\.1 instead of 0\.01"),
+        ({"verb": "evaluate"}, "verb evaluate instead of train, --lr nothing instead of 0.01"),
+        ({"verb": "train", "--lr": "0.01", "--x": "y" * 99}, "--x y{60}... instead of nothing"),
+        (
+            {"verb": "train", "--lr": "0.01", **{str(i): "1" for i in range(9)}},
+            "0 1 instead of nothing, .*, 4 more settings",
+        ),
+    ],
+)
+def test_a_rank_that_was_started_otherwise_is_refused_on_all(job, own, sentence):
+    first = {"verb": "train", "--lr": "0.01"}
+
+    def on_rank(rank):
+        message = (
+            rf"^rank 2 \({HOST}, pid \d+\) was started otherwise than rank 0: {sentence}; start"
+        )
+        with pytest.raises(InputError, match=message):
+            job.roll(rank, 3).call(60, own if rank == 2 else first)
+
+    begin_s = time.monotonic()
+    together(3, on_rank)
+    assert time.monotonic() - begin_s < 20
+
+
+def test_a_second_rank_of_one_number_is_refused(job):
+    job.server.compare_set("claim/1", "", "host7 a machine 17")
+
+    def on_rank(rank):
+        sentence = r"came to a job that has this rank already \(host7, pid 17\); two jobs use one"
+        with pytest.raises(InputError, match=sentence):
+            job.roll(rank, 2).call(60)
+
+    together(2, on_rank)
 
 
 def test_a_rank_of_this_machine_that_came_and_died_is_named_at_once(job):
@@ -143,7 +187,7 @@ def test_a_rank_0_that_ends_is_named(job):
 
 def connected(job, roll, action):
     """Come, and do something while the ranks connect."""
-    with roll.watching(lambda: connect_store("127.0.0.1", job.port, 5)):
+    with roll.watching(lambda: job.client()):
         action()
 
 
@@ -180,7 +224,7 @@ def test_nothing_calls_the_store_once_the_ranks_are_connected(job):
         """A client whose writes take long; the interpreter aborts if it ends meanwhile."""
 
         def __init__(self):
-            self.client, self.num_written = connect_store("127.0.0.1", job.port, 5), 0
+            self.client, self.num_written = job.client(), 0
 
         def set(self, key, value):
             time.sleep(0.3)
@@ -195,7 +239,7 @@ def test_nothing_calls_the_store_once_the_ranks_are_connected(job):
     def on_rank(rank):
         roll = job.roll(rank, 2)
         roll.call(5)
-        with roll.watching(lambda: slow if rank else connect_store("127.0.0.1", job.port, 5)):
+        with roll.watching(lambda: slow if rank else job.client()):
             pass
         return slow.num_written
 
@@ -238,29 +282,36 @@ def test_a_rank_0_that_has_ended_when_ranks_begin_to_connect_is_named(job):
         pass
 
 
-def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(job):
+def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(monkeypatch):
     """Which serves all attempts."""
+    monkeypatch.setenv("DISTGNN_SECRET", "of the test")
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    number = listener.detach()
+    agent = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False, master_listen_fd=number)
 
-    def meet(rank, attempt):
+    def meet(rank, attempt, timeout_s=5):
         environ = {
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": str(attempt),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(job.port),
+            "MASTER_PORT": str(port),
+            "DISTGNN_SECRET": "of the test",
         }
         launch = Launch("torchrun", rank, 2, 0, 1)
-        return meet_remotely(launch, environ, interface="lo", timeout_s=5)
+        return meet_remotely(launch, environ, interface="lo", timeout_s=timeout_s)
 
     def on_rank(rank):
         meeting = meet(rank, 0)
-        job.roll(rank, 2, store=meeting.store).call(5)
+        Roster(Launch("torchrun", rank, 2, 0, 1), meeting.store, stale_s=25.0).call(5)
         return meeting.client(5).check(["roll/0", "roll/1"])
 
     assert together(2, on_rank) == [True, True]
+    with pytest.raises(PeerError, match=r"rank 1 \(.*\) waited 0\.2 s for rank 0 to say where"):
+        meet(1, 1, timeout_s=0.2)
     again = meet(0, 1)
     assert not again.client(5).check(["roll/1"])
-    with pytest.raises(PeerError, match=r"rank 1 of 2 did not come within 0\.2 s; rank 0 on"):
-        job.roll(0, 2, stale_s=2.0, store=again.store).call(0.2)
+    del agent
 
 
 _SERVER = """
@@ -268,7 +319,7 @@ import socket, sys
 from distgnn.comm.store import serve_store
 listener = socket.create_server(("127.0.0.1", 0))
 port = listener.getsockname()[1]
-store = serve_store(listener, "127.0.0.1", 60)
+store = serve_store(listener, "127.0.0.1", 60, b"secret")
 print(port, flush=True)
 sys.stdin.read()
 """
@@ -279,7 +330,7 @@ def test_a_rank_whose_calls_of_the_store_never_return_ends(capfd, monkeypatch):
     ended = []
     command = [sys.executable, "-c", _SERVER]
     with subprocess.Popen(command, stdin=-1, stdout=subprocess.PIPE) as server:
-        store = connect_store("127.0.0.1", int(server.stdout.readline()), 60)
+        store = connect_store("127.0.0.1", int(server.stdout.readline()), 60, b"secret")
 
         def end(status):
             ended.append(status)

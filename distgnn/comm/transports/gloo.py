@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllgatherOptions, BarrierOptions
-from torch.distributed.distributed_c10d import PrefixStore
 
 from distgnn.comm.errors import PeerError
 from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor
 from distgnn.comm.transports.lanes import Inbox, Lanes
+from distgnn.comm.transports.torch_store import TorchStore
 from distgnn.comm.transports.watched import MESSAGE_TIMEOUT_S, WatchedGroup, first_line
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class GlooGroup(WatchedGroup):
         try:
             dist.init_process_group(
                 "gloo",
-                store=PrefixStore("gloo", meeting.store),
+                store=TorchStore(meeting.store, "gloo/"),
                 rank=launch.rank,
                 world_size=launch.size,
                 timeout=timedelta(seconds=timeout_s),

@@ -21,6 +21,7 @@ SECOND = """
 import os, sys, time
 import torch.distributed as dist
 from distgnn.comm.transports.gloo import GlooGroup
+from distgnn.comm.transports.torch_store import TorchStore
 from distgnn.comm.launch import Launch
 from distgnn.comm.rendezvous import meet
 from distgnn.comm.watchdog import Watchdog
@@ -29,7 +30,7 @@ launch = Launch("openmpi", 1, 2, 1, 2)
 meeting = meet(launch, os.environ, interface=None, timeout_s=60)
 if sys.argv[1] == "ends at once":
     os.environ["GLOO_SOCKET_IFNAME"] = meeting.interface
-    store = dist.PrefixStore("gloo", meeting.store)
+    store = TorchStore(meeting.store, "gloo/")
     dist.init_process_group("gloo", store=store, rank=1, world_size=2)
     os._exit(0)
 if sys.argv[1] == "ends without leaving":

@@ -1,0 +1,87 @@
+"""Ranks that were started otherwise than their peers are refused on all ranks, by name."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distgnn.cli import main
+
+PROGRAM = str(Path(sys.executable).parent / "distgnn")
+MODEL = ["--model", "gcn", "--hidden", "16", "--epochs", "2", "--quiet", "--lr", "0.01"]
+LIMIT_S = 100
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cora") / "parts"
+    assert main(["partition", "cora", "--parts", "2", "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts the ranks of a job, each with its own words, with torchrun's variables."""
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = str(reserved.getsockname()[1])
+    others = ("OMPI_", "PMIX_", "PMI_", "SLURM_")
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(others)}
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    own = {"MASTER_PORT": port, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(tmp_path)}
+    started = []
+
+    def begin(rank, *words):
+        variables = {**inherited, **place, **own, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        command = [PROGRAM, *(str(word) for word in words)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=variables, **pipes))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("words", "difference"),
+    [
+        (
+            ["train", "--lr", "0.1", "--seed", "7", "--run", "other", "--hidden", "8"],
+            r"--hidden 8 instead of 16, --lr 0\.1 instead of 0\.01, --seed 7 instead of 0, --run o",
+        ),
+        (["train", "--algorithm", "cd-2"], "--algorithm cd-2 instead of cd-0, .*"),
+        (["evaluate"], "verb evaluate instead of train, .* more settings"),
+    ],
+)
+def test_a_rank_that_was_started_otherwise_ends_the_job(words, difference, parts, tmp_path, start):
+    run = tmp_path / "run"
+    first = start(0, "train", parts, "--run", run, *MODEL)
+    verb, *more = words
+    own = [run] if verb == "evaluate" else [parts, "--run", run, *MODEL, *more]
+    second = start(1, verb, *own)
+    begin_s = time.monotonic()
+    errors = first.communicate(timeout=LIMIT_S)[1], second.communicate(timeout=LIMIT_S)[1]
+    sentence = rf"distgnn: rank 1 \(.*, pid {second.pid}\) was started otherwise than rank 0: "
+    assert re.search(f"^{sentence}{difference}.*; start all ranks", errors[0], re.MULTILINE), errors
+    assert (first.returncode, second.returncode) == (2, 2)
+    assert "Traceback" not in errors[0] + errors[1]
+    assert time.monotonic() - begin_s < 60
+    assert not run.exists()
+
+
+def test_what_ranks_may_have_of_their_own_is_not_compared(parts, tmp_path, start):
+    run = tmp_path / "run"
+    first = start(0, "train", parts, "--run", run, *MODEL, "--threads", "1")
+    own = ["--threads", "2", "--plan-cache", tmp_path / "plans", "--heartbeat-timeout", "40"]
+    second = start(1, "train", parts, "--run", run, *MODEL, "--interface", "lo", *own)
+    for process in (first, second):
+        errors = process.communicate(timeout=LIMIT_S)[1]
+        assert process.returncode == 0, errors

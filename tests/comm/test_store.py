@@ -1,0 +1,134 @@
+"""The store of a job: its verbs, and who may use it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from distgnn.comm.launch import Launch
+from distgnn.comm.rendezvous import meet
+from distgnn.comm.secret import secret_of_job
+from distgnn.comm.store import SecretError, connect_store, serve_store
+from distgnn.comm.store_server import pack
+from distgnn.datasets import InputError
+
+
+@pytest.fixture
+def served():
+    store = serve_store(socket.create_server(("127.0.0.1", 0)), "127.0.0.1", 5, b"secret")
+    yield store
+    store.close()
+
+
+def port_of(served):
+    return served.server._listener.getsockname()[1]
+
+
+def test_a_store_gives_back_what_was_written(served):
+    other = connect_store("127.0.0.1", port_of(served), 5, b"secret")
+    served.set("bytes", bytes(range(256)))
+    assert other.get("bytes") == bytes(range(256))
+    assert (other.add("n", 2), served.add("n", 0), other.get("n")) == (2, 2, b"2")
+    assert other.compare_set("c", "", "first") == other.compare_set("c", "", "second") == b"first"
+    assert other.compare_set("c", "first", "third") == b"third"
+    assert other.compare_set("none", "expected", "x") == b"expected"
+    assert other.check(["n", "c"])
+    assert not other.check(["n", "none"])
+    assert other.delete_key("n")
+    assert not other.delete_key("n")
+    large = "x" * 3_000_000
+    other.set("large", large)
+    assert served.multi_get(["large", "c"]) == [large.encode(), b"third"]
+
+
+def test_a_value_is_waited_for(served):
+    other = connect_store("127.0.0.1", port_of(served), 0.2, b"secret")
+    threading.Timer(0.05, lambda: served.set("late", "came")).start()
+    assert other.get("late") == b"came"
+    with pytest.raises(RuntimeError, match=r"the store has no never after 0\.2 s"):
+        other.get("never")
+
+
+def test_who_does_not_know_the_secret_cannot_write(served):
+    with pytest.raises(SecretError, match="took no proof"):
+        connect_store("127.0.0.1", port_of(served), 5, b"another")
+    request = pack(["set", "failure", '"a sentence of my own"'])
+    for words in (request, b"\0" * 64 + request, os.urandom(200)):
+        with socket.create_connection(("127.0.0.1", port_of(served)), timeout=5) as stranger:
+            stranger.recv(32)
+            stranger.sendall(words)
+            stranger.settimeout(0.5)
+            with suppress(ConnectionResetError, TimeoutError):
+                assert stranger.recv(100) == b""
+    assert not served.check(["failure"])
+
+
+def test_a_rank_notices_that_somebody_else_listens():
+    """Who answers without the secret, though it takes every proof."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def pretend():
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(bytes(32))
+                connection.recv(64)
+                connection.sendall(bytes(32))
+
+        threading.Thread(target=pretend, daemon=True).start()
+        with pytest.raises(SecretError, match="does not know the secret of this job"):
+            connect_store("127.0.0.1", listener.getsockname()[1], 5, b"secret")
+
+
+def given(rank, size=2, local_size=1, **more):
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = str(reserved.getsockname()[1])
+    environ = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "DISTGNN_SECRET": "one", **more}
+    return Launch("torchrun", rank, size, rank % local_size, local_size), environ
+
+
+def test_a_rank_of_another_user_or_job_is_refused_with_the_reason():
+    launch, environ = given(0)
+    first = meet(launch, environ, interface="lo", timeout_s=5)
+    second = Launch("torchrun", 1, 2, 0, 1)
+    for other in ({"DISTGNN_SECRET": "two"}, {"TORCHELASTIC_RUN_ID": "8"}, {"SLURM_JOB_ID": "9"}):
+        with pytest.raises(InputError, match=r"another job's or another user's, .*DISTGNN_SECRET"):
+            meet(second, {**environ, **other}, interface="lo", timeout_s=5)
+    meet(second, environ, interface="lo", timeout_s=5)
+    first.store.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the kernel's table")
+def test_ranks_of_one_host_listen_on_loopback_with_torchruns_variables_too():
+    launch, environ = given(0, local_size=2, MASTER_ADDR=socket.gethostname())
+    meeting = meet(launch, environ, interface=None, timeout_s=5)
+    listening = meeting.store.server._listener.getsockname()[0]
+    assert listening == "127.0.0.1"
+    second = meet(Launch("torchrun", 1, 2, 1, 2), environ, interface=None, timeout_s=5)
+    assert second.address == "127.0.0.1"
+    meeting.store.close()
+
+
+def test_the_secret_is_a_file_of_the_user_alone(tmp_path):
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    secret = secret_of_job(environ)
+    file = tmp_path / "distgnn" / "secret"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert secret_of_job(environ) == secret
+    assert secret_of_job({**environ, "SLURM_JOB_ID": "1"}) != secret
+    assert [path.name for path in file.parent.iterdir()] == ["secret"]
+    file.chmod(0o644)
+    with pytest.raises(InputError, match="must be a secret of this user alone, but others can"):
+        secret_of_job(environ)
+    assert secret_of_job({**environ, "DISTGNN_SECRET": "x"}) != secret
+    (tmp_path / "taken").write_text("")
+    sentence = re.escape(f"'{tmp_path}/taken/distgnn/secret' cannot be used (Not a directory)")
+    with pytest.raises(InputError, match=rf"several hosts need a secret, but {sentence}; set DIST"):
+        secret_of_job({"XDG_CONFIG_HOME": str(Path(tmp_path) / "taken")})
