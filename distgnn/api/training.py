@@ -173,9 +173,12 @@ def train_one(asked: Training, group: Group) -> dict[str, Any]:
 
     run_dir = RunDirectory(asked.folder)
     on_rank_0(group, lambda: _check_bounds(asked, run_dir))
-    trainer = _load(asked, run_dir, group)
-    with trainer.trace:
-        return _run_epochs(asked, trainer, run_dir)
+    with run_dir.owned(asked.say) as lock:
+        if of_rank_0(group, run_dir.has_run()):
+            on_rank_0(group, lock.take)
+        trainer = _load(asked, run_dir, group)
+        with trainer.trace:
+            return _run_epochs(asked, trainer, run_dir)
 
 
 def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:

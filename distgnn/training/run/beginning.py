@@ -124,9 +124,10 @@ def prepare(run_dir: RunDirectory, is_resuming: bool, begin: dict[str, Any]) -> 
         begin: Content of config.json, which is written.
 
     Raises:
-        InputError: If it cannot be written.
+        InputError: If it cannot be written, or another job writes there.
     """
     run_dir.create()
+    run_dir.lock.take()
     if run_dir.has_run() and not is_resuming:
         run_dir.clear()
     run_dir.write_config(begin)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
 from distgnn.training.loop.metrics import is_record
+from distgnn.training.run.lock import RunLock
 from distgnn.training.run.tensors import write_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -39,6 +40,16 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lock = RunLock(path)
+
+    def owned(self, say: Callable[[str], None]) -> RunLock:
+        """Return a lock that this job may take; see `RunLock`.
+
+        Args:
+            say: Receives a note about a wait for an owner that may be dead.
+        """
+        self.lock = RunLock(self.path, say)
+        return self.lock
 
     @property
     def model_path(self) -> Path:

@@ -76,6 +76,7 @@ class RunWriter:
             self._save(f"the next checkpoint is due {every} epochs from now")
 
     def _save(self, what_next: str) -> None:
+        self._run.lock.check()
         self._trainer.check_weights()
         try:
             self._trainer.save(self._checkpoints)

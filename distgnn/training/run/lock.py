@@ -1,0 +1,220 @@
+"""The owner of a RUN directory: one job writes there, and a second one is refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from distgnn.comm import process
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+NAME = ".lock"
+# Names of a job, as its launcher gives them, from the outermost on.
+_JOBS = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
+_BEAT_S = 3.0
+_STALE_S = 20.0
+
+
+class RunLock:
+    """A file in the RUN directory that names the process that may write there.
+
+    The file is made by a link, which fails where there is one, on NFS too. Its time is set anew
+    every few seconds. An owner of this machine is dead when its process is; one of another machine
+    when the time stands still. So clocks of two machines are never compared.
+
+    Args:
+        folder: RUN directory; must exist when the lock is taken.
+        say: Receives a note about a wait.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
+        self._file = folder / NAME
+        self._folder = folder
+        self._say = say
+        self._token = secrets.token_hex(8)
+        self._is_taken = False
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="distgnn-lock")
+
+    def __enter__(self) -> RunLock:
+        """Give the lock back at the end of the block, if it was taken in it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the lock back."""
+        self.release()
+
+    def take(self) -> None:
+        """Become the owner, unless this lock is taken already.
+
+        Raises:
+            InputError: If another job owns the directory and lives, or it cannot be written.
+        """
+        if self._is_taken:
+            return
+        try:
+            while not self._make():
+                self._judge()
+        except OSError as error:
+            raise InputError(
+                f"cannot write run directory '{self._folder}': {error.strerror}; "
+                "choose another with --run"
+            ) from error
+        self._is_taken = True
+        self._thread.start()
+
+    def release(self) -> None:
+        """Remove the file, if it is this lock's, and end its thread."""
+        if not self._is_taken:
+            return
+        self._is_taken = False
+        self._is_over.set()
+        self._thread.join()
+        with suppress(OSError):
+            if self._read().get("token") == self._token:
+                self._file.unlink()
+
+    def check(self) -> None:
+        """Find out whether another job took the directory over while this one stood still.
+
+        Raises:
+            InputError: If so.
+        """
+        if not self._is_taken:
+            return
+        try:
+            found = self._read()
+        except OSError:  # the server of the files is away, or somebody cleaned up
+            return
+        if found.get("token", self._token) != self._token:
+            raise InputError(
+                f"'{self._folder}' was taken over by {_named(found)} while this job stood still; "
+                "let one of them go on"
+            )
+
+    def _make(self) -> bool:
+        """Make the file, whole; return whether there was none."""
+        me = process.this_process()
+        jobs = [f"{name}={os.environ[name]}" for name in _JOBS if name in os.environ]
+        content = {
+            "host": socket.gethostname(),
+            "machine": me.machine,
+            "pid": me.pid,
+            "start": me.start,
+            "job": jobs[0] if jobs else "",
+            "token": self._token,
+        }
+        temporary = self._file.with_name(f"{NAME}.{self._token}")
+        try:
+            temporary.write_text(json.dumps(content), encoding="utf-8")
+            try:
+                os.link(temporary, self._file)
+            except FileExistsError:
+                pass
+            except OSError:
+                # A file system without links; or NFS, which did it and lost the answer.
+                if temporary.stat().st_nlink < 2:
+                    return self._make_without_link(json.dumps(content))
+            return temporary.stat().st_nlink > 1
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _make_without_link(self, text: str) -> bool:
+        try:
+            with self._file.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            return False
+        return True
+
+    def _judge(self) -> None:
+        """Remove the file of an owner that is dead.
+
+        Raises:
+            InputError: If the owner lives.
+        """
+        try:
+            found = self._read()
+        except FileNotFoundError:  # given back meanwhile
+            return
+        owner = process.ProcessId(
+            str(found.get("machine", "")), int(found.get("pid", 0)), int(found.get("start", 0))
+        )
+        is_near = owner.machine == process.machine()
+        if process.is_alive(owner) if is_near else self._is_beating(found):
+            raise InputError(
+                f"'{self._folder}' is in use by {_named(found)}; wait until that job has ended, or "
+                "choose another --run"
+            )
+        # By another name first: of two jobs that find a dead owner one alone succeeds.
+        aside = self._file.with_name(f"{NAME}.{self._token}.dead")
+        with suppress(FileNotFoundError):
+            self._file.rename(aside)
+            if self._read_from(aside).get("token") != found.get("token"):
+                # Another job was faster, and this is its own file.
+                with suppress(OSError):
+                    os.link(aside, self._file)
+            aside.unlink()
+
+    def _is_beating(self, found: dict[str, Any]) -> bool:
+        """Watch the time of the file for as long as it may stand still."""
+        self._say(
+            f"waiting {_STALE_S:g} s to see whether {_named(found)} still uses '{self._folder}'"
+        )
+        deadline_s = time.monotonic() + _STALE_S
+        first = self._time()
+        while time.monotonic() < deadline_s:
+            time.sleep(min(1.0, _STALE_S / 4))
+            if self._time() != first:
+                return True
+        return False
+
+    def _time(self) -> int:
+        """Return the time of the file; a fresh one, as NFS gives to whoever opens it."""
+        try:
+            with self._file.open("rb") as file:
+                return os.fstat(file.fileno()).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def _beat(self) -> None:
+        while not self._is_over.wait(_BEAT_S):
+            with suppress(OSError):
+                if self._read().get("token") == self._token:
+                    os.utime(self._file)
+
+    def _read(self) -> dict[str, Any]:
+        return self._read_from(self._file)
+
+    @staticmethod
+    def _read_from(file: Path) -> dict[str, Any]:
+        """Return the content; nothing for a file that is not ours or only half there."""
+        with suppress(ValueError, RecursionError):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            numbers = ("pid", "start")
+            if isinstance(content, dict) and all(
+                isinstance(content.get(name, 0), int) for name in numbers
+            ):
+                return content
+        return {}
+
+
+def _named(found: dict[str, Any]) -> str:
+    job = f", {found['job']}" if found.get("job") else ""
+    return f"a job on host {found.get('host', 'unknown')} (pid {found.get('pid', 'unknown')}{job})"

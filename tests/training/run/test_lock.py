@@ -1,0 +1,162 @@
+"""One job owns a RUN directory; a second one is refused, and a dead owner is followed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from distgnn.cli import main
+from distgnn.comm import process
+from distgnn.datasets import InputError
+from distgnn.training.run import lock as module
+from distgnn.training.run.lock import NAME, RunLock
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from distgnn.training.run.lock import RunLock
+lock = RunLock(Path(sys.argv[1]))
+lock.take()
+print("taken", flush=True)
+sys.stdin.read()
+lock.release()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that owns the directory."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        assert started.stdout.readline() == b"taken\n"
+        yield started
+        started.kill()
+
+
+def write(folder, **changed):
+    me = process.this_process()
+    content = {"host": "node7", "machine": me.machine, "pid": me.pid, "start": me.start}
+    (folder / NAME).write_text(json.dumps({**content, "job": "", "token": "t", **changed}))
+
+
+def test_a_second_job_is_refused_by_name_until_the_first_has_ended(holder, tmp_path):
+    host = re.escape(socket.gethostname())
+    sentence = rf"is in use by a job on host {host} \(pid {holder.pid}.*\); wait until"
+    with pytest.raises(InputError, match=sentence):
+        RunLock(tmp_path).take()
+    holder.communicate(b"", timeout=60)
+    with RunLock(tmp_path) as lock:
+        lock.take()
+        lock.take()
+        assert [file.name for file in tmp_path.iterdir()] == [NAME]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_owner_that_was_killed_is_followed_at_once(holder, tmp_path):
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    begin_s = time.monotonic()
+    with RunLock(tmp_path) as lock:
+        lock.take()
+        assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
+    assert time.monotonic() - begin_s < 5
+
+
+def test_a_number_that_belongs_to_another_process_by_now_is_no_owner(tmp_path):
+    write(tmp_path, start=process.this_process().start + 1)
+    with RunLock(tmp_path) as lock:
+        lock.take()
+
+
+def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_STALE_S", 0.6)
+    write(tmp_path, machine="elsewhere", pid=17, job="SLURM_JOB_ID=5")
+    is_over = threading.Event()
+
+    def beat():
+        while not is_over.wait(0.05):
+            os.utime(tmp_path / NAME)
+
+    beats = threading.Thread(target=beat)
+    beats.start()
+    notes = []
+    with pytest.raises(InputError, match=r"job on host node7 \(pid 17, SLURM_JOB_ID=5\); wait"):
+        RunLock(tmp_path, notes.append).take()
+    is_over.set()
+    beats.join()
+    assert re.match(r"waiting 0\.6 s to see whether a job on host node7", notes[0])
+    with RunLock(tmp_path) as lock:
+        lock.take()
+
+
+def test_the_heart_of_an_owner_beats(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_BEAT_S", 0.02)
+    with RunLock(tmp_path) as lock:
+        lock.take()
+        os.utime(tmp_path / NAME, (1, 1))
+        deadline_s = time.monotonic() + 10
+        while (tmp_path / NAME).stat().st_mtime < 2:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+
+
+def test_an_owner_that_stood_still_and_was_followed_notices(tmp_path):
+    with RunLock(tmp_path) as lock:
+        lock.take()
+        write(tmp_path, machine="elsewhere", pid=17)
+        with pytest.raises(InputError, match=r"was taken over by a job on host node7 \(pid 17\)"):
+            lock.check()
+    assert (tmp_path / NAME).exists()  # it is the other job's
+
+
+def test_of_many_jobs_that_find_a_dead_owner_one_succeeds(tmp_path):
+    write(tmp_path, start=1)
+    locks, taken = [RunLock(tmp_path) for _ in range(8)], []
+
+    def race(lock):
+        try:
+            lock.take()
+            taken.append(lock)
+        except InputError:
+            pass
+
+    threads = [threading.Thread(target=race, args=(lock,)) for lock in locks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 1
+    taken[0].release()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"pid": 1, "start": "x"}'])
+def test_a_damaged_file_is_nobodys(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_STALE_S", 0.1)
+    (tmp_path / NAME).write_text(text)
+    with RunLock(tmp_path) as lock:
+        lock.take()
+
+
+def test_a_run_in_use_is_not_trained_and_a_run_that_ended_is_free(tmp_path, capsys):
+    run = tmp_path / "run"
+    words = ["train", "cora", "--run", str(run), "--epochs", "1", "--quiet"]
+    assert main(words) == 0
+    assert not (run / NAME).exists()
+    write(run)
+    assert main([*words, "--overwrite"]) == 2
+    assert "is in use by a job on host node7" in capsys.readouterr().err
+    assert (run / "summary.json").exists()
+    write(run, start=1)
+    assert main([*words, "--overwrite"]) == 0
+    assert main([*words, "--lr", "-1"]) == 2
+    assert not (run / NAME).exists()
