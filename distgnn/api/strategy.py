@@ -125,7 +125,19 @@ def describe(codec: CodecSpec) -> str:
     if codec.bits == 1:
         return "1 bit a value, for the mean of the values below or above the mean of the row"
     how = "at random, so that the mean stays" if codec.is_random else "to the nearest"
-    return f"{codec.bits} bits a value between the least and the largest of the row, rounded {how}"
+    how = f"a value between the least and the largest of the row, rounded {how}"
+    adapts = codec.adaptation
+    if adapts is None:
+        return f"{codec.bits} bits {how}"
+    choices = ", ".join(map(str, adapts.choices[:-1]))
+    if adapts.error is None:
+        budget = f"in at most the bytes of {codec.bits}"
+    else:
+        budget = f"with a relative error of at most {adapts.error:g}, where that can be"
+    return (
+        f"{choices} or {adapts.choices[-1]} bits {how}; by the ranges of each "
+        f"{adapts.by}, measured every {adapts.every} epochs, {budget}"
+    )
 
 
 def describe_weights(rule: WeightRule) -> str:

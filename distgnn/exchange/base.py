@@ -85,6 +85,7 @@ class Exchange(ABC):
         self.codecs = EXACT_CODECS
         self.seeds = MaskSeeds()
         self._errors: dict[int, SquaredError] = {}
+        self._num_bits = self._num_values = 0
         self._num_channels = 0
 
     @abstractmethod
@@ -171,6 +172,21 @@ class Exchange(ABC):
         errors, self._errors = self._errors, {}
         return max((error.relative for error in errors.values()), default=0.0)
 
+    def take_codec_bits(self) -> tuple[int, int]:
+        """Return the bits of codes that this rank sent, and of how many values.
+
+        Both are since the last call. Values that travel as they are do not count.
+        """
+        found = self._num_bits, self._num_values
+        self._num_bits = self._num_values = 0
+        return found
+
+    def _count(self, coder: Coder, count: int) -> None:
+        """Count the codes of a message that leaves."""
+        bits, values = coder.num_bits(count)
+        self._num_bits += bits
+        self._num_values += values
+
     def wire_seed(self, channel: int) -> int:
         """Return the seed of the rounding of this rank's message.
 
@@ -221,8 +237,7 @@ class Synchronous(Exchange):
         exact_columns: int = 0,
     ) -> Arrival:
         """Start one half of an exchange; see `Exchange.begin`."""
-        spec = self.codecs.of(is_backward=self.is_backward)
-        coder = coder_of(spec, rows, exact_columns, self.buffers)
+        coder = self._coder(route, rows, channel, picked, exact_columns)
         if coder is not None:
             packed, incoming = self._code(coder, route, rows, channel, picked)
         else:
@@ -233,13 +248,27 @@ class Synchronous(Exchange):
                     kernels.gather_rows(rows, picked, packed)
         # Rows of a channel have arrived long before its number comes again.
         tag = self.first_tag + channel % MAX_CHANNELS
+        leaving, arriving = (_slice, _slice) if coder is None else (coder.leaving, coder.arriving)
         works = self.group.transfer(
-            [(incoming[part.start : part.stop], part.peer) for part in route.incoming],
-            [(packed[part.start : part.stop], part.peer) for part in route.outgoing],
+            [(arriving(incoming, part.start, part.stop), part.peer) for part in route.incoming],
+            [(leaving(packed, part.start, part.stop), part.peer) for part in route.outgoing],
             tag,
         )
         self.bytes_sent += packed.numel() * packed.element_size()
         return _Transfer(works, packed, incoming, coder, self.clock)
+
+    def _coder(
+        self,
+        route: Route,
+        rows: Tensor,
+        channel: int,
+        picked: Tensor | None,
+        exact_columns: int,
+    ) -> Coder | None:
+        """Return what packs and unpacks a message; None where rows travel as they are."""
+        del route, channel, picked
+        spec = self.codecs.of(is_backward=self.is_backward)
+        return coder_of(spec, rows, exact_columns, self.buffers)
 
     def _code(
         self, coder: Coder, route: Route, rows: Tensor, channel: int, picked: Tensor | None
@@ -250,7 +279,12 @@ class Synchronous(Exchange):
             packed = coder.pack(rows, picked, route.num_out, seed)
             if route.num_out:
                 self._errors[channel] = coder.error(rows, picked, packed)
+            self._count(coder, route.num_out)
             return packed, coder.landing(route.num_in)
+
+
+def _slice(rows: Tensor, start: int, stop: int) -> Tensor:
+    return rows[start:stop]
 
 
 class SynchronousBlocking(Synchronous):

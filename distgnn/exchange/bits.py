@@ -117,7 +117,8 @@ def _by_gains(
     steps: _Steps, values: Table, weights: Table, first: Choices, limit: float
 ) -> Choices:
     """Take steps in order; one without room is left out, with the later ones of its group."""
-    chosen, is_stuck = first.copy(), np.zeros(len(values), dtype=bool)
+    chosen: Choices = first.copy()
+    is_stuck = np.zeros(len(values), dtype=bool)
     for group, to in zip(steps.group.tolist(), steps.to.tolist(), strict=True):
         if is_stuck[group]:
             continue

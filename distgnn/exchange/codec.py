@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Bits = Literal[32, 16, 8, 4, 2, 1]
@@ -15,8 +15,37 @@ _CODED_ITEM_BYTES = (4, 2)
 
 
 @dataclass(frozen=True)
+class Adaptation:
+    """How the bits of a code follow the rows that are sent.
+
+    Every so many epochs the ranges of rows are measured. Bits are then given to groups of rows, so
+    that a budget of bytes or errors is kept and the other of the two is small.
+
+    Attributes:
+        choices: Bits that a group may have, ascending.
+        every: Epochs between two measurements.
+        error: Largest root of the squared error by the squared rows that is allowed. None where the
+            budget is of bytes: those that the bits of the code take.
+        by: Groups. With layer, the rows of all ranks in one message of the model are one. With row,
+            the rows to a peer are sorted by range and cut into groups. Each peer then has a budget
+            of its own, so that no pair of ranks takes longer than the others.
+
+    References:
+        Wan et al., "Adaptive Message Quantization and Parallelization for Distributed Full-graph
+        GNN Training", MLSys 2023 (AdaQP).
+        Markov et al., "CGX: Adaptive System Support for Communication-Efficient Deep Learning",
+        Middleware 2022.
+    """
+
+    choices: tuple[Bits, ...] = (2, 4, 8)
+    every: int = 50
+    error: float | None = None
+    by: Literal["row", "layer"] = "row"
+
+
+@dataclass(frozen=True)
 class CodecSpec:
-    """A code for rows; every row of a message takes the same number of bytes.
+    """A code for rows; every row of a message takes the same number of bytes, unless bits adapt.
 
     With 8, 4 and 2 bits a value becomes the number of one of 2^bits equal steps from the row's
     minimum to its maximum. With 1 bit it becomes one of two means: those of the row's values below
@@ -27,6 +56,8 @@ class CodecSpec:
         is_random: Whether a value between two steps is rounded to either at random, so that its
             expectation is the value; else to the nearest. Always False where there are no steps.
         least_columns: Least number of columns to code; narrower rows travel as they are.
+        adaptation: How bits follow the rows; None where all rows have `bits`. Else these are the
+            bits of a first epoch, and no epoch sends more bytes than with them.
 
     References:
         Alistarh et al., "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding",
@@ -38,6 +69,7 @@ class CodecSpec:
     bits: Bits = 32
     is_random: bool = True
     least_columns: int = 16
+    adaptation: Adaptation | None = None
 
     def __post_init__(self) -> None:
         # Codecs that do the same compare equal and have one text.
@@ -50,8 +82,21 @@ class CodecSpec:
             return "exact"
         if self.bits == 16:
             return "bf16"
+        if self.adaptation is not None:
+            return self._adaptive_text(self.adaptation)
         is_default = self.is_random or self.bits not in _BITS_OF_ROUNDING
         return f"int{self.bits}" if is_default else f"int{self.bits}(round=near)"
+
+    def _adaptive_text(self, how: Adaptation) -> str:
+        budget = f"bits={self.bits}" if how.error is None else f"error={how.error:g}"
+        by = "" if how.by == "row" else f",by={how.by}"
+        near = "" if self.is_random else ",round=near"
+        return f"adapt({'|'.join(map(str, how.choices))},every={how.every},{budget}{by}{near})"
+
+    @property
+    def plain(self) -> CodecSpec:
+        """The same code with the same bits in every row."""
+        return replace(self, adaptation=None)
 
     def is_exact(self, columns: int, item_bytes: int, exact_columns: int = 0) -> bool:
         """Whether rows travel as they are.
@@ -68,10 +113,10 @@ class CodecSpec:
         )
 
     def row_bytes(self, columns: int, item_bytes: int, exact_columns: int = 0) -> int:
-        """Return the bytes of a row on the wire.
+        """Return the bytes of a row on the wire; at most so many where bits adapt.
 
         A coded row is a header of 4 bytes, which bfloat16 does without, the codes, and 4 bytes for
-        each exact column.
+        each exact column. Where each row has its bits, a byte at times tells them.
 
         Args:
             columns: Columns of a row, the exact ones among them.
@@ -82,7 +127,8 @@ class CodecSpec:
             return columns * item_bytes
         header = 0 if self.bits == 16 else _HEADER_BYTES
         codes = -(-(columns - exact_columns) * self.bits // 8)
-        return header + codes + _EXACT_COLUMN_BYTES * exact_columns
+        told = self.adaptation is not None and self.adaptation.by == "row"
+        return header + codes + _EXACT_COLUMN_BYTES * exact_columns + told
 
 
 EXACT = CodecSpec()
@@ -104,6 +150,11 @@ class HaloCodecs:
     def of(self, *, is_backward: bool) -> CodecSpec:
         """Return the codec of one direction."""
         return self.backward if is_backward else self.forward
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether bits follow the rows."""
+        return any(codec.adaptation is not None for codec in (self.forward, self.backward))
 
     @property
     def is_random(self) -> bool:

@@ -83,19 +83,28 @@ class Coder:
             (count, row_bytes) uint8. If a row is not finite, or beyond all codes, all rows of the
             message arrive as NaN.
         """
-        packed = self.landing(count) if out is None else out
+        return self._write(rows, picked, count, seed, self.landing(count) if out is None else out)
+
+    def _encode(
+        self, rows: Tensor, picked: Tensor | None, count: int, seed: int | None, out: Tensor
+    ) -> None:
+        encode_rows(
+            rows,
+            picked,
+            count,
+            bits=self._bits,
+            exact_columns=self._exact_columns,
+            seed=seed,
+            out=out,
+        )
+
+    def _write(
+        self, rows: Tensor, picked: Tensor | None, count: int, seed: int, packed: Tensor
+    ) -> Tensor:
         if not count:
             return packed
         try:
-            encode_rows(
-                rows,
-                picked,
-                count,
-                bits=self._bits,
-                exact_columns=self._exact_columns,
-                seed=seed if self._is_random else None,
-                out=packed,
-            )
+            self._encode(rows, picked, count, seed if self._is_random else None, packed)
         except ValueError:
             sent = rows[:count] if picked is None else rows[picked.long()]
             if self._has_codes(sent):
@@ -109,6 +118,19 @@ class Coder:
         """Whether all values of rows can be coded."""
         coded = rows[:, : self._width - self._exact_columns]
         return bool((coded.abs() <= LARGEST).all())
+
+    def leaving(self, packed: Tensor, start: int, stop: int) -> Tensor:
+        """Return the bytes of some rows of a message that leaves."""
+        return packed[start:stop]
+
+    def arriving(self, packed: Tensor, start: int, stop: int) -> Tensor:
+        """Return the bytes of some rows of a message that arrives."""
+        return packed[start:stop]
+
+    def num_bits(self, count: int) -> tuple[int, int]:
+        """Return the bits of all codes of a message that leaves, and the number of its values."""
+        values = count * (self._width - self._exact_columns)
+        return self._bits * values, values
 
     def landing(self, count: int) -> Tensor:
         """Return memory for the codes of some rows: (count, row_bytes) uint8."""
@@ -185,12 +207,20 @@ class Coder:
             picked: Rows of the table that were packed; None for all.
             packed: (count, row_bytes) uint8, from `pack`; at least one row.
         """
-        step = -(-len(packed) // _NUM_SAMPLED)
-        sampled = rows[::step] if picked is None else rows[picked[::step].long()]
+        places = self._sampled(len(packed))
+        return self._compare(rows, picked, places, self.unpack(packed[places].contiguous()))
+
+    def _sampled(self, count: int) -> slice:
+        """Return the rows of a message that are looked at."""
+        return slice(None, None, -(-count // _NUM_SAMPLED))
+
+    def _compare(
+        self, rows: Tensor, picked: Tensor | None, places: slice, read: Tensor
+    ) -> SquaredError:
+        sampled = rows[places] if picked is None else rows[picked[places].long()]
         columns = slice(self._width - self._exact_columns)
-        true = sampled[:, columns].float()
-        read = self.unpack(packed[::step].contiguous())[:, columns].float()
-        return SquaredError((read - true).square_().sum(), true.square().sum())
+        true, found = sampled[:, columns].float(), read[:, columns].float()
+        return SquaredError((found - true).square_().sum(), true.square().sum())
 
 
 def coder_of(spec: CodecSpec, rows: Tensor, exact_columns: int, buffers: Buffers) -> Coder | None:

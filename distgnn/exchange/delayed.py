@@ -317,6 +317,7 @@ class Delayed(Exchange):
         """Write the rows of a turn in the channel's code, with what it remembers of them."""
         seed = self.wire_seed(channel)
         count = turn.num_sent
+        self._count(coder, count)
         if state.told is None:
             coder.pack(rows, turn.picked, count, seed, out=out)
             self._errors[channel] = coder.error(rows, turn.picked, out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
@@ -234,6 +234,24 @@ class HaloRule:
         has_other_epochs = self.warm_up_epochs > 0 or any(rule.refresh for rule in either)
         is_coded = any(rule.codec != EXACT for rule in either)
         return not any(rule.keeps_rows for rule in either) and not (has_other_epochs and is_coded)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the bits of codes follow the rows."""
+        return self.codecs.is_adaptive
+
+    @property
+    def plain(self) -> HaloRule:
+        """The same rule with the same bits in every row."""
+        forward, backward = (
+            replace(way, codec=way.codec.plain) for way in (self.forward, self.backward)
+        )
+        return replace(self, forward=forward, backward=backward)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the exchange keeps something between epochs, which a checkpoint holds."""
+        return not self.is_synchronous or self.is_adaptive
 
     @property
     def delay(self) -> int:

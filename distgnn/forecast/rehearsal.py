@@ -17,6 +17,7 @@ from distgnn.forecast.pace import Pace, compute_seconds
 from distgnn.forecast.traffic import Forecast, LayerRows
 from distgnn.ops import SparseRows
 from distgnn.partition.directory.store import whole_part
+from distgnn.training.config.codecs import halo_text
 from distgnn.training.loop.graphs import why_not_static
 from distgnn.training.loop.trainer import Trainer
 
@@ -227,6 +228,9 @@ def on_sample(part: Part, ends: DataInfo, config: TrainConfig, max_edges: int) -
     sample = sample_of(part, config.split_index, max_edges)
     # The sample is of one split, and rows are never late.
     alone = replace(config, split_index=0, reweight_loss=False, warm_up_epochs=0)
+    if config.given_halo.is_adaptive:
+        # The mirror knows no bits of the rows of others, and uniform ones take as long.
+        alone = replace(alone, preset=None, halo=halo_text(config.given_halo.plain))
     # A model that learns a row for each vertex has one for the two more of the sample, too.
     ends = replace(ends, num_vertices=max(ends.num_vertices, len(sample.global_id)))
     return Trainer(alone, ends, sample, MirrorGroup() if sample.num_parts > 1 else SingleGroup())

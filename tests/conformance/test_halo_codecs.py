@@ -15,7 +15,7 @@ from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.edges.blocks import plan_blocks
 from distgnn.exchange.base import Synchronous
-from distgnn.exchange.codec import CodecSpec, HaloCodecs
+from distgnn.exchange.codec import Adaptation, CodecSpec, HaloCodecs
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.training.loop.trainer import Trainer
 
@@ -217,3 +217,28 @@ def test_both_directions_are_adjoint_on_average_and_round_apart(bits):
     assert bool((errors.mean(dim=0).abs() < 4 * spread / num_epochs**0.5).all())
     # Four standard deviations of the correlation of so many independent pairs.
     assert abs(float(torch.corrcoef(errors.t())[0, 1])) < 4 / num_epochs**0.5
+
+
+@pytest.mark.parametrize("by", ["row", "layer"])
+@pytest.mark.parametrize(
+    ("model", "num_parts"),
+    [("sage-max", 2), ("gat-dropout", 3), ("gatv2", 4), ("gcn-dropout", 8), ("gin", 1)],
+)
+def test_bits_that_adapt_never_exceed_the_bytes_that_were_predicted(model, num_parts, by):
+    graph, how = graph_for(model), Adaptation(every=3, by=by)
+    codec = CodecSpec(4, least_columns=1, adaptation=how)
+    halo = f"adapt(2|4|8,every=3,bits=4,by={by})"
+    options = {"num_epochs": 5, "hidden": 20, "halo": halo}
+    parts = cut(graph, num_parts)
+    found = trained(parts, graph, model, HaloCodecs(codec, codec), **options)
+    for record in found.records:
+        assert record["halo_bytes_sent"] <= found.planned
+        assert num_parts == 1 or 2 <= record["codec_bits"] <= 8
+        assert math.isfinite(record["loss"])
+    uniform = trained(parts, graph, model, HaloCodecs(codec.plain, codec.plain), **options)
+    for record, other in zip(found.records[:1], uniform.records, strict=False):
+        told = by == "row"
+        assert record["loss"] == other["loss"]
+        assert record["halo_bytes_sent"] - other["halo_bytes_sent"] == (
+            found.planned - uniform.planned if told else 0
+        )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from distgnn.datasets.errors import InputError
-from distgnn.exchange.codec import EXACT, CodecSpec
+from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec
 from distgnn.exchange.rule import HaloRule, Rota, Rule
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
@@ -15,6 +15,7 @@ from distgnn.weights.rule import WeightRule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from distgnn.exchange.codec import Bits
     from distgnn.exchange.rule import How
 
 _CODEC = "codec"
@@ -48,6 +49,43 @@ _CODECS: Mapping[str, Word] = {
     "int1": _coded(1),
 }
 """Table of codecs."""
+
+_CHOICES = {"2|4|8": (2, 4, 8), "2|4": (2, 4), "4|8": (4, 8), "2|8": (2, 8)}
+
+
+def _adapt(
+    value: tuple[Bits, ...],
+    every: int = 50,
+    error: float | None = None,
+    bits: Bits | None = None,
+    by: Literal["row", "layer"] = "row",
+    **more: bool,
+) -> CodecSpec:
+    if (error is None) == (bits is None):
+        what = "two budgets, error and bits; keep one" if bits else "no budget; add bits or error"
+        raise InputError(f"--halo adapt has {what}, as in adapt(2|4|8,bits=4)")
+    if bits is not None and bits not in value:
+        choices = " or ".join(map(str, value))
+        raise InputError(
+            f"--halo adapt gives {choices} bits to rows, so that its budget is no {bits} bits; "
+            f"use bits={choices}"
+        )
+    how = Adaptation(value, every, error, by)
+    return CodecSpec(bits or value[-1], is_random=more.get("round", True), adaptation=how)
+
+
+_ADAPT = Word(
+    _CODEC,
+    _adapt,
+    {
+        "": Parameter(_CHOICES, is_required=True),
+        "every": Parameter(least=1),
+        "error": Parameter(number=float, below=1),
+        "bits": Parameter({"2": 2, "4": 4, "8": 8}),
+        "by": Parameter({"row": "row", "layer": "layer"}),
+        **_ROUND,
+    },
+)
 
 _MOST_BINS = 4096
 
@@ -101,7 +139,7 @@ HALO = Grammar(
         _MEMORY: "what becomes of a row between its turns",
         "is_scaled": "what rows are multiplied by",
     },
-    {**_CODECS, **_TIMES},
+    {**_CODECS, "adapt": _ADAPT, **_TIMES},
     names={name: preset.halo for name, preset in PRESETS.items()},
 )
 """Words of --halo."""

@@ -435,6 +435,27 @@ RULES: tuple[Rule, ...] = (
             "bins, delay or a codec"
         ),
     ),
+    (
+        lambda c: c.given_halo.is_adaptive and not c.given_halo.is_synchronous,
+        lambda c: (
+            f"{_halo(c)} gives bits to the rows of an epoch, which travel in every epoch and are "
+            "used in it; use adapt alone"
+        ),
+    ),
+    (
+        lambda c: c.given_halo.is_adaptive and not c.overlap,
+        lambda c: (
+            f"--overlap off measures codes of the same bits in every row, but {_halo(c)} gives "
+            "each its own; drop one of the two"
+        ),
+    ),
+    (
+        lambda c: c.given_halo.is_adaptive and c.recompute,
+        lambda c: (
+            f"--recompute would send rows again that {_halo(c)} may give other bits; use a codec "
+            "that is rounded to the nearest"
+        ),
+    ),
     *_of_directions(
         lambda rule: rule.remembers != "nothing" and rule.codec.bits >= 16,
         lambda c: (

@@ -227,7 +227,7 @@ class Grammar:
             if parameter.is_required and key not in values:
                 raise InputError(
                     f"{self.flag} {item.word}{_where(item.at)} needs {parameter.allowed}; write "
-                    f"{item.word}({parameter.least:g})"
+                    f"{item.word}({next(iter(parameter.values), f'{parameter.least:g}')})"
                 )
         return {key or "value": value for key, value in values.items()}
 

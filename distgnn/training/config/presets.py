@@ -41,6 +41,20 @@ PRESETS: Mapping[str, Preset] = {
         "Markov et al., CGX: Adaptive System Support for Communication-Efficient Deep Learning, "
         "Middleware 2022",
     ),
+    "adaqp": Preset(
+        "adapt(2|4|8,every=50,bits=4)",
+        "sum",
+        "2, 4 or 8 bits a value by the ranges of rows, in at most the bytes of 4",
+        "Wan et al., Adaptive Message Quantization and Parallelization for Distributed Full-graph "
+        "GNN Training, MLSys 2023",
+    ),
+    "cgx-adaptive": Preset(
+        "adapt(2|4|8,every=50,bits=4,by=layer)",
+        "int4",
+        "2, 4 or 8 bits a value, layer by layer, in at most the bytes of 4",
+        "Markov et al., CGX: Adaptive System Support for Communication-Efficient Deep Learning, "
+        "Middleware 2022",
+    ),
     "pipegcn": Preset(
         "warmup(20)+delay(1)+smooth(0.5)",
         "sum",

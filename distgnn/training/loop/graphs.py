@@ -11,6 +11,7 @@ import torch
 
 from distgnn.edges.blocks import isolated_part, plan_blocks
 from distgnn.edges.self_loops import with_loops
+from distgnn.exchange.adaptive import Adaptive
 from distgnn.exchange.base import Exchange, Synchronous, SynchronousBlocking
 from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
 from distgnn.exchange.delayed import Delayed
@@ -91,6 +92,8 @@ def build_exchange(config: TrainConfig, group: Group, device: torch.device = PRO
     """
     if not config.overlap:
         return SynchronousBlocking(group, config.halo_codecs, device=device)
+    if config.halo_rule.is_adaptive:
+        return Adaptive(group, config.halo_codecs, device=device)
     if config.halo_rule.is_synchronous:
         return Synchronous(group, config.halo_codecs, device=device)
     return Delayed(group, config.halo_rule, device=device)

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.training.loop.goal import Goal
 
-SUMMED = ("loss", "halo_bytes_sent", "weight_bytes_sent", "eval_halo_bytes_sent")
+SUMMED = (
+    "loss",
+    "halo_bytes_sent",
+    "weight_bytes_sent",
+    "eval_halo_bytes_sent",
+    "code_bits",
+    "coded_values",
+)
 SLOWEST = (
     "epoch_s",
     "update_s",
@@ -57,7 +64,8 @@ def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:
         own: This rank's value for every name of `SUMMED` and `SLOWEST`.
 
     Returns:
-        Value by name, the same on every rank.
+        Value by name, the same on every rank. `codec_bits` are the mean bits of a value that
+        travels in a code; 0 where none does.
     """
     names = (*SUMMED, *SLOWEST)
     vector = torch.tensor([float(own[name]) for name in names], dtype=torch.float64)
@@ -67,6 +75,8 @@ def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:
     for index, name in enumerate(names):
         value = float(sums[index] if name in SUMMED else slowest[index])
         values[name] = int(value) if name in _COUNTS else value
+    bits, coded = values.pop("code_bits"), values.pop("coded_values")
+    values["codec_bits"] = bits / max(coded, 1)
     return values
 
 

@@ -124,7 +124,7 @@ class Trainer:
         self.input = build_input(
             config.labels_as_input, self.graphs.features, self.graph, ends.num_classes
         )
-        keeps_own = not config.halo_rule.is_synchronous or config.weight_rule.is_local
+        keeps_own = config.halo_rule.keeps_state or config.weight_rule.is_local
         self._layout = layout_of(part) if keeps_own else ""
         self.model: nn.Module
         if factory is None:
@@ -317,6 +317,7 @@ class Trainer:
 
     def _measure(self, loss: float, epoch_s: float) -> dict[str, float]:
         exchange = self.graph.exchange
+        code_bits, coded_values = exchange.take_codec_bits()
         seconds = {f"{phase}_s": value for phase, value in exchange.clock.take().items()}
         return {
             "loss": loss,
@@ -329,6 +330,8 @@ class Trainer:
             + exchange.take_reduced_bytes(),
             "max_staleness": exchange.max_staleness,
             "codec_error": exchange.take_codec_error(),
+            "code_bits": code_bits,
+            "coded_values": coded_values,
         }
 
     def _evaluate_if_due(self) -> tuple[dict[str, Any], float]:

@@ -163,5 +163,7 @@ def resume(
                 say("ranks start from the mean of their models, which are of another partition")
             if not trainer.config.halo_rule.is_synchronous:
                 say(f"delays start cold: {found.why_cold}")
+            if trainer.config.halo_rule.is_adaptive:
+                say(f"bits of codes are measured anew: {found.why_cold}")
         records = run_dir.keep_metrics(trainer.num_epochs)
     return of_rank_0(group, records)

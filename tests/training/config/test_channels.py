@@ -60,7 +60,7 @@ def test_a_preset_and_its_own_words_agree():
 REFUSED = [
     (
         {"preset": "cgq"},
-        "--preset must be one of bsp, bytegrad, cgx, pipegcn, sylvie, sylvie-a, digest, bns, got",
+        "--preset must be one of bsp, bytegrad, cgx, adaqp, cgx-adaptive, pipegcn, sylvie, ",
     ),
     (
         {"preset": "cgx", "halo": "int8"},
@@ -138,6 +138,18 @@ REFUSED = [
     (
         {"halo": "int4+delta", "model": "gatv2"},
         "--halo int4+delta adds up the values of a row, but --model gatv2 sends others; use bins",
+    ),
+    (
+        {"halo": "adapt(2|4|8,bits=4)+delay(1)"},
+        "--halo delay(1)+adapt(2|4|8,every=50,bits=4) gives bits to the rows of an epoch, which",
+    ),
+    (
+        {"halo": "adapt(2|4|8,bits=4)", "overlap": False},
+        "--overlap off measures codes of the same bits in every row, but --halo adapt(2|4|8,every",
+    ),
+    (
+        {"halo": "adapt(2|4|8,bits=4,round=near)", "recompute": True},
+        "--recompute would send rows again that --halo adapt(2|4|8,every=50,bits=4,round=near) may",
     ),
     (
         {"halo": "int4", "recompute": True},

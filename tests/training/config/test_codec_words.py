@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distgnn.datasets import InputError
-from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
+from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec, HaloCodecs
 from distgnn.exchange.rule import HaloRule, Rota, Rule
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
 from distgnn.weights.rule import WeightRule
@@ -40,6 +40,27 @@ def test_words_stand_for_codecs_of_both_directions(text, codecs, canonical):
     rule = HaloRule(forward=Rule(codec=codecs.forward), backward=Rule(codec=codecs.backward))
     assert parse_halo(text) == rule
     assert halo_text(rule) == (canonical or "fwd:int4(round=near)+bwd:int8")
+
+
+ADAPTIVE = [
+    ("adapt(2|4|8,bits=4)", "adapt(2|4|8,every=50,bits=4)", CodecSpec(4, adaptation=Adaptation())),
+    (
+        "adapt(4|8, every=9, error=0.1, by=layer, round=near)",
+        "adapt(4|8,every=9,error=0.1,by=layer,round=near)",
+        CodecSpec(8, is_random=False, adaptation=Adaptation((4, 8), 9, 0.1, "layer")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "canonical", "codec"), ADAPTIVE)
+def test_words_stand_for_bits_that_adapt(text, canonical, codec):
+    rule = parse_halo(text)
+    assert rule == HaloRule(forward=Rule(codec=codec), backward=Rule(codec=codec))
+    assert halo_text(rule) == canonical
+    assert parse_halo(canonical) == rule
+    assert rule.is_adaptive
+    assert not rule.plain.is_adaptive
+    assert parse_halo(f"bwd:{text}").forward == Rule()
 
 
 def specs():
@@ -134,6 +155,16 @@ REFUSED = [
         f"--halo has no item 'bf61' at character 14 (did you mean bf16?); {CODECS}",
     ),
     ("INT8", "--halo has no item 'INT8' (did you mean int8?); what rows are sent as is one of "),
+    ("adapt", "--halo adapt needs 2|4|8 or 2|4 or 4|8 or 2|8; write adapt(2|4|8)"),
+    ("adapt(2|4|8)", "--halo adapt has no budget; add bits or error, as in adapt(2|4|8,bits=4)"),
+    (
+        "adapt(2|4|8,bits=4,error=0.1)",
+        "--halo adapt has two budgets, error and bits; keep one, as in adapt(2|4|8,bits=4)",
+    ),
+    (
+        "adapt(2|8,bits=4)",
+        "--halo adapt gives 2 or 8 bits to rows, so that its budget is no 4 bits; use bits=2 or 8",
+    ),
     ("int8+int4", "--halo int8+int4 says twice what rows are sent as; keep one"),
     ("int8+bwd:int4", "--halo int8+bwd:int4 says twice what rows are sent as; keep one"),
     (

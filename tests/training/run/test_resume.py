@@ -22,6 +22,7 @@ ALGORITHMS = {
     "cd-3-warmed-up": {"algorithm": "cd-3", "warm_up_epochs": 5, "gradient_cache": False},
     "pipeline": {"algorithm": "cd-1", "smoothing": 0.5, "gradient_smoothing": 0.25},
     "0c": {"algorithm": "0c", "reweight_loss": True},
+    "adaptive": {"halo": "adapt(2|4|8,every=3,bits=4)", "hidden": 20},
 }
 NUM_EPOCHS = 12
 STOP = 7
