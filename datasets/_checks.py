@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from distgnn.datasets.errors import InputError
+from distgnn.datasets.errors import InputError, is_writable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +28,16 @@ _MOST_TYPES = 1 << 16
 _OF_VERTICES = ("features", "vertex")
 UNKNOWN_FLAG = 255
 """A label of several, as uint8, of which nobody knows whether the vertex has it."""
+
+
+def _names(value: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(str(name) for name in value)
+    for name in names:
+        if not is_writable(name):
+            raise InputError(
+                f"the name {name!r} has characters that do not exist in Unicode; write it anew"
+            )
+    return names
 
 
 def vertex_count(value: Any) -> int:
@@ -267,7 +277,7 @@ def types(value: Any, name: str, count: int) -> NDArray[np.int64]:
 
 def relation_names(value: Sequence[str], edge_type: NDArray[Any] | None) -> tuple[str, ...]:
     """Return the names of the relations, at least one for each type of edges in use."""
-    names = tuple(str(name) for name in value)
+    names = _names(value)
     used = 0 if edge_type is None else int(edge_type.max(initial=-1)) + 1
     if edge_type is None or len(names) < max(used, 1) or len(names) > _MOST_TYPES:
         raise InputError(
@@ -326,7 +336,7 @@ def links(value: Any, name: str, num_vertices: int) -> NDArray[np.int64]:
 
 def class_names(value: Sequence[str], labels: NDArray[Any] | None) -> tuple[str, ...]:
     """Return the names of the classes, at least one for each class in use."""
-    names = tuple(str(name) for name in value)
+    names = _names(value)
     used = 0
     if labels is not None:
         used = int(labels.shape[1]) if labels.ndim == 2 else int(labels.max()) + 1

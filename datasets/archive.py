@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import math
 import warnings
 import zipfile
 import zlib
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.flat_array import DAMAGES
+from distgnn.datasets.files import check_room
+from distgnn.datasets.flat_array import DAMAGES, parse_header, reason_of
 from distgnn.datasets.plain_pickle import read_pickle
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 ARCHIVE_DAMAGES = (*DAMAGES, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """Exceptions that reading a damaged archive raises."""
 _SUFFIX = ".npy"
+_BLOCK_BYTES = 1 << 20
 
 
 def array_names(path: Path) -> frozenset[str]:
@@ -36,16 +39,20 @@ def array_names(path: Path) -> frozenset[str]:
         return frozenset()
 
 
-def read_arrays(path: Path, *, pickled: Container[str] = ()) -> dict[str, Any]:
+def read_arrays(
+    path: Path, *, pickled: Container[str] = (), only: Container[str] | None = None
+) -> dict[str, Any]:
     """Read the arrays of an archive.
 
     Args:
         path: The file.
         pickled: Names of arrays that may hold objects, such as a scipy matrix: these are read by
             `read_pickle`. Any other array of objects is an error.
+        only: Names of the arrays to read; others take no memory. None reads all.
 
     Raises:
-        InputError: If the file is missing or damaged, or an array holds objects.
+        InputError: If the file is missing or damaged, an array holds objects, or one takes more
+            memory than is free.
     """
     if not path.is_file():
         raise InputError("there is no such file; check the path")
@@ -54,28 +61,28 @@ def read_arrays(path: Path, *, pickled: Container[str] = ()) -> dict[str, Any]:
             "this is not an .npz file or its end is missing; write it with numpy.savez_compressed"
         )
     with path.open("rb") as file:
-        return arrays_in(file, pickled=pickled)
+        return arrays_in(file, pickled=pickled, only=only)
 
 
 def arrays_in(
     file: IO[bytes], *, pickled: Container[str] = (), only: Container[str] | None = None
 ) -> dict[str, Any]:
-    """Read the arrays of an archive that is open; as `read_arrays`, of the names in `only`."""
+    """Read the arrays of an archive that is open, as `read_arrays` does."""
     arrays: dict[str, Any] = {}
     key = "the table of contents"
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), zipfile.ZipFile(file) as archive:
             warnings.simplefilter("ignore")
-            archive = np.lib.npyio.NpzFile(file, allow_pickle=False)
-            for key in archive.files:
+            for member in dict.fromkeys(archive.namelist()):
+                key = member.removesuffix(_SUFFIX)
                 if only is None or key in only:
-                    arrays[key] = _member(archive, key, may_be_pickled=key in pickled)
+                    arrays[key] = _member(archive, member, key, may_be_pickled=key in pickled)
     except InputError:
         raise
     except ARCHIVE_DAMAGES as error:
         raise InputError(
-            f"{key} cannot be read ({error}); the file is damaged or holds Python objects, so "
-            "write it again with plain numpy arrays"
+            f"{key} cannot be read ({reason_of(error)}); the file is damaged or holds Python "
+            "objects, so write it again with plain numpy arrays"
         ) from error
     return arrays
 
@@ -89,18 +96,38 @@ def is_text_sound(array: NDArray[Any]) -> bool:
     return bool(((code < 0xD800) | ((code > 0xDFFF) & (code <= 0x10FFFF))).all())
 
 
-def _member(archive: Any, key: str, *, may_be_pickled: bool) -> Any:
+def _member(archive: zipfile.ZipFile, member: str, key: str, *, may_be_pickled: bool) -> Any:
+    num_bytes = archive.getinfo(member).file_size
+    check_room(num_bytes, key)
     if may_be_pickled:
-        name = key if key in archive.zip.namelist() else key + _SUFFIX
-        data = archive.zip.read(name)
-        held = _objects(data, key)
+        held = _objects(archive.read(member), key)
         if held is not None:
             return held
-    array = archive[key]
-    if not isinstance(array, np.ndarray):
-        raise ValueError("it is not in the .npy format")
+    with archive.open(member) as stream:
+        array = _array_in(stream, num_bytes)
     if not is_text_sound(array):
         raise ValueError("its text has characters that do not exist")
+    return array
+
+
+def _array_in(stream: IO[bytes], num_bytes: int) -> NDArray[Any]:
+    """Read an `.npy` file of so many bytes; memory is taken when its header agrees with them."""
+    dtype, shape, is_fortran = parse_header(stream)
+    missing = stream.tell() + math.prod(shape) * dtype.itemsize - num_bytes
+    if missing > 0:
+        raise ValueError(f"its last {missing} bytes are missing")
+    array: NDArray[Any] = np.empty(shape, dtype, order="F" if is_fortran else "C")
+    # A view of bytes, in the order of the file: the transpose of a Fortran array is a C array.
+    waiting = array.T.reshape(-1) if is_fortran else array.reshape(-1)
+    if array.size:
+        left = waiting.view(np.uint8).data
+        while len(left):
+            done = stream.readinto(left[:_BLOCK_BYTES])  # type: ignore[attr-defined]
+            if not done:
+                raise EOFError(f"its last {len(left)} bytes are missing")
+            left = left[done:]
+    while stream.read(_BLOCK_BYTES):
+        pass  # The checksum is compared at the end.
     return array
 
 

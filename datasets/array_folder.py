@@ -13,7 +13,7 @@ import numpy as np
 
 from distgnn.datasets.archive import is_text_sound
 from distgnn.datasets.errors import InputError
-from distgnn.datasets.flat_array import DAMAGES, FlatArray, open_flat, read_header
+from distgnn.datasets.flat_array import DAMAGES, FlatArray, open_flat, read_header, reason_of
 from distgnn.datasets.npz import graph_of_arrays, log_leaks, log_unused, sha256
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def open_array(file: Path) -> NDArray[Any]:
             raise ValueError("its text has characters that do not exist")
     except DAMAGES as error:
         raise InputError(
-            f"{file} cannot be read ({error}); write it again with numpy.save"
+            f"{file} cannot be read ({reason_of(error)}); write it again with numpy.save"
         ) from error
     # A plain view: memmap's own class would make every slice and sum of it a memmap too.
     plain: NDArray[Any] = array.view(np.ndarray)

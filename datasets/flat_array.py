@@ -81,7 +81,7 @@ def read_header(path: Path) -> Header:
             raise ValueError(f"its last {missing} bytes are missing")
     except DAMAGES as error:
         raise InputError(
-            f"{path} cannot be read ({error}); write it again with numpy.save"
+            f"{path} cannot be read ({reason_of(error)}); write it again with numpy.save"
         ) from error
     return Header(dtype, shape, is_fortran, offset)
 
@@ -107,7 +107,23 @@ def parse_header(file: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], bool]
             shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
+    num_values: int = math.prod(shape)
+    if dtype.itemsize == 0 and num_values:
+        # Any number of them fits into an empty file.
+        raise ValueError(f"its values, {dtype}, have no bytes")
     return dtype, tuple(int(size) for size in shape), is_fortran
+
+
+def reason_of(error: BaseException) -> str:
+    """Say why an array cannot be read, without numpy's advice to run what is in the file.
+
+    Args:
+        error: One of `DAMAGES`.
+    """
+    text = str(error) or type(error).__name__
+    if "pickle" not in text:
+        return text
+    return "its header is too long" if "max_header_size" in text else "it holds Python objects"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def read_heterophilous(path: str | Path) -> Graph:
     """
     path = Path(path)
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, only=_KEYS)
         for key in _KEYS:
             if key not in arrays:
                 raise InputError(

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.io
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_room
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.npz import sha256
 
@@ -30,6 +31,9 @@ _DAMAGES = (
 _LOGGER = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1 << 20
+# "1 1" and its line end, and how much deflate shrinks at most.
+_SHORTEST_LINE, _MOST_PACKED = 4, 1040
+_BYTES_PER_ENTRY, _BYTES_PER_ROW = 24, 8
 
 MATRIX_SUFFIXES = (".mtx", ".mtx.gz")
 """Suffixes of Matrix Market files."""
@@ -170,8 +174,11 @@ def _read(path: Path) -> Any:
     if not path.is_file():
         raise InputError(f"there is no file {path}; check the path")
     try:
+        _check_size(path)
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             matrix = scipy.io.mmread(io.BufferedReader(_Text(file), _BUFFER_BYTES))
+    except InputError:
+        raise
     except _DAMAGES as error:
         reason = str(error).strip().rstrip(".")
         raise InputError(
@@ -182,3 +189,18 @@ def _read(path: Path) -> Any:
             f"{path} holds a dense matrix; an adjacency matrix is in coordinate format"
         )
     return matrix.tocoo()
+
+
+def _check_size(path: Path) -> None:
+    """Compare what the first lines promise with the file and the memory, which scipy does not."""
+    is_packed = path.suffix == ".gz"
+    with gzip.open(path) if is_packed else path.open("rb") as file:
+        text = io.BufferedReader(_Text(file), _BUFFER_BYTES)
+        num_rows, num_columns, num_entries, layout, _, _ = scipy.io.mminfo(text)
+    if layout != "coordinate":
+        return  # It is refused, and dense ones are small.
+    room = path.stat().st_size * (_MOST_PACKED if is_packed else 1)
+    if num_entries * _SHORTEST_LINE > room:
+        raise ValueError(f"it promises {num_entries} entries, for which it is too short")
+    check_room(num_entries * _BYTES_PER_ENTRY, f"{path} with {num_entries} entries")
+    check_room(max(num_rows, num_columns) * _BYTES_PER_ROW, f"{path} with {num_rows} rows")

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
-from distgnn.datasets.archive import read_arrays
-from distgnn.datasets.errors import InputError
+from distgnn.datasets.archive import array_names, read_arrays
+from distgnn.datasets.errors import InputError, one_line
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.held_out import num_leaking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -71,9 +71,14 @@ def read_npz(path: str | Path) -> Graph:
     """
     path = Path(path)
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, only=_KNOWN_KEYS)
         graph = graph_of_arrays(
-            arrays, None, name=path.stem, source=str(path), checksum=sha256([path])
+            arrays,
+            None,
+            name=path.stem,
+            source=str(path),
+            checksum=sha256([path]),
+            unused=array_names(path) - _KNOWN_KEYS,
         )
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
@@ -88,7 +93,7 @@ def log_unused(graph: Graph) -> None:
         _LOGGER.warning(
             "%s: %s not used",
             graph.source,
-            " and ".join(graph.unused) + (" is" if len(graph.unused) == 1 else " are"),
+            one_line(" and ".join(graph.unused)) + (" is" if len(graph.unused) == 1 else " are"),
         )
 
 
@@ -152,6 +157,7 @@ def graph_of_arrays(
     name: str,
     source: str,
     checksum: str,
+    unused: Collection[str] = (),
 ) -> Graph:
     """Build a graph from the arrays of a graph file.
 
@@ -161,34 +167,47 @@ def graph_of_arrays(
         name: Name of the graph.
         source: The file or folder.
         checksum: SHA-256 of the source.
+        unused: Names of arrays of the source that were not read.
 
     Raises:
         InputError: If an array is missing or they contradict each other.
     """
-    ends = _ends(arrays) if ends is None else ends
+    ends = _ends(arrays, unused) if ends is None else ends
     features = _features(arrays)
     fields: dict[str, Any] = {key: arrays[key] for key in _OPTIONAL_KEYS if key in arrays}
     for key in ("class_names", "relation_names"):
         if key in fields:
-            fields[key] = tuple(fields[key].astype(str).reshape(-1).tolist())
+            fields[key] = _texts(key, fields[key])
     if "metric" in arrays:
-        fields["metric"] = "".join(arrays["metric"].astype(str).reshape(-1)[:1].tolist())
+        fields["metric"] = "".join(_texts("metric", arrays["metric"])[:1])
     return Graph(
         name=name,
         num_vertices=_num_vertices(arrays, ends, features),
         src=ends[0],
         dst=ends[1],
         features=features,
-        unused=tuple(sorted(set(arrays) - _KNOWN_KEYS)),
+        unused=tuple(sorted({*arrays, *unused} - _KNOWN_KEYS)),
         source=source,
         checksum=checksum,
         **fields,
     )
 
 
-def _ends(arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _texts(name: str, array: NDArray[Any]) -> tuple[str, ...]:
+    if array.dtype.kind not in "USiufb":
+        raise InputError(f"{name} must hold texts, got {array.dtype}; write one text for each")
+    try:
+        texts = array.reshape(-1).astype(str).tolist()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} has texts that are not ASCII; write them as str") from error
+    return tuple(texts)
+
+
+def _ends(
+    arrays: Mapping[str, NDArray[Any]], unused: Collection[str]
+) -> tuple[NDArray[Any], NDArray[Any]]:
     if "edge_index" not in arrays:
-        found = ", ".join(sorted(arrays)) or "nothing"
+        found = ", ".join(sorted({*arrays, *unused})) or "nothing"
         raise InputError(
             f"edge_index is missing; a graph file has edge_index of shape (2, num_edges), and "
             f"this one has {found}"

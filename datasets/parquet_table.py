@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_room
+from distgnn.datasets.text_table import MAX_FIELD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+_BYTES_PER_VALUE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +73,20 @@ class ParquetTable:
         arrow = importlib.import_module("pyarrow")
         try:
             text = self.columns[column].cast("string").fill_null("")
+            text.validate(full=True)
         except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError) as error:
             raise InputError(
                 f"column {self.column_name(column)} of {self.path} has the type "
-                f"{self.columns[column].type}; store integers or text"
+                f"{self.columns[column].type}, or text that is not UTF-8; store integers or text"
             ) from error
+        lengths = importlib.import_module("pyarrow.compute").binary_length(text).to_numpy()
+        width = int(lengths.max(initial=0))
+        if width > MAX_FIELD_BYTES:
+            raise InputError(
+                f"{self.place(int(lengths.argmax()))} has a field of {width} bytes, but at most "
+                f"{MAX_FIELD_BYTES} are allowed; shorten it"
+            )
+        check_room(4 * width * self.num_rows, f"column {self.column_name(column)} of {self.path}")
         return np.asarray(text.to_numpy(), dtype=np.str_)
 
     def floats(self, column: int, *, has_gaps: bool = False) -> NDArray[np.float64] | None:
@@ -95,7 +108,8 @@ class ParquetTable:
                 f"{self.place(row)} has no value in the numeric column "
                 f"{self.column_name(column)}; fill it or remove the column"
             )
-        return np.asarray(values.cast("float64").to_numpy(), dtype=np.float64)
+        # Integers above 2**53 are rounded, as every reader of text does.
+        return np.asarray(values.cast("float64", safe=False).to_numpy(), dtype=np.float64)
 
 
 def read_parquet(path: Path) -> ParquetTable:
@@ -105,6 +119,11 @@ def read_parquet(path: Path) -> ParquetTable:
         InputError: If pyarrow is not installed, or the file is missing, damaged or not Parquet.
     """
     parquet = _pyarrow_parquet(path)
+    with _reporting(path):
+        about = parquet.read_metadata(path)
+        num_values = about.num_rows * about.num_columns
+    # Equal values are stored once, so a small file may hold very many.
+    check_room(_BYTES_PER_VALUE * num_values, f"{path}")
     with _reporting(path):
         table = parquet.read_table(path)
     return _table(path, table, 0)
@@ -158,8 +177,8 @@ def _reporting(path: Path) -> Iterator[None]:
     arrow_error = importlib.import_module("pyarrow").ArrowException
     try:
         yield
-    except (arrow_error, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except (arrow_error, OSError, UnicodeDecodeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
             f"{path} is not a readable Parquet file ({reason}); write it again"
         ) from error

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import read_whole
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.npz import sha256
 from distgnn.datasets.plain_pickle import read_pickle
@@ -53,7 +54,7 @@ def read_planetoid(path: str | Path) -> Graph:
         if not file.is_file():
             raise InputError(f"there is no file {file}; put all of Planetoid's ind.{name}.* there")
     values = {
-        part: read_pickle(file.read_bytes(), str(file))
+        part: read_pickle(read_whole(file), str(file))
         for part, file in zip(_PICKLES, files, strict=False)
     }
     try:
@@ -92,7 +93,7 @@ def _find(path: Path) -> tuple[Path, str]:
 
 
 def _test_ids(file: Path) -> NDArray[np.int64]:
-    words = file.read_bytes().split()
+    words = read_whole(file).split()
     for line, word in enumerate(words):
         if not word.isdigit() or len(word) > _MOST_ID_DIGITS:
             shown = word.decode(errors="replace")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ import numpy as np
 
 from distgnn.datasets.archive import ARCHIVE_DAMAGES, array_names, arrays_in, read_arrays
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_room
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.npz import sha256
-from distgnn.datasets.scipy_npz import ends_of_matrix
+from distgnn.datasets.scipy_npz import MATRIX_KEYS, ends_of_matrix
 
 _DATA, _GRAPH = "reddit_data.npz", "reddit_graph.npz"
+_WANTED = ("feature", "label", "node_types", *MATRIX_KEYS)
+_read_arrays = partial(read_arrays, only=_WANTED)
 _SPLITS = {"train": 1, "val": 2, "test": 3}
 
 
@@ -52,7 +56,7 @@ def read_reddit(path: str | Path) -> Graph:
     try:
         files = reddit_files(path)
         if path.is_dir():
-            data, graph = (_named(file.name, read_arrays, file) for file in files)
+            data, graph = (_named(file.name, _read_arrays, file) for file in files)
         else:
             data, graph = (_zipped(path, name) for name in (_DATA, _GRAPH))
         for key in ("feature", "label", "node_types"):
@@ -89,9 +93,12 @@ def _zipped(path: Path, name: str) -> dict[str, np.ndarray[Any, Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             member = next(item for item in archive.namelist() if item.rpartition("/")[2] == name)
+            check_room(2 * archive.getinfo(member).file_size, name)
             content = io.BytesIO(archive.read(member))
+    except InputError:
+        raise
     except ARCHIVE_DAMAGES as error:
         raise InputError(f"{name} cannot be read ({error}); fetch the zip file again") from error
     if not zipfile.is_zipfile(content):
         raise InputError(f"{name} is no .npz archive; fetch the zip file again")
-    return dict(_named(name, arrays_in, content))
+    return dict(_named(name, partial(arrays_in, only=_WANTED), content))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FORMATS = {"coo": ("row", "col"), "csr": ("indices", "indptr"), "csc": ("indices", "indptr")}
+MATRIX_KEYS = ("format", "shape", "data", "row", "col", "indices", "indptr")
+"""Names of the arrays that `save_npz` writes."""
 
 
 def is_scipy_npz(names: frozenset[str]) -> bool:
@@ -36,7 +38,7 @@ def read_scipy_npz(path: str | Path) -> Graph:
     """
     path = Path(path)
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, only=MATRIX_KEYS)
         src, dst, num_vertices = ends_of_matrix(arrays)
         is_weighted = bool((arrays["data"] != 1).any())
         return Graph(

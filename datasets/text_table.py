@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_room, most_text
 from distgnn.datasets.whole_lines import line_slices
 
 if TYPE_CHECKING:
@@ -32,10 +33,13 @@ _DELIMITERS = (",", "\t", ";", " ")
 _ROW = re.compile(rb"(?m)^(?!#)[^\n]*\S[^\n]*$")
 # 18 digits always fit int64; longer ids are kept as strings.
 _MAX_DIGITS = 18
-_MAX_FIELD_BYTES = 4096
+MAX_FIELD_BYTES = 4096
+"""Longest field of a table."""
 _TRUTHS = (b"True", b"False", b"TRUE", b"FALSE", b"true", b"false")
 # Fields are gathered in blocks of rows, so that their index matrix stays near 64 MiB.
 _GATHER_BYTES = 1 << 23
+_BLOCK_BYTES = 1 << 20
+_MEMORY_PER_BYTE = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,11 +165,13 @@ class TextTable:
     def _gather(self, column: int) -> NDArray[np.bytes_]:
         start, length = self.start[column], self.length[column]
         width = max(1, int(length.max(initial=0)))
-        if width > _MAX_FIELD_BYTES:
+        if width > MAX_FIELD_BYTES:
             raise InputError(
                 f"{self.place(int(length.argmax()))} has a field of {width} bytes, but at most "
-                f"{_MAX_FIELD_BYTES} are allowed; shorten it"
+                f"{MAX_FIELD_BYTES} are allowed; shorten it"
             )
+        # One long field makes every field of its column as long, and text takes 4 bytes a letter.
+        check_room(5 * width * self.num_rows, f"column {self.column_name(column)} of {self.path}")
         fields = np.zeros((self.num_rows, width), dtype=np.uint8)
         offsets = np.arange(width)
         step = max(1, _GATHER_BYTES // width)
@@ -271,10 +277,23 @@ def _with_header(
 
 
 def _read_bytes(path: Path) -> bytes:
+    most = most_text(_MEMORY_PER_BYTE)
+    blocks, size = [], 0
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        # A few kilobytes may unpack to gigabytes: they are counted as they come.
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while size <= most and (block := file.read(_BLOCK_BYTES)):
+                blocks.append(block)
+                size += len(block)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read ({error}); check the path and the file") from error
+    if size > most:
+        raise InputError(
+            f"{path} has more than {most / 1e9:.3g} GB of text, and reading it takes "
+            f"{_MEMORY_PER_BYTE} times as much memory, which is not free; check the file, use a "
+            "machine with more memory, or cut it by distgnn partition --out-of-core on"
+        )
+    return b"".join(blocks)
 
 
 def _sound(text: bytes, path: Path) -> bytes:

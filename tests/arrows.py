@@ -63,7 +63,9 @@ FRONTS = "distgnn.kernels"
 # What the runtime may take from the datasets.
 SHARED_DATASETS = {
     "distgnn.datasets.errors",
+    "distgnn.datasets.files",
     "distgnn.datasets.graph",
+    "distgnn.datasets.limits",
     "distgnn.datasets.twins",
     ("distgnn.datasets", "InputError"),
     ("distgnn.datasets", "Graph"),

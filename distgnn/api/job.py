@@ -13,7 +13,8 @@ from distgnn.comm.collective import as_input_error, collectively, on_rank_0
 from distgnn.comm.errors import EXIT_RETRY, PeerError
 from distgnn.comm.failure import fail
 from distgnn.comm.process import end_process
-from distgnn.machine.limits import num_killed
+from distgnn.datasets.errors import one_line
+from distgnn.datasets.limits import num_killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -312,6 +313,6 @@ def say(sentence: object) -> None:
     Args:
         sentence: Anything that str turns into text.
     """
-    # A path may hold a line break; the sentence stays on one line.
-    sys.stderr.write(f"distgnn: {' '.join(str(sentence).splitlines())}\n")
+    # A path may hold a line break or a control character, and another rank's words anything.
+    sys.stderr.write(f"distgnn: {one_line(str(sentence))}\n")
     sys.stderr.flush()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.api.partition_options import AUTO, DEFAULT_METHOD
 from distgnn.datasets.errors import InputError
-from distgnn.machine.limits import available_memory
+from distgnn.datasets.limits import available_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from distgnn.api.partition_options import AUTO, OFF, ON
 from distgnn.api.source import is_path
 from distgnn.datasets.columns import Columns
 from distgnn.datasets.errors import InputError
-from distgnn.machine.limits import available_memory
+from distgnn.datasets.limits import available_memory
 from distgnn.partition.directory.store import MANIFEST_NAME
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from distgnn.api.settings import Keywords
 from distgnn.api.source import load_graph, options_of
 from distgnn.api.use import check_no_session, write_note
 from distgnn.datasets.errors import InputError
-from distgnn.machine.limits import available_memory
+from distgnn.datasets.limits import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import distgnn
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +143,7 @@ def read(name: str) -> Recipe:
             f"there is no recipe '{name}'; use one of {', '.join(names())}, or a .json file"
         )
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_whole(path))
     except OSError as error:
         raise InputError(
             f"cannot read recipe '{path}': {error.strerror}; check the path"

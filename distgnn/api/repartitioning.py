@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from distgnn.api.partitioning import check_out
 from distgnn.datasets.errors import InputError
-from distgnn.machine.limits import available_memory
+from distgnn.datasets.limits import available_memory
 from distgnn.machine.units import human_bytes
 
 if TYPE_CHECKING:

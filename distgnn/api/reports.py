@@ -190,7 +190,7 @@ def _predicted(config: dict[str, Any], num_epochs: int) -> float | None:
 def _write(out: Path, text: str) -> int:
     """Write the file, whole or not at all; return its bytes."""
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    content = text.encode()
+    content = text.encode("utf-8", "xmlcharrefreplace")
     try:
         temporary.write_bytes(content)
         temporary.replace(out)

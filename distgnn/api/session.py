@@ -13,8 +13,8 @@ from distgnn.api.data import Data, LoadOptions, ShareOfMean, share_of
 from distgnn.api.graphs import open_share
 from distgnn.api.settings import naming_arguments
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.limits import num_killed
 from distgnn.exchange.clock import Clock
-from distgnn.machine.limits import num_killed
 from distgnn.training.loop.own_model import check_own, leaves, trainable
 from distgnn.weights.summed_gradients import SummedGradients
 

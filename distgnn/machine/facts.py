@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.machine.limits import available_memory, memory_limit, total_memory
+from distgnn.datasets.limits import available_memory, memory_limit, total_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from distgnn.comm.process import machine
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.limits import available_by_pool
 from distgnn.kernels.devices import PROCESSOR, free_bytes, identity
-from distgnn.machine.limits import available_by_pool
 from distgnn.machine.units import human_bytes
 
 if TYPE_CHECKING:

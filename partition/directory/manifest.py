@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from distgnn.datasets.errors import InputError
+from distgnn.datasets.errors import InputError, is_writable
 from distgnn.partition.quality import MAX_WIDTH, Estimate, Quality, estimate
 
 FORMAT = "distgnn-partition"
@@ -202,7 +202,9 @@ def _integers(name: str, values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _names(field: str, values: Sequence[Any], count: int) -> tuple[str, ...]:
-    if not all(isinstance(name, str) for name in values) or len(values) not in (0, count):
+    if not all(isinstance(name, str) and is_writable(name) for name in values) or len(
+        values
+    ) not in (0, count):
         raise InputError(f"its {field!r} are not {count} names; {_REMEDY}")
     return tuple(values)
 

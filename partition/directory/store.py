@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import read_whole
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import Part, PartBuilder, relation_degrees
@@ -185,7 +186,7 @@ def is_partition_directory(path: str | os.PathLike[str]) -> bool:
         True if it is a directory with a manifest of a partition.
     """
     try:
-        values = _parse((Path(path) / MANIFEST_NAME).read_bytes())
+        values = _parse(read_whole(Path(path) / MANIFEST_NAME))
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and values.get("format") == FORMAT
@@ -201,7 +202,7 @@ def foreign_names(directory: str | os.PathLike[str]) -> list[str]:
         Files and folders that the manifest does not name, by their paths in it, in order.
     """
     folder = Path(directory)
-    files = _parse((folder / MANIFEST_NAME).read_bytes()).get("files")
+    files = _parse(read_whole(folder / MANIFEST_NAME)).get("files")
     own = {Path(name) for name in files} if isinstance(files, dict) else set()
     own |= {Path(MANIFEST_NAME), *(path.parent for path in own)}
     found = (path.relative_to(folder) for path in folder.rglob("*"))
@@ -227,7 +228,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
         )
     path = folder / MANIFEST_NAME
     try:
-        values = _parse(path.read_bytes())
+        values = _parse(read_whole(path))
     except OSError as error:
         raise InputError(
             f"{str(path)!r} cannot be read: {error.strerror}; give a partition directory, or "
@@ -336,6 +337,8 @@ def _counts(part: Part) -> PartCounts:
 def _inside(folder: Path, relative: str) -> Path:
     """Resolve a file of a partition, refusing links that lead out of its directory."""
     path = folder / relative
-    if not path.resolve().is_relative_to(folder.resolve()):
+    # Other than Path.resolve, this takes links in a circle, which opening then refuses.
+    place, inside = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    if not place.is_relative_to(inside):
         raise InputError(f"file {str(path)!r} is a link out of its partition directory; {REMEDY}")
     return path

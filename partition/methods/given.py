@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_regular
+from distgnn.datasets.flat_array import reason_of
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 
@@ -42,11 +44,12 @@ def read_parts(path: str) -> NDArray[Any]:
         InputError: If the file cannot be read or holds something else.
     """
     try:
+        check_regular(Path(path))
         # NumPy leaves a damaged archive open.
         with Path(path).open("rb") as file:
             parts = np.load(file, allow_pickle=False)
     except _UNREADABLE as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or reason_of(error)
         raise InputError(
             f"cannot read parts from '{path}': {reason}; write them with numpy.save"
         ) from error

@@ -116,6 +116,9 @@ def is_record(values: Mapping[str, Any]) -> bool:
         type(values.get("epoch")) is int
         and all(name in values for name in _METRICS)
         and all(type(number) in (int, float) for number in numbers)
+        # A whole number may have more digits than a float has.
+        and all(abs(number) < 2**63 for number in numbers if type(number) is int)
+        and 0 <= values["epoch"] < 2**63
     )
 
 

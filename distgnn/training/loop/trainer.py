@@ -431,14 +431,24 @@ class Trainer:
         if found is None:
             return None
         self.best_state = unpack_state(found.state, self.model, self.optimizer, self.average)
-        progress = found.progress
-        self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
-        self.lr.load_state(progress["lr"])
-        self.patience.load_state(progress["patience"])
-        self.screen.held = unpack_held(progress["held"], found.state)
+        self._load_progress(found)
         self.num_epochs = self.graph.mask_seeds.epoch = self._saved_at = found.num_epochs
         rows, weights = split_state(found.rows)
         if rows:
             self.graph.exchange.load_state(rows)
         self.weights.load_state(weights, self.model, self.num_epochs)
         return found
+
+    def _load_progress(self, found: Checkpoint) -> None:
+        """Restore what `save` wrote beside the tensors."""
+        progress = found.progress
+        try:
+            self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
+            self.lr.load_state(progress["lr"])
+            self.patience.load_state(progress["patience"])
+            self.screen.held = unpack_held(progress["held"], found.state)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"the checkpoint of epoch {found.num_epochs} lacks what the run had reached "
+                f"({error!r}); remove its folder to go on from an older one"
+            ) from error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn import kernels
+from distgnn.datasets.files import read_whole
 from distgnn.edges.planner import Chooser, Way, content_key, edges_per_piece, make_plan
 from distgnn.kernels.walk_order import PLAN_VERSION
 from distgnn.training.loop.graphs import why_not_static
@@ -164,7 +165,7 @@ class Tuner(Chooser):
             return None
         path = self._folder / f"{key}{SUFFIX}"
         try:
-            record = json.loads(path.read_text())
+            record = json.loads(read_whole(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_regular, read_whole
 from distgnn.training.run.directory import unwritable
 from distgnn.training.run.tensors import read_tensors, write_tensors
 
@@ -31,6 +32,7 @@ _NAME = re.compile(_PREFIX + "[0-9]{6,}")
 _BLOCK_BYTES = 1 << 20
 _MANIFEST = "checkpoint.json"
 _STATE = "state.safetensors"
+_FIELDS = {"num_epochs": int, "layouts": list, "progress": dict, "files": dict}
 _ANOTHER_CUT = "the checkpoint's delayed rows are of another partition"
 
 
@@ -235,6 +237,7 @@ def _rows_name(rank: int) -> str:
 
 
 def _digest(path: Path) -> str:
+    check_regular(path)
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -249,9 +252,11 @@ def _digest_of(values: dict[str, Any]) -> str:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
-        values = json.loads((folder / _MANIFEST).read_bytes())
+        values = json.loads(read_whole(folder / _MANIFEST))
         is_whole = values.pop("digest") == _digest_of(values)
         is_whole = is_whole and _folder_name(values["num_epochs"]) == folder.name
+        is_whole = is_whole and all(type(values[name]) is kind for name, kind in _FIELDS.items())
+        is_whole = is_whole and type(values["files"].get(_STATE)) is str
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as caught:
         raise _DamagedError(
             f"checkpoint '{folder}' has no readable {_MANIFEST}; remove the folder"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import read_whole
 from distgnn.training.loop.metrics import is_record
 from distgnn.training.run.lock import RunLock
 from distgnn.training.run.tensors import write_tensors
@@ -170,7 +171,7 @@ class RunDirectory:
         """
         path = self.path / name
         try:
-            values = json.loads(path.read_text())
+            values = json.loads(read_whole(path))
         except FileNotFoundError as error:
             raise InputError(
                 f"'{self.path}' is not a run directory: it has no {name}; "
@@ -253,7 +254,7 @@ class RunDirectory:
         """
         path = self.path / METRICS
         try:
-            lines = path.read_text(errors="replace").splitlines()
+            lines = read_whole(path).decode(errors="replace").splitlines()
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -278,6 +279,6 @@ def unwritable(path: Path, error: OSError, num_bytes: int) -> str:
 def _parsed(line: str) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and is_record(record) else None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.files import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,6 +120,7 @@ def read_tensors(
         InputError: If the file is missing or damaged.
     """
     try:
+        check_regular(path)
         with path.open("rb") as file:
             header = _read_header(file)
             expected = header.pop(_METADATA, None)

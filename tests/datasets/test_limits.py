@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distgnn.machine.limits import (
+from distgnn.datasets.limits import (
     available_by_pool,
     available_memory,
     free_memory,
