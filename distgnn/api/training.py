@@ -54,7 +54,7 @@ class Training:
         seeds: Number of runs with a seed each; None for one run that is no series.
         all_splits: Whether to train a run on each split.
         factory: Class or function that makes the model, if the user wrote it.
-        until: Epochs that a run which pauses before will have in the end; None for its own.
+        pause_after: Number of epochs after which the run pauses; None to train all of them.
     """
 
     source: SourceOptions
@@ -74,7 +74,7 @@ class Training:
     seeds: int | None = None
     all_splits: bool = False
     factory: Callable[[Any], nn.Module] | None = None
-    until: int | None = None
+    pause_after: int | None = None
 
     @property
     def is_series(self) -> bool:
@@ -99,9 +99,16 @@ class Training:
             )
         check_tuning(tunes=self.tune_kernels, device=self.job.device)
         self.check_estimate(self.config)
+        if self.pause_after is not None and self.pause_after < 1:
+            raise InputError(f"--pause-after must be 1 or more, got {self.pause_after}")
         check_features_on(self.config.features_on, self.job.device)
         if not self.is_series:
             return
+        if self.pause_after is not None:
+            raise InputError(
+                "--pause-after is about one run, but --seeds and --split-index all make several; "
+                "leave one of them out"
+            )
         if self.trace.path is not None:
             raise InputError(
                 "--trace shows one run, but --seeds and --split-index all make several; "
@@ -144,7 +151,10 @@ class Training:
         from distgnn.api.identity import identity_of_training
 
         self.check()
-        names = ("resume", "overwrite", "estimate", "tune_kernels", "seeds", "all_splits", "until")
+        names = (
+            *("resume", "overwrite", "pause_after", "estimate", "tune_kernels"),
+            *("seeds", "all_splits"),
+        )
         options = {name: getattr(self, name) for name in names}
         options.update(run=self.folder, trace=self.trace.path)
         return self.job.run(self._on_rank, identity_of_training(self.config, self.source, options))
@@ -177,6 +187,8 @@ def train_one(asked: Training, group: Group) -> dict[str, Any]:
         if of_rank_0(group, run_dir.has_run()):
             on_rank_0(group, lock.take)
         trainer = _load(asked, run_dir, group)
+        if asked.pause_after is not None:
+            trainer.until = min(asked.pause_after, asked.config.epochs)
         with trainer.trace:
             return _run_epochs(asked, trainer, run_dir)
 
@@ -186,7 +198,7 @@ def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
     from distgnn.training.config.compatibility import check_length
 
     if not (asked.resume and run_dir.has_run()):
-        check_length(replace(asked.config, epochs=asked.until or asked.config.epochs))
+        check_length(asked.config)
 
 
 def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dict[str, Any]:
@@ -202,13 +214,18 @@ def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dic
     if progress is None:
         progress = choose_progress(
             rank=rank,
-            num_epochs=trainer.config.epochs,
+            num_epochs=trainer.until,
             done=len(records),
             is_quiet=asked.quiet,
             every=trainer.config.log_every,
         )
     with StopSignals().heard() as trainer.stop:
-        return train(trainer, run_dir, progress, records=records)
+        summary = train(trainer, run_dir, progress, records=records)
+    if rank == 0 and trainer.num_epochs == trainer.until < trainer.config.epochs:
+        asked.say(
+            f"paused after epoch {trainer.until} of {trainer.config.epochs}; --resume continues"
+        )
+    return summary
 
 
 def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:

@@ -131,6 +131,7 @@ def train(
         seeds=seeds,
         all_splits=words.take("split_index") == ALL,
         factory=factory,
+        pause_after=words.take("pause_after"),
     )
     words.refuse_others(_TRAIN)
     check_no_session("train")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distgnn.api.settings import ALL, config_of
-from distgnn.cli.flags import path
+from distgnn.cli.flags import path, whole
 from distgnn.cli.job import add_device_argument, add_machine_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments
@@ -125,6 +125,13 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         "--resume", action="store_true", help="continue from the run's newest checkpoint, if any"
     )
     again.add_argument("--overwrite", action="store_true", help="replace an earlier run")
+    add(
+        "--pause-after",
+        type=whole(1),
+        metavar="N",
+        help="write a checkpoint after epoch N of --epochs, and end; --resume continues, with the "
+        "learning rates of the whole run",
+    )
     add("--force", action="store_true", help="train even if too little memory is free")
     add(
         "--estimate",

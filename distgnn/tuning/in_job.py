@@ -80,7 +80,7 @@ class InJob:
 
     Args:
         asked: Training of a trial, apart from its settings and its directory.
-        config_of: Returns the configuration for settings of a trial and a number of epochs.
+        config_of: Returns the configuration for settings of a trial.
         group: All ranks.
         objective: Name of what is compared.
     """
@@ -108,7 +108,7 @@ class InJob:
         """Run the first stint of the queue on all ranks; see `Trainable`."""
         trial, epochs = self._waiting.pop(0)
         begun = time.perf_counter()
-        failure = self._train(trial.name, {**trial.settings, "epochs": epochs})
+        failure = self._train(trial.name, dict(trial.settings), epochs)
         folder = RunDirectory(self._asked.folder / trial.name)
         curve = [] if failure else read_curve(folder, self._objective)
         return trial.number, StintResult(curve, failure, time.perf_counter() - begun)
@@ -125,7 +125,7 @@ class InJob:
                 if command["error"]:
                     raise InputError(command["error"])
                 return
-            self._run(command["trial"], command["settings"])
+            self._run(**command)
 
     def end(self, error: str = "") -> None:
         """Let the other ranks end, too.
@@ -135,15 +135,16 @@ class InJob:
         """
         of_rank_0(self._group, {"error": error})
 
-    def _train(self, name: str, settings: dict[str, Any]) -> str | None:
-        of_rank_0(self._group, {"trial": name, "settings": settings})
-        return self._run(name, settings)
+    def _train(self, trial: str, settings: dict[str, Any], epochs: int) -> str | None:
+        of_rank_0(self._group, {"trial": trial, "settings": settings, "epochs": epochs})
+        return self._run(trial, settings, epochs)
 
-    def _run(self, name: str, settings: dict[str, Any]) -> str | None:
+    def _run(self, trial: str, settings: dict[str, Any], epochs: int) -> str | None:
         """Train on all ranks; return the sentence of an error, which is that of all ranks."""
         try:
             config = self._config_of(settings)
-            asked = replace(self._asked, config=config, folder=self._asked.folder / name)
+            folder = self._asked.folder / trial
+            asked = replace(self._asked, config=config, folder=folder, pause_after=epochs)
             asked.check()
             train_one(asked, self._group)
         except InputError as error:

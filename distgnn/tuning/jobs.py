@@ -155,7 +155,7 @@ class Jobs:
             *self._slots.words(cores),
             *(sys.executable, "-m", "distgnn", "train", *self._words),
             *words_of(trial.settings),
-            *(run, f"--epochs={epochs}", "--resume", "--quiet"),
+            *(run, f"--pause-after={epochs}", "--resume", "--quiet"),
             *([] if self._slots.launcher and not self._slots.threads else [f"--threads={threads}"]),
         ]
         logs = self._folder / LOGS

@@ -65,8 +65,8 @@ def trainable(source: Any, *, every: int, epochs: int, **settings: Any) -> type[
         def step(self) -> dict[str, Any]:
             """Train some epochs more."""
             until = min((self.iteration + 1) * every, epochs)
-            words = {**settings, **self._chosen, "epochs": until, "quiet": True}
-            train(source, out=self._run, resume=True, **words)
+            words = {**settings, **self._chosen, "epochs": epochs, "quiet": True}
+            train(source, out=self._run, resume=True, pause_after=until, **words)
             score = max(score for _, score in read_curve(RunDirectory(self._run)))
             return {"score": score, "epochs": until, "done": until == epochs}
 

@@ -276,7 +276,7 @@ class Tuning:
         """Return the configuration of a trial.
 
         Args:
-            settings: Values of the searched settings, and of epochs.
+            settings: Values of the searched settings.
 
         Raises:
             InputError: If a value is not allowed.
@@ -544,20 +544,12 @@ def tune(
         resume=True,
         force=words.take("force", False),
         quiet=True,
-        until=base.epochs,
         plan_cache=os.fspath(words.take("plan_cache", "on")),
     )
     words.refuse_others(_TUNE)
     check_no_session("tune")
     if objective in OBJECTIVES[1:] and base.goal is None:
         raise InputError(f"--objective {objective} needs a goal; give --goal, too")
-    schedules = (base.lr_schedule, search.get("lr_schedule"), search.get("lr-schedule"))
-    if scheduler != "none" and any("cosine" in str(each) for each in schedules):
-        raise InputError(
-            "--lr-schedule cosine falls over the --epochs of a run, but --scheduler "
-            f"{scheduler} trains a trial for fewer epochs before it continues; use step or "
-            "plateau, or --scheduler none"
-        )
     if jobs is None and (ranks != 1 or launcher is not None):
         name = "launcher" if launcher is not None else "ranks"
         raise InputError(
@@ -569,7 +561,7 @@ def tune(
             objective=objective,
         ),
         asked,
-        {name: value for name, value in values.items() if name != "epochs"},
+        {**values, "epochs": base.epochs},
         Path(out),
         slots=None if jobs is None else JobSlots(jobs, ranks, job.threads, launcher),
         resume=resume,

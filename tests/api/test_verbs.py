@@ -35,6 +35,34 @@ def run(ring):
     return dg.train(ring, model="gcn", out=ring.parent / "run", **QUICK)
 
 
+def test_a_run_pauses_and_continues_as_if_it_had_not(ring, tmp_path, capsys):
+    words = {**QUICK, "model": "gcn", "epochs": 6, "lr_schedule": "cosine", "lr_warm_up": 2}
+    straight = dg.train(ring, out=tmp_path / "straight", **words)
+    paused = dg.train(ring, out=tmp_path / "run", pause_after=2, quiet=False, **words)
+    assert len(paused.metrics) == 2
+    assert "paused after epoch 2 of 6; --resume continues" in capsys.readouterr().err
+    more = ["--lr-schedule", "cosine", "--lr-warm-up", "2", "--epochs", "6", "--hidden", "4"]
+    train = ["train", str(ring), "--run", str(tmp_path / "run"), "--model", "gcn", "--quiet"]
+    assert main([*train, *more, "--threads", "1", "--resume", "--pause-after", "4"]) == 0
+    assert "paused after epoch 4 of 6" in capsys.readouterr().err
+    run = dg.train(ring, out=tmp_path / "run", resume=True, pause_after=9, **words)
+    names = ("loss", "lr", "val_metric")
+    for one, other in zip(run.metrics, straight.metrics, strict=True):
+        assert [one[name] for name in names] == [other[name] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"pause_after": 0}, "--pause-after must be 1 or more, got 0"),
+        ({"pause_after": 2, "seeds": 2}, "--pause-after is about one run, but --seeds and"),
+    ],
+)
+def test_a_pause_that_cannot_be_is_refused(ring, tmp_path, words, sentence):
+    with pytest.raises(dg.InputError, match=re.escape(sentence)):
+        dg.train(ring, out=tmp_path / "run", **QUICK, **words)
+
+
 def test_the_quick_example_reaches_the_accuracy_of_the_literature(repository, tmp_path):
     script = repository / "examples/quick.py"
     lines = [line for line in script.read_text().splitlines() if line and line[0] not in '"# ']

@@ -83,7 +83,7 @@ def test_ranks_take_the_trials_together(ring, tmp_path):
             SourceOptions(str(source)), config, folder, lambda line: None, resume=True, quiet=True
         )
         options = SearchOptions({"lr": [0.02, 1e9, 0.001]}, "halving", "grid", factor=2, epochs=8)
-        return Tuning(options, asked, dict(SHAPE), folder, quiet=True)
+        return Tuning(options, asked, {**SHAPE, "epochs": 8}, folder, quiet=True)
 
     together = tuning(tmp_path / "p3", tmp_path / "parts")
     found = run_ranks(3, together.on_rank)
@@ -278,7 +278,7 @@ def test_trials_are_processes_of_their_own(ring, tmp_path):
 
 
 def test_a_process_that_dies_is_started_again(ring, tmp_path):
-    words = [str(ring), "--model=gcn", "--hidden=8", "--checkpoint-every=20"]
+    words = [str(ring), "--model=gcn", "--hidden=8", "--epochs=400", "--checkpoint-every=20"]
     jobs = Jobs(JobSlots(1, threads=1), tmp_path, words)
     trial = Trial(0, {"lr": 0.01})
     jobs.start(trial, 400)
@@ -315,15 +315,16 @@ def test_the_best_settings_are_a_recipe_of_the_command_line(ring, tmp_path):
     assert losses(tmp_path / "r") == losses(tmp_path / "s" / best)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"lr_schedule": "cosine"},
-        {"search": {"lr_schedule": ["cosine:0.1", "constant"]}},
-        {"search": {"lr-schedule": "choice(constant,cosine)"}},
-    ],
-)
-def test_a_rate_that_depends_on_all_epochs_is_for_trials_that_never_pause(ring, tmp_path, options):
-    with pytest.raises(InputError, match="--lr-schedule cosine falls over the --epochs of a run"):
-        search(ring, tmp_path / "s", **options)
-    search(ring, tmp_path / "s", scheduler="none", **options)
+@pytest.mark.parametrize("jobs", [None, 1])
+def test_a_pause_is_not_the_end_of_what_depends_on_all_epochs(ring, tmp_path, jobs):
+    # Both would be refused, or end early, in a run of the 4 epochs of the first rung.
+    dg.partition_graph(ring, 1, tmp_path / "parts")
+    shared = {"lr_schedule": "cosine", "halo": "warmup(5)+int8"}
+    found = search(
+        tmp_path / "parts", tmp_path / "s", scheduler="halving", grace=4, jobs=jobs, **shared
+    )
+    assert min(trial["epochs"] for trial in found.trials) == 4
+    assert not [trial for trial in found.trials if trial["failure"]]
+    whole = {**SHAPE, **shared, **found.settings, "epochs": 16, "threads": 1}
+    dg.train(tmp_path / "parts", out=tmp_path / "straight", **whole)
+    assert losses(tmp_path / "s" / found.summary["best"]["run"]) == losses(tmp_path / "straight")

@@ -88,6 +88,7 @@ class Trainer:
         goal: Validation metric that is to be reached; None without.
         model: The model, an nn.Module with forward(graph, x); a `GNN` unless there is a factory.
         stop: May ask for an early end.
+        until: Number of epochs after which training ends, or pauses for a later resumption.
         stop_number: Which rank was asked, and how, as `stop.encode` puts it; 0 for none.
         estimated_epoch_s: Result of `estimate_epoch`; None where nobody asked.
     """
@@ -155,7 +156,7 @@ class Trainer:
         self.best = Best()
         self.patience = Patience(config, self.inputs.counts)
         self.best_state: dict[str, torch.Tensor] = {}
-        self.num_epochs = 0
+        self.num_epochs, self.until = 0, config.epochs
         self._saved_at: int | None = None
         self.stop: StopRequest = NoStop()
         self.stop_number = 0
@@ -291,7 +292,7 @@ class Trainer:
         """Whether no epoch is left to train."""
         # While epochs are held, the best one is not known, but it is recent.
         is_out = not self.screen.held and self.patience.is_out(self.num_epochs - 1, self.best)
-        return is_out or self.num_epochs >= self.config.epochs
+        return is_out or self.num_epochs >= self.until
 
     def check_weights(self) -> None:
         """Check that the weights can be gone on with; a finite loss may have an infinite gradient.
@@ -336,7 +337,7 @@ class Trainer:
 
     def _evaluate_if_due(self) -> tuple[dict[str, Any], float]:
         """Evaluate, and keep the weights if they are the best so far."""
-        is_last = self.num_epochs + 1 == self.config.epochs
+        is_last = self.num_epochs + 1 == self.until
         names = (*(f"{split}_metric" for split in SPLITS), "val_loss")
         metrics: dict[str, Any] = dict.fromkeys(names)
         epoch = self.num_epochs
