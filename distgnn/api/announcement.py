@@ -69,7 +69,12 @@ def announce(
         say(saving)
     if isinstance(trainer.inputs.features, HostRows):
         say(describe_streamed(trainer.inputs.features))
-    if config.is_second_order:
+    if config.optimizer == "lbfgs":
+        say(
+            "lbfgs: an epoch is a line search, which evaluates the loss once or more; rows and "
+            "weights are predicted for one evaluation"
+        )
+    if config.optimizer == "kfac":
         rate, others = config.lr, config.lr * ADAM_SHARE
         say(f"kfac: dense maps are stepped with --lr {rate:g}, all else by Adam with {others:g}")
     if model is None:

@@ -434,7 +434,7 @@ def weight_traffic(
         statistics.append(WITHHELD_BYTES)
     shapes = gradient_shapes(model, num_rows)
     factors = None
-    if config.is_second_order:
+    if config.optimizer == "kfac":
         factors = describe_factors(
             model,
             parse(config.kfac),

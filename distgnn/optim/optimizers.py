@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from torch import Tensor
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 Moments = dict[str, "Tensor"]
 
-NUM_MOMENTS: Mapping[OptimizerName, int] = {"adam": 2, "adamw": 2, "sgd": 1}
-"""Moments of a weight, each as large as the weight."""
+NUM_MOMENTS: Mapping[OptimizerName, int] = {"adam": 2, "adamw": 2, "sgd": 1, "lbfgs": 26}
+"""Moments of a weight, each as large as the weight; of L-BFGS its memory and its search."""
 
 
 class Optimizer(ABC):
-    """Rule that steps parameters by their gradients.
+    """Steps parameters so that a loss falls.
 
     Args:
         parameters: Weights that it steps; one without a gradient stays as it is.
@@ -45,7 +45,6 @@ class Optimizer(ABC):
         self._parameters = list(parameters)
         decaying = self._parameters if decaying is None else list(decaying)
         self._decaying = {id(parameter) for parameter in decaying}
-        self._moments: dict[int, Moments] = {}
         self.lr: float | Tensor = lr
         self.weight_decay = weight_decay
 
@@ -65,6 +64,65 @@ class Optimizer(ABC):
             self.lr = torch.full((), lr, device=devices.pop())
         else:
             self.lr = lr
+
+    @abstractmethod
+    def take(self, evaluate: Callable[[], Tensor]) -> Tensor:
+        """Step the parameters, and free their gradients.
+
+        Args:
+            evaluate: Computes this rank's share of the loss, and the gradients, summed over ranks,
+                of the weights as they are. It may be called several times.
+
+        Returns:
+            This rank's share of the loss before the step.
+        """
+
+    def take_bytes(self) -> int:
+        """Return the payload bytes that steps sent from this rank since the last call."""
+        return 0
+
+    def take_note(self) -> str | None:
+        """Return lines for the log about steps since the last call, or None."""
+        return None
+
+    def zero_grad(self) -> None:
+        """Free all gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    @abstractmethod
+    def state_dict(self) -> dict[int, Moments]:
+        """Return what steps depend on by number of the parameter; the same on every rank."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[int, Moments]) -> None:
+        """Restore what `state_dict` returned; empty to begin again.
+
+        Args:
+            state: Moments by number of the parameter; they are copied.
+        """
+
+
+class GradientRule(Optimizer):
+    """Rule that steps parameters by one gradient; see `Optimizer` for its arguments."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        decaying: Iterable[Tensor] | None = None,
+    ) -> None:
+        super().__init__(parameters, lr=lr, weight_decay=weight_decay, decaying=decaying)
+        self._moments: dict[int, Moments] = {}
+
+    def take(self, evaluate: Callable[[], Tensor]) -> Tensor:
+        """Step the parameters, and free their gradients; see `Optimizer`."""
+        loss = evaluate()
+        self.step()
+        self.zero_grad()
+        return loss
 
     @torch.no_grad()
     def step(self) -> None:
@@ -106,19 +164,6 @@ class Optimizer(ABC):
     ) -> None:
         """Step parameters in place."""
 
-    def take_bytes(self) -> int:
-        """Return the payload bytes that steps sent from this rank since the last call."""
-        return 0
-
-    def take_note(self) -> str | None:
-        """Return lines for the log about steps since the last call, or None."""
-        return None
-
-    def zero_grad(self) -> None:
-        """Free all gradients."""
-        for parameter in self._parameters:
-            parameter.grad = None
-
     def state_dict(self) -> dict[int, Moments]:
         """Return the moments of each parameter by its number; none before its first step."""
         return {number: dict(moments) for number, moments in self._moments.items()}
@@ -138,7 +183,7 @@ class Optimizer(ABC):
         }
 
 
-class Adam(Optimizer):
+class Adam(GradientRule):
     """Adam; see `Optimizer` for its arguments.
 
     References:
@@ -194,7 +239,7 @@ class AdamW(Adam):
     is_decoupled: ClassVar[bool] = True
 
 
-class Sgd(Optimizer):
+class Sgd(GradientRule):
     """Gradient descent with momentum.
 
     Attributes:
@@ -227,7 +272,7 @@ class Sgd(Optimizer):
         )
 
 
-_RULES: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": AdamW, "sgd": Sgd}
+_RULES: dict[str, type[GradientRule]] = {"adam": Adam, "adamw": AdamW, "sgd": Sgd}
 
 
 def build_optimizer(
@@ -237,7 +282,7 @@ def build_optimizer(
     lr: float,
     weight_decay: float,
     decaying: Iterable[Tensor] | None = None,
-) -> Optimizer:
+) -> GradientRule:
     """Build an optimizer by its name.
 
     Args:

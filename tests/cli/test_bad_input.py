@@ -229,7 +229,7 @@ NO_NUMBER = "must be a finite number of at most 1e[+]30, got '{}'; see distgnn t
         ("train", "--aggregator", "sum", "--aggregator must be one of .*, got '{}'"),
         ("train", "--norm", "x", "--norm must be one of none, batch, layer, got '{}'"),
         ("train", "--jumping", "x", "--jumping must be one of none, cat, max, last, got '{}'"),
-        ("train", "--optimizer", "x", "--optimizer must be one of adam, .*, kfac, got '{}'"),
+        ("train", "--optimizer", "x", "--optimizer must be one of adam, .*, kfac, lbfgs, got '{}'"),
         ("train", "--feature-norm", "x", "--feature-norm must be one of .*, got '{}'"),
         ("train", "--algorithm", "cd-x", "--algorithm must be 0c, cd-0 or cd-R .*, got '{}'"),
         ("train", "--delay-cache", "off", "--delay-cache off has no effect with --algorithm cd-0"),

@@ -194,6 +194,39 @@ def _too_late(config: RunSettings) -> str:
     )
 
 
+def _why_no_line_search(config: RunSettings) -> str:
+    """Say why two evaluations of the loss are not of one function; empty where they are."""
+    model = config.model
+    drops = (
+        ("dropout", model.dropout if model.num_hidden else 0.0),
+        ("input_dropout", model.input_dropout),
+        ("attention_dropout", model.attention_dropout),
+    )
+    reasons = (
+        (bool(model.own), "a model of your own may draw random numbers; use another optimizer"),
+        *((value > 0, f"{_given(name, value)} draws masks; set it to 0") for name, value in drops),
+        (
+            model.norm == "batch",
+            "--norm batch would keep statistics of all that it tries; use --norm layer",
+        ),
+        (config.task == "link", "--task link draws pairs; use another optimizer"),
+        (
+            bool(config.labels_as_input),
+            f"--labels-as-input {config.labels_as_input} draws labels; leave it out",
+        ),
+        (
+            bool(config.clip_grad_norm),
+            f"--clip-grad-norm {config.clip_grad_norm} changes its gradients; leave it out",
+        ),
+        (
+            config.strategy.is_delayed or config.given_halo != HaloRule(),
+            "rows that are coded or late change it; use --algorithm cd-0 or 0c and --halo exact",
+        ),
+        (config.weights != "sum", f"--weights {config.weights} rounds or splits it; use sum"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
+
+
 def _of_directions(is_odd: Callable[[DirectionRule], bool], sentence: Sentence) -> tuple[Rule, ...]:
     """Return the rule that neither direction of --halo is as told."""
     return (
@@ -255,6 +288,13 @@ RULES: tuple[Rule, ...] = (
         lambda _: (
             "--optimizer kfac averages over the rows that the loss reads; drop --receptive-field "
             "off"
+        ),
+    ),
+    (
+        lambda c: c.optimizer == "lbfgs" and bool(_why_no_line_search(c)),
+        lambda c: (
+            f"--optimizer lbfgs compares the losses of one function along a line, but "
+            f"{_why_no_line_search(c)}"
         ),
     ),
     (

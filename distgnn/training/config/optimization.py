@@ -51,7 +51,11 @@ class OptimizationSettings:
     GROUP: ClassVar[str] = "optimization"
 
     optimizer: OptimizerName = flag(
-        "adam", "adam, adamw, sgd or kfac (default: %(default)s)", is_predicted=True, is_common=True
+        "adam",
+        "adam, adamw, sgd, kfac, or lbfgs, which searches along a line in each epoch (default: "
+        "%(default)s)",
+        is_predicted=True,
+        is_common=True,
     )
     kfac: str = flag(
         "",
@@ -63,7 +67,7 @@ class OptimizationSettings:
     )
     lr: float = flag(
         None,
-        "rate of a step (default: 0.5 of kfac, else 0.01)",
+        "rate of a step (default: 0.5 of kfac, 1 of lbfgs, else 0.01)",
         POSITIVE,
         metavar="R",
         varies=True,
@@ -124,5 +128,5 @@ class OptimizationSettings:
 
     @property
     def is_second_order(self) -> bool:
-        """Whether steps differ in what they do: some decompose factors of the curvature."""
-        return self.optimizer == "kfac"
+        """Whether steps differ in what they do, as curvature decides: no step is replayed."""
+        return self.optimizer in ("kfac", "lbfgs")

@@ -15,8 +15,11 @@ from distgnn.training.config.run import RunSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from distgnn.settings.names import OptimizerName
 
-_LR, _KFAC_LR = 0.01, 0.5
+
+_LR = 0.01
+_LR_OF: Mapping[OptimizerName, float] = {"kfac": 0.5, "lbfgs": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,7 @@ class TrainConfig(RunSettings):
         check_values(self.model, but=("model",) if self.model.own else ())
         given: float | None = self.lr
         if given is None:
-            object.__setattr__(self, "lr", _KFAC_LR if self.is_second_order else _LR)
+            object.__setattr__(self, "lr", _LR_OF.get(self.optimizer, _LR))
         check_values(self)
         object.__setattr__(self, "kfac", str(parse_kfac(self.kfac)))
         rule = self.strategy.rule

@@ -9,6 +9,7 @@ import torch
 from distgnn.datasets.errors import InputError
 from distgnn.nn.models import GNN, LinkModel
 from distgnn.optim.kfac import Kfac
+from distgnn.optim.lbfgs import Lbfgs
 from distgnn.optim.optimizers import build_optimizer
 from distgnn.optim.schedules import LearningRate, parse_schedule
 from distgnn.settings.kfac import parse
@@ -102,9 +103,13 @@ def optimizer_of(config: TrainConfig, model: nn.Module, whole: WholeLoss) -> Opt
             options=parse(config.kfac),
             finds_constants=whole.is_input_fixed,
         )
+    parameters = trainable([model])
+    if config.optimizer == "lbfgs":
+        lr, decay = config.lr, config.weight_decay
+        return Lbfgs(parameters, whole.group, lr=lr, weight_decay=decay, decaying=decaying)
     return build_optimizer(
         config.optimizer,
-        trainable([model]),
+        parameters,
         lr=config.lr,
         weight_decay=config.weight_decay,
         decaying=decaying,

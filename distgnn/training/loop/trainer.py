@@ -201,14 +201,17 @@ class Trainer:
         return float(loss)
 
     def _step(self) -> torch.Tensor:
+        loss = self.optimizer.take(self._differentiate)
+        self.weights.after_step(self.model)
+        return loss
+
+    def _differentiate(self) -> torch.Tensor:
+        """Return this rank's share of the loss, with its gradients summed over ranks."""
         scores = self._call(self.graph, self.input.rows())
         loss: torch.Tensor = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.after_backward(self.model)
         self.clip(self.model.parameters())
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.weights.after_step(self.model)
         return loss.detach()
 
     @torch.no_grad()

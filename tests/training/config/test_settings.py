@@ -31,7 +31,7 @@ REFUSED = [
     ({"model": "gin", "eps": INFINITY}, "--eps must be finite, got inf"),
     ({"norm": "group"}, "--norm must be one of none, batch, layer, got 'group'"),
     ({"jumping": "lstm"}, "--jumping must be one of none, cat, max, last, got 'lstm'"),
-    ({"optimizer": "lion"}, "--optimizer must be one of adam, adamw, sgd, kfac, got 'lion'"),
+    ({"optimizer": "lion"}, "--optimizer must be one of adam, adamw, sgd, kfac, lbfgs, got 'lion'"),
     ({"feature_norm": "l2"}, "--feature-norm must be one of none, row, standard, got 'l2'"),
     ({"features_dtype": "fp16"}, "--features-dtype must be one of fp32, bf16, got 'fp16'"),
     ({"activations_dtype": "half"}, "--activations-dtype must be one of fp32, bf16, got 'half'"),
