@@ -47,6 +47,7 @@ PACKAGES = {
         "mpi4py",
         "rich",
         "IPython",
+        "pyarrow",
         "safetensors",
         "optuna",
         "ray",

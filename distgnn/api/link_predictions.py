@@ -37,14 +37,14 @@ class LinkPredictions(NamedTuple):
     names: NDArray[np.generic]
     probability: NDArray[np.float32]
 
-    def as_text(self, separator: str) -> str:
-        """Return a line for each pair below a header."""
-        text = io.StringIO()
-        writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-        writer.writerow(HEADER)
-        shown = np.round(self.probability.astype(float), 6).tolist()
-        writer.writerows([*ends, p] for ends, p in zip(self.names.tolist(), shown, strict=True))
-        return text.getvalue()
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of a table: both ends, and the probability."""
+        first, second = self.names.T
+        return dict(zip(HEADER, (first, second, self.probability), strict=True))
+
+    def array(self) -> NDArray[np.float32]:
+        """Return the probabilities."""
+        return self.probability
 
 
 def predict_links(trained: TrainedRun, share: PartOfRun, pairs: str | None) -> LinkPredictions:

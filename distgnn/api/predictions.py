@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from distgnn.api.link_predictions import (
-    SEPARATORS,
-    LinkPredictions,
-    gather_arrays,
-    predict_links,
-)
+from distgnn.api.link_predictions import LinkPredictions, gather_arrays, predict_links
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from distgnn.api.trained import PartOfRun
@@ -37,40 +26,55 @@ class Predictions(NamedTuple):
         probability: (num, num_classes) float32. Values, in a regression.
         task: Task that was learned.
         class_names: Names of the columns; nothing where they are numbered.
+        has_all: Whether a table has the probabilities of all classes.
     """
 
     vertex_id: NDArray[np.generic]
     probability: NDArray[np.float32]
     task: str
     class_names: tuple[str, ...]
+    has_all: bool = False
 
-    def as_text(self, separator: str) -> str:
-        """Return a line for each vertex below a header.
-
-        Args:
-            separator: Text between two columns.
-        """
-        text = io.StringIO()
-        output = self.probability
-        names = np.array(self.class_names or range(output.shape[1]))
-        writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-        ids = self.vertex_id.tolist()
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of a table: ids, and what is predicted."""
+        output, names = self.probability, self.class_names or range(self.probability.shape[1])
         if self.task == "regression":
-            columns = [f"value_{name}" for name in names] if len(names) > 1 else ["value"]
-            writer.writerow(["id", *columns])
-            rows = output.astype(str).tolist()
-            writer.writerows([name, *row] for name, row in zip(ids, rows, strict=True))
-        elif self.task == "multi-label":
-            writer.writerow(["id", *(f"label_{name}" for name in names)])
-            flags = (output > 0.5).astype(int).tolist()
-            writer.writerows([name, *row] for name, row in zip(ids, flags, strict=True))
-        else:
-            writer.writerow(["id", "label", "probability"])
-            best = output.argmax(axis=1)
-            chance = np.take_along_axis(output, best[:, None], axis=1)[:, 0]
-            shown = np.round(chance.astype(float), 6)
-            writer.writerows(zip(ids, names[best].tolist(), shown.tolist(), strict=True))
-        return text.getvalue()
+            titles = [f"value_{name}" for name in names] if len(names) > 1 else ["value"]
+            return {"id": self.vertex_id, **dict(zip(titles, output.T, strict=True))}
+        every = {f"probability_{name}": output[:, c] for c, name in enumerate(names)}
+        shown = every if self.has_all else {}
+        if self.task == "multi-label":
+            flags = (output > 0.5).astype(int)
+            yes = {f"label_{name}": flags[:, c] for c, name in enumerate(names)}
+            return {"id": self.vertex_id, **yes, **shown}
+        best = output.argmax(axis=1)
+        chance = np.take_along_axis(output, best[:, None], axis=1)[:, 0]
+        labels = np.array(names)[best]
+        return {"id": self.vertex_id, "label": labels, "probability": chance, **shown}
+
+    def array(self) -> NDArray[np.float32]:
+        """Return the probabilities, or values, of all vertices."""
+        return self.probability
+
+
+class Embeddings(NamedTuple):
+    """Rows of all vertices, in the graph's order.
+
+    Attributes:
+        vertex_id: (num,) int64 or str. Ids of the user's files.
+        rows: (num, width) float32.
+    """
+
+    vertex_id: NDArray[np.generic]
+    rows: NDArray[np.float32]
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of a table: ids, and those of the rows."""
+        return {"id": self.vertex_id, **{f"h{n}": row for n, row in enumerate(self.rows.T)}}
+
+    def array(self) -> NDArray[np.float32]:
+        """Return the rows."""
+        return self.rows
 
 
 def predict_run(
@@ -115,7 +119,7 @@ def predict_run(
     )
 
 
-def embed_run(trained: TrainedRun, share: PartOfRun) -> NDArray[np.float32]:
+def embed_run(trained: TrainedRun, share: PartOfRun) -> Embeddings:
     """Return the rows of the last hidden layer; collective.
 
     Args:
@@ -123,16 +127,16 @@ def embed_run(trained: TrainedRun, share: PartOfRun) -> NDArray[np.float32]:
         share: Work of this rank.
 
     Returns:
-        (num_vertices, width) float32, in the graph's order and the same on every rank. Those of a
-        run that learned links are the rows that its decoder reads.
+        The rows, the same on every rank. Those of a run that learned links are the rows that its
+        decoder reads.
 
     Raises:
         InputError: If the model has no hidden layer.
     """
     part, group, planner, crowded = share
     rows = trained.hidden(part, group, planner=planner, crowded=crowded)
-    found: NDArray[np.float32] = _gathered(share, rows.float().cpu().numpy())["rows"]
-    return found
+    joined = _gathered(share, rows.float().cpu().numpy())
+    return Embeddings(joined["vertex_id"], joined["rows"])
 
 
 def evaluate_run(
@@ -191,51 +195,3 @@ def _gathered(share: PartOfRun, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
     joined = {name: np.concatenate([one[name] for one in parts]) for name in own}
     order = np.argsort(joined["global_id"])
     return {name: values[order] for name, values in joined.items()}
-
-
-def check_target(out: Path) -> None:
-    """Check before the work that a file of predictions can be written.
-
-    Args:
-        out: The file.
-
-    Raises:
-        InputError: If it cannot.
-    """
-    if out.suffix not in (*SEPARATORS, ".npy"):
-        raise InputError(f"--out must end in .csv, .tsv or .npy, got '{out}'")
-    if out.is_dir():
-        raise InputError(f"cannot write '{out}': it is a directory; choose another --out")
-    if not out.parent.is_dir():
-        raise InputError(
-            f"cannot write '{out}': there is no directory '{out.parent}'; make it first"
-        )
-    if not os.access(out.parent, os.W_OK):
-        raise InputError(
-            f"cannot write '{out}': '{out.parent}' is not writable; choose another --out"
-        )
-
-
-def write_predictions(out: Path, found: Predictions | LinkPredictions) -> None:
-    """Write the file, whole or not at all.
-
-    Args:
-        out: The file, whose suffix chooses its form.
-        found: Predictions to write.
-
-    Raises:
-        InputError: If it cannot be written.
-    """
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        if out.suffix == ".npy":
-            with temporary.open("wb") as file:
-                np.save(file, found.probability, allow_pickle=False)
-        else:
-            temporary.write_text(found.as_text(SEPARATORS[out.suffix]), encoding="utf-8")
-        temporary.replace(out)
-    except OSError as error:
-        raise InputError(f"cannot write '{out}': {error.strerror}; choose another --out") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)

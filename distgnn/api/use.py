@@ -68,6 +68,7 @@ def predict(
     *,
     out: str | os.PathLike[str] | None = None,
     pairs: str | os.PathLike[str] | None = None,
+    probabilities: bool = False,
     correct_and_smooth: tuple[float, float] | None = None,
     source: Any = None,
     **settings: Any,
@@ -76,8 +77,10 @@ def predict(
 
     Args:
         run: The run, or its directory.
-        out: File to write, too: .csv or .tsv under original ids, or .npy; None for no file.
+        out: File to write, too: .csv, .tsv or .parquet under original ids, or .npy; None for no
+            file.
         pairs: File of pairs, for a run that learned links; None for those held out for the test.
+        probabilities: Whether a table has the probabilities of all classes, too.
         correct_and_smooth: Two shares, as for `evaluate`.
         source: Graph in memory, as for `evaluate`.
         settings: Flags of the machine, as for `evaluate`.
@@ -90,7 +93,8 @@ def predict(
         InputError: If the run cannot be opened, no longer fits its source, or cannot be written.
         PeerError: If another rank failed.
     """
-    from distgnn.api.predictions import check_target, predict_run, write_predictions
+    from distgnn.api.predictions import Predictions, predict_run
+    from distgnn.api.tables import check_target, write_table
     from distgnn.comm.launch import detect
 
     target = _path(out)
@@ -101,18 +105,30 @@ def predict(
     found = use.on_parts(lambda trained, share: predict_run(trained, share, use.run, file, after))[
         0
     ]
+    if isinstance(found, Predictions):
+        found = found._replace(has_all=probabilities)
+    elif probabilities:
+        raise InputError(
+            "--probabilities is for classes of vertices, but the run learned links; leave it out"
+        )
     if target is not None and detect().rank == 0:
-        write_predictions(target, found)
+        write_table(target, found)
     return found.probability
 
 
 def embed(
-    run: str | os.PathLike[str] | Trained, *, source: Any = None, **settings: Any
+    run: str | os.PathLike[str] | Trained,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    source: Any = None,
+    **settings: Any,
 ) -> NDArray[Any]:
     """Compute the rows of the last hidden layer of a trained run.
 
     Args:
         run: The run, or its directory.
+        out: File to write, too: .csv, .tsv or .parquet under original ids, or .npy; None for no
+            file.
         source: Graph in memory, as for `evaluate`.
         settings: Flags of the machine, as for `evaluate`.
 
@@ -125,8 +141,16 @@ def embed(
         PeerError: If another rank failed.
     """
     from distgnn.api.predictions import embed_run
+    from distgnn.api.tables import check_target, write_table
+    from distgnn.comm.launch import detect
 
-    return _use("embed", run, source, settings).on_parts(embed_run)[0]
+    target = _path(out)
+    if target is not None:
+        check_target(target)
+    found = _use("embed", run, source, settings).on_parts(embed_run)[0]
+    if target is not None and detect().rank == 0:
+        write_table(target, found)
+    return found.rows
 
 
 def to_pyg(run: Trained) -> Any:

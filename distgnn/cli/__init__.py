@@ -30,6 +30,8 @@ VERBS = (
     "tune",
     "evaluate",
     "predict",
+    "embed",
+    "export",
     "report",
     "datasets",
     "doctor",

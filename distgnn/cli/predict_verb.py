@@ -22,8 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=path,
         required=True,
         metavar="FILE",
-        help=".csv or .tsv: id, label, probability, or id and values, or both ends of a pair and "
-        "its probability; .npy: probabilities, or values, in vertex order or that of the pairs",
+        help=".csv, .tsv or .parquet: id, label, probability, or id and values, or both ends of a "
+        "pair and its probability; .npy: probabilities, or values, in vertex order or that of the "
+        "pairs",
     )
     parser.add_argument(
         "--pairs",
@@ -31,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="of a run that learned links: .csv or .tsv with a header and both ends of a pair a "
         "line (default: the links that are held out for the test)",
+    )
+    parser.add_argument(
+        "--probabilities",
+        action="store_true",
+        help="a column for the probability of each class, too",
     )
     add_smoothing_argument(parser)
     add_json_flag(parser)
@@ -45,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.run_dir,
         out=arguments.out,
         pairs=arguments.pairs,
+        probabilities=arguments.probabilities,
         correct_and_smooth=arguments.correct_and_smooth,
         **machine_settings(arguments),
     )

@@ -128,6 +128,8 @@ def commands(ring, ring_parts, ring_run):
         ],
         "evaluate": ["evaluate", ring_run],
         "predict": ["predict", ring_run, "--out", "predictions.csv"],
+        "embed": ["embed", ring_run, "--out", "rows.npy"],
+        "export": ["export", ring_run, "--to", "torch", "--out", "weights.pt"],
         "report": ["report", ring_parts, "--out", "page.html"],
         "plan": ["plan", ring_parts, "--bandwidth", "10Gb/s", "--threads", 1, "--hidden", 8],
         "datasets": ["datasets"],

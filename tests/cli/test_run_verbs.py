@@ -289,8 +289,8 @@ class TestRunThatCannotBeUsed:
 @pytest.mark.parametrize(
     ("out", "sentence"),
     [
-        ("p", "--out must end in .csv, .tsv or .npy, got 'p'"),
-        ("p.CSV", "--out must end in .csv, .tsv or .npy, got 'p.CSV'"),
+        ("p", "--out must end in .csv, .tsv, .parquet or .npy, got 'p'"),
+        ("p.CSV", "--out must end in .csv, .tsv, .parquet or .npy, got 'p.CSV'"),
         ("nosuch/p.csv", "cannot write 'nosuch/p.csv': there is no directory 'nosuch'; make it"),
         ("d.csv", "cannot write 'd.csv': it is a directory; choose another --out"),
         ("/proc/p.csv", "cannot write '/proc/p.csv': .*; choose another --out"),
