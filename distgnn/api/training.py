@@ -102,6 +102,11 @@ class Training:
         if self.pause_after is not None and self.pause_after < 1:
             raise InputError(f"--pause-after must be 1 or more, got {self.pause_after}")
         check_features_on(self.config.features_on, self.job.device)
+        if self.config.given_halo.auto is not None and self.job.device != "cpu":
+            raise InputError(
+                f"--halo auto times work of the processor, got --device {self.job.device}; choose "
+                "a codec, such as int8"
+            )
         if not self.is_series:
             return
         if self.pause_after is not None:
@@ -231,6 +236,7 @@ def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dic
 def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
     """Build the trainer and announce the run; the part is freed once the trainer has its own."""
     from distgnn.api.announcement import announce
+    from distgnn.forecast.auto import AutoCodes
     from distgnn.forecast.memory import (
         predict_added_bytes,
         predict_host_bytes,
@@ -279,6 +285,8 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         is_quiet=asked.quiet,
         say=asked.say,
     )
+    if opened.config.halo_rule.auto is not None and group.size > 1:
+        trainer.controller = AutoCodes(trainer, opened.config.halo_rule.auto)
     # The file may lie in the run's directory, which is there now.
     trainer.begin_trace(asked.trace.open(group))
     return trainer

@@ -31,6 +31,7 @@ def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:
     }
     goal = {"goal": describe_goal(summary)} if "goal" in summary else {}
     screened = {"evaluation": describe_screening(summary)} if "num_screened" in summary else {}
+    strategy = {"to repeat": f"--halo '{summary['strategy']}'"} if "strategy" in summary else {}
     sent = (("halo", "rows"), ("weight", "gradients"), ("eval_halo", "rows to evaluate"))
     return pairs(
         {
@@ -44,6 +45,7 @@ def result_lines(summary: Mapping[str, Any], folder: Path) -> list[str]:
                 f"{human_bytes(summary[f'{name}_bytes_per_epoch'])} of {what}"
                 for name, what in sent
             ),
+            **strategy,
             "peak memory": human_bytes(max(summary["peak_rss_bytes"])) + " on the largest rank",
             "results": folder,
         }

@@ -267,7 +267,7 @@ class Synchronous(Exchange):
     ) -> Coder | None:
         """Return what packs and unpacks a message; None where rows travel as they are."""
         del route, channel, picked
-        spec = self.codecs.of(is_backward=self.is_backward)
+        spec = self.codecs.at(self.seeds.epoch).of(is_backward=self.is_backward)
         return coder_of(spec, rows, exact_columns, self.buffers)
 
     def _code(

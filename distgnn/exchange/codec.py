@@ -142,10 +142,21 @@ class HaloCodecs:
     Attributes:
         forward: Codec of features and partial sums.
         backward: Codec of gradients.
+        later: Codecs that take over in an epoch, by ascending epoch, from 1.
     """
 
     forward: CodecSpec = EXACT
     backward: CodecSpec = EXACT
+    later: tuple[tuple[int, HaloCodecs], ...] = ()
+
+    def at(self, epoch: int) -> HaloCodecs:
+        """Return the codecs of an epoch.
+
+        Args:
+            epoch: From 0.
+        """
+        due = [codecs for first, codecs in self.later if first <= epoch]
+        return due[-1] if due else self
 
     def of(self, *, is_backward: bool) -> CodecSpec:
         """Return the codec of one direction."""
@@ -154,12 +165,14 @@ class HaloCodecs:
     @property
     def is_adaptive(self) -> bool:
         """Whether bits follow the rows."""
-        return any(codec.adaptation is not None for codec in (self.forward, self.backward))
+        either = (self.forward, self.backward)
+        return any(codec.adaptation is not None for codec in either)
 
     @property
     def is_random(self) -> bool:
         """Whether the same rows may be sent as other bytes in another message."""
-        return self.forward.is_random or self.backward.is_random
+        later = any(codecs.is_random for _, codecs in self.later)
+        return self.forward.is_random or self.backward.is_random or later
 
 
 EXACT_CODECS = HaloCodecs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -203,6 +204,19 @@ class Rule:
         return not is_current or self.remembers != "nothing" or self.smoothing > 0
 
 
+@dataclass(frozen=True)
+class Auto:
+    """Codes that are chosen while the run trains, from what it measures.
+
+    Attributes:
+        loss: Largest difference of the validation metric that a code may make.
+        every: Epochs from one look at the link and the metric to the next.
+    """
+
+    loss: float = 0.005
+    every: int = 10
+
+
 @dataclass(frozen=True, kw_only=True)
 class HaloRule:
     """A rule for each direction of the pass, after synchronous epochs.
@@ -212,11 +226,15 @@ class HaloRule:
         backward: Rule of gradients.
         warm_up_epochs: Number of epochs at the start in which all rows travel as they are, and are
             used at once.
+        later: Codecs that take over in an epoch, of rows that travel in every epoch; by epoch.
+        auto: How codes are chosen while the run trains; None where the rule says all.
     """
 
     forward: Rule = field(default_factory=Rule)
     backward: Rule = field(default_factory=Rule)
     warm_up_epochs: int = 0
+    later: tuple[tuple[int, HaloCodecs], ...] = ()
+    auto: Auto | None = None
 
     def of(self, *, is_backward: bool) -> Rule:
         """Return the rule of one direction."""
@@ -225,7 +243,7 @@ class HaloRule:
     @property
     def codecs(self) -> HaloCodecs:
         """Codecs of both directions."""
-        return HaloCodecs(self.forward.codec, self.backward.codec)
+        return HaloCodecs(self.forward.codec, self.backward.codec, self.later)
 
     @property
     def is_synchronous(self) -> bool:
@@ -300,7 +318,25 @@ class HaloRule:
         """
         if not self.is_synchronous and self.is_whole(epoch, is_backward=is_backward):
             return EXACT
-        return self.of(is_backward=is_backward).codec
+        return self.codecs.at(epoch).of(is_backward=is_backward)
+
+    def codec_shares(
+        self, num_epochs: int, *, is_backward: bool
+    ) -> list[tuple[CodecSpec, Fraction]]:
+        """Return the codes of a run that follow each other, with their shares of its epochs.
+
+        Args:
+            num_epochs: Epochs of the run; 0 for a run without training.
+            is_backward: Whether the rows are gradients.
+        """
+        last = max(num_epochs, 1)
+        firsts = [0, *(min(first, last) for first, _ in self.later), last]
+        lengths = (Fraction(stop - start, last) for start, stop in pairwise(firsts))
+        codecs = (self.codecs, *(codecs for _, codecs in self.later))
+        return [
+            (one.of(is_backward=is_backward), length)
+            for one, length in zip(codecs, lengths, strict=True)
+        ]
 
     def whole_fraction(self, num_epochs: int, *, is_backward: bool) -> Fraction:
         """Return the share of a run's epochs in which all rows of a direction travel as they are.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from distgnn.aggregate.traffic import ITEM_BYTES, sum_traffic
 from distgnn.edges.subgraph import edges_into
-from distgnn.exchange.codec import EXACT
+from distgnn.exchange.codec import EXACT, HaloCodecs
 from distgnn.exchange.rule import HaloRule
 from distgnn.graph.receptive_field import plan_layers
 from distgnn.nn.norm import BatchNorm
@@ -88,6 +89,7 @@ class Forecast:
             have graphs of their own.
         feature_bytes: Bytes of a value of dense features.
         weights: Traffic of weights and statistics.
+        num_epochs: Epochs of the run, over which codes that follow each other are averaged.
     """
 
     model: GNN | None
@@ -100,6 +102,7 @@ class Forecast:
     savings: tuple[str, ...]
     feature_bytes: int = ITEM_BYTES
     weights: WeightTraffic = NO_WEIGHTS
+    num_epochs: int = 1
 
     @property
     def weight_bytes(self) -> float:
@@ -165,7 +168,9 @@ class Forecast:
                 share = float((self.num_bins - num_whole) * way.deal.share)
                 exact = EXACT if way.refresh else way.codec
                 total += num_whole * bytes_of_legs(legs, rows, exact)
-                total += share * bytes_of_legs(legs, rows, way.codec)
+                shares = self.rule.codec_shares(self.num_epochs, is_backward=is_backward)
+                for codec, part in shares:
+                    total += share * float(part) * bytes_of_legs(legs, rows, codec)
         return np.rint(total).astype(np.int64)
 
     @property
@@ -250,13 +255,16 @@ def forecast_of_widths(manifest: Manifest, widths: Sequence[int]) -> Forecast:
     )
 
 
-def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> float:
+def planned_bytes(
+    config: TrainConfig, model: GNN, graphs: RunGraphs, codec: CodecSpec | None = None
+) -> float:
     """Say what this rank will send in an epoch of the run, on average.
 
     Args:
         config: The run.
         model: Model to train.
         graphs: Graphs that the model runs on.
+        codec: Code of all rows in all epochs; None for those of the run.
 
     Returns:
         Bytes.
@@ -269,16 +277,22 @@ def planned_bytes(config: TrainConfig, model: GNN, graphs: RunGraphs) -> float:
         is_sparse=is_mapped, is_static=is_static, feature_bytes=config.feature_bytes
     )
     rule, codecs = config.halo_rule, graphs.training.exchange.codecs
+    if codec is not None:
+        rule, codecs = HaloRule(), HaloCodecs(codec, codec)
+    rule = replace(rule, later=codecs.later)
     for number, layer in enumerate(layers):
         halves = graphs.training.level(number).blocks.forward
         routes = {"read": halves.send.route, "write": halves.reduce.route}
         for legs, is_backward in layer.passes:
-            codec = codecs.of(is_backward=is_backward)
+            first = codecs.of(is_backward=is_backward)
+            shares = rule.codec_shares(config.epochs, is_backward=is_backward)[1:]
+            shares = [(first, Fraction(1 - sum(part for _, part in shares))), *shares]
             whole = rule.whole_fraction(config.epochs, is_backward=is_backward)
-            exact = codec if rule.is_synchronous else EXACT
+            exact = first if rule.is_synchronous else EXACT
             share = (1 - whole) * rule.of(is_backward=is_backward).deal.share
             for leg in legs:
-                mean = whole * leg.row_bytes(exact) + share * leg.row_bytes(codec)
+                coded = sum(part * leg.row_bytes(one) for one, part in shares)
+                mean = whole * leg.row_bytes(exact) + share * coded
                 total += float(mean) * leg.sent_rows(routes[leg.role])
     return total
 
@@ -387,6 +401,7 @@ def forecast(
         ),
         config.feature_bytes,
         weight_traffic(config, model, num_rows, is_sparse=is_sparse, is_mapped=is_sparse),
+        config.epochs,
     )
 
 

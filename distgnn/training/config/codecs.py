@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from distgnn.datasets.errors import InputError
-from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec
-from distgnn.exchange.rule import HaloRule, Rota, Rule
+from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec, HaloCodecs
+from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
 from distgnn.weights.rule import WeightRule
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from distgnn.exchange.codec import Bits
     from distgnn.exchange.rule import How
+    from distgnn.training.config.grammar import Direction
 
 _CODEC = "codec"
 _APPLY = "apply"
@@ -87,6 +90,23 @@ _ADAPT = Word(
     },
 )
 
+
+def _at(value: int) -> object:
+    raise InputError(
+        f"--halo at({value}) says from which epoch on the words after it hold; write codes before "
+        "and after it, as in int4+at(30)+int8"
+    )
+
+
+_LATER: Mapping[str, Word] = {
+    "auto": Word(
+        _CODEC, Auto, {"loss": Parameter(number=float, below=1), "every": Parameter(least=1)}
+    ),
+    "at": Word("later", _at, {"": Parameter(least=1, is_required=True)}),
+}
+"""Table of words for codes that follow each other."""
+_CHANGE = re.compile(r"\+\s*at\s*\(\s*([0-9]+)\s*\)\s*\+")
+
 _MOST_BINS = 4096
 
 
@@ -138,8 +158,9 @@ HALO = Grammar(
         "remembers": "what the code remembers",
         _MEMORY: "what becomes of a row between its turns",
         "is_scaled": "what rows are multiplied by",
+        "later": "when other codes take over",
     },
-    {**_CODECS, "adapt": _ADAPT, **_TIMES},
+    {**_CODECS, "adapt": _ADAPT, **_LATER, **_TIMES},
     names={name: preset.halo for name, preset in PRESETS.items()},
 )
 """Words of --halo."""
@@ -177,7 +198,57 @@ def parse_halo(text: str) -> HaloRule:
     Raises:
         InputError: If the text is no strategy; it says where and what is allowed.
     """
+    text = HALO.names.get(text, text)
+    marks = list(_CHANGE.finditer(text))
+    # Blanks in place of what comes before keep the places that messages name.
+    stops = [mark.start() for mark in marks] + [len(text)]
+    starts = [0, *(mark.end() for mark in marks)]
+    rule, *others = (
+        _parse_phase(" " * start + text[start:stop])
+        for start, stop in zip(starts, stops, strict=True)
+    )
+    codecs, later, last = rule.codecs, list[tuple[int, HaloCodecs]](), 0
+    for mark, then in zip(marks, others, strict=True):
+        epoch = int(mark[1])
+        if not (_is_codes_alone(rule) and _is_codes_alone(then)):
+            raise InputError(
+                f"--halo {text} has at({epoch}) between words that are not codes alone; use codes "
+                "such as exact or fwd:int8+bwd:int4 before and after it"
+            )
+        if epoch <= last:
+            raise InputError(
+                f"--halo {text} has at({epoch}) after at({last}); epochs ascend, from 1"
+            )
+        last = epoch
+        if then.codecs != codecs:
+            codecs = then.codecs
+            later.append((epoch, codecs))
+    return replace(rule, later=tuple(later))
+
+
+def _is_codes_alone(rule: HaloRule) -> bool:
+    forward, backward = (Rule(codec=way.codec) for way in (rule.forward, rule.backward))
+    return rule == HaloRule(forward=forward, backward=backward) and not rule.is_adaptive
+
+
+def _auto(text: str, answers: Mapping[Direction, Mapping[str, object]]) -> Auto | None:
+    """Return the choice while training, if it was asked for."""
+    found = [value[_CODEC] for value in answers.values() if isinstance(value.get(_CODEC), Auto)]
+    if not found:
+        return None
+    if any(value != {_CODEC: found[0]} for value in answers.values()):
+        raise InputError(
+            f"--halo {text} says more than auto, which chooses the codes of both directions; write "
+            "auto alone"
+        )
+    return cast("Auto", found[0])
+
+
+def _parse_phase(text: str) -> HaloRule:
+    """Read the words that hold until others take over."""
     answers = HALO.read(text)
+    if (auto := _auto(text, answers)) is not None:
+        return HaloRule(auto=auto)
     warm_up = {way: found.get(_WARM_UP, 0) for way, found in answers.items()}
     if warm_up["fwd"] != warm_up["bwd"]:
         raise InputError(
@@ -239,6 +310,16 @@ def halo_text(rule: HaloRule) -> str:
     Args:
         rule: Rule of both directions.
     """
+    if rule.auto is not None:
+        return _auto_text(rule.auto)
+    if rule.later:
+        phases = [halo_text(replace(rule, later=()))]
+        for epoch, codecs in rule.later:
+            then = HaloRule(
+                forward=Rule(codec=codecs.forward), backward=Rule(codec=codecs.backward)
+            )
+            phases += [f"at({epoch})", halo_text(then)]
+        return "+".join(phases)
     forward, backward = (_items(way) for way in (rule.forward, rule.backward))
     items = [f"warmup({rule.warm_up_epochs})"] * (rule.warm_up_epochs > 0)
     if forward == backward:
@@ -247,6 +328,18 @@ def halo_text(rule: HaloRule) -> str:
         for way, own in (("fwd", forward), ("bwd", backward)):
             items += [f"{way}:{own[0]}", *own[1:]] if own else []
     return "+".join(items) or EXACT.text
+
+
+def _auto_text(auto: Auto) -> str:
+    said = [
+        f"{name}={value:g}"
+        for name, value, usual in (
+            ("loss", auto.loss, Auto.loss),
+            ("every", auto.every, Auto.every),
+        )
+        if value != usual
+    ]
+    return f"auto({','.join(said)})" if said else "auto"
 
 
 def _items(rule: Rule) -> list[str]:

@@ -476,6 +476,20 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda c: c.given_halo.auto is not None and bool(c.model.own),
+        lambda c: (
+            f"{_halo(c)} needs to know the layers, so it has no effect on a model of your own; "
+            "choose a codec"
+        ),
+    ),
+    (
+        lambda c: c.given_halo.auto is not None and c.recompute,
+        lambda c: (
+            f"--recompute would send rows again that {_halo(c)} rounds at random; use a codec that "
+            "is rounded to the nearest"
+        ),
+    ),
+    (
         lambda c: c.given_halo.is_adaptive and not c.given_halo.is_synchronous,
         lambda c: (
             f"{_halo(c)} gives bits to the rows of an epoch, which travel in every epoch and are "

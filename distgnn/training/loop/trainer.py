@@ -20,6 +20,7 @@ from distgnn.training.data.inputs import SPLITS
 from distgnn.training.data.label_input import build_input
 from distgnn.training.data.placement import place
 from distgnn.training.loop.best import Best, Patience
+from distgnn.training.loop.controllers import NoController
 from distgnn.training.loop.goal import goal_of
 from distgnn.training.loop.graphs import build_graphs, is_input_fixed
 from distgnn.training.loop.metrics import over_ranks
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
+    from distgnn.training.loop.controllers import Controller
     from distgnn.training.loop.stop import StopRequest
     from distgnn.training.run.checkpoint import Checkpoint
     from distgnn.training.tasks.objective import Evaluation
@@ -89,6 +91,7 @@ class Trainer:
         model: The model, an nn.Module with forward(graph, x); a `GNN` unless there is a factory.
         stop: May ask for an early end.
         until: Number of epochs after which training ends, or pauses for a later resumption.
+        controller: Turns a knob between epochs.
         stop_number: Which rank was asked, and how, as `stop.encode` puts it; 0 for none.
         estimated_epoch_s: Result of `estimate_epoch`; None where nobody asked.
     """
@@ -141,7 +144,7 @@ class Trainer:
         )
         measure = self.objective.measure
         self.screen = build_screen(
-            self.graphs.screened, self._evaluate_on, measure, self.model, config
+            self.graphs.screened, self.evaluate_on, measure, self.model, config
         )
         is_sparse = isinstance(self.inputs.features, SparseRows)
         is_fixed = is_input_fixed(config, is_sparse=is_sparse)
@@ -159,6 +162,7 @@ class Trainer:
         self.num_epochs, self.until = 0, config.epochs
         self._saved_at: int | None = None
         self.stop: StopRequest = NoStop()
+        self.controller: Controller = NoController()
         self.stop_number = 0
         self.estimated_epoch_s: float | None = None
         self._last_loss = ""
@@ -223,7 +227,12 @@ class Trainer:
         return self.objective.evaluate(scores)
 
     @torch.no_grad()
-    def _evaluate_on(self, graph: LocalGraph) -> Evaluation:
+    def evaluate_on(self, graph: LocalGraph) -> Evaluation:
+        """Score all splits on a graph, whose exchange may code rows.
+
+        Args:
+            graph: The graph, whole as that of an exact evaluation.
+        """
         self.model.eval()
         scores = self._call(graph, self.inputs.features)
         graph.end_epoch()
@@ -265,6 +274,8 @@ class Trainer:
         Yields:
             One record of metrics.jsonl per epoch, the same on every rank.
         """
+        if not (self.num_epochs or self.is_done):
+            self.controller.begin()
         while not (self.is_done or self.stop_number):
             self.group.note(self.num_epochs, "train")
             start = time.perf_counter()
@@ -278,6 +289,7 @@ class Trainer:
                 "eval_s": eval_s,
                 "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes()
                 + self.screen.take_bytes()
+                + self.controller.take_bytes()
                 + self.objective.take_eval_bytes(),
                 "stop_number": encode(self.stop, self.group.rank),
             }
@@ -288,6 +300,7 @@ class Trainer:
             self._last_loss = f", after a loss of {record['loss']:.6g} in epoch {self.num_epochs}"
             self.trace.end_epoch(self.num_epochs)
             self.num_epochs += 1
+            self.controller.observe(record)
             yield record
 
     @property
@@ -412,6 +425,7 @@ class Trainer:
             "lr": self.lr.state(),
             "patience": self.patience.state(),
             "held": held,
+            "controller": self.controller.state(),
         }
         own = join_state(self.graph.exchange.state(), self.weights.state(self.model))
         with self.weights.consensus(self.model, has_moments=True):
@@ -450,6 +464,7 @@ class Trainer:
             self.best = Best(progress["best_epoch"], progress["metric"], progress["loss"])
             self.lr.load_state(progress["lr"])
             self.patience.load_state(progress["patience"])
+            self.controller.load_state(progress.get("controller", {}))
             self.screen.held = unpack_held(progress["held"], found.state)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(

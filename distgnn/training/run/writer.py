@@ -150,7 +150,7 @@ def train(
                 progress.note(note)
             if trainer.num_epochs == first and counts.num_plans:
                 progress.note(counts.describe())
-            for repeated in (trainer.steps, trainer.scores, trainer.optimizer):
+            for repeated in (trainer.steps, trainer.scores, trainer.optimizer, trainer.controller):
                 if (note := repeated.take_note()) is not None:
                     progress.note(note)
             writer.save_if_due()
@@ -168,6 +168,7 @@ def train(
         **summarise(records, trainer.best.epoch, trainer.goal),
         **screen_figures(records),
         **_of_all_ranks(trainer),
+        **trainer.controller.figures(),
     }
     if (warning := warning_of(trainer.config.screening, summary)) is not None:
         progress.warn(warning)

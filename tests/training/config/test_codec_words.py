@@ -63,6 +63,41 @@ def test_words_stand_for_bits_that_adapt(text, canonical, codec):
     assert parse_halo(f"bwd:{text}").forward == Rule()
 
 
+LATER = [
+    ("int4+at(30)+int8+at(60)+exact", None),
+    ("exact+at(7)+fwd:int8+bwd:int4(round=near)", None),
+    ("int4+at(3)+int4(round=random) + at( 5 ) + int8", "int4+at(5)+int8"),
+    ("auto", None),
+    ("auto(loss=0.005, every=10)", "auto"),
+    ("auto(loss=0.01,every=5)", None),
+]
+
+
+@pytest.mark.parametrize(("text", "canonical"), LATER)
+def test_words_stand_for_codes_that_follow_each_other(text, canonical):
+    assert halo_text(parse_halo(text)) == (canonical or text)
+    assert parse_halo(halo_text(parse_halo(text))) == parse_halo(text)
+
+
+def test_codes_take_over_in_their_epochs():
+    rule = parse_halo("int4+at(30)+fwd:int8+at(60)+exact")
+    found = [
+        rule.codec_in(epoch, is_backward=way).text
+        for epoch in (0, 29, 30, 59, 60, 999)
+        for way in (False, True)
+    ]
+    assert found == ["int4"] * 4 + ["int8", "exact"] * 2 + ["exact"] * 4
+    assert rule.is_synchronous
+    assert rule.codecs.is_random
+    shares = rule.codec_shares(100, is_backward=False)
+    assert [(codec.text, float(share)) for codec, share in shares] == [
+        ("int4", 0.3),
+        ("int8", 0.3),
+        ("exact", 0.4),
+    ]
+    assert [float(share) for _, share in rule.codec_shares(40, is_backward=True)] == [0.75, 0.25, 0]
+
+
 def specs():
     return st.builds(CodecSpec, st.sampled_from([32, 16, 8, 4, 2, 1]), st.booleans())
 
@@ -155,6 +190,17 @@ REFUSED = [
         f"--halo has no item 'bf61' at character 14 (did you mean bf16?); {CODECS}",
     ),
     ("INT8", "--halo has no item 'INT8' (did you mean int8?); what rows are sent as is one of "),
+    ("int4+at(30)", "--halo at(30) says from which epoch on the words after it hold; write codes"),
+    ("int4+at(0)+int8", "--halo int4+at(0)+int8 has at(0) after at(0); epochs ascend, from 1"),
+    ("int4+at(9)+int8+at(9)+int2", "--halo int4+at(9)+int8+at(9)+int2 has at(9) after at(9); ep"),
+    ("int4+at(9)+int5", "--halo has no item 'int5' at character 12"),
+    (
+        "delay(1)+at(9)+int4",
+        "--halo delay(1)+at(9)+int4 has at(9) between words that are not codes alone; use codes",
+    ),
+    ("auto+at(9)+int4", "--halo auto+at(9)+int4 has at(9) between words that are not codes alone"),
+    ("auto+delay(1)", "--halo auto+delay(1) says more than auto, which chooses the codes of both"),
+    ("fwd:auto", "--halo fwd:auto says more than auto, which chooses the codes of both directions"),
     ("adapt", "--halo adapt needs 2|4|8 or 2|4 or 4|8 or 2|8; write adapt(2|4|8)"),
     ("adapt(2|4|8)", "--halo adapt has no budget; add bits or error, as in adapt(2|4|8,bits=4)"),
     (
