@@ -48,13 +48,26 @@ PACKAGES = {
         "rich",
         "IPython",
         "pyarrow",
+        "mlflow",
+        "wandb",
         "safetensors",
         "optuna",
         "ray",
     },
 }
 # Optional packages: importing our module must work without them.
-OPTIONAL = {"pyarrow", "mpi4py", "rich", "IPython", "dgl", "triton", "optuna", "ray"}
+OPTIONAL = {
+    "pyarrow",
+    "mpi4py",
+    "rich",
+    "IPython",
+    "mlflow",
+    "wandb",
+    "dgl",
+    "triton",
+    "optuna",
+    "ray",
+}
 # A room that is imported where it is used, and what its modules may import at their top level.
 LAZY_ROOMS = {"distgnn.gpu": "triton"}
 # What the adapters of the benchmarks may import, and nobody else.

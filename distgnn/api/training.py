@@ -185,8 +185,10 @@ def train_one(asked: Training, group: Group) -> dict[str, Any]:
         StoppedError: If a signal stopped the run in order.
     """
     from distgnn.training.run.directory import RunDirectory
+    from distgnn.training.run.loggers import check_log
 
     run_dir = RunDirectory(asked.folder)
+    on_rank_0(group, lambda: check_log(asked.config.log))
     on_rank_0(group, lambda: _check_bounds(asked, run_dir))
     with run_dir.owned(asked.say) as lock:
         if of_rank_0(group, run_dir.has_run()):
@@ -210,6 +212,7 @@ def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dic
     """Train all epochs; return the summary."""
     from distgnn.training.loop.progress import Silent, choose_progress
     from distgnn.training.run.beginning import resume
+    from distgnn.training.run.loggers import logged
     from distgnn.training.run.signals import StopSignals
     from distgnn.training.run.writer import train
 
@@ -224,8 +227,11 @@ def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dic
             is_quiet=asked.quiet,
             every=trainer.config.log_every,
         )
-    with StopSignals().heard() as trainer.stop:
-        summary = train(trainer, run_dir, progress, records=records)
+    with (
+        StopSignals().heard() as trainer.stop,
+        logged(progress, trainer, run_dir, len(records)) as shown,
+    ):
+        summary = train(trainer, run_dir, shown, records=records)
     if rank == 0 and trainer.num_epochs == trainer.until < trainer.config.epochs:
         asked.say(
             f"paused after epoch {trainer.until} of {trainer.config.epochs}; --resume continues"

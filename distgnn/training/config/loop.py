@@ -9,6 +9,7 @@ from distgnn.settings.fields import FINITE, Bound, at_least, flag
 
 StopOn = Literal["metric", "loss"]
 FeaturesOn = Literal["auto", "device", "host"]
+LogName = Literal["none", "tensorboard", "mlflow", "wandb"]
 
 _BELOW_SEEDS = Bound("below 2**63", lambda value: value < 2**63, most=2**63 - 1)
 
@@ -135,4 +136,11 @@ class MachineSettings:
         metavar="N",
         is_free=True,
         is_common=True,
+    )
+    log: LogName = flag(
+        "none",
+        "write the numbers of each epoch for tensorboard, mlflow or wandb, too, into a folder of "
+        "that name in RUN; needs the package (default: none)",
+        metavar="tensorboard|mlflow|wandb",
+        is_free=True,
     )
