@@ -15,11 +15,13 @@ from distgnn import __version__
 from distgnn.api.environment import prepare_environment
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, ending_process, say
 from distgnn.cli.help import Parser, parse
+from distgnn.comm import early
 from distgnn.comm.collective import as_input_error
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import detect
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
 VERBS = (
@@ -81,10 +83,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_environment()
     try:
         is_speaker = detect().rank == 0
+        early.begin()
         from distgnn.cli.recipes import expanded
 
         words = expanded(sys.argv[1:] if argv is None else argv)
         arguments = parse(build_parser(), words)
+        _come(arguments)
         with _insistent_interrupts(), ending_process():
             return int(arguments.run(arguments))
     except BrokenPipeError:
@@ -100,10 +104,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         said, status = found
     if is_speaker or status == EXIT_RETRY:
         say(said)
-    elif status == EXIT_BAD_INPUT:
-        # A launcher ends all ranks once one has ended: let rank 0 say the sentence first.
-        time.sleep(_FIRST_WORD_S)
+    if status == EXIT_BAD_INPUT:
+        own = early.tell(said)
+        if own and not is_speaker:
+            say(own)
+        elif not is_speaker:
+            # A launcher ends all ranks once one has ended: let rank 0 say the sentence first.
+            time.sleep(_FIRST_WORD_S)
     return status
+
+
+def _come(arguments: argparse.Namespace) -> None:
+    """Meet the other ranks before torch is loaded, if the command is a job of several."""
+    if hasattr(arguments, "start_timeout") and not getattr(arguments, "print_strategy", False):
+        early.come(timeout_s=arguments.start_timeout, stale_s=arguments.heartbeat_timeout)
 
 
 def _sentence_of(error: Exception) -> tuple[str, int] | None:

@@ -5,7 +5,6 @@ Importing this module imports neither torch nor mpi4py.
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -80,21 +79,19 @@ def open_group(
 
         return SingleGroup(launch)
     check_interface(backend, launch, interface)
+    from distgnn.comm.early import open_meeting
     from distgnn.comm.process import die_with_parent
-    from distgnn.comm.rendezvous import meet
-    from distgnn.comm.roster import Roster
+    from distgnn.comm.rendezvous import common_interface
 
     die_with_parent()
-    place = meet(launch, os.environ, interface=interface, timeout_s=timeout_s)
-    roster = Roster(launch, place.store, stale_s=stale_s)
+    place, roster = open_meeting(launch, interface=interface, timeout_s=timeout_s, stale_s=stale_s)
     # Once all have come, nobody has anything to do that takes long.
     connect_s = min(timeout_s, max(_CONNECT_S, launch.size * _CONNECT_S_PER_RANK))
     try:
         roster.call(timeout_s, {"number of ranks": str(launch.size), **(identity or {})})
-        if not place.interface:
-            from distgnn.comm.rendezvous import common_interface
-
-            place.interface = common_interface(place, roster, connect_s)
+        # All ranks take part, whether they name an interface or not.
+        found = place.interface or common_interface(place, roster, connect_s)
+        place.interface = interface or found
         choice = choose_backend(
             backend, launch, place.store, roster, interface=interface, timeout_s=timeout_s
         )
@@ -110,6 +107,7 @@ def open_group(
                 group = GlooGroup(
                     launch, place, timeout_s=connect_s, stale_s=stale_s, has_lanes=has_lanes
                 )
+        roster.settle()
     finally:
         place.remove_file()
     group.reason = choice.reason

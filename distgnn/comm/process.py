@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import select
 import signal
 import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distgnn.comm.errors import EXIT_RETRY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PR_SET_PDEATHSIG = 1
+_SERVERS = "PMIX_SERVER_URI"
 _LAUNCHERS = frozenset(
     {
         "hydra_pmi_proxy",
@@ -114,6 +123,33 @@ def die_with_parent() -> None:
     libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # it died before the kernel knew
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_orphan(environ: Mapping[str, str]) -> None:
+    """End this process if its launcher died before the kernel could be told to watch it.
+
+    Args:
+        environ: The environment of this process.
+    """
+    # Open MPI 5 gives the address of its server on this host, Hydra an open socket of its proxy.
+    servers = " ".join(value for name, value in environ.items() if name.startswith(_SERVERS))
+    address = re.search(r"tcp4://127\.0\.0\.1:(\d+)", servers)
+    is_orphan = False
+    if address is not None:
+        try:
+            socket.create_connection(("127.0.0.1", int(address[1])), timeout=5).close()
+        except ConnectionRefusedError:
+            is_orphan = True
+        except OSError:  # slow, not gone
+            return
+    elif environ.get("PMI_FD", "").isdecimal():
+        look = select.poll()
+        look.register(int(environ["PMI_FD"]), select.POLLHUP)
+        is_orphan = any(event & (select.POLLHUP | select.POLLNVAL) for _, event in look.poll(0))
+    if is_orphan:
+        sys.stderr.write("distgnn: the launcher has ended; start the job again\n")
+        sys.stderr.flush()
+        os._exit(EXIT_RETRY)
 
 
 def end_process(exit_code: int) -> None:

@@ -53,7 +53,7 @@ def meet(
     Args:
         launch: Place of this rank in the job.
         environ: The environment of this process.
-        interface: Network interface to use; None takes the one that leads to rank 0.
+        interface: Network interface for the addresses of rank 0 under mpirun; None takes any.
         timeout_s: Longest wait for the other ranks.
 
     Raises:
@@ -64,10 +64,21 @@ def meet(
     # meets in a file, which needs no port, and which no other user can read.
     is_given = launch.kind == "torchrun" and "TORCHELASTIC_RUN_ID" not in environ
     if launch.is_local and not is_given:
-        meeting = _meet_locally(launch, environ, timeout_s)
-        meeting.interface = interface or meeting.interface
-        return meeting
+        return _meet_locally(launch, environ, timeout_s)
     return meet_remotely(launch, environ, interface=interface, timeout_s=timeout_s)
+
+
+def meets_without_help(launch: Launch, environ: Mapping[str, str]) -> bool:
+    """Whether ranks can meet without mpi4py and torch, which take seconds to load.
+
+    Args:
+        launch: Place of this rank in the job.
+        environ: The environment of this process.
+    """
+    if launch.is_local:
+        return True
+    has_address = launch.kind in ("torchrun", "srun") or "MASTER_ADDR" in environ
+    return has_address and environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 
 
 def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) -> Meeting:
@@ -178,7 +189,7 @@ def meet_remotely(
     Args:
         launch: Place of this rank in the job.
         environ: The environment of this process.
-        interface: Network interface to use; None leaves it open, see `common_interface`.
+        interface: Network interface for the addresses of rank 0 under mpirun; None takes any.
         timeout_s: Longest wait for the other ranks.
 
     Raises:
@@ -189,7 +200,7 @@ def meet_remotely(
     known = master_address(launch, environ)
     if known is None:
         store, address, port, secret = _meet_through_mpi(launch, interface, timeout_s)
-        return Meeting(store, address, port, interface or "", secret)
+        return Meeting(store, address, port, "", secret)
     secret = secret_of_job(environ)
     if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         store, address, port = _meet_through_agent(launch, environ, known, secret, timeout_s)
@@ -199,7 +210,7 @@ def meet_remotely(
         host = "127.0.0.1" if launch.is_local else known[0]
         address, port = reach(host, known[1], rank=launch.rank, timeout_s=timeout_s), known[1]
         store = _connect(address, port, secret, timeout_s)
-    return Meeting(store, address, port, interface or "", secret)
+    return Meeting(store, address, port, "", secret)
 
 
 def _connect(address: str, port: int, secret: bytes, timeout_s: float) -> Store:

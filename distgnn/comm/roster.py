@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.02
 _FAILURE = "roll-failure"
 _IDENTITY = "identity"
+_EXIT_BAD_INPUT = 2
 _MOST_HOSTS = 8
 _REMEDY = "see its output, and start the job again"
 # Signs of life that prove a rank alive: the last ones of a dead rank may still be news here.
@@ -55,8 +56,78 @@ class Roster:
         self._peers: dict[int, Peer] = {}
         self._contact_s = time.monotonic()
         self._verdict = ""
+        self._first = store
+        self._is_opening = threading.Event()
         self._identity: dict[str, str] = {}
         self._is_compared = False
+
+    def come(self) -> None:
+        """Have the others hear of the death of this rank, before all have met.
+
+        Raises:
+            PeerError: If rank 0 is gone.
+        """
+        who = Peer(self._launch.rank, self._host, self._me)
+        row = json.dumps([f"{who} died before the ranks had met; {_REMEDY}", False])
+        try:
+            self._first.leave_will(_FAILURE, row)
+        except RuntimeError as error:
+            raise PeerError(self._lost_store()) from error
+
+    def settle(self) -> None:
+        """Leave the death of this rank to the watchdog from now on."""
+        with suppress(RuntimeError):
+            self._first.take_will_back()
+
+    def listen(self) -> None:
+        """End this process if another rank fails before this one is ready to `call`."""
+        threading.Thread(target=self._listen, daemon=True, name="distgnn-start").start()
+
+    def _listen(self) -> None:
+        sentence, status = "", EXIT_RETRY
+        while not sentence and not self._is_opening.wait(self._tick_s):
+            try:
+                self._hear()
+            except InputError as error:
+                sentence, status = str(error), _EXIT_BAD_INPUT
+            except PeerError as error:
+                sentence = str(error)
+            except RuntimeError:
+                sentence = self._lost_store()
+        self._verdict = sentence
+        # Whoever is ready hears it too, and ends in order.
+        if sentence and not self._is_opening.wait(2 * self._tick_s):
+            if status == EXIT_RETRY or self._launch.rank == 0:
+                os.write(2, f"distgnn: {sentence}\n".encode())
+            end_process(status)
+
+    def tell(self, error: InputError, timeout_s: float) -> str:
+        """Tell the others why this rank ends before it is ready.
+
+        Rank 0, whose store ends with it, waits until all have heard.
+
+        Args:
+            error: The cause, which names the rank.
+            timeout_s: Longest wait of rank 0.
+
+        Returns:
+            The sentence that counts: the first of all ranks.
+        """
+        self._is_opening.set()
+        if self._verdict:  # what this rank has heard already
+            return self._verdict
+        row = json.dumps([str(error), True])
+        first = json.loads(self._first.compare_set(_FAILURE, "", row))[0]
+        num_told = self._first.add("told", 1)
+        deadline_s = time.monotonic() + timeout_s
+        while (
+            self._launch.rank == 0
+            and num_told < self._launch.size
+            and time.monotonic() < deadline_s
+        ):
+            time.sleep(_POLL_S)
+            num_told = self._first.add("told", 0)
+        return str(first)
 
     def call(self, timeout_s: float, identity: Mapping[str, str] | None = None) -> None:
         """Come, and wait until all ranks have.
@@ -69,6 +140,7 @@ class Roster:
             InputError: If a rank was started otherwise than rank 0, or two have one number.
             PeerError: If the ranks do not come, or one that came is gone.
         """
+        self._is_opening.set()
         self._identity = dict(identity or {})
         try:
             if self._launch.rank == 0:
@@ -341,6 +413,8 @@ class Roster:
         """Raise what another rank found; it has ended, or will."""
         if self._store.check([_FAILURE]):
             sentence, is_input_error = json.loads(self._store.get(_FAILURE))
+            with suppress(RuntimeError):
+                self._store.add("told", 1)
             raise (InputError if is_input_error else PeerError)(sentence)
 
     def _publish(self, error: InputError | PeerError) -> None:

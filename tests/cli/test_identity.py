@@ -85,3 +85,50 @@ def test_what_ranks_may_have_of_their_own_is_not_compared(parts, tmp_path, start
     for process in (first, second):
         errors = process.communicate(timeout=LIMIT_S)[1]
         assert process.returncode == 0, errors
+
+
+def test_a_rank_that_refuses_its_arguments_is_heard_by_all(parts, tmp_path, start):
+    words = ["train", parts, "--run", tmp_path / "run", *MODEL]
+    first = start(0, *words)
+    second = start(1, *words, "--interface", "eth99")
+    begin_s = time.monotonic()
+    errors = first.communicate(timeout=LIMIT_S)[1], second.communicate(timeout=LIMIT_S)[1]
+    sentence = r"^distgnn: rank 1 \(.*\): network interface must be one of .* got 'eth99'"
+    assert all(re.search(sentence, text, re.MULTILINE) for text in errors), errors
+    assert (first.returncode, second.returncode) == (2, 2)
+    assert time.monotonic() - begin_s < 60
+
+
+def test_a_flaw_that_all_share_is_told_once(parts, tmp_path, start):
+    words = ["train", parts, "--run", tmp_path / "run", "--lr", "-1"]
+    ranks = [start(rank, *words) for rank in range(2)]
+    errors = "".join(process.communicate(timeout=LIMIT_S)[1] for process in ranks)
+    assert [process.returncode for process in ranks] == [2, 2]
+    assert errors.count("--lr") == 1, errors
+
+
+def is_connected(pid):
+    """Whether a process has a connection of TCP."""
+    try:
+        ends = [str(end.readlink()) for end in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return False
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    established = {line.split()[9] for line in lines if line.split()[3] == "01"}
+    return any(end[8:-1] in established for end in ends if end.startswith("socket:"))
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_killed_in_start_up_is_named_by_the_other(victim, parts, tmp_path, start):
+    words = ["train", parts, "--run", tmp_path / "run", *MODEL]
+    ranks = [start(rank, *words) for rank in range(2)]
+    deadline_s = time.monotonic() + LIMIT_S
+    while not is_connected(ranks[1].pid) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    ranks[victim].kill()
+    begin_s = time.monotonic()
+    error = ranks[1 - victim].communicate(timeout=LIMIT_S)[1]
+    named = r"rank 1 \(.*\) died" if victim else "(rank 0 ended before|rank 0 .* died)"
+    assert re.search(f"^distgnn: {named}", error, re.MULTILINE), error
+    assert ranks[1 - victim].returncode == 75
+    assert time.monotonic() - begin_s < 30

@@ -178,6 +178,46 @@ def test_hosts_of_those_that_came_are_counted_where_there_are_many(job):
         job.roll(0, 13).call(0.2)
 
 
+def test_a_rank_that_dies_before_it_is_ready_is_named(job):
+    """Wherever it is: the server sees the end of its connection."""
+    early = job.roll(1, 2, store=job.client())
+    early.come()
+    early._first.close()
+    with pytest.raises(PeerError, match=rf"rank 1 \({HOST}, pid \d+\) died before the ranks had"):
+        job.roll(0, 2).call(60)
+
+
+def test_a_rank_that_has_met_may_end(job):
+    early = job.roll(1, 2, store=job.client())
+    early.come()
+    early.settle()
+    early._first.close()
+    time.sleep(0.2)
+    assert not job.server.check(["roll-failure"])
+
+
+def test_a_rank_that_loads_torch_ends_when_another_fails(job, monkeypatch, capfd):
+    ended = []
+    monkeypatch.setattr("distgnn.comm.roster.end_process", ended.append)
+    waiting = [job.roll(rank, 3, stale_s=0.4, store=job.client()) for rank in (0, 1)]
+    for roll in waiting:
+        roll.come()
+        roll.listen()
+    sentence = "rank 2 (host7): no interface"
+    assert job.roll(2, 3).tell(InputError(sentence), 5) == sentence
+    deadline_s = time.monotonic() + 20
+    while len(ended) < 2 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert ended == [2, 2]
+    assert capfd.readouterr().err == f"distgnn: {sentence}\n"
+    # Rank 0 waits for those that have not heard, and the first sentence counts.
+    begin_s = time.monotonic()
+    other = Job()
+    assert other.roll(0, 2).tell(InputError("first"), 0.3) == "first"
+    assert time.monotonic() - begin_s >= 0.3
+    assert other.roll(1, 2).tell(InputError("second"), 5) == "first"
+
+
 def test_a_rank_0_that_ends_is_named(job):
     roll = job.roll(1, 2)
     del job.server  # which ends with it
@@ -301,8 +341,11 @@ def test_an_attempt_finds_nothing_of_the_one_before_in_the_store_of_the_agent(mo
         launch = Launch("torchrun", rank, 2, 0, 1)
         return meet_remotely(launch, environ, interface="lo", timeout_s=timeout_s)
 
+    kept = []
+
     def on_rank(rank):
         meeting = meet(rank, 0)
+        kept.append(meeting)  # or the store would end with rank 0
         Roster(Launch("torchrun", rank, 2, 0, 1), meeting.store, stale_s=25.0).call(5)
         return meeting.client(5).check(["roll/0", "roll/1"])
 
