@@ -64,6 +64,9 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         "about": None if preset is None else preset.about,
         "halo": config.halo,
         "warm_up_epochs": halo.warm_up_epochs,
+        "start": config.start,
+        "first_epochs": describe_start(config),
+        "epoch": describe_epoch(config),
         "forward": describe_rule(halo.forward),
         "backward": describe_rule(halo.backward),
         "weights": config.weights,
@@ -81,6 +84,27 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         ],
         **_bytes_of_epoch(config, source),
     }
+
+
+def describe_start(config: TrainConfig) -> str:
+    """Describe in words what the first epochs train on; empty where that is the graph.
+
+    Args:
+        config: Settings of the run.
+    """
+    number = config.num_start_epochs
+    return f"{number} epochs on each vertex alone, which send no rows" if number else ""
+
+
+def describe_epoch(config: TrainConfig) -> str:
+    """Describe in words how often an epoch sends what is predicted of it; empty if once.
+
+    Args:
+        config: Settings of the run.
+    """
+    if config.optimizer != "lbfgs":
+        return ""
+    return "a line search, which sends rows and gradients once for each evaluation of the loss"
 
 
 def describe_rule(rule: Rule) -> str:

@@ -26,6 +26,10 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
     facts["--halo"] = values["halo"]
     if values["warm_up_epochs"]:
         facts["warm-up"] = f"{values['warm_up_epochs']} epochs with exact rows"
+    if values["first_epochs"]:
+        facts["--start"] = values["first_epochs"]
+    if values["epoch"]:
+        facts["an epoch"] = values["epoch"]
     facts["rows and sums"] = values["forward"]
     facts["gradients of rows"] = values["backward"]
     facts["--weights"] = values["weights"]

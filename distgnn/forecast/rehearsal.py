@@ -227,7 +227,10 @@ def on_sample(part: Part, ends: DataInfo, config: TrainConfig, max_edges: int) -
     """
     sample = sample_of(part, config.split_index, max_edges)
     # The sample is of one split, and rows are never late.
-    alone = replace(config, split_index=0, reweight_loss=False, warm_up_epochs=0)
+    alone = replace(config, split_index=0, reweight_loss=False, warm_up_epochs=0, start="graph")
+    if config.optimizer == "lbfgs":
+        # An epoch is a search of any length, of which one evaluation is predicted.
+        alone = replace(alone, optimizer="sgd", lr=1e-3)
     if config.given_halo.is_adaptive:
         # The mirror knows no bits of the rows of others, and uniform ones take as long.
         alone = replace(alone, preset=None, halo=halo_text(config.given_halo.plain))

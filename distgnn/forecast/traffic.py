@@ -90,6 +90,7 @@ class Forecast:
         feature_bytes: Bytes of a value of dense features.
         weights: Traffic of weights and statistics.
         num_epochs: Epochs of the run, over which codes that follow each other are averaged.
+        num_start_epochs: Number of first epochs that send no rows.
     """
 
     model: GNN | None
@@ -103,6 +104,7 @@ class Forecast:
     feature_bytes: int = ITEM_BYTES
     weights: WeightTraffic = NO_WEIGHTS
     num_epochs: int = 1
+    num_start_epochs: int = 0
 
     @property
     def weight_bytes(self) -> float:
@@ -119,6 +121,8 @@ class Forecast:
         Args:
             epoch: From 0.
         """
+        if epoch < self.num_start_epochs:
+            return 0
         rule = self.rule
         return sum(
             leg.row_bytes(rule.codec_in(epoch, is_backward=is_backward))
@@ -135,7 +139,7 @@ class Forecast:
 
     @property
     def bytes_per_epoch(self) -> float:
-        """Bytes that all ranks send in an epoch, on average; whole where all are alike."""
+        """Bytes that all ranks send in an epoch on the graph, on average; whole if alike."""
         return int(self.bytes_between.sum()) / self.num_bins
 
     @property
@@ -402,6 +406,7 @@ def forecast(
         config.feature_bytes,
         weight_traffic(config, model, num_rows, is_sparse=is_sparse, is_mapped=is_sparse),
         config.epochs,
+        config.num_start_epochs,
     )
 
 

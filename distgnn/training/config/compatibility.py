@@ -290,6 +290,42 @@ RULES: tuple[Rule, ...] = (
             "off"
         ),
     ),
+    _of_known_layers(lambda c: c.num_start_epochs > 0, lambda c: f"--start {c.start}"),
+    (
+        lambda c: c.num_start_epochs > 0 and c.model.kind.is_typed,
+        lambda c: (
+            f"--start {c.start} trains without edges, but --model {c.model.model} has a map for "
+            "each type of them; use another model or --start graph"
+        ),
+    ),
+    (
+        lambda c: c.num_start_epochs > 0 and c.model.reads_edge_features,
+        lambda c: (
+            f"--start {c.start} trains without edges, but --model {c.model.model} reads their "
+            "features; add --edge-features ignore or use --start graph"
+        ),
+    ),
+    (
+        lambda c: c.num_start_epochs > 0 and c.task == "link",
+        lambda c: (
+            f"--start {c.start} trains without rows of others, but --task link scores pairs of "
+            "vertices; use --start graph"
+        ),
+    ),
+    (
+        lambda c: c.num_start_epochs > 0 and bool(c.labels_as_input),
+        lambda c: (
+            f"--start {c.start} would learn nothing of --labels-as-input {c.labels_as_input}, as "
+            "no neighbour gives its labels; drop one of the two"
+        ),
+    ),
+    (
+        lambda c: c.num_start_epochs > 0 and not c.halo_rule.is_synchronous,
+        lambda c: (
+            f"--start {c.start} sends no rows that later epochs could use; use --algorithm cd-0 or "
+            "0c, and --halo without delays, turns and memories"
+        ),
+    ),
     (
         lambda c: c.optimizer == "lbfgs" and bool(_why_no_line_search(c)),
         lambda c: (
@@ -562,6 +598,13 @@ LENGTHS: tuple[Rule, ...] = (
         lambda c: (
             f"--warm-up-epochs {c.warm_up_epochs} leaves none of the {c.epochs} epochs to "
             f"--algorithm {c.algorithm}; use fewer, more --epochs or --algorithm cd-0"
+        ),
+    ),
+    (
+        lambda c: 0 < c.epochs <= c.num_start_epochs,
+        lambda c: (
+            f"--start {c.start} leaves none of the {c.epochs} epochs to the graph; use fewer, or "
+            "more --epochs"
         ),
     ),
     (

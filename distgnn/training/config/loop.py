@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from distgnn.settings.fields import FINITE, Bound, at_least, flag
 
 StopOn = Literal["metric", "loss"]
+_START = re.compile(r"graph|mlp\(([1-9][0-9]{0,8})\)")
 FeaturesOn = Literal["auto", "device", "host"]
 LogName = Literal["none", "tensorboard", "mlflow", "wandb"]
 
@@ -27,6 +29,16 @@ class LoopSettings:
         metavar="E",
         is_free=True,
         is_common=True,
+    )
+    start: str = flag(
+        "graph",
+        "graph, or mlp(N): the first N epochs train the same weights on each vertex alone, without "
+        "its neighbours; they send no rows and are not evaluated (default: %(default)s)",
+        Bound(
+            "graph, or mlp(N) with N at least 1", lambda value: _START.fullmatch(value) is not None
+        ),
+        metavar="graph|mlp(N)",
+        is_predicted=True,
     )
     seed: int = flag(
         0,
@@ -75,6 +87,12 @@ class LoopSettings:
         is_free=True,
         is_optional=True,
     )
+
+    @property
+    def num_start_epochs(self) -> int:
+        """Number of first epochs that train on each vertex alone."""
+        found = _START.fullmatch(self.start)
+        return int(found[1] or 0) if found else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -334,6 +334,11 @@ def describe_savings(
             "input, drawn in each epoch; the others are the loss"
         )
     lines += _stored(config)
+    if config.num_start_epochs:
+        lines.append(
+            f"start: {config.num_start_epochs} epochs on each vertex alone, which send no rows and "
+            "are not evaluated"
+        )
     if config.task == "link":
         lines.append("links: rows of the ends of edges and of random pairs are sent besides")
     if config.halo_codecs != EXACT_CODECS:

@@ -23,6 +23,7 @@ from distgnn.training.loop.best import Best, Patience
 from distgnn.training.loop.controllers import NoController
 from distgnn.training.loop.goal import goal_of
 from distgnn.training.loop.graphs import build_graphs, is_input_fixed
+from distgnn.training.loop.head_start import build_course
 from distgnn.training.loop.metrics import over_ranks
 from distgnn.training.loop.model import (
     WholeLoss,
@@ -125,9 +126,6 @@ class Trainer:
             config, self.inputs, part, group, planner=self.planner, device=device
         )
         self.graph = self.graphs.training
-        self.input = build_input(
-            config.labels_as_input, self.graphs.features, self.graph, ends.num_classes
-        )
         keeps_own = config.halo_rule.keeps_state or config.weight_rule.is_local
         self._layout = layout_of(part) if keeps_own else ""
         self.model: nn.Module
@@ -150,6 +148,10 @@ class Trainer:
         is_fixed = is_input_fixed(config, is_sparse=is_sparse)
         whole = WholeLoss(group, self.objective, is_fixed or factory is not None)
         self.optimizer = optimizer_of(config, self.model, whole)
+        given = build_input(
+            config.labels_as_input, self.graphs.features, self.graph, ends.num_classes
+        )
+        self.course = build_course(config, self.graphs, given, self.inputs, self.optimizer)
         self.lr = learning_rate_of(config, self.optimizer, self.inputs.counts)
         self.clip = build_clip(config.clip_grad_norm)
         self.average = build_average(self.model, config.ema)
@@ -178,7 +180,7 @@ class Trainer:
         is_wanted = may_replay(self.config, trace, self.inputs.features) and self.gnn is not None
         # Pairs of vertices, and labels that are given, are drawn again; some steps decompose.
         is_same = self.config.task != "link" and not self.config.labels_as_input
-        is_same = is_same and not self.config.is_second_order
+        is_same = is_same and not (self.config.is_second_order or self.config.num_start_epochs)
         self.steps = build_repeated(
             "a step", self._step, self.graph, is_wanted=is_wanted and is_same
         )
@@ -194,6 +196,7 @@ class Trainer:
         """
         self.model.train()
         self.lr.begin_epoch(self.num_epochs)
+        self.course.begin_epoch(self.num_epochs)
         if self.gnn is None:
             seed = self.graph.mask_seeds.epoch_seed ^ self.group.rank
             with seeded(seed, self.graph.device):
@@ -211,7 +214,7 @@ class Trainer:
 
     def _differentiate(self) -> torch.Tensor:
         """Return this rank's share of the loss, with its gradients summed over ranks."""
-        scores = self._call(self.graph, self.input.rows())
+        scores = self._call(*self.course.take())
         loss: torch.Tensor = self.objective.loss(scores)
         loss.backward()  # type: ignore[no-untyped-call]
         self.weights.after_backward(self.model)
@@ -357,7 +360,8 @@ class Trainer:
         names = (*(f"{split}_metric" for split in SPLITS), "val_loss")
         metrics: dict[str, Any] = dict.fromkeys(names)
         epoch = self.num_epochs
-        is_due = (epoch + 1) % self.config.eval_every == 0 or is_last
+        is_due = (epoch + 1) % self.config.eval_every == 0 and self.course.is_evaluated(epoch)
+        is_due = is_due or is_last
         if not (is_due or self.screen.is_due(self.best, epoch, is_last=is_last)):
             return metrics | self.screen.take_values(), 0.0
         start = time.perf_counter()

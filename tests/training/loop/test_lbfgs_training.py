@@ -6,6 +6,7 @@ import pytest
 from graphs import cut, make_graph
 from training import check_same_values, ends_of, make_config, run
 
+from distgnn.api.strategy import spell_out
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
@@ -137,6 +138,12 @@ def test_the_loss_falls_faster_than_with_adam():
 def test_what_changes_from_one_evaluation_to_the_next_is_refused(options, sentence):
     with pytest.raises(InputError, match=f"compares the losses of one function.*{sentence}"):
         make_config(optimizer="lbfgs", **options)
+
+
+def test_a_strategy_says_that_an_epoch_sends_its_rows_for_each_evaluation():
+    found = spell_out(config_of("gcn"), "cora")
+    assert found["epoch"].startswith("a line search, which sends rows and gradients once for each")
+    assert spell_out(make_config(), "cora")["epoch"] == ""
 
 
 def test_a_model_of_ones_own_is_refused():

@@ -1,0 +1,229 @@
+"""Graph and input of each step: the graph of the run, or at first each vertex alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from distgnn.edges.planner import Planner
+from distgnn.exchange.base import Synchronous
+from distgnn.exchange.tags import SETUP_TAG
+from distgnn.graph.local_graph import LocalGraph
+from distgnn.training.loop.graphs import plan_edges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from distgnn.ops.rows import Rows
+    from distgnn.optim.optimizers import Optimizer
+    from distgnn.partition.directory.store import Part
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.label_input import Input
+    from distgnn.training.loop.graphs import RunGraphs, TaskInputs
+
+
+class Pass(NamedTuple):
+    """Graph and input of a training pass.
+
+    Attributes:
+        graph: Graph that the layers run on.
+        rows: (graph.num_rows, num_features).
+    """
+
+    graph: LocalGraph
+    rows: Rows
+
+
+class Course(Protocol):
+    """Decides what each epoch trains on."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Prepare for an epoch; collective.
+
+        Args:
+            epoch: Number of the epoch.
+        """
+
+    def is_evaluated(self, epoch: int) -> bool:
+        """Return whether the weights of an epoch may be evaluated.
+
+        Args:
+            epoch: Number of the epoch.
+        """
+
+    def take(self) -> Pass:
+        """Return graph and input of this epoch."""
+
+
+class OnGraph:
+    """Every epoch trains on the graph.
+
+    Args:
+        graph: Graph of the training pass.
+        source: Its input.
+    """
+
+    def __init__(self, graph: LocalGraph, source: Input) -> None:
+        self._graph = graph
+        self._source = source
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Do nothing."""
+
+    def is_evaluated(self, epoch: int) -> bool:
+        """Return True."""
+        del epoch
+        return True
+
+    def take(self) -> Pass:
+        """Return graph and input."""
+        return Pass(self._graph, self._source.rows())
+
+
+class MlpStart(OnGraph):
+    """The first epochs train the same weights on each vertex alone, the others on the graph.
+
+    A vertex alone has one edge, from itself. So a layer is what its formula says without
+    neighbours, nothing travels, and only rows that the loss reads are computed. The optimizer
+    begins again with the graph, as the loss is another one.
+
+    Args:
+        graph: Graph of the training pass.
+        source: Its input.
+        config: The run; its start has epochs.
+        graphs: Graphs of the run.
+        inputs: Inputs of the run.
+        optimizer: Optimizer of the run.
+
+    References:
+        Han et al., "MLPInit: Embarrassingly Simple GNN Training Acceleration with MLP
+        Initialization", ICLR 2023.
+    """
+
+    def __init__(
+        self,
+        graph: LocalGraph,
+        source: Input,
+        *,
+        config: TrainConfig,
+        graphs: RunGraphs,
+        inputs: TaskInputs,
+        optimizer: Optimizer,
+    ) -> None:
+        super().__init__(graph, source)
+        self._config = config
+        self._graphs = graphs
+        self._inputs = inputs
+        self._optimizer = optimizer
+        self._alone: Pass | None = None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Build the start when it begins, free it when it ends; see `Course`."""
+        num_epochs = self._config.num_start_epochs
+        if epoch < num_epochs:
+            self._alone = self._alone or _alone(self._config, self._graphs, self._inputs)
+        else:
+            self._alone = None
+        if epoch == num_epochs:
+            self._optimizer.load_state_dict({})
+
+    def is_evaluated(self, epoch: int) -> bool:
+        """Return whether the graph is trained on; an evaluation sends rows."""
+        return epoch >= self._config.num_start_epochs
+
+    def take(self) -> Pass:
+        """Return graph and input of this epoch."""
+        return self._alone or super().take()
+
+
+def build_course(
+    config: TrainConfig,
+    graphs: RunGraphs,
+    source: Input,
+    inputs: TaskInputs,
+    optimizer: Optimizer,
+) -> Course:
+    """Build what decides on the epochs of a run.
+
+    Args:
+        config: The run.
+        graphs: Its graphs.
+        source: Input of the training pass.
+        inputs: Its inputs.
+        optimizer: Its optimizer.
+    """
+    if not config.num_start_epochs:
+        return OnGraph(graphs.training, source)
+    shared = {"config": config, "graphs": graphs, "inputs": inputs, "optimizer": optimizer}
+    return MlpStart(graphs.training, source, **shared)  # type: ignore[arg-type]
+
+
+def _alone(config: TrainConfig, graphs: RunGraphs, inputs: TaskInputs) -> Pass:
+    """Return the graph without neighbours of the rows that the loss reads, and their input."""
+    training = graphs.training
+    row_id, rows = training.row_id, graphs.features
+    if graphs.loss_rows is None:
+        wanted = inputs.wanted.to(training.device)
+        row_id, rows = graphs.exact.row_id[wanted], inputs.features[wanted]
+    part = part_alone(graphs.exact.part, row_id.cpu().numpy())
+    setup = Synchronous(training.group, first_tag=SETUP_TAG)
+    blocks = plan_edges(config, part, setup, Planner())
+    graph = LocalGraph(
+        part,
+        blocks,
+        training.exchange,
+        num_roots=min(training.num_roots, part.num_roots),
+        mask_seeds=training.mask_seeds,
+    )
+    return Pass(graph, rows)
+
+
+def part_alone(part: Part, row_id: NDArray[np.int64]) -> Part:
+    """Return a part of vertices that have an edge from themselves and no other.
+
+    Args:
+        part: Any part of the partition.
+        row_id: (num,) int64. Global ids of the vertices.
+
+    Returns:
+        A part without leaves, weights and data.
+    """
+    num = len(row_id)
+    nothing = np.zeros(part.num_parts, np.int64)
+    no_leaves, no_rows = np.zeros(0, bool), np.zeros(0, np.int32)
+    starts, ones = np.arange(num + 1, dtype=np.int64), np.ones(num, np.int64)
+    own = np.arange(num, dtype=np.int32)
+    return replace(
+        part,
+        num_roots=num,
+        num_leaves=0,
+        global_id=row_id,
+        indptr=starts,
+        indices=own,
+        t_indptr=starts,
+        t_indices=own,
+        t_edge=None,
+        edge_weight=None,
+        leaf_counts=nothing,
+        is_reading=no_leaves,
+        is_writing=no_leaves,
+        send_counts=nothing,
+        send_rows=no_rows,
+        reduce_counts=nothing,
+        reduce_rows=no_rows,
+        in_degree=ones,
+        out_degree=ones,
+        self_loops=ones.astype(np.int32),
+        features=None,
+        labels=None,
+        train_mask=None,
+        val_mask=None,
+        test_mask=None,
+        vertex_id=None,
+        edge_type=None,
+        edge_features=None,
+        relation_degree=None,
+        vertex_type=None,
+    )
