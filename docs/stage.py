@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDED = {
+    "systems/by_value": "examples/strategies/by_value.md",
     "systems/bytegrad": "examples/strategies/bytegrad.md",
     "systems/cgx": "examples/strategies/cgx.md",
     "systems/kfac": "examples/strategies/kfac.md",

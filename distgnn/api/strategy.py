@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distgnn.exchange.codec import CodecSpec
     from distgnn.exchange.rule import Rule
+    from distgnn.exchange.spared import Gate
     from distgnn.training.config.settings import TrainConfig
     from distgnn.weights.rule import WeightRule
 
@@ -122,18 +123,42 @@ def describe_rule(rule: Rule) -> str:
         "together": f"all rows in {deal.open_for} of {deal.period} epochs",
         "random": f"1/{deal.period} of the rows, drawn in each epoch",
     }
+    spared = rule.spared
+    chosen = (
+        ""
+        if spared is None
+        else f"of {spared.best_of} rows for a rank the one that changed most"
+        if spared.threshold is None
+        else f"those that changed by more than a share of {spared.threshold:g}"
+        + ", which falls with the root of the epoch" * spared.decays
+    )
+    voted = "" if rule.gate is None else _describe_gate(rule.gate)
     late = f"used {rule.delay} epoch{'s' * (rule.delay > 1)} after they were sent"
     said = (
         (not deal.is_whole, turns[deal.how]),
+        (bool(voted), voted),
+        (bool(chosen), chosen),
         (rule.delay > 0, late),
         (rule.refresh > 0, f"all of them exact in one of {rule.refresh} epochs"),
         (not rule.is_cached, "zero between their turns"),
         (rule.is_scaled, f"multiplied by {deal.period}"),
         (rule.smoothing > 0, f"averaged, of which a share of {rule.smoothing:g} stays"),
+        (rule.has_trend, "moved on in each epoch by what they changed between refreshes"),
         (rule.remembers == "error", "with the error of the last code added"),
         (rule.remembers == "value", "as changes against what the receiver has"),
     )
     return "; ".join([describe(rule.codec), *(text for holds, text in said if holds)])
+
+
+def _describe_gate(gate: Gate) -> str:
+    """Describe in words when all ranks let rows travel."""
+    who = {
+        "any": "those of a rank",
+        "half": "those of more than half of the ranks",
+        "mean": "those of the ranks on average",
+    }
+    age = f", or are {gate.most} epochs old" if gate.most else ""
+    return f"all rows once {who[gate.vote]} changed by more than a share of {gate.threshold:g}{age}"
 
 
 def describe(codec: CodecSpec) -> str:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from distgnn import kernels
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.base import Arrival, Exchange
+from distgnn.exchange.channel import MORE, Channel, Heard, Loaded, Message, MessageBuffers, movable
 from distgnn.exchange.coder import coder_of
-from distgnn.exchange.turns import Turns
+from distgnn.exchange.masks import (
+    leaving,
+    mask_bytes,
+    of_chosen,
+    read_masks,
+    write_masks,
+)
+from distgnn.exchange.turns import PeerRows, Turns
 from distgnn.kernels.devices import PROCESSOR
 
 if TYPE_CHECKING:
@@ -22,166 +31,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.coder import Coder
     from distgnn.exchange.route import Route
     from distgnn.exchange.rule import HaloRule, Rule
-    from distgnn.exchange.turns import PeerRows, Turn
-
-
-class _Buffers(NamedTuple):
-    """Memory of one message, long enough for every turn."""
-
-    outgoing: Tensor
-    incoming: Tensor
-
-
-@dataclass
-class _Message:
-    """Rows of one channel, from the epoch they were sent in until the epoch they are used in."""
-
-    epoch: int
-    incoming: Tensor
-    is_whole: bool = False
-    is_coded: bool = False
-    turn: Turn | None = None
-    works: list[Work] = field(default_factory=list)
-    buffers: _Buffers | None = None
-
-    def finish(self) -> Tensor:
-        for work in self.works:
-            work.wait()
-        self.works.clear()
-        return self.incoming
-
-
-class _Heard(NamedTuple):
-    """The newest rows of a bin: when they were sent, and how many values went into them."""
-
-    epoch: int
-    num_values: int
-
-
-@dataclass
-class _Loaded:
-    """A channel as a checkpoint has it, until the first rows show its route."""
-
-    received: Tensor
-    heard: dict[int, _Heard]
-    under_way: deque[_Message]
-    told: Tensor | None = None
-
-    def to(self, device: torch.device) -> _Loaded:
-        messages = (
-            replace(message, incoming=message.incoming.to(device)) for message in self.under_way
-        )
-        told = None if self.told is None else self.told.to(device)
-        return _Loaded(self.received.to(device), self.heard, deque(messages), told)
-
-
-class _Channel:
-    """State of one half of one aggregation between epochs.
-
-    Args:
-        turns: Its index lists.
-        rule: Rule of its direction.
-        like: (any, width). Rows of its width and type.
-        coder: Packs and unpacks rows; None where they travel as they are.
-        loaded: From a checkpoint, or None for one that heard nothing yet.
-
-    Attributes:
-        told: (num_out, width). Memory of the sender's code: values that the receiver has, or errors
-            that it is still to be told; None where the code remembers nothing.
-    """
-
-    def __init__(
-        self, turns: Turns, rule: Rule, like: Tensor, coder: Coder | None, loaded: _Loaded | None
-    ) -> None:
-        self.turns = turns
-        self.rule = rule
-        self.coder = coder
-        self.is_backward = False
-        self._spare: list[_Buffers] = []
-        if loaded is None:
-            empty = like.new_zeros((turns.whole.num_received, like.shape[1]))
-            loaded = _Loaded(empty, {}, deque())
-        self.received = loaded.received
-        self.heard = loaded.heard
-        self.under_way = loaded.under_way
-        self.told = loaded.told
-        if self.told is None and coder is not None and rule.remembers != "nothing":
-            self.told = like.new_zeros((turns.whole.num_sent, like.shape[1]))
-
-    def spare(self) -> _Buffers:
-        """Return memory for a message; that of one that has been used, if there is."""
-        if self._spare:
-            return self._spare.pop()
-        width, dtype = self.received.shape[1], self.received.dtype
-        if self.coder is not None:
-            width, dtype = self.coder.row_bytes, torch.uint8
-        outgoing, incoming = (
-            self.received.new_empty((count, width), dtype=dtype)
-            for count in (self.turns.most_sent, self.turns.most_received)
-        )
-        return _Buffers(outgoing, incoming)
-
-    def take_in(self, message: _Message, sent_at: int) -> None:
-        """Put what arrived where it belongs."""
-        if message.is_whole:
-            for bin_id in self.turns.groups:
-                self.heard[bin_id] = _Heard(sent_at, 1)
-            return
-        turn = self._turn_of(message)
-        if turn.num_received:
-            group = self.turns.group_of(message.epoch)
-            count = self.heard[group].num_values + 1 if group in self.heard else 1
-            self.heard[group] = _Heard(sent_at, count)
-            assert turn.places is not None, "the rows of a turn have places"
-            smoothing = self.rule.smoothing
-            # The average, divided by the sum of its weights, moves by this share. Rows without a
-            # cache are blended into zeros, so that a weight above 1 scales them.
-            scale = self.rule.deal.period if self.rule.is_scaled else 1
-            weight = scale * (1 - smoothing) / (1 - smoothing**count)
-            self._blend(message, turn.places, weight)
-        self.release(message)
-
-    def _turn_of(self, message: _Message) -> Turn:
-        return self.turns.at(message.epoch) if message.turn is None else message.turn
-
-    def _blend(self, message: _Message, places: Tensor, weight: float) -> None:
-        incoming = message.incoming
-        if self.coder is None or not message.is_coded:
-            kernels.blend_rows(_movable(incoming), places, _movable(self.received), weight=weight)
-        elif self.rule.remembers == "value":
-            # The change against what was told before; the sender adds the same to what it told.
-            changed = self.coder.unpack(incoming)
-            known = torch.empty_like(changed)
-            kernels.gather_rows(self.received, places, known)
-            kernels.blend_rows(known.add_(changed), places, self.received, weight=1)
-        else:
-            self.coder.blend(incoming, self.received, places, weight)
-
-    def release(self, message: _Message) -> None:
-        """Let a message's memory be used again."""
-        if message.buffers is not None and not message.is_whole:
-            self._spare.append(message.buffers)
-
-    def overtake(self) -> None:
-        """Drop messages that are under way: newer rows arrive whole."""
-        while self.under_way:
-            message = self.under_way.popleft()
-            message.finish()
-            self.release(message)
-
-    def forget(self) -> None:
-        """Drop what arrived in earlier epochs."""
-        self.received.zero_()
-        self.heard.clear()
-
-    def repeat(self, epochs: range) -> None:
-        """Let rows that were received just now arrive again, as if sent in these epochs."""
-        for epoch in epochs:
-            turn = self.turns.at(epoch)
-            assert turn.places is not None, "the rows of a turn have places"
-            incoming = self.received.new_empty((turn.num_received, self.received.shape[1]))
-            kernels.gather_rows(_movable(self.received), turn.places, _movable(incoming))
-            self.under_way.append(_Message(epoch, incoming, turn=turn))
+    from distgnn.exchange.turns import Turn
 
 
 class Delayed(Exchange):
@@ -225,12 +75,27 @@ class Delayed(Exchange):
             assert way.deal.period >= 0, "a deal has bins, or none if no row ever travels"
             assert way.delay >= 0, "rows cannot be used before they were sent"
             assert way.is_cached or way.smoothing == 0, "an average needs the last value"
-            assert way.is_cached or way.remembers != "value", "a change needs the last value"
+            assert way.is_cached or not way.tells_values, "a change needs the last value"
+            assert way.spared is None or way.remembers != "error", "what was told holds the error"
+            assert way.spared is None or way.smoothing == 0, "senders know no averages"
+            is_asked = way.spared is not None and not way.spared.is_counted
+            assert not (is_asked and way.delay), "rows are asked for in the epoch of their masks"
+            assert not (way.has_trend and way.delay), "both ends move rows on in the same epoch"
+            if is_asked and group.backend == "nccl":
+                raise InputError(
+                    "--halo changed sends messages whose size the one before tells, which "
+                    "--backend nccl cannot match; use --backend gloo, or best"
+                )
         self.rule = rule
         self.codecs = rule.codecs
         self.epoch = 0
-        self._channels: dict[int, _Channel] = {}
-        self._loaded: dict[int, _Loaded] = {}
+        # Of both directions, forward first: squared change and squared rows of this epoch, whether
+        # rows travel in it, and the last epoch in which they did.
+        self._changes = [[0.0, 0.0], [0.0, 0.0]]
+        self._is_open = [True, True]
+        self._opened_at = [0, 0]
+        self._channels: dict[int, Channel] = {}
+        self._loaded: dict[int, Loaded] = {}
 
     def begin(
         self,
@@ -250,7 +115,7 @@ class Delayed(Exchange):
             loaded = self._loaded.pop(channel, None)
             loaded = None if loaded is None else loaded.to(rows.device)
             coder = coder_of(rule.codec, rows, exact_columns, self.buffers)
-            state = _Channel(turns, rule, rows, coder, loaded)
+            state = Channel(turns, rule, rows, coder, loaded)
             self._channels[channel] = state
             state.is_backward = self.is_backward
         elif (self.is_backward, rows.shape[1]) != (state.is_backward, state.received.shape[1]):
@@ -259,20 +124,49 @@ class Delayed(Exchange):
                 "than before; run the model once an epoch on the graph that it trains on, and "
                 "evaluate on an exact one"
             )
-        send = self._send_whole if self._is_whole(self.epoch, state) else self._send_turn
-        message = send(state, rows, channel)
-        state.under_way.append(message)
+        is_whole = self._is_whole(self.epoch, state)
+        if state.rule.gate is not None:
+            change, of_rows = state.measure(rows)
+            self._changes[self.is_backward][0] += change
+            self._changes[self.is_backward][1] += of_rows
+            if not is_whole and not self._is_open[self.is_backward]:
+                return _Delivery(self, state)
+            state.note(rows)
+        send = self._send_whole if is_whole else self._send_turn
+        state.under_way.append(send(state, rows, channel))
         return _Delivery(self, state)
 
     def end_epoch(self) -> None:
-        """Rotate the bins."""
+        """Rotate the bins, and vote on the next epoch where there are gates."""
         super().end_epoch()
+        if any(self.rule.of(is_backward=way).gate is not None for way in (False, True)):
+            self._vote()
         self.epoch += 1
 
-    def _is_whole(self, epoch: int, state: _Channel) -> bool:
+    def _vote(self) -> None:
+        """Tell all ranks how far rows have moved; open or shut the gates of the next epoch."""
+        own = [
+            math.sqrt(change / of_rows) if of_rows else change for change, of_rows in self._changes
+        ]
+        with self.clock.timed("exchange_wait"):
+            gathered = self.group.all_gather(torch.tensor(own, dtype=torch.float64))
+        table = torch.stack(gathered)
+        for way, is_backward in enumerate((False, True)):
+            gate = self.rule.of(is_backward=is_backward).gate
+            if gate is not None:
+                if self._is_open[way] or self.rule.is_whole(self.epoch, is_backward=is_backward):
+                    self._opened_at[way] = self.epoch
+                age = self.epoch + 1 - self._opened_at[way]
+                self._is_open[way] = gate.is_open(table[:, way].tolist(), age)
+        self._changes = [[0.0, 0.0], [0.0, 0.0]]
+
+    def _since_whole(self, state: Channel) -> int:
+        return self.rule.epochs_since_whole(self.epoch, is_backward=state.is_backward)
+
+    def _is_whole(self, epoch: int, state: Channel) -> bool:
         return self.rule.is_whole(epoch, is_backward=state.is_backward)
 
-    def _send_whole(self, state: _Channel, rows: Tensor, channel: int) -> _Message:
+    def _send_whole(self, state: Channel, rows: Tensor, channel: int) -> Message:
         """Send all rows, to be used at once; the rows of others go where they belong."""
         state.overtake()
         turn, outgoing = state.turns.whole, rows
@@ -281,33 +175,102 @@ class Delayed(Exchange):
             self._gather(rows, turn, outgoing)
         if state.told is not None:
             # The receiver knows every value now, and no error is left.
-            is_value = state.rule.remembers == "value"
+            is_value = state.rule.tells_values
             state.told.copy_(outgoing[: turn.num_sent]) if is_value else state.told.zero_()
-        buffers = _Buffers(outgoing, state.received)
+            state.renew("told", self._since_whole(state))
+        buffers = MessageBuffers(outgoing, state.received)
         works = self._transfer(turn, channel, buffers)
-        return _Message(self.epoch, state.received, is_whole=True, works=works, buffers=buffers)
+        return Message(self.epoch, state.received, is_whole=True, works=works, buffers=buffers)
 
-    def _send_turn(self, state: _Channel, rows: Tensor, channel: int) -> _Message:
+    def _send_turn(self, state: Channel, rows: Tensor, channel: int) -> Message:
+        state.move_on("told")
         turn, buffers = state.turns.at(self.epoch), state.spare()
+        message = Message(
+            self.epoch,
+            buffers.incoming[: turn.num_received],
+            is_coded=state.coder is not None,
+            turn=turn,
+            buffers=buffers,
+        )
+        incoming = turn.incoming
+        if state.rule.spared is not None:
+            turn = self._announce(state, rows, channel, turn, message)
+            incoming = ()
+            if state.rule.spared.is_counted:
+                incoming = _best_of(turn.incoming, state.rule.spared.best_of)
+                message.incoming = buffers.incoming[: incoming[-1].stop if incoming else 0]
         outgoing = buffers.outgoing[: turn.num_sent]
         if state.coder is None:
             self._gather(rows, turn, outgoing)
         elif turn.num_sent:
             with self.clock.timed("pack"):
                 self._code(state, state.coder, rows, turn, channel, outgoing)
-        works = self._transfer(turn, channel, buffers)
-        return _Message(
-            self.epoch,
-            buffers.incoming[: turn.num_received],
-            is_coded=state.coder is not None,
-            turn=turn,
-            works=works,
-            buffers=buffers,
+        if state.rule.spared is not None and turn.num_sent:
+            with self.clock.timed("pack"):
+                self._tell(state, outgoing, turn)
+        message.works += self._transfer(turn._replace(incoming=incoming), channel, buffers)
+        return message
+
+    def _announce(
+        self, state: Channel, rows: Tensor, channel: int, turn: Turn, message: Message
+    ) -> Turn:
+        """Choose rows of a turn, and send a bit for each; return the turn with those that leave."""
+        spared = state.rule.spared
+        assert spared is not None, "rows are spared"
+        assert state.told is not None, "spared rows are compared with what was told"
+        assert turn.picked is not None, "the rows of a turn are picked"
+        assert turn.packed is not None, "the rows of a turn have places"
+        with self.clock.timed("pack"):
+            now, known = (
+                self.buffers.empty(turn.num_sent, rows.shape[1], rows.dtype) for _ in range(2)
+            )
+            if turn.num_sent:
+                kernels.gather_rows(rows, turn.picked, now)
+                kernels.gather_rows(state.told, turn.packed, known)
+            chosen = spared.choose(now, known, turn.outgoing, self._epochs_of_turns)
+            leaves = write_masks(chosen, turn.outgoing)
+        message.masks = torch.zeros(sum(mask_bytes(turn.incoming)), dtype=torch.uint8)
+        works = self.group.transfer(
+            _by_peer(message.masks, turn.incoming),
+            _by_peer(leaves, turn.outgoing),
+            self.first_tag + channel,
         )
+        message.leaving_masks = leaves
+        self.bytes_sent += len(leaves)
+        if spared.is_counted:
+            message.works += works
+        else:
+            message.ask = partial(self._ask, message, works, channel, turn)
+        return leaving(turn, chosen)
+
+    @property
+    def _epochs_of_turns(self) -> int:
+        """Epochs since the warm-up."""
+        return max(self.epoch - self.rule.warm_up_epochs, 0)
+
+    def _ask(self, message: Message, works: list[Work], channel: int, turn: Turn) -> None:
+        """Wait for masks, and post the receives of the rows that they announce."""
+        for work in works:
+            work.wait()
+        assert message.masks is not None, "masks announce rows"
+        assert message.buffers is not None, "rows arrive in the buffers of their message"
+        lanes = of_chosen(turn.incoming, read_masks(message.masks, turn.incoming))
+        rows = message.buffers.incoming
+        message.incoming = rows[: lanes[-1].stop if lanes else 0]
+        arrivals = [(_lane(rows, lane), lane.peer) for lane in lanes]
+        message.works += self.group.transfer(arrivals, [], self.first_tag + channel)
+
+    def _tell(self, state: Channel, outgoing: Tensor, turn: Turn) -> None:
+        """Note what the receivers of rows have now; `_code` does where changes are coded."""
+        assert state.told is not None, "spared rows are compared with what was told"
+        assert turn.packed is not None, "the rows of a turn have places"
+        if state.coder is None or state.rule.remembers == "nothing":
+            told = outgoing if state.coder is None else state.coder.unpack(outgoing)
+            kernels.blend_rows(told, turn.packed, state.told, weight=1)
 
     def _code(
         self,
-        state: _Channel,
+        state: Channel,
         coder: Coder,
         rows: Tensor,
         turn: Turn,
@@ -318,10 +281,11 @@ class Delayed(Exchange):
         seed = self.wire_seed(channel)
         count = turn.num_sent
         self._count(coder, count)
-        if state.told is None:
+        if state.rule.remembers == "nothing":
             coder.pack(rows, turn.picked, count, seed, out=out)
             self._errors[channel] = coder.error(rows, turn.picked, out)
             return
+        assert state.told is not None, "codes that remember have memory"
         assert turn.picked is not None, "the rows of a turn are picked"
         assert turn.packed is not None, "the rows of a turn have places"
         now, known = (self.buffers.empty(count, rows.shape[1], rows.dtype) for _ in range(2))
@@ -339,9 +303,9 @@ class Delayed(Exchange):
         if turn.picked is not None:
             with self.clock.timed("pack"):
                 packed = out[: turn.num_sent]
-                kernels.gather_rows(_movable(rows), turn.picked, _movable(packed))
+                kernels.gather_rows(movable(rows), turn.picked, movable(packed))
 
-    def _transfer(self, turn: Turn, channel: int, buffers: _Buffers) -> list[Work]:
+    def _transfer(self, turn: Turn, channel: int, buffers: MessageBuffers) -> list[Work]:
         """Start all messages of a turn."""
         works = self.group.transfer(
             [(_lane(buffers.incoming, lane), lane.peer) for lane in turn.incoming],
@@ -352,7 +316,7 @@ class Delayed(Exchange):
         self.bytes_sent += turn.num_sent * width * buffers.outgoing.element_size()
         return works
 
-    def deliver(self, state: _Channel) -> Tensor:
+    def deliver(self, state: Channel) -> Tensor:
         """Take in what is due and return the rows that this epoch uses."""
         # The order of the steps below decides which values a row has, so it is not free.
         # 1. Without a cache (the paper's rule), rows of earlier epochs are dropped before anything
@@ -363,6 +327,7 @@ class Delayed(Exchange):
         #    ones have arrived already: a fast network changes no bit of the result.
         # 3. The wait is for messages that left `delay` epochs ago, which is what a delay buys.
         #    Their buffers are free only after it: `take_in` hands them to the next message.
+        #    A row that has a trend moves on before: what arrives takes the place of a prediction.
         # 4. After the last epoch of a warm-up, and after a refresh, rows that arrived whole are
         #    queued once more as if sent in the `delay` epochs before, or the epochs that follow
         #    would find none without a cache. With one, what is under way then is older than what
@@ -373,6 +338,8 @@ class Delayed(Exchange):
         if not state.rule.is_cached and not is_whole:
             with self.clock.timed("pack"):
                 state.forget()
+        if not is_whole:
+            state.move_on("received")
         while state.under_way and self._is_due(state.under_way[0], state.rule):
             message = state.under_way.popleft()
             with self.clock.timed("exchange_wait"):
@@ -380,6 +347,8 @@ class Delayed(Exchange):
             with self.clock.timed("pack"):
                 # What a warm-up leaves is as old as its last epoch.
                 state.take_in(message, max(message.epoch, last_warm))
+                if message.is_whole:
+                    state.renew("received", self._since_whole(state))
         if not state.rule.is_cached and is_last_whole:
             with self.clock.timed("pack"):
                 state.repeat(range(self.epoch + 1 - state.rule.delay, self.epoch + 1))
@@ -387,7 +356,7 @@ class Delayed(Exchange):
             self.max_staleness = max(self.max_staleness, self.epoch - heard.epoch)
         return state.received
 
-    def _is_due(self, message: _Message, rule: Rule) -> bool:
+    def _is_due(self, message: Message, rule: Rule) -> bool:
         return message.is_whole or message.epoch + rule.delay <= self.epoch
 
     def state(self) -> dict[str, Tensor]:
@@ -400,8 +369,14 @@ class Delayed(Exchange):
             for message in channel.under_way:
                 kind = "codes" if message.is_coded else "message"
                 tensors[f"{number}.{kind}.{message.epoch}"] = message.finish()
+                if message.masks is not None:
+                    tensors[f"{number}.masks.{message.epoch}"] = message.masks
             if channel.told is not None:
                 tensors[f"{number}.told"] = channel.told
+            for name, rows in channel.more.items():
+                tensors[f"{number}.{name}"] = rows
+        if any(self.rule.of(is_backward=way).gate is not None for way in (False, True)):
+            tensors["gates"] = torch.tensor([self._is_open, self._opened_at])
         return tensors
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -411,35 +386,61 @@ class Delayed(Exchange):
         for name in [name for name in state if name.endswith(".received")]:
             number = name.split(".")[0]
             heard = {
-                bin_id: _Heard(epoch, count)
+                bin_id: Heard(epoch, count)
                 for bin_id, epoch, count in state[f"{number}.bin_epoch"].tolist()
             }
             under_way = [
-                _Message(int(key.split(".")[2]), rows.clone(), is_coded=kind == "codes")
+                Message(
+                    int(key.split(".")[2]),
+                    rows.clone(),
+                    is_coded=kind == "codes",
+                    masks=state.get(f"{number}.masks.{key.split('.')[2]}"),
+                )
                 for kind in ("message", "codes")
                 for key, rows in state.items()
                 if key.startswith(f"{number}.{kind}.")
             ]
             under_way.sort(key=lambda message: message.epoch)
             told = state.get(f"{number}.told")
-            self._loaded[int(number)] = _Loaded(
-                state[name].clone(), heard, deque(under_way), None if told is None else told.clone()
+            more = {
+                key: state[f"{number}.{key}"].clone() for key in MORE if f"{number}.{key}" in state
+            }
+            self._loaded[int(number)] = Loaded(
+                state[name].clone(),
+                heard,
+                deque(under_way),
+                None if told is None else told.clone(),
+                more,
             )
+        if "gates" in state:
+            is_open, self._opened_at = state["gates"].tolist()
+            self._is_open = [bool(way) for way in is_open]
 
 
 def _lane(buffer: Tensor, lane: PeerRows) -> Tensor:
     return buffer[lane.start : lane.stop]
 
 
-def _movable(rows: Tensor) -> Tensor:
-    """Let kernels for floats move whole numbers of 64 bits, which they copy bit by bit."""
-    return rows if rows.is_floating_point() else rows.view(torch.float64)
+def _by_peer(masks: Tensor, lanes: tuple[PeerRows, ...]) -> list[tuple[Tensor, int]]:
+    """Return the part of each peer of a message of masks."""
+    parts = torch.split(masks, mask_bytes(lanes))
+    return [(part, lane.peer) for part, lane in zip(parts, lanes, strict=True)]
+
+
+def _best_of(lanes: tuple[PeerRows, ...], best_of: int) -> tuple[PeerRows, ...]:
+    """Return the lanes of a message of the best rows, whose number is known before."""
+    chosen, start = [], 0
+    for lane in lanes:
+        count = -(-(lane.stop - lane.start) // best_of)
+        chosen.append(PeerRows(lane.peer, start, start + count))
+        start += count
+    return tuple(chosen)
 
 
 class _Delivery:
     """The rows of one delayed channel, taken in when they are needed."""
 
-    def __init__(self, exchange: Delayed, channel: _Channel) -> None:
+    def __init__(self, exchange: Delayed, channel: Channel) -> None:
         self._exchange = exchange
         self._channel = channel
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
+from distgnn.exchange.spared import Gate, Spared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,30 +119,40 @@ class Rota:
             every if _round_of(rank, segment.peer, num_ranks) % self.period == bin_id else every[:0]
         )
 
-    def num_rows(self, table: NDArray[np.int64], epoch: int) -> int:
-        """Count the rows of all pairs that travel in an epoch, exactly.
+    def rows_between(self, table: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Count the rows of each pair that travel in an epoch, exactly.
 
         Args:
-            table: (num_ranks, num_ranks) int64. [p][q]: rows from p to q.
+            table: (num_ranks, num_ranks) int64. [p][q]: rows between p and q, in the order in which
+                they are numbered.
             epoch: From 0.
+
+        Returns:
+            (num_ranks, num_ranks) int64.
         """
-        total = int(table.sum())
         if self.period == 0:
-            return 0
+            return np.zeros_like(table)
         bin_id = epoch % self.period
+        stops = table.cumsum().reshape(table.shape)
         if self.how == "rows":
-            return len(range(bin_id, total, self.period))
+            before, until = (-((bin_id - ends) // self.period) for ends in (stops - table, stops))
+            return until - before
         if self.how == "random":
-            return int(self._is_drawn(np.arange(total), epoch).sum())
+            drawn = np.zeros(int(table.sum()) + 1, np.int64)
+            drawn[1:] = self._is_drawn(np.arange(len(drawn) - 1), epoch).cumsum()
+            found: NDArray[np.int64] = drawn[stops] - drawn[stops - table]
+            return found
         if self.how == "together":
-            return total if bin_id < self.open_for else 0
+            return table if bin_id < self.open_for else np.zeros_like(table)
         size = len(table)
-        return sum(
-            int(table[p][q])
-            for p in range(size)
-            for q in range(size)
-            if p != q and _round_of(p, q, size) % self.period == bin_id
+        rounds = np.array(
+            [[_round_of(p, q, size) if p != q else -1 for q in range(size)] for p in range(size)]
         )
+        return np.where((rounds >= 0) & (rounds % self.period == bin_id), table, 0)
+
+    def num_rows(self, table: NDArray[np.int64], epoch: int) -> int:
+        """Count the rows of all pairs that travel in an epoch, exactly; see `rows_between`."""
+        return int(self.rows_between(table, epoch).sum())
 
     def _is_drawn(self, numbers: NDArray[np.int64], epoch: int) -> NDArray[np.bool_]:
         """Draw by a hash of the row's number and the epoch, which is the same at both ends."""
@@ -181,11 +192,15 @@ class Rule:
         codec: Code that rows are written in.
         remembers: Memory of the sender's code. "error": what the last code of a row missed is added
             before the next. "value": the change against what the receiver has is coded.
+        spared: Rows of a turn that do not travel after all; None if all of them do.
+        gate: Epochs in which rows travel, by a vote; None if they do not vote.
+        has_trend: Whether a row moves on, in each epoch, by what it changed in an epoch between the
+            last two in which all rows travelled as they are.
 
     References:
         Wan et al., "PipeGCN", ICLR 2022, for smoothing; Wan et al., "BNS-GCN", MLSys 2022, for
         scaling; Zhang et al., "Sylvie", arXiv:2303.01277, and Seide et al., Interspeech 2014, for
-        errors that are fed back.
+        errors that are fed back; Song et al., "EC-Graph", ICDE 2022, for trends.
     """
 
     deal: Rota = field(default_factory=Rota)
@@ -196,12 +211,35 @@ class Rule:
     is_scaled: bool = False
     codec: CodecSpec = EXACT
     remembers: Remembers = "nothing"
+    spared: Spared | None = None
+    gate: Gate | None = None
+    has_trend: bool = False
 
     @property
     def keeps_rows(self) -> bool:
         """Whether anything lives between epochs; then a checkpoint holds rows."""
-        is_current = self.deal.is_whole and self.delay == 0
+        is_current = self.deal.is_whole and self.delay == 0 and not self.is_by_value
         return not is_current or self.remembers != "nothing" or self.smoothing > 0
+
+    @property
+    def is_by_value(self) -> bool:
+        """Whether values of rows decide which of them travel, or when."""
+        return self.spared is not None or self.gate is not None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the bytes that travel are known before; else only how many they are at most."""
+        return self.gate is None and (self.spared is None or self.spared.is_counted)
+
+    @property
+    def tells_values(self) -> bool:
+        """Whether a sender keeps the values that its receivers have."""
+        return self.spared is not None or self.remembers == "value"
+
+    @property
+    def share(self) -> Fraction:
+        """Share of the rows that travels in an epoch, on average and at most."""
+        return self.deal.share / (1 if self.spared is None else self.spared.best_of)
 
 
 @dataclass(frozen=True)
@@ -297,8 +335,24 @@ class HaloRule:
         refresh = self.of(is_backward=is_backward).refresh
         return epoch < self.warm_up_epochs or (refresh > 0 and epoch % refresh == 0)
 
+    def epochs_since_whole(self, epoch: int, *, is_backward: bool) -> int:
+        """Count the epochs since the last one before it in which all rows travelled as they are.
+
+        Args:
+            epoch: From 0.
+            is_backward: Whether the rows are gradients.
+
+        Returns:
+            At least 1; 0 if there was none.
+        """
+        refresh = self.of(is_backward=is_backward).refresh
+        last = min(self.warm_up_epochs, epoch) - 1
+        if refresh and epoch:
+            last = max(last, (epoch - 1) // refresh * refresh)
+        return epoch - last if last >= 0 else 0
+
     def num_rows(self, table: NDArray[np.int64], epoch: int, *, is_backward: bool) -> int:
-        """Count the rows of all pairs that travel in an epoch, exactly.
+        """Count the rows of all pairs that travel in an epoch, at most; exactly where counted.
 
         Args:
             table: (num_ranks, num_ranks) int64. [p][q]: rows from p to q.
@@ -307,7 +361,22 @@ class HaloRule:
         """
         if self.is_whole(epoch, is_backward=is_backward):
             return int(table.sum())
-        return self.of(is_backward=is_backward).deal.num_rows(table, epoch)
+        way = self.of(is_backward=is_backward)
+        counts = way.deal.rows_between(table, epoch)
+        return int((counts if way.spared is None else way.spared.most_rows(counts)).sum())
+
+    def mask_bytes(self, table: NDArray[np.int64], epoch: int, *, is_backward: bool) -> int:
+        """Return the bytes of an epoch that say which rows travel; 0 where both ends know.
+
+        Args:
+            table: (num_ranks, num_ranks) int64. [p][q]: rows from p to q.
+            epoch: From 0.
+            is_backward: Whether the rows are gradients.
+        """
+        way = self.of(is_backward=is_backward)
+        if way.spared is None or self.is_whole(epoch, is_backward=is_backward):
+            return 0
+        return int((-(-way.deal.rows_between(table, epoch) // 8)).sum())
 
     def codec_in(self, epoch: int, *, is_backward: bool) -> CodecSpec:
         """Return the code of the rows that travel in an epoch.

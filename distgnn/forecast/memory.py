@@ -321,7 +321,12 @@ def leaf_bytes(found: Forecast) -> int:
                 if not is_exact:
                     widest = max(widest, 2 * leg.row_bytes(way.codec) + row_bytes)
                 if not rule.is_synchronous:
-                    kept += row_bytes * (2 if way.remembers != "nothing" and not is_exact else 1)
+                    is_told = way.spared is not None or (
+                        way.remembers != "nothing" and not is_exact
+                    )
+                    # A trend keeps two more of each row that it moves on.
+                    trends = (4 if way.tells_values else 2) if way.has_trend else 0
+                    kept += row_bytes * (1 + is_told + trends)
                     # Messages under way, and one that is written next.
                     kept += 2 * (way.delay + 1) * float(way.deal.share) * leg.row_bytes(way.codec)
     return widest + int(kept)

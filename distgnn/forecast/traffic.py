@@ -69,8 +69,15 @@ class LayerRows:
 
     def sent_rows(self, leg: Leg) -> NDArray[np.int64]:
         """Return (num_parts, num_parts) int64, [p][q]: rows that p sends to q on a leg."""
-        rows = self.read if leg.role == "read" else self.write
+        rows = self.of_roots(leg)
         return rows.T if leg.is_to_root else rows
+
+    def of_roots(self, leg: Leg) -> NDArray[np.int64]:
+        """Return (num_parts, num_parts) int64, [p][q]: rows between roots of p and leaves of q.
+
+        Rows of a leg are numbered in this order, whichever way they go.
+        """
+        return self.read if leg.role == "read" else self.write
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,8 @@ class Forecast:
     def bytes_in_epoch(self, epoch: int) -> int:
         """Return what all ranks send in an epoch: `halo_bytes_sent` of metrics.jsonl, exactly.
 
+        Where values of rows decide what travels, they send at most as much.
+
         Args:
             epoch: From 0.
         """
@@ -126,7 +135,8 @@ class Forecast:
         rule = self.rule
         return sum(
             leg.row_bytes(rule.codec_in(epoch, is_backward=is_backward))
-            * rule.num_rows(rows.sent_rows(leg), epoch, is_backward=is_backward)
+            * rule.num_rows(rows.of_roots(leg), epoch, is_backward=is_backward)
+            + rule.mask_bytes(rows.of_roots(leg), epoch, is_backward=is_backward)
             for layer, rows in zip(self.layers, self.rows, strict=True)
             for legs, is_backward in layer.passes
             for leg in legs
@@ -169,12 +179,15 @@ class Forecast:
             for legs, is_backward in layer.passes:
                 way = self.rule.of(is_backward=is_backward)
                 num_whole = self.num_bins // way.refresh if way.refresh else 0
-                share = float((self.num_bins - num_whole) * way.deal.share)
+                share = float((self.num_bins - num_whole) * way.share)
                 exact = EXACT if way.refresh else way.codec
                 total += num_whole * bytes_of_legs(legs, rows, exact)
                 shares = self.rule.codec_shares(self.num_epochs, is_backward=is_backward)
                 for codec, part in shares:
                     total += share * float(part) * bytes_of_legs(legs, rows, codec)
+                if way.spared is not None:
+                    turns = float((self.num_bins - num_whole) * way.deal.share)
+                    total += turns * sum(-(-rows.sent_rows(leg) // 8) for leg in legs)
         return np.rint(total).astype(np.int64)
 
     @property
@@ -293,11 +306,15 @@ def planned_bytes(
             shares = [(first, Fraction(1 - sum(part for _, part in shares))), *shares]
             whole = rule.whole_fraction(config.epochs, is_backward=is_backward)
             exact = first if rule.is_synchronous else EXACT
-            share = (1 - whole) * rule.of(is_backward=is_backward).deal.share
+            way = rule.of(is_backward=is_backward)
+            turns = (1 - whole) * way.deal.share
+            share = (1 - whole) * way.share
             for leg in legs:
                 coded = sum(part * leg.row_bytes(one) for one, part in shares)
                 mean = whole * leg.row_bytes(exact) + share * coded
-                total += float(mean) * leg.sent_rows(routes[leg.role])
+                num_rows = leg.sent_rows(routes[leg.role])
+                masks = num_rows / 8 if way.spared is not None else 0
+                total += float(mean) * num_rows + float(turns) * masks
     return total
 
 

@@ -8,64 +8,15 @@ import numpy as np
 import pytest
 import torch
 from delayed import WIDTH, clone_matrix, problem, run
+from halo_rows import COUNTS, EPOCHS, WIDE, exchanged, made, sent_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distgnn.comm.threads import run_ranks
 from distgnn.exchange.base import Synchronous
 from distgnn.exchange.codec import CodecSpec
-from distgnn.exchange.delayed import Delayed
-from distgnn.exchange.route import plan_route
 from distgnn.exchange.rule import HaloRule, Rota, Rule
 
-WIDE = 20
-EPOCHS = 12
 NEAR = CodecSpec(bits=8, is_random=False)
-COUNTS = np.array([[0, 5, 3, 4], [2, 0, 6, 1], [4, 3, 0, 2], [7, 1, 2, 0]])
-
-
-def exchanged(rule, rows, *, stops=(), num_epochs=EPOCHS):
-    """Rows that each rank receives in each epoch: (num_ranks, num_epochs, num_in, width)."""
-
-    def on_rank(group):
-        exchange = Delayed(group, rule)
-        route = plan_route(group, COUNTS[group.rank], COUNTS[:, group.rank])
-        found = []
-        for epoch in range(num_epochs):
-            if epoch in stops:
-                state = {name: rows.clone() for name, rows in exchange.state().items()}
-                exchange = Delayed(group, rule)
-                exchange.load_state(state)
-                exchange.seeds.epoch = epoch
-            exchange.start_pass(is_backward=False)
-            channel = exchange.new_channel()
-            arriving = exchange.begin(route, rows[group.rank][epoch], channel)
-            found.append(arriving.wait().clone())
-            exchange.end_epoch()
-            exchange.seeds.end_epoch()
-        return found, exchange.take_bytes(), exchange.state()
-
-    return run_ranks(len(COUNTS), on_rank)
-
-
-def made(seed=0, width=WIDE, num_epochs=EPOCHS):
-    """Rows that each rank sends in each epoch, which change slowly."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = []
-    for count in COUNTS.sum(axis=1):
-        start = torch.randn(int(count), width, generator=generator)
-        steps = 0.1 * torch.randn(num_epochs, int(count), width, generator=generator)
-        rows.append(start + steps.cumsum(0))
-    return rows
-
-
-def sent_to(rows, receiver, epoch):
-    """Rows of an epoch, as a receiver has them in its buffer."""
-    found = []
-    for sender, counts in enumerate(COUNTS):
-        start = int(counts[:receiver].sum())
-        found.append(rows[sender][epoch][start : start + int(counts[receiver])])
-    return torch.cat(found)
 
 
 def travels(deal, receiver, epoch):

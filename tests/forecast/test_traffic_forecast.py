@@ -367,6 +367,31 @@ def test_rules_of_halos_are_counted_epoch_by_epoch(halo, model, directories):
     check(directories("random", "libra", 4), config)
 
 
+def of_values(directory, halo, **fields):
+    """Bytes of each epoch of a run, and those of the forecast."""
+    config = make_config(**{**MODELS["sage-wide"], "epochs": 7, "hidden": 20, "halo": halo})
+    manifest = read_manifest(directory)
+    found = forecast(directory, manifest, config)
+    records, _ = trained(directory, config)
+    counted = [record["halo_bytes_sent"] for record in records]
+    return counted, [found.bytes_in_epoch(epoch) for epoch in range(len(records))]
+
+
+@pytest.mark.parametrize("halo", ["best(4)+int8", "warmup(1)+best(3)+bins(2)+delay(1)"])
+def test_rows_that_are_ranked_are_counted(halo, directories):
+    counted, predicted = of_values(directories("random", "libra", 4), halo)
+    assert counted == predicted
+
+
+@pytest.mark.parametrize(
+    "halo", ["changed(0.5)", "changed(0.1,decay=sqrt)+int4+bins(2)", "gate(0.2)", "ec-graph"]
+)
+def test_where_values_decide_at_most_so_much_travels(halo, directories):
+    counted, predicted = of_values(directories("random", "libra", 4), halo)
+    assert all(sent <= most for sent, most in zip(counted, predicted, strict=True))
+    assert sum(counted) < sum(predicted)
+
+
 def test_four_methods_train_cora_to_the_same_losses_and_send_what_is_predicted(tmp_path):
     graph = load("cora")
     config = make_config(epochs=4, hidden=16, dropout=0.5, feature_norm="row")

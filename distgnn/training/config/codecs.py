@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec, HaloCodecs
 from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
+from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
 from distgnn.weights.rule import WeightRule
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from distgnn.exchange.codec import Bits
     from distgnn.exchange.rule import How
+    from distgnn.exchange.spared import Vote
     from distgnn.training.config.grammar import Direction
 
 _CODEC = "codec"
@@ -124,25 +127,44 @@ def _every(value: int, **more: int) -> Rota:
     return Rota("together", value, open_for)
 
 
+def _changed(value: float, *, decay: bool = False) -> Spared:
+    return Spared(threshold=value, decays=decay)
+
+
+def _best(value: int) -> Spared:
+    return Spared(best_of=value)
+
+
+def _gate(value: float, vote: Vote = "any", most: int = 0) -> Gate:
+    return Gate(value, vote, most)
+
+
 def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
     return {"": Parameter(least=least, below=below, is_required=True)}
 
 
 _DEALS = Parameter({"rows": "rows", "peers": "peers", "random": "random"})
 _SHARE = Parameter(number=float, below=1, is_required=True)
+_LIMIT = Parameter(number=float, below=math.inf, is_required=True)
+_DECAY = Parameter({"none": False, "sqrt": True})
+_VOTE = Parameter({"any": "any", "half": "half", "mean": "mean"})
 
 _TIMES: Mapping[str, Word] = {
     "bins": Word(_DEAL, _bins, {**_whole(1, _MOST_BINS + 1), "deal": _DEALS}),
     "every": Word(_DEAL, _every, {**_whole(1), "for": Parameter(least=1)}),
     "never": Word(_DEAL, lambda: Rota(period=0), {}),
+    "gate": Word(_DEAL, _gate, {"": _LIMIT, "vote": _VOTE, "most": Parameter(least=1)}),
+    "best": Word("spared", _best, _whole(2)),
+    "changed": Word("spared", _changed, {"": _LIMIT, "decay": _DECAY}),
     "delay": Word("delay", lambda value: value, _whole(0)),
     "refresh": Word("refresh", lambda value: value, _whole(1)),
     "warmup": Word(_WARM_UP, lambda value: value, _whole(0)),
     "feedback": Word("remembers", lambda: "error", {}),
     "delta": Word("remembers", lambda: "value", {}),
-    "keep": Word(_MEMORY, lambda: (True, 0.0), {}),
-    "drop": Word(_MEMORY, lambda: (False, 0.0), {}),
-    "smooth": Word(_MEMORY, lambda value: (True, value), {"": _SHARE}),
+    "keep": Word(_MEMORY, dict, {}),
+    "drop": Word(_MEMORY, lambda: {"is_cached": False}, {}),
+    "smooth": Word(_MEMORY, lambda value: {"smoothing": value}, {"": _SHARE}),
+    "trend": Word(_MEMORY, lambda: {"has_trend": True}, {}),
     "scale": Word("is_scaled", lambda: True, {}),
 }
 """Table of times and memories."""
@@ -152,6 +174,7 @@ HALO = Grammar(
     {
         _CODEC: "what rows are sent as",
         _DEAL: "which rows travel in an epoch",
+        "spared": "which of them do not travel after all",
         "delay": "how old rows are when they are used",
         "refresh": "when all rows travel as they are",
         _WARM_UP: "how many epochs are synchronous",
@@ -266,8 +289,10 @@ def _rule(answers: Mapping[str, object]) -> Rule:
     """Return the rule of one direction."""
     fields = dict(answers)
     fields.pop(_WARM_UP, None)
-    is_cached, smoothing = cast("tuple[bool, float]", fields.pop(_MEMORY, (True, 0.0)))
-    return Rule(is_cached=is_cached, smoothing=smoothing, **cast("dict[str, Any]", fields))
+    fields |= cast("dict[str, object]", fields.pop(_MEMORY, {}))
+    if isinstance(fields.get(_DEAL), Gate):
+        fields["gate"] = fields.pop(_DEAL)
+    return Rule(**cast("dict[str, Any]", fields))
 
 
 def parse_weights(text: str) -> WeightRule:
@@ -352,6 +377,7 @@ def _items(rule: Rule) -> list[str]:
         items.append(f"every({deal.period}{more})")
     elif deal != Rota():
         items.append(f"bins({deal.period}{'' if deal.how == 'rows' else f',deal={deal.how}'})")
+    items += _choices(rule)
     items += [f"delay({rule.delay})"] * (rule.delay > 0)
     items += [f"refresh({rule.refresh})"] * (rule.refresh > 0)
     items += [rule.codec.text] * (rule.codec != EXACT)
@@ -360,7 +386,23 @@ def _items(rule: Rule) -> list[str]:
         items.append("drop")
     elif rule.smoothing:
         items.append(f"smooth({rule.smoothing:g})")
+    items += ["trend"] * rule.has_trend
     return items + ["scale"] * rule.is_scaled
+
+
+def _choices(rule: Rule) -> list[str]:
+    """Return the words that let values of rows decide what travels."""
+    items = []
+    if rule.gate is not None:
+        vote = "" if rule.gate.vote == "any" else f",vote={rule.gate.vote}"
+        most = f",most={rule.gate.most}" if rule.gate.most else ""
+        items.append(f"gate({rule.gate.threshold:.12g}{vote}{most})")
+    if rule.spared is not None and rule.spared.threshold is None:
+        items.append(f"best({rule.spared.best_of})")
+    elif rule.spared is not None:
+        decay = ",decay=sqrt" if rule.spared.decays else ""
+        items.append(f"changed({rule.spared.threshold:.12g}{decay})")
+    return items
 
 
 def weights_text(rule: WeightRule) -> str:

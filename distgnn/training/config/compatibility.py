@@ -477,7 +477,12 @@ RULES: tuple[Rule, ...] = (
     *_of_directions(
         lambda rule: (
             rule.deal.period == 0
-            and (rule.codec != EXACT or rule.delay > 0 or rule.remembers != "nothing")
+            and (
+                rule.codec != EXACT
+                or rule.delay > 0
+                or rule.remembers != "nothing"
+                or rule.spared is not None
+            )
         ),
         lambda c: (
             f"{_halo(c)} says how rows travel that never do; keep never alone, or use every or bins"
@@ -557,6 +562,52 @@ RULES: tuple[Rule, ...] = (
         lambda rule: rule.remembers == "value" and (not rule.is_cached or rule.smoothing > 0),
         lambda c: f"{_halo(c)} sends changes against what the receiver keeps; use keep with delta",
     ),
+    *_of_directions(
+        lambda rule: rule.spared is not None and (not rule.is_cached or rule.smoothing > 0),
+        lambda c: (
+            f"{_halo(c)} spares rows whose last value will do; use keep with changed and best"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: rule.spared is not None and rule.remembers == "error",
+        lambda c: (
+            f"{_halo(c)} compares rows with what was told, which holds the error of the code "
+            "already; drop feedback, or use delta"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: rule.spared is not None and not rule.spared.is_counted and rule.delay > 0,
+        lambda c: (
+            f"{_halo(c)} tells how many rows follow in the epoch in which they are used; drop "
+            "delay, or use best"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: (
+            rule.has_trend and (not rule.refresh or (rule.deal.is_whole and not rule.is_by_value))
+        ),
+        lambda c: (
+            f"{_halo(c)} predicts rows from two refreshes for epochs in which they do not travel; "
+            "add refresh, and bins or changed"
+        ),
+    ),
+    *_of_directions(
+        lambda rule: rule.has_trend and rule.delay > 0,
+        lambda c: (
+            f"{_halo(c)} moves rows on in the epoch in which they are used, but delay uses others; "
+            "drop one of the two"
+        ),
+    ),
+    (
+        lambda c: (
+            any(rule.spared is not None for rule in (c.given_halo.forward, c.given_halo.backward))
+            and c.model.kind.sends_no_sums(c.model).startswith("--aggregator")
+        ),
+        lambda c: (
+            f"{_halo(c)} sends some rows only, but {c.model.kind.sends_no_sums(c.model)} sends "
+            "values with the ids of their winners; use bins or a codec, or --aggregator mean"
+        ),
+    ),
     *(
         (
             lambda c, is_odd=is_odd: (
@@ -573,6 +624,7 @@ RULES: tuple[Rule, ...] = (
             lambda rule: rule.smoothing > 0,
             lambda rule: rule.is_scaled,
             lambda rule: rule.remembers != "nothing",
+            lambda rule: rule.has_trend,
         )
     ),
     (

@@ -83,6 +83,54 @@ PRESETS: Mapping[str, Preset] = {
         "Chai et al., Distributed Graph Neural Network Training with Periodic Stale Representation "
         "Synchronization, arXiv:2206.00057",
     ),
+    "ds-sync": Preset(
+        "bins(4,deal=peers)",
+        "sum",
+        "pairs of ranks tell each other their rows in turns, in the rounds of a tournament",
+        "Wang et al., DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle "
+        "Synchronization for Distributed DNN Training, INFOCOM 2022",
+    ),
+    "gaia": Preset(
+        "changed(0.05,decay=sqrt)",
+        "sum",
+        "rows travel that changed by 5 percent since they were sent, by less in later epochs",
+        "Hsieh et al., Gaia: Geo-Distributed Machine Learning Approaching LAN Speeds, NSDI 2017",
+    ),
+    "cdfgnn": Preset(
+        "changed(0.05)+int8",
+        "sum",
+        "rows travel that changed by 5 percent since they were sent, with 8 bits a value",
+        "Zhang et al., CDFGNN: a Systematic Design of Cache-based Distributed Full-Batch Graph "
+        "Neural Network Training with Communication Reduction, arXiv:2408.00232",
+    ),
+    "selsync": Preset(
+        "gate(0.05,vote=mean)",
+        "sum",
+        "all rows travel in epochs in which those of the ranks changed by 5 percent on average",
+        "Tyagi and Swany, Accelerating Distributed ML Training via Selective Synchronization, "
+        "CLUSTER 2023",
+    ),
+    "sancus": Preset(
+        "gate(0.05,most=10)+bf16",
+        "sum",
+        "all rows travel once those of a rank changed by 5 percent, or are 10 epochs old",
+        "Peng et al., SANCUS: Staleness-Aware Communication-Avoiding Full-Graph Decentralized "
+        "Training in Large-Scale Graph Neural Networks, VLDB 2022",
+    ),
+    "ec-graph": Preset(
+        "fwd:changed(0.1)+refresh(10)+int4+trend+bwd:refresh(10)+int4+feedback",
+        "sum",
+        "rows move on by their trend, and travel with 4 bits a value where it errs by 10 percent",
+        "Song et al., EC-Graph: A Distributed Graph Neural Network System with Error-Compensated "
+        "Compression, ICDE 2022",
+    ),
+    "varco": Preset(
+        "int1+at(20)+int2+at(40)+int4+at(60)+int8",
+        "sum",
+        "1 bit a value at first, and twice as many after every 20 epochs",
+        "Cervino et al., Distributed Training of Large Graph Neural Networks with Variable "
+        "Communication Rates, arXiv:2406.17611",
+    ),
     "bns": Preset(
         "bins(10,deal=random)+drop+scale",
         "sum",

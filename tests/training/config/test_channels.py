@@ -152,6 +152,51 @@ REFUSED = [
         "--recompute would send rows again that --halo adapt(2|4|8,every=50,bits=4,round=near) may",
     ),
     (
+        {"halo": "changed(0.1)+bins(2)+drop"},
+        "--halo bins(2)+changed(0.1)+drop spares rows whose last value will do; use keep with",
+    ),
+    (
+        {"halo": "best(4)+delay(1)+smooth(0.5)"},
+        "--halo best(4)+delay(1)+smooth(0.5) spares rows whose last value will do; use keep with",
+    ),
+    (
+        {"halo": "changed(0.1)+int4+feedback"},
+        "--halo changed(0.1)+int4+feedback compares rows with what was told, which holds the",
+    ),
+    (
+        {"halo": "changed(0.1)+delay(1)"},
+        "--halo changed(0.1)+delay(1) tells how many rows follow in the epoch in which they are",
+    ),
+    ({"halo": "never+changed(0.1)"}, "--halo never+changed(0.1) says how rows travel that never"),
+    (
+        {"halo": "every(4)+trend"},
+        "--halo every(4)+trend predicts rows from two refreshes for epochs in which they do not",
+    ),
+    (
+        {"halo": "int4+refresh(4)+trend"},
+        "--halo refresh(4)+int4+trend predicts rows from two refreshes for epochs in which they",
+    ),
+    (
+        {"halo": "every(2)+delay(1)+refresh(4)+trend"},
+        "--halo every(2)+delay(1)+refresh(4)+trend moves rows on in the epoch in which they are",
+    ),
+    (
+        {"halo": "changed(0.1)", "aggregator": "max"},
+        "--halo changed(0.1) sends some rows only, but --aggregator max sends values with the ids",
+    ),
+    (
+        {"halo": "every(2)+refresh(4)+trend", "model": "gat"},
+        "--halo every(2)+refresh(4)+trend adds up the values of a row, but --model gat sends",
+    ),
+    (
+        {"halo": "gate(0.1)+drop"},
+        "--halo gate(0.1)+drop drops rows between their turns, but all rows travel in every epoch",
+    ),
+    (
+        {"halo": "changed(0.1)", "recompute": True},
+        "--recompute would read other rows than --halo changed(0.1) gave it before; use a codec",
+    ),
+    (
         {"halo": "int4", "recompute": True},
         (
             "--recompute would send rows again that --halo int4 rounds at random; use "

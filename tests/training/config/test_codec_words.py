@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from distgnn.datasets import InputError
 from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec, HaloCodecs
 from distgnn.exchange.rule import HaloRule, Rota, Rule
+from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
 from distgnn.weights.rule import WeightRule
 
@@ -109,11 +110,22 @@ def rules():
             Rota, st.just("together"), st.just(period), st.integers(1, period - 1)
         )
     )
-    memories = st.sampled_from([{}, {"is_cached": False}, {"smoothing": 0.25}])
+    memories = st.sampled_from([{}, {"is_cached": False}, {"smoothing": 0.25}, {"has_trend": True}])
+    thresholds = st.floats(0, 1e6).map(lambda value: float(f"{value:.12g}"))
+    gates = st.builds(
+        Gate, thresholds, st.sampled_from(["any", "half", "mean"]), st.integers(0, 9)
+    ).map(lambda gate: {"gate": gate})
+    rotas = st.one_of(st.just(Rota()), st.just(Rota(period=0)), rows, together)
+    deals = st.one_of(rotas.map(lambda rota: {"deal": rota}), gates)
     return st.builds(
-        lambda memory, **fields: Rule(**fields, **memory),
+        lambda memory, deal, **fields: Rule(**fields, **memory, **deal),
         memories,
-        deal=st.one_of(st.just(Rota()), st.just(Rota(period=0)), rows, together),
+        deals,
+        spared=st.one_of(
+            st.none(),
+            st.builds(Spared, thresholds, st.booleans()),
+            st.builds(Spared, best_of=st.integers(2, 99)),
+        ),
         delay=st.integers(0, 9),
         refresh=st.integers(0, 9),
         is_scaled=st.booleans(),
@@ -144,6 +156,12 @@ RULES = [
     ("delay(1)+smooth(0.5)", Rule(delay=1, smoothing=0.5)),
     ("refresh(10)+int1+feedback", Rule(refresh=10, codec=CodecSpec(1), remembers="error")),
     ("int8+delta+keep", Rule(codec=INT8, remembers="value")),
+    ("changed(0.05)", Rule(spared=Spared(threshold=0.05))),
+    ("changed(0, decay=sqrt)+int4", Rule(spared=Spared(0.0, decays=True), codec=INT4)),
+    ("best(10)+delay(2)", Rule(spared=Spared(best_of=10), delay=2)),
+    ("gate(0.3)", Rule(gate=Gate(0.3))),
+    ("gate(0.3,vote=half,most=4)", Rule(gate=Gate(0.3, "half", 4))),
+    ("never+refresh(5)+trend", Rule(deal=Rota(period=0), refresh=5, has_trend=True)),
 ]
 
 
@@ -258,6 +276,9 @@ REFUSED = [
         "bins(5)+every(3)",
         "--halo bins(5)+every(3) says twice which rows travel in an epoch; keep on",
     ),
+    ("changed(inf)", "--halo changed has inf at character 9; it is a number of at least 0 and b"),
+    ("changed(0.1)+best(2)", "--halo changed(0.1)+best(2) says twice which of them do not travel"),
+    ("gate(0.1)+bins(2)", "--halo gate(0.1)+bins(2) says twice which rows travel in an epoch; ke"),
     ("keep+smooth(0.5)", "--halo keep+smooth(0.5) says twice what becomes of a row between its t"),
     ("feedback+delta", "--halo feedback+delta says twice what the code remembers; keep one"),
     ("every(3,for=5)", "--halo every(3,for=5) lets rows travel in 5 of 3 epochs; for is at most 3"),

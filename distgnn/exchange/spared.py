@@ -1,0 +1,123 @@
+"""Rows that stay at home because the receiver's value will do, and epochs without any."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+Vote = Literal["any", "half", "mean"]
+
+
+@dataclass(frozen=True)
+class Spared:
+    """Rows of a turn that do not travel, by how far the receiver's value is from them.
+
+    A message begins with a bit for each row of its turn; rows whose bit is set follow.
+
+    Attributes:
+        threshold: A row travels if it is further from the receiver's value than this share of that
+            value, both as Euclidean norms. None if rows are ranked instead.
+        decays: Whether the threshold falls with the root of the number of the epoch.
+        best_of: Number of rows for one peer of which the one that changed most travels; 1 where
+            a threshold decides.
+
+    References:
+        Hsieh et al., "Gaia: Geo-Distributed Machine Learning Approaching LAN Speeds", NSDI 2017.
+        Zhang et al., "CDFGNN", arXiv:2408.00232, for rows of vertices.
+    """
+
+    threshold: float | None = None
+    decays: bool = False
+    best_of: int = 1
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the number of rows that travel does not depend on their values."""
+        return self.threshold is None
+
+    def most_rows(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many rows of messages travel at most; exactly, where they are counted.
+
+        Args:
+            counts: Rows of each message's turn, of any shape.
+        """
+        return -(-counts // self.best_of)
+
+    def choose(
+        self, now: Tensor, known: Tensor, lanes: Sequence[tuple[int, int, int]], epoch: int
+    ) -> Tensor:
+        """Choose the rows that travel.
+
+        Args:
+            now: (num_sent, width). Rows of a turn.
+            known: (num_sent, width). Values that the receivers have.
+            lanes: (peer, start, stop) of the rows for each peer.
+            epoch: Epochs since rows may be spared, from 0.
+
+        Returns:
+            (num_sent,) bool, on the processor. A row that is not finite travels.
+        """
+        if self.threshold == 0:
+            return (now != known).any(dim=1).cpu()
+        wide = torch.promote_types(now.dtype, torch.float32)
+        change = (now.to(wide) - known.to(wide)).square().sum(dim=1)
+        if self.threshold is not None:
+            share = self.threshold / math.sqrt(epoch + 1) if self.decays else self.threshold
+            is_near = change <= share * share * known.to(wide).square().sum(dim=1)
+            return ~is_near.cpu()
+        change = change.cpu()
+        chosen = torch.zeros(len(now), dtype=torch.bool)
+        for _, start, stop in lanes:
+            count = -(-(stop - start) // self.best_of)
+            order = change[start:stop].sort(descending=True, stable=True).indices
+            chosen[start + order[:count]] = True
+        return chosen
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Epochs in which rows travel, by a vote of all ranks.
+
+    Each rank measures how far its rows are from those that were sent last, as a share of these. The
+    votes of an epoch decide the next one, so that nobody waits for them.
+
+    Attributes:
+        threshold: Least change that is a yes.
+        vote: Whether one rank suffices, more than half of them do, or the mean of the changes
+            decides.
+        most: Largest age of a row, in epochs; 0 for any.
+
+    References:
+        Tyagi and Swany, "SelSync", CLUSTER 2023, arXiv:2307.07950, for gradients.
+        Peng et al., "SANCUS", VLDB 2022, for rows of vertices.
+    """
+
+    threshold: float
+    vote: Vote = "any"
+    most: int = 0
+
+    def is_open(self, changes: Sequence[float], age: int) -> bool:
+        """Say whether rows travel; the same on every rank.
+
+        Args:
+            changes: Change of each rank.
+            age: Epochs that the rows of the receivers would have without.
+        """
+        if self.most and age > self.most:
+            return True
+        # A change that is not a number is a yes.
+        if self.vote == "mean":
+            return not sum(changes) / len(changes) <= self.threshold
+        num_yes = sum(not change <= self.threshold for change in changes)
+        return num_yes > 0 if self.vote == "any" else 2 * num_yes > len(changes)
