@@ -226,8 +226,8 @@ class Session:
             feature_norm: none; row: each vertex's features sum to 1; standard: each column has mean
                 0 and variance 1 over all vertices.
             task: single-label, multi-label or regression; auto asks the labels.
-            metric: accuracy, micro-f1, roc-auc, average-precision, mse, mae or r2; auto takes the
-                data set's own, else the task's.
+            metric: accuracy, micro-f1, macro-f1, roc-auc, average-precision, mse, mae or r2; auto
+                takes the data set's own, else the task's.
             sparse: Whether sparse features stay `SparseRows`, which layers of distgnn.nn read and
                 modules of torch do not.
             halo: Codes of the rows between ranks while training, such as int8 or

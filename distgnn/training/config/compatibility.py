@@ -352,6 +352,13 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda c: c.screening is not None and c.select_by == "loss",
+        lambda c: (
+            f"--select-by loss compares validation losses, which --evaluation {c.evaluation} "
+            "measures of a few epochs only; use --select-by metric or --evaluation exact"
+        ),
+    ),
+    (
         lambda c: c.screening is not None and c.stop_on == "loss",
         lambda c: (
             f"--stop-on loss waits for a lower validation loss, which --evaluation {c.evaluation} "

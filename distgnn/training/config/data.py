@@ -11,7 +11,7 @@ from distgnn.settings.names import DecoderName, DtypeName
 FeatureNorm = Literal["none", "row", "standard"]
 TASK_CHOICES = ("auto", "single-label", "multi-label", "regression", "link")
 METRIC_NAMES = (
-    *("accuracy", "roc-auc", "average-precision", "micro-f1", "mse", "mae", "r2"),
+    *("accuracy", "roc-auc", "average-precision", "micro-f1", "macro-f1", "mse", "mae", "r2"),
     *("mrr", "hits@10", "hits@20", "hits@50", "hits@100"),
 )
 """Names of the metrics of `training.tasks`, in its order."""
@@ -32,7 +32,7 @@ class DataSettings:
     )
     metric: str = flag(
         "auto",
-        "accuracy, micro-f1, roc-auc, average-precision, mse, mae or r2; of link mrr or "
+        "accuracy, micro-f1, macro-f1, roc-auc, average-precision, mse, mae or r2; of link mrr or "
         "hits@10, @20, @50 or @100; chooses the best epoch (default: the data set's, else the "
         "task's)",
         choices=("auto", *METRIC_NAMES),

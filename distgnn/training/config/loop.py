@@ -73,10 +73,16 @@ class LoopSettings:
     )
     stop_on: StopOn = flag(
         "metric",
-        "what --patience waits for: a better validation metric, or a lower validation loss; the "
-        "best metric chooses the weights in both cases (default: %(default)s)",
+        "what --patience waits for: a better validation metric, or a lower validation loss; "
+        "--select-by chooses the weights (default: %(default)s)",
         metavar="metric|loss",
         is_free=True,
+    )
+    select_by: StopOn = flag(
+        "metric",
+        "what chooses the epoch whose weights are kept: the best validation metric, or the lowest "
+        "validation loss (default: %(default)s)",
+        metavar="metric|loss",
     )
     goal: float | None = flag(
         None,

@@ -20,7 +20,8 @@ class Best:
 
     Attributes:
         epoch: Number of the epoch; None before the first evaluation.
-        metric: Validation metric, larger is better: a metric to minimize has its sign changed.
+        metric: Validation metric, larger is better: a metric to minimize has its sign changed. With
+            --select-by loss it is the validation loss with its sign changed.
         loss: Validation loss.
     """
 
@@ -42,7 +43,7 @@ class Patience:
         counts: Number of vertices or links by name of the split, over all ranks.
 
     Raises:
-        InputError: If it waits for a loss that is not measured.
+        InputError: If it waits for a loss that is not measured, or the run selects by such a loss.
     """
 
     def __init__(self, config: TrainConfig, counts: Mapping[str, int]) -> None:
@@ -50,6 +51,11 @@ class Patience:
         self._reads_loss = config.stop_on == "loss"
         self._lowest_loss = float("inf")
         self._lowest_at: int | None = None
+        if config.select_by == "loss" and not counts["val"]:
+            raise InputError(
+                "--select-by loss keeps the weights of the lowest validation loss, but the split "
+                "has no validation vertices; leave it out"
+            )
         if self._reads_loss and not counts["val"]:
             raise InputError(
                 "--stop-on loss waits for a lower validation loss, but the split has no validation "

@@ -386,6 +386,8 @@ class Trainer:
         metric = scores.metric["val"]
         if metric is None:
             merit = float(epoch)
+        elif self.config.select_by == "loss":
+            merit = -scores.val_loss
         else:
             merit = -metric if self.objective.measure.is_lower_better else metric
         if self.best.improves(merit, scores.val_loss, epoch):

@@ -86,6 +86,36 @@ class MicroF1(Measure):
         return float(sums[0] / sums[1].clamp(min=1))
 
 
+class MacroF1(Measure):
+    """Mean over classes of F1 = 2 TP / (2 TP + FP + FN), as scikit-learn's `average="macro"`.
+
+    Of several labels a score above 0 is a yes, else the highest score is the class. Classes that
+    are neither predicted nor true do not count; nor do unknown labels.
+    """
+
+    name = "macro-f1"
+
+    def shares(self, scores: Tensor, targets: Tensor, group: Group) -> Tensor:
+        """Return the numerator and the denominator of each class."""
+        del group
+        if targets.ndim == 1:
+            num_classes = scores.shape[1]
+            best = scores.argmax(dim=1)
+            true = torch.bincount(targets, minlength=num_classes)
+            predicted = torch.bincount(best, minlength=num_classes)
+            hits = torch.bincount(targets[best == targets], minlength=num_classes)
+        else:
+            yes, flags = (scores > 0) & ~targets.isnan(), targets > 0
+            true, predicted, hits = (part.sum(dim=0) for part in (flags, yes, yes & flags))
+        return torch.cat([2 * hits, predicted + true]).double()
+
+    def value(self, sums: Tensor) -> float | None:
+        """Return the mean of the quotients; None without a class."""
+        hits, counts = sums.chunk(2)
+        is_there = counts > 0
+        return float((hits[is_there] / counts[is_there]).mean()) if is_there.any() else None
+
+
 class _Ranked(Measure):
     """Metric of the order of scores: the mean over columns with both a yes and a no.
 

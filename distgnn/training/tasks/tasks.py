@@ -19,6 +19,7 @@ from distgnn.training.tasks.measures import (
     R2,
     Accuracy,
     AveragePrecision,
+    MacroF1,
     MeanAbsoluteError,
     MeanSquaredError,
     MicroF1,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from distgnn.training.tasks.measures import Measure, Metric
 
 VERTEX_METRICS: dict[str, tuple[type[Measure], ...]] = {
-    "single-label": (Accuracy, RocAuc, AveragePrecision),
-    "multi-label": (MicroF1, RocAuc, AveragePrecision),
+    "single-label": (Accuracy, MacroF1, RocAuc, AveragePrecision),
+    "multi-label": (MicroF1, MacroF1, RocAuc, AveragePrecision),
     "regression": (MeanSquaredError, MeanAbsoluteError, R2),
 }
 """Metrics by task; the first is the default."""

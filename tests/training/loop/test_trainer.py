@@ -22,6 +22,7 @@ from distgnn.exchange.delayed import Delayed
 from distgnn.partition import assign
 from distgnn.partition.build import build_parts
 from distgnn.training.config.settings import TrainConfig
+from distgnn.training.loop.best import Patience
 from distgnn.training.loop.graphs import build_exchange
 from distgnn.training.loop.model import build_model
 from distgnn.training.loop.progress import Silent
@@ -103,6 +104,21 @@ def test_a_loss_that_is_not_measured_is_not_waited_for():
     sentence = "^--stop-on loss waits for a lower validation loss, but the split has no validation"
     with pytest.raises(InputError, match=sentence):
         Trainer(config, ends_of(graph), cut(graph, 1)[0], SingleGroup())
+
+
+def test_the_lowest_validation_loss_may_choose_the_weights():
+    script = [(0.5, 3.0), (0.9, 2.0), (0.4, 1.0), (0.3, 4.0)]
+    for select_by, epoch in (("metric", 1), ("loss", 2)):
+        trainer, _ = scripted(script, select_by=select_by)
+        assert trainer.best.epoch == epoch
+    with pytest.raises(InputError, match=r"^--select-by must be one of metric, loss, got 'val'$"):
+        make_config(select_by="val")
+    sentence = r"^--select-by loss compares validation losses, which --evaluation screened\(int8\)"
+    with pytest.raises(InputError, match=sentence):
+        make_config(evaluation="screened", select_by="loss")
+    sentence = "^--select-by loss keeps the weights of the lowest validation loss, but the split"
+    with pytest.raises(InputError, match=sentence):
+        Patience(make_config(select_by="loss"), {"train": 1, "val": 0, "test": 1})
 
 
 def test_evaluation_happens_every_so_often_and_after_the_last_epoch():

@@ -14,6 +14,7 @@ from distgnn.training.tasks import measures
 from distgnn.training.tasks.measures import (
     R2,
     AveragePrecision,
+    MacroF1,
     MeanAbsoluteError,
     MeanSquaredError,
     MicroF1,
@@ -124,6 +125,23 @@ def test_unknown_flags_count_nowhere_in_micro_f1():
     flags = torch.tensor([[1.0, NAN], [0.0, 1.0]])
     # TP 1, FP 1, FN 1; the unknown flag was predicted.
     assert one_process(MicroF1(), scores, flags) == 0.5
+
+
+def test_macro_f1_is_the_mean_over_classes_that_are_there():
+    scores = torch.eye(4)[[0, 0, 1, 1, 2]]
+    classes = torch.tensor([0, 1, 1, 1, 0])
+    # Class 0: TP 1, FP 1, FN 1. Class 1: TP 2, FN 1. Class 2: FP 1. Class 3 is nowhere.
+    wanted = (2 / 4 + 4 / 5 + 0) / 3
+    assert one_process(MacroF1(), scores, classes) == pytest.approx(wanted)
+    for value in on_ranks(MacroF1(), scores, classes, 3):
+        assert value == pytest.approx(wanted)
+
+
+def test_macro_f1_of_flags_leaves_out_those_that_are_unknown():
+    scores = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 2.0]])
+    flags = torch.tensor([[1.0, NAN], [0.0, 1.0], [0.0, 1.0]])
+    assert one_process(MacroF1(), scores, flags) == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert one_process(MacroF1(), torch.zeros(0, 2), torch.zeros(0, 2)) is None
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 5])

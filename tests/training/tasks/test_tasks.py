@@ -15,9 +15,9 @@ from distgnn.training.data.info import DataInfo
 from distgnn.training.tasks.tasks import TASKS, resolve, resolve_again
 
 METRICS_OF_KINDS = {
-    "random": ("accuracy",),
-    "multi-label": ("micro-f1", "roc-auc", "average-precision"),
-    "unknown-flags": ("micro-f1", "roc-auc"),
+    "random": ("accuracy", "macro-f1"),
+    "multi-label": ("micro-f1", "macro-f1", "roc-auc", "average-precision"),
+    "unknown-flags": ("micro-f1", "macro-f1", "roc-auc"),
     "regression": ("mse", "mae", "r2"),
 }
 
