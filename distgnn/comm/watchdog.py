@@ -18,12 +18,16 @@ from distgnn.datasets import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from distgnn.comm.direct import DirectBeats
     from distgnn.comm.store import Store
 
 _DIAGNOSIS_S = 5.0
 _GRACE_S = 10.0
 _LINGER_S = 2.5
 _HEAD_START_S = 1.0
+# A rank whose heartbeats reach the store and not this rank, so many and for so long, is cut off.
+_CUT_BEATS = 6
+_CUT_S = 6.0
 
 
 @dataclass
@@ -60,6 +64,21 @@ class Peer:
         return self.process.machine == machine and not process.is_alive(self.process)
 
 
+@dataclass
+class _Link:
+    """Direct heartbeats of one rank.
+
+    Attributes:
+        num_heard: Number of them.
+        num_missed: Heartbeats that came through the store since the last direct one.
+        heard_s: Time of the last direct one.
+    """
+
+    num_heard: int = 0
+    num_missed: int = 0
+    heard_s: float = field(default_factory=time.monotonic)
+
+
 class Watchdog:
     """Sends this rank's heartbeat, reads those of the others, and judges.
 
@@ -79,6 +98,7 @@ class Watchdog:
         rank: int,
         stale_s: float,
         unblock: Callable[[], None],
+        direct: DirectBeats | None = None,
     ) -> None:
         """Start watching.
 
@@ -88,12 +108,15 @@ class Watchdog:
             rank: This rank.
             stale_s: Time without a heartbeat after which a rank counts as dead.
             unblock: Makes a verb that waits in another thread raise.
+            direct: Heartbeats to the ranks of other machines; None where there are none.
         """
         self._store = store
         self._peers = peers
         self._me = peers[rank]
         self._stale_s = stale_s
         self._unblock = unblock
+        self._direct = direct
+        self._links: dict[int, _Link] = {}
         self._tick_s = min(max(1.0, len(peers) / 100), stale_s / 4)
         self._machine = process.machine()
         self._note: tuple[int, str] | None = None
@@ -231,6 +254,8 @@ class Watchdog:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=2 * self._tick_s)
+        if self._direct is not None:
+            self._direct.close()
 
     # Judging
 
@@ -282,6 +307,9 @@ class Watchdog:
             what = f"sent no heartbeat for {self._stale_s:g} s"
             text = self._describe(self._silent(self._stale_s), what)
             self._declare(text, is_unblocking=True)
+        elif cut := self._cut_off():
+            what = f"does not reach rank {self._me.rank} ({self._me.host}): the link is cut"
+            self._declare(self._describe(cut, what), is_unblocking=True)
 
     def _end_after_grace(self, now_s: float) -> None:
         """End the process if its other threads do not come back to hear the verdict."""
@@ -315,6 +343,34 @@ class Watchdog:
         oldest_s = time.monotonic() - limit_s
         others = (peer for peer in self._peers if peer is not self._me)
         return [peer for peer in others if not peer.is_closing and peer.seen_s < oldest_s]
+
+    def _cut_off(self) -> list[Peer]:
+        """Return ranks whose heartbeats come through the store, and directly no more.
+
+        A rank sends both at once. So heartbeats are counted: a rank that is starved sends neither,
+        and this rank reads what has come before it judges.
+        """
+        oldest_s = time.monotonic() - _CUT_S
+        return [
+            peer
+            for peer in self._peers
+            if (link := self._links.get(peer.rank)) is not None
+            and not peer.is_closing
+            and link.num_missed >= _CUT_BEATS
+            and link.heard_s < oldest_s
+        ]
+
+    def _count_direct(self, peer: Peer, *, has_beat: bool) -> None:
+        """Compare the heartbeats of a rank in the store with those that came directly."""
+        assert self._direct is not None
+        num_heard = self._direct.num_heard.get(peer.rank, 0)
+        if not num_heard:
+            return
+        link = self._links.setdefault(peer.rank, _Link())
+        if link.num_heard != num_heard:
+            self._links[peer.rank] = _Link(num_heard)
+        elif has_beat:
+            link.num_missed += 1
 
     def _declare(self, sentence: str, *, is_unblocking: bool = False) -> None:
         """Make a sentence the verdict, unless there is one, and have it published."""
@@ -351,12 +407,17 @@ class Watchdog:
         if self._peers[0].is_dead(self._machine):  # torch prints a stack trace when it finds out
             raise RuntimeError("the process of rank 0, which serves the store, has ended")
         self._send_beat()
+        if self._direct is not None:
+            self._direct.beat()
         rows = self._store.multi_get([f"beat/{peer.rank}" for peer in self._peers])
         now_s = time.monotonic()
         for peer, row in zip(self._peers, rows, strict=True):
             beat = json.loads(row)
-            if beat != peer.beat:
+            has_beat = beat != peer.beat
+            if has_beat:
                 peer.beat, peer.seen_s = beat, now_s
+            if self._direct is not None:
+                self._count_direct(peer, has_beat=has_beat)
         if self._verdict is not None and not self._is_published.is_set():
             self._store.compare_set("failure", "", json.dumps(self._verdict))
         if not self._is_published.is_set() and self._store.check(["failure"]):

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from distgnn.comm import process
+from distgnn.comm.direct import DirectBeats
 from distgnn.comm.errors import PeerError
 from distgnn.comm.group import Group
 from distgnn.comm.store import leave_store
@@ -128,18 +129,26 @@ class WatchedGroup(Group):
             endpoints: Own addresses, as the transport writes them in its errors.
         """
         me = process.this_process()
-        row = json.dumps([self.host, me.machine, me.pid, me.start, endpoints])
+        direct = None
+        if self.local_size < self.size:
+            direct = DirectBeats(self.rank, meeting.secret, meeting.interface)
+        called = [] if direct is None else direct.endpoint
+        row = json.dumps([self.host, me.machine, me.pid, me.start, endpoints, called])
         rows = [json.loads(text) for text in self.all_gather_bytes(row.encode())]
         peers = [
             Peer(rank, host, process.ProcessId(machine, pid, start), frozenset(endpoints))
-            for rank, (host, machine, pid, start, endpoints) in enumerate(rows)
+            for rank, (host, machine, pid, start, endpoints, _) in enumerate(rows)
         ]
+        if direct is not None:
+            far = {rank: row[-1] for rank, row in enumerate(rows) if row[1] != me.machine}
+            direct.connect(far)
         watchdog = Watchdog(
             meeting.client(self._timeout_s),
             peers,
             rank=self.rank,
             stale_s=stale_s,
             unblock=self._unblock,
+            direct=direct,
         )
         watchdog.start()
         self.barrier()
