@@ -84,7 +84,8 @@ def announce(
         say("one rank: strategies send nothing")
     if group.size > 1:
         per_epoch = human_bytes(float(sent))
-        say(f"rows: {per_epoch} will be sent per epoch by all ranks")
+        most = "at most " * config.halo_rule.sends_at_most
+        say(f"rows: {most}{per_epoch} will be sent per epoch by all ranks")
         weights = planned_weights(config, model, trainer.weights.tables, trainer.graphs)
         per_epoch = human_bytes(weights.bytes_per_epoch(group.size))
         say(f"weights: {per_epoch} will be sent per epoch by all ranks")

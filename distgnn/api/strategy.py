@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distgnn.exchange.codec import CodecSpec
-    from distgnn.exchange.rule import Rule
+    from distgnn.exchange.rule import HaloRule, Rule
     from distgnn.exchange.spared import Gate
     from distgnn.training.config.settings import TrainConfig
     from distgnn.weights.rule import WeightRule
@@ -57,7 +57,8 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
     preset = None if config.preset is None else PRESETS[config.preset]
     either = {"forward": codecs.forward, "backward": codecs.backward}
     papers = [] if preset is None or not preset.paper else [preset.paper]
-    used = [*either.values(), config.weight_rule.codec]
+    later = [codec for _, then in halo.later for codec in (then.forward, then.backward)]
+    used = [*either.values(), *later, config.weight_rule.codec]
     papers += [_PAPERS[codec.bits] for codec in used if codec.bits in _PAPERS]
     least = min(codec.least_columns for codec in either.values())
     return {
@@ -68,10 +69,10 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         "start": config.start,
         "first_epochs": describe_start(config),
         "epoch": describe_epoch(config),
-        "forward": describe_rule(halo.forward),
-        "backward": describe_rule(halo.backward),
+        **_directions(halo),
         "weights": config.weights,
         "summed": describe_weights(config.weight_rule),
+        "sends_at_most": halo.sends_at_most,
         "evaluation": config.evaluation,
         "exact": [f"rows of fewer than {least} columns", *_EXACT],
         "papers": list(dict.fromkeys(papers)),
@@ -106,6 +107,24 @@ def describe_epoch(config: TrainConfig) -> str:
     if config.optimizer != "lbfgs":
         return ""
     return "a line search, which sends rows and gradients once for each evaluation of the loss"
+
+
+def _directions(halo: HaloRule) -> dict[str, str]:
+    """Describe what becomes of rows in either direction."""
+    if halo.auto is not None:
+        how = (
+            "in codes that are chosen while the run trains: the most bits within 5 % of the "
+            f"fastest epoch, which change the validation metric by at most {halo.auto.loss:g}"
+        )
+        return {"forward": how, "backward": how}
+    found = {}
+    for name in ("forward", "backward"):
+        rule: Rule = getattr(halo, name)
+        texts = [describe_rule(rule)]
+        for epoch, codecs in halo.later:
+            texts.append(f"from epoch {epoch} on {describe(getattr(codecs, name))}")
+        found[name] = "; ".join(texts)
+    return found
 
 
 def describe_rule(rule: Rule) -> str:

@@ -39,7 +39,8 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
     if values["papers"]:
         facts["papers"] = "; ".join(values["papers"])
     if "halo_bytes_per_epoch" in values:
-        facts["rows per epoch"] = _shrunk(values, "halo")
+        most = "at most " * values["sends_at_most"]
+        facts["rows per epoch"] = most + _shrunk(values, "halo")
         facts["weights per epoch"] = _shrunk(values, "weight")
         facts["per evaluation"] = evaluation_text(values)
     header = ["columns", "bytes of a row, exact", "forward", "backward"]

@@ -297,6 +297,12 @@ class HaloRule:
         return self.codecs.is_adaptive
 
     @property
+    def sends_at_most(self) -> bool:
+        """Whether forecasts are a bound, as what is measured decides how many bytes travel."""
+        is_counted = self.forward.is_counted and self.backward.is_counted
+        return self.is_adaptive or self.auto is not None or not is_counted
+
+    @property
     def plain(self) -> HaloRule:
         """The same rule with the same bits in every row."""
         forward, backward = (

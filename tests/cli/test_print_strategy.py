@@ -84,3 +84,27 @@ def test_a_mistake_is_named_as_in_training(distgnn, ring):
 def test_training_needs_a_folder(distgnn, ring):
     sentence = "the following arguments are required: --run; see distgnn train --help"
     assert distgnn("train", ring).sentence == sentence
+
+
+def test_of_codes_that_adapt_a_bound_is_counted(distgnn, ring_parts):
+    words = ("--hidden", 64, "--layers", 3)
+    adaptive = distgnn("train", ring_parts, "--print-strategy", "--preset", "adaqp", *words)
+    assert re.search(r"rows per epoch +at most .* by all ranks, \d\.\d times fewer", adaptive.out)
+    assert re.search(
+        r"rows and sums +2, 4 or 8 bits a value .*; by the ranges of each row, measured every 50 "
+        r"epochs, in at most the bytes of 4\n",
+        adaptive.out,
+    )
+    auto = distgnn("train", ring_parts, "--print-strategy", "--halo", "auto", *words)
+    assert re.search(r"rows per epoch +at most \S+ \S+ by all ranks\n", auto.out)
+    assert "rows and sums         in codes that are chosen while the run trains" in auto.out
+
+
+def test_codes_that_follow_each_other_are_spelled_out(distgnn, ring):
+    words = ("--halo", "int4+at(30)+fwd:bf16", "--json")
+    values = distgnn("train", ring, "--print-strategy", *words).json
+    assert values["forward"].startswith("4 bits a value")
+    assert values["forward"].endswith("; from epoch 30 on bfloat16, rounded to the nearest")
+    assert values["backward"].endswith("; from epoch 30 on as they are")
+    assert not values["sends_at_most"]
+    assert [paper.split(" ")[0] for paper in values["papers"]] == ["Alistarh", "Kalamkar"]
