@@ -24,9 +24,11 @@ PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST) -m "not slow"
 
-# The long matrices that `make test` leaves out: instruction sets, kernels of devices, real graphs.
+# The long matrices that `make test` leaves out: instruction sets, kernels of devices, real graphs;
+# and the documentation, whose tutorials run.
 test-all: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST) -m slow
+	$(MAKE) docs
 
 # The tests on a processor without AVX: an environment beside .venv whose kernels have no other code.
 BASELINE := build/baseline
