@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -328,3 +330,13 @@ def test_a_pause_is_not_the_end_of_what_depends_on_all_epochs(ring, tmp_path, jo
     whole = {**SHAPE, **shared, **found.settings, "epochs": 16, "threads": 1}
     dg.train(tmp_path / "parts", out=tmp_path / "straight", **whole)
     assert losses(tmp_path / "s" / found.summary["best"]["run"]) == losses(tmp_path / "straight")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_studies_end_like_the_straight_one(repository, tmp_path):
+    script = repository / "examples/tuning/random_kills.py"
+    command = [sys.executable, script, tmp_path / "s", "--kills", "2", "--kinds", "study,trial"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("study: 1 kills, ")

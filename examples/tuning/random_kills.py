@@ -1,0 +1,169 @@
+"""Kill a study, its trials or their ranks at random, and compare what comes out of it.
+
+    python examples/tuning/random_kills.py [FOLDER] [--source cora] [--kills 9] [--seed 0]
+        [--kinds study,trial,rank]
+
+A small study of the grid by halving is run straight. Then it is started with --resume again and
+again, and SIGKILL ends one process at a random moment. That is the study whose trials take turns in
+it, a trial that is a process of its own, or one of its two ranks. Each study that reaches its end
+must have the same best recipe, trials and losses as the straight one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+SEARCH = ["--search", "lr=choice(0.3,0.03,0.003)", "--search", "hidden=choice(4,8)"]
+SHARED = ["--sampler", "grid", "--scheduler", "halving", "--grace", "4", "--factor", "2"]
+SHARED += ["--model", "gcn", "--epochs", "16", "--checkpoint-every", "2", "--threads", "1"]
+KINDS = {
+    "study": [],
+    "trial": ["--jobs", "2", "--ranks", "1"],
+    "rank": ["--jobs", "1", "--ranks", "2"],
+}
+LIMIT_S = 900.0
+FILES = ("best.json", "summary.json")
+TIMES = ("seconds", "command")
+
+
+class Campaign:
+    """Kills and ends of one kind of study.
+
+    Args:
+        kind: Kind of the process that is killed, a key of KINDS.
+        source: Graph; ranks need a partition directory.
+        folder: Folder of the studies.
+        dice: Draws moments and processes.
+    """
+
+    def __init__(self, kind: str, source: str, folder: Path, dice: random.Random) -> None:
+        self.kind, self.folder, self.dice = kind, folder, dice
+        self.words = [sys.executable, "-m", "distgnn", "tune", source, *SEARCH, *SHARED]
+        self.words += [*KINDS[kind], "--quiet"]
+        self.counts: Counter[str] = Counter()
+
+    def start(self, study: Path) -> subprocess.Popen[bytes]:
+        """Start or continue a study."""
+        words = [*self.words, "--run", str(study), "--resume"]
+        with (self.folder / f"{self.kind}.log").open("ab") as log:
+            return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+
+    def straight(self) -> float:
+        """Run the study that nobody kills; return its seconds."""
+        begun = time.monotonic()
+        code = self.start(self.folder / f"{self.kind}-straight").wait(LIMIT_S)
+        if code != 0:
+            self.fail(f"the straight study ended with status {code}")
+        return time.monotonic() - begun
+
+    def once(self, after_s: float) -> None:
+        """Start the study, kill something after a while, and look at what is left."""
+        study = self.folder / f"{self.kind}-killed"
+        process = self.start(study)
+        try:
+            process.wait(after_s)
+        except subprocess.TimeoutExpired:
+            victim = process.pid if self.kind == "study" else self.victim(study)
+            # It may end by itself just before.
+            with suppress(ProcessLookupError):
+                if victim is not None:
+                    os.kill(victim, signal.SIGKILL)
+                    self.counts["kills"] += 1
+        code = process.wait(LIMIT_S)
+        if code == 0:
+            self.check(study)
+            shutil.rmtree(study)
+            self.counts["ends"] += 1
+        elif code != -signal.SIGKILL:
+            self.fail(f"the study ended with status {code}")
+
+    def victim(self, study: Path) -> int | None:
+        """Choose a trial that runs, or a rank below its launcher."""
+        found = [int(text) for file in study.glob("logs/*.pid") if (text := file.read_text())]
+        if self.kind == "rank":
+            found = [rank for launcher in found for rank in descendants(launcher)]
+        return self.dice.choice(found) if found else None
+
+    def check(self, study: Path) -> None:
+        """Compare a study that has ended with the straight one."""
+        straight = self.folder / f"{self.kind}-straight"
+        for name in FILES:
+            one, other = (
+                without_times(json.loads((s / name).read_text())) for s in (study, straight)
+            )
+            if one != other:
+                self.fail(f"{name} differs: {one} instead of {other}")
+        for file in straight.glob("trial-*/metrics.jsonl"):
+            curves = [losses(folder / file.parent.name) for folder in (study, straight)]
+            if curves[0] != curves[1]:
+                self.fail(f"{file.parent.name} has other losses")
+        if "Traceback" in (self.folder / f"{self.kind}.log").read_text():
+            self.fail("there is a traceback")
+
+    def fail(self, why: str) -> None:
+        """End the script."""
+        sys.exit(f"{self.kind}: {why}; see {self.folder / self.kind}.log")
+
+
+def descendants(pid: int) -> list[int]:
+    """List the processes below a process that have none below them."""
+    try:
+        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [leaf for child in below for leaf in descendants(int(child)) or [int(child)]]
+
+
+def losses(run: Path) -> list[float]:
+    """Read the losses of a run."""
+    return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def without_times(value: object) -> object:
+    """Leave out what the machine decides, at any depth."""
+    if isinstance(value, dict):
+        kept = {name: each for name, each in value.items() if name not in TIMES}
+        return {name: without_times(each) for name, each in kept.items()}
+    return [without_times(each) for each in value] if isinstance(value, list) else value
+
+
+def main() -> None:
+    """Run the script."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("study-kills"))
+    parser.add_argument("--source", default="cora")
+    parser.add_argument("--kills", type=int, default=9, help="of all kinds together")
+    parser.add_argument("--kinds", default="study,trial,rank")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True)
+    dice = random.Random(options.seed)
+    kinds = options.kinds.split(",")
+    for number, kind in enumerate(kinds):
+        source = options.source
+        if kind == "rank":
+            source = str(options.folder / "parts")
+            words = ["partition", options.source, "--parts", "2", "--out", source]
+            subprocess.run([sys.executable, "-m", "distgnn", *words], check=True)
+        campaign = Campaign(kind, source, options.folder, dice)
+        whole_s = campaign.straight()
+        share = (options.kills + number) // len(kinds)
+        while campaign.counts["kills"] < share:
+            campaign.once(dice.uniform(0.0, 1.0) * whole_s)
+        campaign.once(LIMIT_S)
+        print(f"{kind}: {campaign.counts['kills']} kills, {campaign.counts['ends']} studies ended")
+
+
+if __name__ == "__main__":
+    main()
