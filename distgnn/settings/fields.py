@@ -18,6 +18,8 @@ from distgnn.settings.kinds import MAX_COUNT, number, switch, whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+_MOST_SHOWN = 6
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -274,6 +276,11 @@ def check_values(owner: object, *, but: tuple[str, ...] = ()) -> None:
                 raise InputError(f"{setting.flag} must be {bound.text}, got {value}")
 
 
+def _few(names: list[str]) -> list[str]:
+    """Return names of which there are few, or the first ones and three dots."""
+    return names if len(names) <= _MOST_SHOWN else [*names[:_MOST_SHOWN], "..."]
+
+
 def check_types(owner: type, values: Any, *, besides: Iterable[str] = ()) -> None:
     """Check the names and the types of settings that were read from JSON.
 
@@ -289,10 +296,15 @@ def check_types(owner: type, values: Any, *, besides: Iterable[str] = ()) -> Non
     optional = {s.name for s in settings_of(owner) if s.about is not None and s.about.is_optional}
     names = {*expected, *besides}
     if not isinstance(values, dict) or set(values) != names:
-        got = sorted(values) if isinstance(values, dict) else values
+        # Named are those that differ: all of them would be a page.
+        is_table = isinstance(values, dict)
+        lacking = sorted(names - set(values) if is_table else names)
+        got = [key for key in values if key not in names] if is_table else values
+        shown = lacking or [*sorted(names), "..."]
         raise InputError(
-            f"the run's configuration must have the fields {sorted(names)}, got {got}; "
-            "it was written by another version or altered: train again"
+            f"the run's configuration must have the fields {_few(shown)}, got {got} "
+            f"{'instead' if lacking else 'besides'}; it was written by another version or altered: "
+            "train again"
         )
     for name, kind in expected.items():
         # Where a fraction is expected, JSON may hold a whole number; true is no number.
