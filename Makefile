@@ -1,4 +1,4 @@
-# make quickstart | install | test | test-all | test-baseline | lint | docs | bench | bench-accuracy | sanitize | clean      PYTHON=python3.12 chooses the interpreter
+# make quickstart | install | test | test-all | fuzz | test-baseline | lint | docs | bench | bench-accuracy | sanitize | clean      PYTHON=python3.12 chooses the interpreter
 #
 # Needs Python >= 3.10 and a C++ compiler; everything else is installed into .venv.
 
@@ -11,7 +11,7 @@ KERNEL_SOURCES := CMakeLists.txt $(wildcard csrc/*)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: quickstart install test test-all test-baseline lint docs bench bench-accuracy sanitize clean
+.PHONY: quickstart install test test-all fuzz test-baseline lint docs bench bench-accuracy sanitize clean
 
 quickstart: install
 	bash examples/quickstart.sh
@@ -29,6 +29,14 @@ test: $(VENV)/.installed-dev
 test-all: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST) -m slow
 	$(MAKE) docs
+
+# Damaged files of every kind, and drawn graphs, models and methods: FUZZ_S seconds for each test, from another
+# seed each time. A failure names its seed, which DISTGNN_FUZZ_SEED=N tries again.
+FUZZ_S ?= 600
+fuzz: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive DISTGNN_FUZZ_S=$(FUZZ_S) \
+	  DISTGNN_FUZZ_SEED=$${DISTGNN_FUZZ_SEED:-$$(date +%s)} \
+	  $(BIN)/python -m pytest -n auto --maxprocesses 4 --timeout 0 -m slow tests/fuzz
 
 # The tests on a processor without AVX: an environment beside .venv whose kernels have no other code.
 BASELINE := build/baseline

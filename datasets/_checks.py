@@ -42,7 +42,10 @@ def _names(value: Sequence[str]) -> tuple[str, ...]:
 
 def vertex_count(value: Any) -> int:
     """Return the number of vertices as a positive int."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        array = np.zeros((0,))
     if array.ndim != 0 or array.dtype.kind not in "iu" or int(array) < 1:
         raise InputError(
             f"num_vertices must be a whole number of at least 1, got {value!r}; "

@@ -66,6 +66,8 @@ def read_reddit(path: str | Path) -> Graph:
                 )
         src, dst, num_vertices = _named(_GRAPH, ends_of_matrix, graph)
         kinds = data["node_types"]
+        if kinds.dtype.kind not in "iufb":
+            raise InputError(f"node_types must hold 1, 2 and 3, got {kinds.dtype}; fetch it again")
         return Graph(
             name="reddit",
             num_vertices=num_vertices,

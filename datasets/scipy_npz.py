@@ -94,6 +94,8 @@ def ends_of_matrix(arrays: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any
             raise InputError("indptr does not fit shape and indices; save the matrix again")
         outer = np.repeat(np.arange(shape[0]), degree)
         first, second = (outer, first) if kind == "csr" else (first, outer)
+    if arrays["data"].dtype.kind not in "iufb":
+        raise InputError(f"data must hold numbers, got {arrays['data'].dtype}; save it again")
     if arrays["data"].size != first.size:
         raise InputError(f"the matrix has {first.size} places and {arrays['data'].size} values")
     return first, second, int(shape[0])
