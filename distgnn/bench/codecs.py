@@ -1,4 +1,4 @@
-"""Time the coding of rows beside a copy of the same rows, their gather, and plain torch."""
+"""Time the coding of rows beside a copy, a gather and a checksum of them, and plain torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from distgnn import kernels
 from distgnn.bench.measure import CLOCKS, OURS
 from distgnn.datasets import InputError
+from distgnn.exchange.checks import checksum
 from distgnn.kernels import codec
 
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
     from distgnn.bench.measure import ClockName
 
-MEMCPY, GATHER, TORCH = "memcpy", "gather", "torch"
-HEADER = ("direction", "width", "bits", "rounding", "threads", "ms", "GB/s", MEMCPY, GATHER, TORCH)
+MEMCPY, GATHER, TORCH, CHECKSUM = "memcpy", "gather", "torch", "crc32"
+HEADER = (
+    *("direction", "width", "bits", "rounding", "threads", "ms", "GB/s"),
+    *(MEMCPY, GATHER, TORCH, CHECKSUM),
+)
 _SEED = 1
 
 
@@ -141,6 +145,7 @@ class CodecCase:
         return {
             OURS: self._encode,
             MEMCPY: lambda: self.out.copy_(self.rows),
+            CHECKSUM: lambda: checksum(self.rows),
             GATHER: lambda: kernels.gather_rows(self.x, self.picked, self.out),
             TORCH: lambda: plain_encode(
                 self.x, self.picked, self.bits, is_random=self.seed is not None
@@ -152,6 +157,7 @@ class CodecCase:
         return {
             OURS: self._decode,
             MEMCPY: lambda: self.out.copy_(self.rows),
+            CHECKSUM: lambda: checksum(self.rows),
             TORCH: lambda: plain_decode(self._coded, self.x.shape[1], self.bits),
         }
 
@@ -239,5 +245,8 @@ def row(result: dict[str, Any]) -> tuple[str, ...]:
         *(str(result[name]) for name in ("width", "bits", "rounding", "threads")),
         f"{result['ms'][OURS]:.2f}",
         f"{result['gigabytes_per_s']:.1f}",
-        *(f"{ratio[name]:.2f}" if name in ratio else "-" for name in (MEMCPY, GATHER, TORCH)),
+        *(
+            f"{ratio[name]:.2f}" if name in ratio else "-"
+            for name in (MEMCPY, GATHER, TORCH, CHECKSUM)
+        ),
     )

@@ -300,7 +300,7 @@ class Adaptive(Synchronous):
             leaving = torch.from_numpy(bits).to(device)
             arriving = torch.full((route.num_in,), ways[channel].spec.bits, dtype=torch.uint8)
             arriving = arriving.to(device)
-            works = self.group.transfer(
+            works = self.transfer(
                 [(arriving[part.start : part.stop], part.peer) for part in route.incoming],
                 [(leaving[part.start : part.stop], part.peer) for part in route.outgoing],
                 self.first_tag + channel % MAX_CHANNELS,

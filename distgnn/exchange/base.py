@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from distgnn import kernels
+from distgnn.exchange.checks import NoChecks
 from distgnn.exchange.clock import Clock
 from distgnn.exchange.codec import EXACT_CODECS
 from distgnn.exchange.coder import coder_of
@@ -16,6 +17,8 @@ from distgnn.kernels.seeds import MaskSeeds
 from distgnn.ops.buffers import Buffers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
     from torch import Tensor
 
@@ -67,6 +70,7 @@ class Exchange(ABC):
         buffers: Memory for rows and sums, used again in the next epoch.
         is_backward: Whether the channels that begin now carry gradients.
         codecs: Codes that rows are written in.
+        checks: Says whether messages carry checksums.
         seeds: Seeds of random rounding. A run gives those that know its seed and epoch, so that
             rounding needs no state in a checkpoint.
     """
@@ -87,6 +91,8 @@ class Exchange(ABC):
         self._errors: dict[int, SquaredError] = {}
         self._num_bits = self._num_values = 0
         self._num_channels = 0
+        self.checks = NoChecks()
+        self._num_passes = {False: 0, True: 0}
 
     @abstractmethod
     def begin(
@@ -125,6 +131,7 @@ class Exchange(ABC):
             is_backward: Whether they carry gradients.
         """
         self.is_backward = is_backward
+        self._num_passes[is_backward] += 1
         self.clock.start_pass(is_backward=is_backward)
 
     def new_channel(self) -> int:
@@ -140,6 +147,28 @@ class Exchange(ABC):
     def end_epoch(self) -> None:
         """Start numbering channels from 0 again; delays rotate their bins here."""
         self._num_channels = 0
+        self._num_passes = {False: 0, True: 0}
+
+    def transfer(
+        self,
+        incoming: Sequence[tuple[Tensor, int]],
+        outgoing: Sequence[tuple[Tensor, int]],
+        tag: int,
+    ) -> list[Work]:
+        """Start all messages of a channel, and check them if a run asks for that.
+
+        Args:
+            incoming: Tensors to receive into, each with its peer.
+            outgoing: Tensors to send, each with its peer.
+            tag: Tag of the messages.
+
+        Returns:
+            Messages under way; wait for each.
+        """
+        way = "backward" if self.is_backward else "forward"
+        count = self._num_passes[self.is_backward]
+        what = f"aggregation {count} of the {way} pass" if count else "a look-up"
+        return self.checks.transfer(self.group, incoming, outgoing, tag, what)
 
     def all_reduce(self, values: Tensor) -> None:
         """Sum statistics over ranks, in place; counted and timed apart from rows.
@@ -249,7 +278,7 @@ class Synchronous(Exchange):
         # Rows of a channel have arrived long before its number comes again.
         tag = self.first_tag + channel % MAX_CHANNELS
         leaving, arriving = (_slice, _slice) if coder is None else (coder.leaving, coder.arriving)
-        works = self.group.transfer(
+        works = self.transfer(
             [(arriving(incoming, part.start, part.stop), part.peer) for part in route.incoming],
             [(leaving(packed, part.start, part.stop), part.peer) for part in route.outgoing],
             tag,

@@ -230,7 +230,7 @@ class Delayed(Exchange):
             chosen = spared.choose(now, known, turn.outgoing, self._epochs_of_turns)
             leaves = write_masks(chosen, turn.outgoing)
         message.masks = torch.zeros(sum(mask_bytes(turn.incoming)), dtype=torch.uint8)
-        works = self.group.transfer(
+        works = self.transfer(
             _by_peer(message.masks, turn.incoming),
             _by_peer(leaves, turn.outgoing),
             self.first_tag + channel,
@@ -258,7 +258,7 @@ class Delayed(Exchange):
         rows = message.buffers.incoming
         message.incoming = rows[: lanes[-1].stop if lanes else 0]
         arrivals = [(_lane(rows, lane), lane.peer) for lane in lanes]
-        message.works += self.group.transfer(arrivals, [], self.first_tag + channel)
+        message.works += self.transfer(arrivals, [], self.first_tag + channel)
 
     def _tell(self, state: Channel, outgoing: Tensor, turn: Turn) -> None:
         """Note what the receivers of rows have now; `_code` does where changes are coded."""
@@ -307,7 +307,7 @@ class Delayed(Exchange):
 
     def _transfer(self, turn: Turn, channel: int, buffers: MessageBuffers) -> list[Work]:
         """Start all messages of a turn."""
-        works = self.group.transfer(
+        works = self.transfer(
             [(_lane(buffers.incoming, lane), lane.peer) for lane in turn.incoming],
             [(_lane(buffers.outgoing, lane), lane.peer) for lane in turn.outgoing],
             self.first_tag + channel,

@@ -449,6 +449,7 @@ class LocalGraph:
         if self._memo.looped_blocks is None:
             loops, columns = self.self_loops[:, 0].cpu(), self._columns_of_rows().cpu()
             setup = Synchronous(self.group, first_tag=SETUP_TAG)
+            setup.checks = self.exchange.checks
             looped = with_loops(self.blocks.to(PROCESSOR), loops, columns, setup)
             self.add_setup_bytes(setup.take_bytes())
             self._memo.looped_blocks = looped.to(self.device)
@@ -501,6 +502,7 @@ class LocalGraph:
     def at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
         """Apply a function once, synchronously, whatever the exchange of this graph."""
         exchange = Synchronous(self.group, first_tag=SETUP_TAG, device=self.device)
+        exchange.checks = self.exchange.checks
         with torch.no_grad():
             result = function(self.with_exchange(exchange), rows)
         self.add_setup_bytes(exchange.take_bytes())

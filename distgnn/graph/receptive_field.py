@@ -128,6 +128,7 @@ class ReceptiveField(_SomeRows):
         is_input_static: bool,
     ) -> None:
         exchange = Synchronous(whole.group, first_tag=SETUP_TAG)
+        exchange.checks = whole.exchange.checks
         walk = _PartWalk(part, exchange)
         plans = plan_layers(walk, wanted, num_layers, is_input_static=is_input_static)
         whole.add_setup_bytes(exchange.take_bytes())
@@ -237,6 +238,7 @@ class _Level(_SomeRows):
         blocks = whole.blocks
         if kept is not None:
             exchange = Synchronous(whole.group, first_tag=SETUP_TAG)
+            exchange.checks = whole.exchange.checks
             blocks = restricted_blocks(
                 kept, exchange, sources=sources, targets=plan.targets, like=whole.blocks
             )

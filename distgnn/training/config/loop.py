@@ -10,6 +10,7 @@ from distgnn.settings.fields import FINITE, Bound, at_least, flag
 
 StopOn = Literal["metric", "loss"]
 _START = re.compile(r"graph|mlp\(([1-9][0-9]{0,8})\)")
+Verify = Literal["none", "rows"]
 FeaturesOn = Literal["auto", "device", "host"]
 LogName = Literal["none", "tensorboard", "mlflow", "wandb"]
 
@@ -127,7 +128,7 @@ class SavingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings:
-    """Place of features, replay on a device, and checkpoints."""
+    """Place of features, replay on a device, checks of messages, and checkpoints."""
 
     GROUP: ClassVar[str] = "machine and files"
 
@@ -142,6 +143,14 @@ class MachineSettings:
         True,
         "one rank on a CUDA device: replay steps and evaluations as CUDA graphs where telling "
         "the device what to do takes most of their time (default: on)",
+        is_free=True,
+    )
+    verify: Verify = flag(
+        "none",
+        "rows: a checksum travels behind each message of rows, and a bit that flipped on the way "
+        "ends the run with the pair of ranks and the epoch; go on with --resume "
+        "(default: %(default)s)",
+        metavar="none|rows",
         is_free=True,
     )
     checkpoint_every: int = flag(

@@ -13,6 +13,7 @@ from distgnn.edges.blocks import isolated_part, plan_blocks
 from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.adaptive import Adaptive
 from distgnn.exchange.base import Exchange, Synchronous, SynchronousBlocking
+from distgnn.exchange.checks import CheckedRows
 from distgnn.exchange.codec import EXACT_CODECS, HaloCodecs
 from distgnn.exchange.delayed import Delayed
 from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
@@ -127,6 +128,8 @@ def build_graphs(
         part = replace(part, edge_features=None)
     blocks = plan_edges(config, part, setup, planner)
     evaluating = Synchronous(group, first_tag=EVALUATION_TAG, device=device)
+    if config.verify == "rows":
+        setup.checks = CheckedRows(lambda: "the set-up")
     exact = LocalGraph(part, blocks, evaluating)
     exact.add_setup_bytes(setup.take_bytes())
     screened = _screened(config, exact)
@@ -145,6 +148,14 @@ def build_graphs(
     training.exchange.buffers = exact.exchange.buffers
     training.mask_seeds.seed = config.seed
     training.exchange.seeds = training.mask_seeds
+    if config.verify == "rows":
+        seeds = training.mask_seeds
+        training.exchange.checks = CheckedRows(lambda: f"epoch {seeds.epoch}")
+        checks = CheckedRows(
+            lambda: f"the evaluation after epoch {seeds.epoch - 1}" if seeds.epoch else "the set-up"
+        )
+        for graph in filter(None, (exact, screened)):
+            graph.exchange.checks = checks
     if config.static_input and not config.model.kind.is_typed:
         # Evaluation drops nothing, so its input is static even where training's is not.
         exact.set_static(inputs.features)

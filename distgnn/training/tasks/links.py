@@ -13,6 +13,7 @@ from torch.nn import functional
 from distgnn import kernels
 from distgnn.aggregate.traffic import ITEM_BYTES
 from distgnn.exchange.base import Synchronous
+from distgnn.exchange.checks import CheckedRows
 from distgnn.exchange.fetch import Fetch, Roots
 from distgnn.exchange.tags import LINK_EVALUATION_TAG, LINK_TAG
 from distgnn.training.data.link_inputs import HELD_OUT, LinkInputs
@@ -291,6 +292,12 @@ class LinkObjective(Objective):
         ends = torch.from_numpy(inputs.edges)
         self._edges = Pairs(self._roots, ends[:, 0], ends[:, 1])
         self._evaluator = LinkEvaluator(inputs, graph.group)
+        if isinstance(graph.exchange.checks, CheckedRows):
+            seeds = graph.mask_seeds
+            self._exchange.checks = graph.exchange.checks
+            self._evaluator.exchange.checks = CheckedRows(
+                lambda: f"the evaluation after epoch {seeds.epoch - 1}"
+            )
         graph.add_setup_bytes(self._exchange.take_bytes() + self._evaluator.exchange.take_bytes())
 
     @property

@@ -1,0 +1,134 @@
+"""Checksums of rows: every flipped bit is named, and none is seen where there is none."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from graphs import cut, make_graph
+from training import ends_of, make_config
+
+from distgnn.comm.errors import PeerError
+from distgnn.comm.threads import run_ranks
+from distgnn.datasets.held_out import hold_out_links
+from distgnn.exchange.checks import CheckedRows
+from distgnn.training.loop.trainer import Trainer
+
+RUNS = {
+    "cd-0": {},
+    "cd-2": {"algorithm": "cd-2"},
+    "blocking": {"overlap": False},
+    "int8": {"halo": "int8", "hidden": 20},
+    "feedback": {"halo": "int2+feedback", "hidden": 20},
+    "gat": {"model": "gat", "heads": 2},
+    "adaptive": {"halo": "adapt(2|4|8,bits=4,every=1)", "hidden": 20},
+}
+
+
+class Flip:
+    """A message under way that loses a bit."""
+
+    def __init__(self, work, tensor, bit, flipped):
+        self._work, self._tensor, self._bit, self._flipped = work, tensor, bit, flipped
+
+    def wait(self):
+        self._work.wait()
+        self._flipped.append(self._bit)
+        flat = self._tensor.reshape(-1).view(torch.uint8)
+        flat[self._bit // 8] ^= 1 << self._bit % 8
+
+
+def with_faults(group, victim, bit, flipped):
+    """Flip a bit of the message `victim` that comes to rank 1, and note it."""
+    received, count = group.irecv, [0]
+
+    def irecv(tensor, peer, tag):
+        work = received(tensor, peer, tag)
+        count[0] += 1
+        if group.rank == 1 and count[0] == victim and tensor.numel():
+            return Flip(work, tensor, bit % (8 * tensor.nbytes), flipped)
+        return work
+
+    group.irecv = irecv
+
+
+def losses(victim=0, bit=0, *, flipped=None, num_ranks=3, **options):
+    graph = make_graph("random")
+    parts = cut(graph, num_ranks)
+
+    def on_rank(group):
+        trainer = Trainer(make_config(**options), ends_of(graph), parts[group.rank], group)
+        with_faults(group, victim, bit, [] if flipped is None else flipped)
+        return [(record["loss"], record["halo_bytes_sent"]) for record in trainer.epochs()]
+
+    return run_ranks(num_ranks, on_rank)
+
+
+@pytest.mark.parametrize("name", list(RUNS))
+def test_checked_runs_are_the_same_runs(name):
+    options = RUNS[name]
+    assert losses(verify="rows", **options) == losses(**options)
+
+
+@pytest.mark.parametrize("name", list(RUNS))
+def test_a_flipped_bit_is_named_with_its_ranks_and_its_place(name):
+    draw = np.random.default_rng(len(name))
+    num_named = 0
+    for _ in range(6):
+        victim, bit, flipped = int(draw.integers(1, 20)), int(draw.integers(1 << 30)), []
+        try:
+            losses(victim, bit, flipped=flipped, verify="rows", **RUNS[name])
+        except PeerError as error:
+            sentence = str(error)
+        else:
+            assert not flipped  # The message had no rows, or there were fewer messages.
+            continue
+        num_named += 1
+        pattern = (
+            r"rows that rank [02] sent to rank 1 in (aggregation [12] of the (forward|backward) "
+            r"pass of (epoch|the evaluation after epoch) [012]|.* of the set-up|a look-up of epoch "
+            r"[012]) were altered on the way: their "
+            r"checksum is [0-9a-f]{8}, not [0-9a-f]+; go on with --resume, and test the memory"
+        )
+        assert re.match(pattern, sentence), sentence
+    assert num_named
+
+
+def test_links_and_their_evaluation_are_checked():
+
+    options = {"task": "link", "verify": "rows"}
+    graph = hold_out_links(make_graph("random"), "0.8/0.1/0.1", seed=0)
+    parts = cut(graph, 2)
+
+    def on_rank(group):
+        trainer = Trainer(make_config(**options), ends_of(graph), parts[group.rank], group)
+        with_faults(group, 3, 5, [])
+        return [record["loss"] for record in trainer.epochs()]
+
+    with pytest.raises(PeerError, match="rank 0 sent to rank 1 in"):
+        run_ranks(2, on_rank)
+
+
+def test_without_checks_a_flipped_bit_passes():
+    assert losses(3, 77) != losses()
+
+
+def test_every_bit_of_a_message_counts():
+    rows = torch.arange(24, dtype=torch.float32).reshape(4, 6)
+
+    def on_rank(group, bit):
+        checks = CheckedRows(lambda: "epoch 0")
+        into = torch.zeros_like(rows)
+        with_faults(group, 1, bit, [])
+        if group.rank == 0:
+            works = checks.transfer(group, [], [(rows, 1)], 0, "aggregation 1 of the forward pass")
+        else:
+            works = checks.transfer(group, [(into, 0)], [], 0, "aggregation 1 of the forward pass")
+        for work in works:
+            work.wait()
+
+    for bit in range(8 * rows.nbytes):
+        with pytest.raises(PeerError, match="rank 0 sent to rank 1 in aggregation 1 of the"):
+            run_ranks(2, lambda group, bit=bit: on_rank(group, bit))
