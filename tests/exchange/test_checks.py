@@ -23,6 +23,8 @@ RUNS = {
     "int8": {"halo": "int8", "hidden": 20},
     "feedback": {"halo": "int2+feedback", "hidden": 20},
     "gat": {"model": "gat", "heads": 2},
+    "changed": {"halo": "changed(0.05)"},
+    "best": {"halo": "best(2)"},
     "adaptive": {"halo": "adapt(2|4|8,bits=4,every=1)", "hidden": 20},
 }
 
