@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distgnn.datasets import synthetic
+from distgnn.datasets import cleaning, synthetic
 from distgnn.datasets.array_folder import is_array_folder, read_array_folder
 from distgnn.datasets.bundled import LICENCES, load_bundled
 from distgnn.datasets.columns import NO_COLUMNS, Columns
@@ -48,6 +48,8 @@ def load(
     source: str | Path,
     *,
     vertices: str | Path | None = None,
+    deduplicate: bool = False,
+    drop_self_loops: bool = False,
     undirected: bool = False,
     inverse_relations: bool = False,
     one_hot: bool = False,
@@ -72,6 +74,8 @@ def load(
             - a file or folder in a published layout, such as OGB's
             - the name of a graph that lies below the root
         vertices: The vertex table of an edge list.
+        deduplicate: Keep one of several edges with the same ends and type, as `deduplicate`.
+        drop_self_loops: Leave out edges from a vertex to itself.
         undirected: Add the reverse of every edge that has none.
         inverse_relations: Add every edge of a typed graph reversed, as `add_inverse_relations`.
         one_hot: Give each vertex without features a column of its own, as `add_one_hot`.
@@ -98,13 +102,20 @@ def load(
         raise InputError(
             f"{str(source)!r} cannot be read ({error.strerror}); check the path and its permissions"
         ) from error
-    options = {"undirected": undirected, "inverse_relations": inverse_relations}
+    options = {
+        "deduplicate": deduplicate,
+        "drop_self_loops": drop_self_loops,
+        "undirected": undirected,
+        "inverse_relations": inverse_relations,
+    }
     return changed(graph, **options, one_hot=one_hot, split=split, edge_split=edge_split, seed=seed)
 
 
 def changed(
     graph: Graph,
     *,
+    deduplicate: bool = False,
+    drop_self_loops: bool = False,
     undirected: bool = False,
     inverse_relations: bool = False,
     one_hot: bool = False,
@@ -116,6 +127,8 @@ def changed(
 
     Args:
         graph: Graph, which stays as it is.
+        deduplicate: Whether to keep one of several edges with the same ends and type.
+        drop_self_loops: Whether to leave out edges from a vertex to itself.
         undirected: Whether to add the reverse of every edge that has none.
         inverse_relations: Whether to add every edge of a typed graph reversed.
         one_hot: Whether to give each vertex without features a column of its own.
@@ -130,6 +143,10 @@ def changed(
         InputError: If an option contradicts the graph.
     """
     fractions = None if split is None else parse_fractions(split)
+    if drop_self_loops:
+        graph = cleaning.drop_self_loops(graph)
+    if deduplicate:
+        graph = cleaning.deduplicate(graph)
     if undirected:
         graph = add_reverse_edges(graph)
     if inverse_relations:

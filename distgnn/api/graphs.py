@@ -31,6 +31,8 @@ def load(
     source: Source,
     *,
     vertices: str | Path | None = None,
+    deduplicate: bool = False,
+    drop_self_loops: bool = False,
     undirected: bool = False,
     inverse_relations: bool = False,
     one_hot: bool = False,
@@ -47,6 +49,8 @@ def load(
             is a Graph, PyG's Data or HeteroData, a DGLGraph, a networkx graph, a scipy adjacency
             matrix, or a (2, num_edges) numpy array of edges.
         vertices: Path of the vertex table of an edge list.
+        deduplicate: Whether to keep one of several edges with the same ends and type.
+        drop_self_loops: Whether to leave out edges from a vertex to itself.
         undirected: Whether to add the reverse of every edge that has none.
         inverse_relations: Whether to add every edge of a typed graph reversed.
         one_hot: Whether to give each vertex without features a column of its own.
@@ -65,6 +69,8 @@ def load(
     from distgnn.datasets.sources import changed
 
     changes: dict[str, Any] = {
+        "deduplicate": deduplicate,
+        "drop_self_loops": drop_self_loops,
         "undirected": undirected,
         "inverse_relations": inverse_relations,
         "one_hot": one_hot,

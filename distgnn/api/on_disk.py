@@ -23,6 +23,8 @@ _IN_MEMORY_FLAGS = (
     "--assignment",
     "--inverse-relations",
     "--one-hot",
+    "--deduplicate",
+    "--drop-self-loops",
     "--edge-split",
 )
 # Both ends of an edge of a Graph.

@@ -13,7 +13,7 @@ from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
 from distgnn.api.partition import Partition
 from distgnn.api.partition_options import PartitionOptions
 from distgnn.api.settings import Keywords
-from distgnn.api.source import load_graph, options_of
+from distgnn.api.source import SWITCHES, load_graph, options_of
 from distgnn.api.use import check_no_session, write_note
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.limits import available_memory
@@ -170,7 +170,7 @@ def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:
 
 def _source_record(source: SourceOptions) -> dict[str, Any]:
     """Return what was done to the edges and masks of the source, for the manifest."""
-    names = ("undirected", "inverse_relations", "one_hot", "split", "edge_split")
+    names = (*SWITCHES, "split", "edge_split")
     return {name: getattr(source, name) for name in names}
 
 

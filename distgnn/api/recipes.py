@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import distgnn
+from distgnn.api.source import SWITCHES
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.files import read_whole
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _KEYS = ("about", "data", "published", "runs", "source", "flags")
 """Keys of a recipe: only source and flags decide what is trained."""
-_SWITCHES = ("undirected", "inverse-relations", "one-hot")
+_SWITCHES = tuple(name.replace("_", "-") for name in SWITCHES)
 
 
 class Recipe(NamedTuple):

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 IN_MEMORY = "<memory>"
 """Name that a run records as its source if that was a graph in memory."""
 # What is done to a graph once it is loaded; a partition directory keeps what was done to its own.
-_CHANGES = ("vertices", "undirected", "inverse_relations", "one_hot", "split", "edge_split")
+SWITCHES = ("deduplicate", "drop_self_loops", "undirected", "inverse_relations", "one_hot")
+"""Changes of a graph that are switches of the command line."""
+_CHANGES = ("vertices", *SWITCHES, "split", "edge_split")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class SourceOptions:
         source: Name of a data set, a path, or `IN_MEMORY`.
         root: Folder of data sets that are named; None for `DISTGNN_DATASETS` or ./dataset.
         vertices: Table of vertices beside an edge list.
+        deduplicate: Whether to keep one of several edges with the same ends and type.
+        drop_self_loops: Whether to leave out edges from a vertex to itself.
         undirected: Whether to add the reverse of each edge that lacks it.
         inverse_relations: Whether to add each edge of a typed graph reversed.
         one_hot: Whether to give each vertex without features a feature of its own.
@@ -53,6 +57,8 @@ class SourceOptions:
     source: str
     root: str | None = None
     vertices: str | None = None
+    deduplicate: bool = False
+    drop_self_loops: bool = False
     undirected: bool = False
     inverse_relations: bool = False
     one_hot: bool = False
@@ -103,7 +109,7 @@ class SourceOptions:
         for name in ("root", "vertices", "split", "edge_split"):
             value = getattr(self, name)
             words += [] if value is None else [f"--{name.replace('_', '-')}={value}"]
-        for name in ("undirected", "inverse_relations", "one_hot"):
+        for name in SWITCHES:
             words += [f"--{name.replace('_', '-')}"] * getattr(self, name)
         for name in self.columns.given:
             value = getattr(self.columns, name)
@@ -119,9 +125,7 @@ class SourceOptions:
             "source": source,
             "vertices": self.vertices and str(Path(self.vertices).resolve()),
             "columns": self.columns.to_json(),
-            "undirected": self.undirected,
-            "inverse_relations": self.inverse_relations,
-            "one_hot": self.one_hot,
+            **{name: getattr(self, name) for name in SWITCHES},
             "split": self.split,
             "edge_split": self.edge_split,
             "seed": self.seed,
@@ -194,9 +198,7 @@ def load_graph(
     from distgnn.datasets.sources import changed
 
     options = {
-        "undirected": values["undirected"],
-        "inverse_relations": values["inverse_relations"],
-        "one_hot": values["one_hot"],
+        **{name: values[name] for name in SWITCHES},
         "split": values["split"],
         "edge_split": values["edge_split"],
         "seed": values["seed"],
@@ -250,9 +252,7 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
         "source": (str,),
         "vertices": (str, type(None)),
         "columns": (dict,),
-        "undirected": (bool,),
-        "inverse_relations": (bool,),
-        "one_hot": (bool,),
+        **dict.fromkeys(SWITCHES, (bool,)),
         "split": (str, type(None)),
         "edge_split": (str, type(None)),
         "seed": (int,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 
-from distgnn.api.source import SourceOptions
+from distgnn.api.source import SWITCHES, SourceOptions
 from distgnn.cli.flags import path
 from distgnn.datasets.columns import FLAGS as COLUMN_FLAGS
 from distgnn.datasets.columns import Columns
@@ -40,6 +40,14 @@ def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> 
         "--vertices", type=path, metavar="FILE", help="table of vertices beside an edge list"
     )
     _add_column_arguments(parser)
+    parser.add_argument(
+        "--drop-self-loops", action="store_true", help="leave out edges from a vertex to itself"
+    )
+    parser.add_argument(
+        "--deduplicate",
+        action="store_true",
+        help="keep one of several edges with the same ends and type: the first, with its weight",
+    )
     parser.add_argument(
         "--undirected", action="store_true", help="add the reverse of each edge that lacks it"
     )
@@ -107,6 +115,6 @@ def source_options(arguments: argparse.Namespace) -> SourceOptions:
     Args:
         arguments: Parsed arguments, with those of `add_source_arguments` and the seed.
     """
-    names = ("source", "root", "vertices", "undirected", "inverse_relations", "one_hot")
+    names = ("source", "root", "vertices", *SWITCHES)
     given = {name: getattr(arguments, name) for name in (*names, "split", "edge_split", "seed")}
     return SourceOptions(columns=_columns(arguments), **given)

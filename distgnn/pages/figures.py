@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Records = Sequence[Mapping[str, Any]]
 
 _SENT = ("halo_bytes_sent", "eval_halo_bytes_sent", "weight_bytes_sent")
-_SWITCHES = ("undirected", "inverse_relations", "one_hot")
+_SWITCHES = ("deduplicate", "drop_self_loops", "undirected", "inverse_relations", "one_hot")
 _WORDS = ("vertices", "split", "edge_split")
 
 

@@ -13,7 +13,7 @@ from distgnn.api.identity import identity_of
 from distgnn.api.reports import STUDY
 from distgnn.api.run import Run
 from distgnn.api.settings import Keywords, config_of
-from distgnn.api.source import options_of
+from distgnn.api.source import SWITCHES, options_of
 from distgnn.api.training import Training
 from distgnn.api.use import check_no_session, job_of
 from distgnn.api.verbs import config_values, notes, with_recipe
@@ -443,12 +443,11 @@ class Tuning:
         """Return the best settings as a recipe."""
         flags = {**self.values, **found.best.settings, "epochs": self.options.epochs}
         source = self.asked.source
-        switches = ("undirected", "inverse_relations", "one_hot")
         return {
             "about": f"found by distgnn tune with {self.options.scheduler} among "
             f"{self.options.sampler} settings, in {found.epochs_trained} epochs",
             "data": [Path(source.source).stem],
-            "source": {name.replace("_", "-"): True for name in switches if getattr(source, name)},
+            "source": {name.replace("_", "-"): True for name in SWITCHES if getattr(source, name)},
             "flags": _recipe_flags(flags, found.best.settings),
         }
 

@@ -28,7 +28,10 @@ from distgnn.partition.stopwatch import Stopwatch
 METHOD = "repartition"
 """Name of the method in the manifest."""
 # Options of the source that say what its edges and masks are.
-_KEPT_OPTIONS = ("undirected", "inverse_relations", "one_hot", "split", "edge_split")
+_KEPT_OPTIONS = (
+    *("deduplicate", "drop_self_loops", "undirected", "inverse_relations", "one_hot"),
+    *("split", "edge_split"),
+)
 # Bytes, rounded up; measured on 1.4 million edges of 60000 vertices in communities, 8 parts cut to
 # 4, 6 and 16: 98 an edge, and 118 with refinement, after 250 a vertex and its features.
 _EDGE_BYTES = 105

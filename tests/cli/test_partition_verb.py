@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from distgnn.datasets import load
+from distgnn.datasets.cleaning import deduplicate
+from distgnn.datasets.graph import Graph
 from distgnn.partition import METHODS, assign
 from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.partition.orders import ORDERS, arrange
@@ -117,6 +119,8 @@ def test_options_reach_the_graph(distgnn, ring):
     assert found["num_edges"] == 24
     assert found["num_train"] == [6]
     assert found["options"] == {
+        "deduplicate": False,
+        "drop_self_loops": False,
         "undirected": True,
         "inverse_relations": False,
         "one_hot": False,
@@ -178,6 +182,8 @@ def test_options_reach_the_method_and_the_manifest(distgnn, ring):
     command = ("partition", ring, "--parts", 3, "--out", "p", "--method", "hep", "--json")
     found = distgnn(*command, "--option", "tau=2.5", "--option", "edge_balance=1.5").json
     assert found["options"] == {
+        "deduplicate": False,
+        "drop_self_loops": False,
         "undirected": False,
         "inverse_relations": False,
         "one_hot": False,
@@ -255,3 +261,34 @@ def test_what_auto_chose_gets_the_balance_and_is_refined(distgnn, here):
     found = distgnn(*command, "--out", "p", "--imbalance", 1.2, "--refine", "on").json
     assert 1.05 < found["edge_balance"] <= 1.2
     assert (found["options"]["refine"], found["options"]["imbalance"]) == (True, 1.2)
+
+
+def test_edges_that_are_there_twice_and_loops_are_left_out(distgnn, here):
+    (here / "e.csv").write_text("src,dst,weight\n0,1,5\n1,1,2\n0,1,7\n1,2,3\n1,1,4\n2,0,1\n")
+    command = ("partition", "e.csv", "--parts", 1, "--json", "--out")
+    counts = {
+        words: distgnn(*command, f"p{number}", *words).json["num_edges"]
+        for number, words in enumerate(
+            [
+                (),
+                ("--deduplicate",),
+                ("--drop-self-loops",),
+                ("--drop-self-loops", "--deduplicate"),
+                ("--drop-self-loops", "--deduplicate", "--undirected"),
+            ]
+        )
+    }
+    assert list(counts.values()) == [6, 4, 4, 3, 6]
+    graph = load("e.csv", deduplicate=True, drop_self_loops=True)
+    assert (graph.src.tolist(), graph.dst.tolist()) == ([0, 1, 2], [1, 2, 0])
+    assert graph.edge_weight.tolist() == [5, 3, 1], "the first of equal edges stays"
+
+
+def test_edges_of_different_types_are_not_equal():
+    ends = np.array([0, 0, 0]), np.array([1, 1, 1])
+    graph = make_typed(*ends, np.array([0, 1, 1]))
+    assert deduplicate(graph).edge_type.tolist() == [0, 1]
+
+
+def make_typed(src, dst, kinds):
+    return Graph(name="g", num_vertices=2, src=src, dst=dst, edge_type=kinds)

@@ -126,7 +126,7 @@ def test_a_switch_of_a_recipe_is_unset_as_help_says(write):
         ),
         (
             {"flags": {}, "source": {"split": "1/1/1"}},
-            "recipe 'mine' has source split, but it may have undirected, inverse-relations",
+            "recipe 'mine' has source split, but it may have deduplicate, drop-self-loops",
         ),
     ],
 )
