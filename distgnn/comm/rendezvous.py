@@ -86,6 +86,7 @@ def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) 
     loopback = network.loopback_interface()
     if launch.rank == 0:
         file.unlink(missing_ok=True)
+        _clean(file.parent)
         listener = socket.create_server(("127.0.0.1", 0), backlog=max(128, launch.size))
         port = int(listener.getsockname()[1])
         # A file of an earlier job may name a port that now belongs to somebody else. The secret is
@@ -106,6 +107,19 @@ def _meet_locally(launch: Launch, environ: Mapping[str, str], timeout_s: float) 
         f"rank {launch.rank} waited {timeout_s:g} s on this machine for rank 0 to appear in "
         f"{file}; see the output of rank 0, or wait longer with --start-timeout"
     )
+
+
+def _clean(folder: Path) -> None:
+    """Remove the files of jobs that were killed, which nobody else would."""
+    for left in [*folder.glob("rendezvous-*.json"), *folder.glob("rendezvous-*.tmp")]:
+        try:
+            content = json.loads(left.read_text(encoding="ascii"))
+            owner = process.ProcessId(content["machine"], content["pid"], content["start"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # half written, perhaps just now
+        # A process of another container may use the same folder, and cannot be looked at.
+        if owner.machine == process.machine() and not process.is_alive(owner):
+            left.unlink(missing_ok=True)
 
 
 def private_directory(environ: Mapping[str, str]) -> Path:

@@ -90,6 +90,27 @@ def test_a_file_left_by_a_dead_job_does_not_mislead(
         rendezvous.meet(SECOND, environ, interface=None, timeout_s=0.1)
 
 
+def test_files_of_killed_jobs_are_removed_and_those_of_others_stay(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    me = process.this_process()
+    content = {"port": 1, "token": "t", "pid": me.pid, "start": me.start, "machine": me.machine}
+    folder = tmp_path / "distgnn"
+    folder.mkdir(mode=0o700)
+    for name, changed in {
+        "rendezvous-killed.json": {"start": me.start + 1},
+        "rendezvous-killed.7.tmp": {"start": me.start + 1},
+        "rendezvous-lives.json": {},
+        "rendezvous-elsewhere.json": {"machine": "x", "start": 1},
+    }.items():
+        (folder / name).write_text(json.dumps({**content, **changed}))
+    (folder / "rendezvous-half.json").write_text("{")
+    meeting = rendezvous.meet(FIRST, environ, interface=None, timeout_s=5)
+    meeting.remove_file()
+    left = sorted(path.stem for path in folder.iterdir())
+    assert left == ["rendezvous-elsewhere", "rendezvous-half", "rendezvous-lives"]
+
+
 def test_a_directory_of_others_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, private = tmp_path / "shared", tmp_path / "temporary"
     (shared / "distgnn").mkdir(parents=True, mode=0o755)
