@@ -56,7 +56,7 @@ lint: $(VENV)/.installed-dev
 	rm -rf build/typing
 	mkdir -p build/typing/distgnn
 	ln -s $(filter-out %/__pycache__,$(wildcard $(CURDIR)/distgnn/*)) $(CURDIR)/partition \
-	  $(CURDIR)/datasets $(CURDIR)/$$(ls -d $(VENV)/lib*/python3*/site-packages/distgnn/_kernels.pyi | head -n 1) \
+	  $(CURDIR)/datasets $$(ls -d $(CURDIR)/$(VENV)/lib/python3*/site-packages/distgnn/_*.pyi) \
 	  build/typing/distgnn/
 	cd build/typing && $(CURDIR)/$(BIN)/mypy -p distgnn --config-file $(CURDIR)/pyproject.toml \
 	  --cache-dir $(CURDIR)/.mypy_cache

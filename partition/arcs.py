@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.graph import Graph
-from distgnn.partition.jit import compiled
 from distgnn.partition.threads import available_threads, in_order
 
 _MOST_INT32 = 2**31 - 1
@@ -60,7 +60,7 @@ class Arcs(NamedTuple):
     def both_ways(self) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the edges behind each arc and its mate, if that is another."""
         is_simple = self.head.size == self.of_edge.size
-        return _with_mates(self.weight, self.mate, is_simple=is_simple)
+        return _partitioner.with_mates(self.weight, self.mate, is_simple)
 
     def parts(self, edge_part: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the part of each arc, if the edges of an arc share theirs.
@@ -85,19 +85,22 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
     """
     numbers = np.int32 if graph.num_edges <= _MOST_INT32 else np.int64
     order = np.zeros(0, np.int64) if edge_part is None else _order(edge_part)
-    by_head, start = _starts(graph.dst, graph.num_vertices), _starts(graph.src, graph.num_vertices)
+    # Columns of a table of edges are strided.
+    src, dst = np.ascontiguousarray(graph.src), np.ascontiguousarray(graph.dst)
+    by_head = _partitioner.starts_of(dst, graph.num_vertices)
+    start = _partitioner.starts_of(src, graph.num_vertices)
     source, number = (np.empty(graph.num_edges, kind) for kind in (np.int32, numbers))
-    _on_threads(_sort_by_head, by_head, graph.src, graph.dst, order, (by_head, source, number))
+    _on_threads(_partitioner.sort_by_head, by_head, src, dst, order, by_head, source, number)
     head, edge = np.empty_like(source), np.empty_like(number)
-    _on_threads(_sort_by_source, start, by_head, source, number, (start, head, edge))
-    del by_head, source, number
+    _on_threads(_partitioner.sort_by_source, start, by_head, source, number, start, head, edge)
+    del src, dst, by_head, source, number
     of_edge = np.empty(graph.num_edges, numbers)
     part = np.zeros(0, np.int32) if edge_part is None else edge_part
-    weight = _merge(start, head, edge, part, of_edge)
+    weight = _partitioner.merge_arcs(start, head, edge, part, of_edge)
     del edge
     head = head[: weight.size].copy()
     mate = np.empty(head.size, numbers)
-    if not all(_on_threads(_pair, start, start, head, mate)):
+    if not all(_on_threads(_partitioner.pair_arcs, start, start, head, mate)):
         mate = mate[:0].copy()
     return Arcs(start, head, weight, mate, of_edge)
 
@@ -142,7 +145,7 @@ def adjacency_of(arcs: Arcs) -> Adjacency:
         Its adjacency without loops; parallel and opposite edges are merged into weights.
     """
     if not arcs.is_symmetric:
-        return Adjacency(*_both_ways(arcs.start, arcs.head, arcs.weight))
+        return Adjacency(*_partitioner.both_ways(arcs.start, arcs.head, arcs.weight))
     weight = arcs.both_ways()
     is_link = arcs.mate != np.arange(arcs.head.size, dtype=arcs.mate.dtype)
     if is_link.all():
@@ -163,9 +166,8 @@ def undirected(graph: Graph) -> Adjacency:
     return adjacency_of(arcs_of(graph))
 
 
-@compiled
 def edges_of_parts(
-    part: NDArray[np.int32], weight: NDArray[np.integer[Any]], num_parts: int
+    part: NDArray[np.int32], weight: NDArray[Any], num_parts: int
 ) -> NDArray[np.int64]:
     """Count the edges of each part.
 
@@ -177,10 +179,7 @@ def edges_of_parts(
     Returns:
         (num_parts,) int64.
     """
-    edges = np.zeros(num_parts, np.int64)
-    for arc in range(part.size):
-        edges[part[arc]] += weight[arc]
-    return edges
+    return _partitioner.edges_of_parts(part, weight, num_parts)
 
 
 def _on_threads(work: Callable[..., object], start: NDArray[np.int64], *given: object) -> list[Any]:
@@ -205,171 +204,6 @@ def _on_threads(work: Callable[..., object], start: NDArray[np.int64], *given: o
         return list(returned)
 
 
-@compiled
-def _starts(ends: NDArray[np.int64], num_vertices: int) -> NDArray[np.int64]:
-    """(num_vertices + 1,) Where the edges of each vertex begin, grouped by one of their ends."""
-    start = np.zeros(num_vertices + 1, np.int64)
-    for vertex in ends:
-        start[vertex + 1] += 1
-    running: NDArray[np.int64] = np.cumsum(start)
-    return running
-
-
 def _order(key: NDArray[np.int32]) -> NDArray[np.int64]:
     narrow = key.astype(np.uint16) if key.max(initial=0) < 1 << 16 else key
     return np.argsort(narrow, kind="stable")
-
-
-@compiled
-def _sort_by_head(
-    first: int,
-    last: int,
-    src: NDArray[np.int64],
-    dst: NDArray[np.int64],
-    order: NDArray[np.int64],
-    found: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
-) -> None:
-    """Sort edges to a range by destination, stably in an order; an empty one is that of the edges.
-
-    `found` has where those of each destination begin, their sources and their numbers.
-    """
-    start, source, number = found
-    position = start[first:last].copy()
-    for i in range(dst.size):
-        edge = order[i] if order.size > 0 else i
-        vertex = dst[edge] - first
-        if 0 <= vertex < last - first:
-            place = position[vertex]
-            position[vertex] = place + 1
-            source[place] = src[edge]
-            number[place] = edge
-
-
-@compiled
-def _sort_by_source(
-    first: int,
-    last: int,
-    by_head: NDArray[np.int64],
-    source: NDArray[np.int32],
-    number: NDArray[np.int32],
-    found: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
-) -> None:
-    """Sort edges from a range, which are sorted by destination, by source.
-
-    `found` has where those of each source begin, their destinations and their numbers.
-    """
-    start, head, edge = found
-    position = start[first:last].copy()
-    for vertex in range(start.size - 1):
-        for k in range(by_head[vertex], by_head[vertex + 1]):
-            row = source[k] - first
-            if 0 <= row < last - first:
-                place = position[row]
-                position[row] = place + 1
-                head[place] = vertex
-                edge[place] = number[k]
-
-
-@compiled
-def _merge(
-    start: NDArray[np.int64],
-    head: NDArray[np.int32],
-    edge: NDArray[np.int32],
-    part: NDArray[np.int32],
-    of_edge: NDArray[np.int32],
-) -> NDArray[np.int32]:
-    """Keep one of equal neighbours in each row, in place; return how many there were of each."""
-    weight = np.empty(head.size, np.int32)
-    num_arcs, begin = 0, start[0]
-    for vertex in range(start.size - 1):
-        end = start[vertex + 1]
-        for k in range(begin, end):
-            is_new = k == begin or head[k] != head[num_arcs - 1]
-            if not is_new and part.size > 0:
-                is_new = part[edge[k]] != part[edge[k - 1]]
-            if is_new:
-                head[num_arcs] = head[k]
-                weight[num_arcs] = 0
-                num_arcs += 1
-            weight[num_arcs - 1] += 1
-            of_edge[edge[k]] = num_arcs - 1
-        begin, start[vertex + 1] = end, num_arcs
-    found: NDArray[np.int32] = weight[:num_arcs].copy()
-    return found
-
-
-@compiled
-def _pair(
-    first: int,
-    last: int,
-    start: NDArray[np.int64],
-    head: NDArray[np.int32],
-    mate: NDArray[np.int32],
-) -> bool:
-    """Find the arc back of each arc to a range: a row meets its arcs in the order of their sources.
-
-    Returns:
-        Whether all have one.
-    """
-    position = start[first:last].copy()
-    for vertex in range(start.size - 1):
-        for k in range(start[vertex], start[vertex + 1]):
-            row = head[k] - first
-            if 0 <= row < last - first:
-                back = position[row]
-                if back == start[head[k] + 1] or head[back] != vertex:
-                    return False
-                position[row] = back + 1
-                mate[k] = back
-    return True
-
-
-@compiled
-def _with_mates(
-    weight: NDArray[np.int32], mate: NDArray[np.int32], *, is_simple: bool
-) -> NDArray[np.int32]:
-    """Add the weight of the mate, unless it is the arc itself; it is 1 if the graph is simple."""
-    both: NDArray[np.int32] = weight.copy()
-    for arc in range(mate.size):
-        if mate[arc] != arc:
-            both[arc] += 1 if is_simple else weight[mate[arc]]
-    return both
-
-
-@compiled
-def _both_ways(
-    start: NDArray[np.int64], head: NDArray[np.int32], weight: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Merge each row with the same row of the transpose, without loops."""
-    num_vertices = start.size - 1
-    back_start = np.zeros(num_vertices + 1, np.int64)
-    for other in head:
-        back_start[other + 1] += 1
-    back_start = np.cumsum(back_start)
-    position = back_start.copy()
-    back, back_weight = np.empty_like(head), np.empty_like(weight)
-    for vertex in range(num_vertices):
-        for k in range(start[vertex], start[vertex + 1]):
-            place = position[head[k]]
-            position[head[k]] = place + 1
-            back[place], back_weight[place] = vertex, weight[k]
-    indptr = np.zeros(num_vertices + 1, np.int64)
-    indices = np.empty(2 * head.size, np.int32)
-    both = np.empty(2 * head.size, np.int32)
-    size = 0
-    for vertex in range(num_vertices):
-        i, j = start[vertex], back_start[vertex]
-        while i < start[vertex + 1] or j < back_start[vertex + 1]:
-            is_out = i < start[vertex + 1]
-            is_in = j < back_start[vertex + 1]
-            if is_out and is_in:
-                is_out, is_in = head[i] <= back[j], back[j] <= head[i]
-            other = head[i] if is_out else back[j]
-            if other != vertex:
-                indices[size] = other
-                both[size] = (weight[i] if is_out else 0) + (back_weight[j] if is_in else 0)
-                size += 1
-            i += is_out
-            j += is_in
-        indptr[vertex + 1] = size
-    return indptr, indices[:size].copy(), both[:size].copy()

@@ -1,43 +1,33 @@
-"""Say why the first partition on a machine takes longer."""
+"""Say why the first partition by a method for comparison takes longer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from numba.core.event import Event, Listener, install_listener
-
-
-class _FirstCompilation(Listener):
-    """Writes one line when the first function is compiled."""
-
-    def __init__(self, progress: Callable[[str], None]) -> None:
-        self._progress = progress
-        self._is_noted = False
-
-    def on_start(self, event: Event) -> None:
-        """Say it once; what is on disk is loaded without this event."""
-        del event
-        if not self._is_noted:
-            self._is_noted = True
-            self._progress(
-                "compiling the partitioners, once; it takes up to a minute and is kept on disk"
-            )
-
-    def on_end(self, event: Event) -> None:
-        """Say nothing."""
+# Told of the first compilation, the innermost context last; each is told once.
+_waiting: list[Callable[[str], None]] = []
 
 
-def noting_compilation(progress: Callable[[str], None]) -> AbstractContextManager[object]:
+@contextmanager
+def noting_compilation(progress: Callable[[str], None]) -> Iterator[None]:
     """Say once if functions are compiled inside the context.
 
     Args:
         progress: Called with one line of text.
 
-    Returns:
-        A context manager.
+    Yields:
+        Nothing. The compiler is not loaded for it.
     """
-    listener: AbstractContextManager[object] = install_listener(
-        "numba:compile", _FirstCompilation(progress)
-    )
-    return listener
+    _waiting.append(progress)
+    try:
+        yield
+    finally:
+        if progress in _waiting:
+            _waiting.remove(progress)
+
+
+def note_compilation() -> None:
+    """Tell who waits that a function is being compiled."""
+    while _waiting:
+        _waiting.pop()("compiling the method, once; it takes some seconds and is kept on disk")

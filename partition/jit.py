@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import caching, types
-from numba.extending import intrinsic
+from numba.core import caching
+from numba.core.event import Event, Listener, register
+
+from distgnn.partition.compilation import note_compilation
 
 # Errors of numba when it reads compiled code from the disk.
 _UNREADABLE: tuple[type[Exception], ...] = (
@@ -16,7 +18,6 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 )
 
 Function = TypeVar("Function", bound=Callable[..., object])
-Holder = TypeVar("Holder", bound=tuple[Any, ...])
 
 
 def compiled(function: Function) -> Function:
@@ -58,25 +59,17 @@ def _forget_what_is_unreadable(cache: Any) -> None:
     cache.load_overload = load_or_forget
 
 
-def _borrow(_context: Any, holder: Any) -> Any:
-    def without_owners(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        result = values[0]
-        for index, kind in enumerate(signature.return_type.types):
-            if isinstance(kind, types.Array):
-                array = context.make_array(kind)(
-                    context, builder, builder.extract_value(result, index)
-                )
-                array.meminfo = array.meminfo.type(None)
-                result = builder.insert_value(result, array._getvalue(), index)
-        return result
+class _Note(Listener):
+    """Tells who waits; what is on disk is loaded without this event."""
 
-    return holder(holder), without_owners
+    def on_start(self, event: Event) -> None:
+        """Tell that a function is being compiled."""
+        del event
+        note_compilation()
+
+    def on_end(self, event: Event) -> None:
+        """Say nothing."""
 
 
-# Counting who uses an array is an atomic step each time that a function takes one out of a tuple:
-# small functions spent most of their time so.
-borrow: Callable[[Holder], Holder] = cast("Callable[[Holder], Holder]", intrinsic(_borrow))
-"""Take a tuple of arrays without counting who uses them, in compiled code alone.
-
-Whoever calls the compiled function has to keep the arrays until it returns.
-"""
+_register: Callable[[str, Listener], None] = register
+_register("numba:compile", _Note())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.partition.jit import compiled
+from distgnn import _partitioner
 
 if TYPE_CHECKING:
     from distgnn.partition.build import Part
@@ -71,28 +71,4 @@ def count_fetches(
     Returns:
         Fetches.
     """
-    return _count_fetches(begin, end, indices, np.full(num_sources, -1), num_rows)
-
-
-@compiled
-def _count_fetches(
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    window_of: NDArray[np.int64],
-    num_rows: int,
-) -> int:
-    """Walk the runs; `window_of` is the last window that fetched each source."""
-    fetches, window, num_held = 0, 0, 0
-    for run in range(begin.size):
-        for k in range(begin[run], end[run]):
-            source = indices[k]
-            if window_of[source] == window:
-                continue
-            if num_held == num_rows:
-                window += 1
-                num_held = 0
-            window_of[source] = window
-            num_held += 1
-            fetches += 1
-    return fetches
+    return _partitioner.count_fetches(begin, end, indices, num_sources, num_rows)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.graph import Graph
 from distgnn.partition.halo import distinct_slots
-from distgnn.partition.jit import compiled
 
 
 def choose_roots(graph: Graph, edge_part: NDArray[np.int32], num_parts: int) -> NDArray[np.int32]:
@@ -45,26 +45,4 @@ def choose_roots(graph: Graph, edge_part: NDArray[np.int32], num_parts: int) -> 
     order = np.argsort(num_candidates, kind="stable")
     # Those without candidates have no edges: they come last, to even out what the others left.
     order = np.roll(order, -int(np.count_nonzero(num_candidates == 0)))
-    return _spread(order, start, candidate, num_parts)
-
-
-@compiled
-def _spread(
-    order: NDArray[np.int64],
-    start: NDArray[np.int64],
-    candidate: NDArray[np.int32],
-    num_parts: int,
-) -> NDArray[np.int32]:
-    """Give each vertex, in order, the candidate part with the fewest roots; the lowest if equal."""
-    load = np.zeros(num_parts, np.int64)
-    root_part = np.empty(order.size, np.int32)
-    for vertex in order:
-        best = -1
-        for k in range(start[vertex], start[vertex + 1]):
-            if best < 0 or load[candidate[k]] < load[best]:
-                best = candidate[k]
-        if best < 0:
-            best = int(np.argmin(load))
-        root_part[vertex] = best
-        load[best] += 1
-    return root_part
+    return _partitioner.spread_roots(order, start, candidate, num_parts)

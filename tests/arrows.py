@@ -74,6 +74,8 @@ LAZY_ROOMS = {"distgnn.gpu": "triton"}
 PEERS = {"dgl", "torch_geometric", "torch_sparse"}
 # The room of the typed fronts of the compiled module.
 FRONTS = "distgnn.kernels"
+# The compiled module of the partitioner, which needs no torch.
+PARTITIONER = "distgnn._partitioner"
 # What the runtime may take from the datasets.
 SHARED_DATASETS = {
     "distgnn.datasets.errors",
@@ -143,7 +145,7 @@ def _modules(root: Path) -> dict[str, Path]:
 def violations(root: Path) -> list[str]:
     """Return a sentence for every broken arrow or rule below root; an empty list is good."""
     modules = _modules(root)
-    known = set(modules) | {"distgnn._kernels"}
+    known = set(modules) | {"distgnn._kernels", PARTITIONER}
     imports = {
         name: list(_imports(ast.parse(path.read_text()), known)) for name, path in modules.items()
     }
@@ -205,6 +207,8 @@ def _internal_problem(name: str, item: Import) -> str | None:
         return "at its top level; import it where it is used"
     if module == "distgnn._kernels":
         return None if name.startswith(FRONTS) else "which only distgnn/kernels/ may"
+    if module == PARTITIONER:
+        return None if source == "partition" else "which only partition/ may"
     if source == "datasets":
         return None if target == "datasets" else "which datasets/ may not"
     if source == "partition":

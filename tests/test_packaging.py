@@ -59,6 +59,7 @@ def test_the_wheel_holds_the_three_rooms_and_the_kernels(names):
         "distgnn/__init__.py",
         "distgnn/py.typed",
         "distgnn/_kernels.pyi",
+        "distgnn/_partitioner.pyi",
         "distgnn/cli/__init__.py",
         "distgnn/datasets/__init__.py",
         "distgnn/datasets/data/cora.npz",
@@ -67,7 +68,8 @@ def test_the_wheel_holds_the_three_rooms_and_the_kernels(names):
         "distgnn/partition/directory/store.py",
     ):
         assert name in names
-    assert [name for name in names if name.startswith("distgnn/_kernels.") and ".so" in name]
+    for module in ("_kernels", "_partitioner"):
+        assert [n for n in names if n.startswith(f"distgnn/{module}.") and ".so" in n]
     assert [name for name in names if name.endswith("licenses/LICENSE")]
 
 

@@ -161,7 +161,7 @@ def forecast_values(
 
 def _row_reuse(directory: str, manifest: Manifest, width: int) -> list[float]:
     """Estimate how often a row is read per fetch into the cache, part by part."""
-    # Loads numba, which no other verb needs to read a directory.
+    # Loads compiled code, which no other verb needs to read a directory.
     from distgnn.partition.reuse import row_reuse
 
     parts = (

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.partition.bits import mix
 from distgnn.partition.jit import compiled
 from distgnn.partition.large.rows import RowChunk, RowFile
-from distgnn.partition.stream import mix
 
 # More passes make fewer clusters; what METIS and the moves make of them is no better.
 _PASSES = 2

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Adjacency, Arcs
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.jit import borrow, compiled
 from distgnn.partition.roots import choose_roots
-from distgnn.partition.stream import contains, insert, mix, no_clones
+from distgnn.partition.stream import no_clones
 from distgnn.partition.threads import available_threads, in_order
 
 # Neighbouring parts of METIS that are taken together, so that few groups are left.
@@ -140,7 +140,7 @@ def place_in_blocks(
         return None
     with in_order(search, range(FIRST_TRIES, TRIES), available_threads()) as others:
         part_of = min([*found, *others], key=lambda each: each.price).part_of
-    arc_part = _spread(arcs.start, arcs.head, label, part_of)
+    arc_part = _partitioner.spread_blocks(arcs.start, arcs.head, label, part_of)
     source, head = arcs.sources().astype(np.int64), arcs.head.astype(np.int64)
     graph = Graph(name="arcs", num_vertices=arcs.num_vertices, src=source, dst=head)
     return Assignment(num_parts, arc_part, choose_roots(graph, arc_part, num_parts))
@@ -164,7 +164,9 @@ def _clusters(adjacency: Adjacency, roots: NDArray[np.int32], num_parts: int) ->
 
 
 def _blocks_of(adjacency: Adjacency, label: NDArray[np.int32], num_clusters: int) -> _Blocks:
-    ends, edges = _count(adjacency, label, num_clusters)
+    # Links and edges between clusters, each link at both of its ends.
+    ends, edges = np.zeros((2, num_clusters, num_clusters), np.int64)
+    _partitioner.count_blocks(adjacency, label, ends, edges)
     one, other = np.nonzero(np.triu(ends))
     is_inner = one == other
     # Inside a cluster every link is met at both of its ends.
@@ -176,60 +178,12 @@ def _blocks_of(adjacency: Adjacency, label: NDArray[np.int32], num_clusters: int
     )
 
 
-@compiled
-def _count(
-    adjacency: Adjacency, label: NDArray[np.int32], num_clusters: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(num_clusters, num_clusters) links and edges, each link at both of its ends."""
-    links = np.zeros((num_clusters, num_clusters), np.int64)
-    edges = np.zeros((num_clusters, num_clusters), np.int64)
-    for vertex in range(label.size):
-        one = label[vertex]
-        for k in range(adjacency.indptr[vertex], adjacency.indptr[vertex + 1]):
-            other = label[adjacency.indices[k]]
-            links[one, other] += 1
-            edges[one, other] += adjacency.weight[k]
-    return links, edges
-
-
-@compiled
-def _spread(
-    start: NDArray[np.int64],
-    head: NDArray[np.int32],
-    label: NDArray[np.int32],
-    part_of: NDArray[np.int32],
-) -> NDArray[np.int32]:
-    """(num_arcs,) part of each arc's block."""
-    arc_part = np.empty(head.size, np.int32)
-    for vertex in range(label.size):
-        for k in range(start[vertex], start[vertex + 1]):
-            arc_part[k] = part_of[label[vertex], label[head[k]]]
-    return arc_part
-
-
 def _sample_of(arcs: Arcs, label: NDArray[np.int32], num_clusters: int) -> _Sample:
     step = -(-label.size // MOST_COUNTED)
-    own = label[::step]
+    own = label[::step].copy()
     heads, tails = no_clones(own.size, num_clusters), no_clones(own.size, num_clusters)
-    _note_clusters(arcs.start, arcs.head, label, step, (heads, tails))
+    _partitioner.note_clusters(arcs.start, arcs.head, label, step, heads, tails)
     return _Sample(own, heads, tails)
-
-
-@compiled
-def _note_clusters(
-    start: NDArray[np.int64],
-    head: NDArray[np.int32],
-    label: NDArray[np.int32],
-    step: int,
-    sets: tuple[NDArray[np.uint64], NDArray[np.uint64]],
-) -> None:
-    heads, tails = sets
-    for vertex in range(label.size):
-        for k in range(start[vertex], start[vertex + 1]):
-            if vertex % step == 0:
-                insert(heads[vertex // step], label[head[k]])
-            if head[k] % step == 0:
-                insert(tails[head[k] // step], label[vertex])
 
 
 class _Found(NamedTuple):
@@ -254,12 +208,13 @@ def _search(blocks: _Blocks, sample: _Sample, num_parts: int, seed: int, number:
         all_clones=np.zeros(1),
         softness=np.ones(num_clusters),
     )
-    _begin(blocks, state, order)
+    _partitioner.begin_blocks(blocks, state, order)
     num_links = int(blocks.ends.sum()) // 2
     sweeps = max(min(MOVES, MOVES_PER_LINK * num_links) // num_blocks, 1)
     most_load = LOAD_BALANCE * float(blocks.edges.sum()) / num_parts
     start = np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1, np.uint64)[0]
-    _anneal(blocks, state, most_load, (sweeps, start))
+    schedule = HOT, COLD, SOFT_POWER, SOFT_SHARE, CLONE_BALANCE, CLONE_WEIGHT
+    _partitioner.anneal_blocks(blocks, state, most_load, sweeps, int(start), schedule)
     part_of = np.zeros((num_clusters, num_clusters), np.int32)
     part_of[blocks.cluster[:, 0], blocks.cluster[:, 1]] = state.part
     part_of[blocks.cluster[:, 1], blocks.cluster[:, 0]] = state.part
@@ -268,122 +223,5 @@ def _search(blocks: _Blocks, sample: _Sample, num_parts: int, seed: int, number:
     )
     excess = max(clones - CLONE_BALANCE, 0.0)
     cost = 1 + EDGE_PRICE * (edges - 1) + CLONE_PRICE * excess
-    rows = _count_rows(sample, part_of, num_parts)
+    rows = _partitioner.count_rows(*sample, part_of, num_parts)
     return _Found((max(excess - CLONE_EXCESS, 0.0), rows * cost), rows, part_of)
-
-
-@compiled
-def _count_rows(sample: _Sample, part_of: NDArray[np.int32], num_parts: int) -> int:
-    """Count the rows of the sampled vertices, each with its root where that saves the most."""
-    sample, rows = borrow(sample), 0
-    reads, writes = np.zeros(num_parts, np.bool_), np.zeros(num_parts, np.bool_)
-    for vertex in range(sample.label.size):
-        reads[:], writes[:] = False, False
-        for cluster in range(part_of.shape[0]):
-            part = part_of[sample.label[vertex], cluster]
-            reads[part] |= contains(sample.heads[vertex], cluster)
-            writes[part] |= contains(sample.tails[vertex], cluster)
-        most_roles = 0
-        for part in range(num_parts):
-            roles = int(reads[part]) + int(writes[part])
-            rows += roles
-            most_roles = max(most_roles, roles)
-        rows -= most_roles
-    return rows
-
-
-@compiled
-def _begin(blocks: _Blocks, state: _State, order: NDArray[np.int64]) -> None:
-    """Give every block, in order, to the part with the fewest edges."""
-    for block in order:
-        part = np.argmin(state.load)
-        state.part[block] = part
-        state.load[part] += blocks.edges[block]
-        for side in range(2):
-            state.ends[blocks.cluster[block, side], part] += blocks.ends[block, side]
-
-
-@compiled
-def _anneal(blocks: _Blocks, state: _State, most_load: float, how: tuple[int, np.uint64]) -> None:
-    """Move blocks, ever less where that adds clones."""
-    blocks, state = borrow(blocks), borrow(state)
-    sweeps, start = how
-    num_blocks, num_parts = blocks.edges.size, state.load.size
-    unit = blocks.size.mean() * math.sqrt(num_parts)
-    links = state.ends.sum(axis=1) / np.maximum(blocks.size, 1.0)
-    bits = start
-    for sweep in range(sweeps):
-        heat = HOT * unit * (COLD / HOT) ** (sweep / sweeps)
-        power = SOFT_POWER * max(1.0 - sweep / (SOFT_SHARE * sweeps), 0.0)
-        for cluster in range(links.size):
-            state.softness[cluster] = max((links[cluster] / 2) ** power, 1.0)
-        _count_clones(blocks, state)
-        for _ in range(num_blocks):
-            bits = mix(bits)
-            block = _below(bits, num_blocks)
-            bits = mix(bits)
-            goal = _below(bits, num_parts)
-            bits = mix(bits)
-            chance = float(bits >> np.uint64(11)) / 2.0**53
-            if goal != state.part[block]:
-                _try(blocks, state, (block, goal), (most_load, -heat * math.log(1.0 - chance)))
-
-
-@compiled
-def _below(bits: np.uint64, bound: int) -> int:
-    return int(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
-
-
-@compiled
-def _count_clones(blocks: _Blocks, state: _State) -> None:
-    state.clones[:] = 0.0
-    for cluster in range(blocks.size.size):
-        for part in range(state.load.size):
-            state.clones[part] += _present(blocks.size[cluster], state.ends[cluster, part], 1.0)
-    state.all_clones[0] = state.clones.sum()
-
-
-@compiled
-def _present(size: float, ends: int, softness: float) -> float:
-    """Expect so many vertices of a cluster to have a link, if the ends fall at random."""
-    return size * (1.0 - math.exp(-ends / (size * softness))) if ends > 0 else 0.0
-
-
-@compiled
-def _try(blocks: _Blocks, state: _State, way: tuple[int, int], bounds: tuple[float, float]) -> None:
-    """Move a block to a part unless that is overfull then, or adds more clones than allowed.
-
-    Clones of a part beyond their limit count more.
-    """
-    (block, goal), (most_load, most_added) = way, bounds
-    home, edges = state.part[block], blocks.edges[block]
-    load = state.load[goal] + edges
-    if load > most_load and load >= state.load[home]:
-        return
-    added, left, came = 0.0, 0.0, 0.0
-    for side in range(2):
-        ends, cluster = blocks.ends[block, side], blocks.cluster[block, side]
-        if ends > 0:
-            size, softness = blocks.size[cluster], state.softness[cluster]
-            here, there = state.ends[cluster, home], state.ends[cluster, goal]
-            added += _present(size, here - ends, softness) - _present(size, here, softness)
-            added += _present(size, there + ends, softness) - _present(size, there, softness)
-            left += _present(size, here - ends, 1.0) - _present(size, here, 1.0)
-            came += _present(size, there + ends, 1.0) - _present(size, there, 1.0)
-    limit = CLONE_BALANCE * state.all_clones[0] / state.clones.size
-    at_home, at_goal = state.clones[home] - limit, state.clones[goal] - limit
-    beyond = max(at_home + left, 0.0) - max(at_home, 0.0)
-    beyond += max(at_goal + came, 0.0) - max(at_goal, 0.0)
-    added += CLONE_WEIGHT * beyond
-    if added > most_added:
-        return
-    state.part[block] = goal
-    state.load[home] -= edges
-    state.load[goal] += edges
-    state.clones[home] += left
-    state.clones[goal] += came
-    state.all_clones[0] += left + came
-    for side in range(2):
-        cluster, ends = blocks.cluster[block, side], blocks.ends[block, side]
-        state.ends[cluster, home] -= ends
-        state.ends[cluster, goal] += ends

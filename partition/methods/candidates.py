@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distgnn import _partitioner
 from distgnn.partition.arcs import edges_of_parts
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.jit import compiled
 from distgnn.partition.refine import refinement
-from distgnn.partition.refine.placement import has, put
 from distgnn.partition.stream import no_clones
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def clones_of_parts(arcs: Arcs, placed: Assignment) -> NDArray[np.int64]:
     is_there = no_clones(arcs.num_vertices, placed.num_parts)
     clones = np.zeros(placed.num_parts, np.int64)
     parts = placed.edge_part, placed.root_part
-    _count_clones((arcs.start, arcs.head), parts, is_there, clones)
+    _partitioner.count_clones(arcs.start, arcs.head, *parts, is_there, clones)
     return clones
 
 
@@ -106,70 +105,12 @@ def excess_edges(arcs: Arcs, placed: Assignment, edge_balance: float) -> int:
 def halo_rows(arcs: Arcs, placed: Assignment) -> int:
     """Count the rows that travel in a layer, raw ones and partial sums."""
     is_written = no_clones(arcs.num_vertices, placed.num_parts)
-    written = _rows_written(arcs.head, placed.edge_part, placed.root_part, is_written)
+    parts = placed.edge_part, placed.root_part
+    written = _partitioner.rows_written(arcs.head, *parts, is_written)
     return rows_read(arcs, placed) + written
 
 
 def rows_read(arcs: Arcs, placed: Assignment) -> int:
     """Count the raw rows that travel in a layer: parts where a vertex is a source, but its own."""
-    seen = np.full(placed.num_parts, -1, np.int64)
-    return _rows_read(arcs.start, placed.edge_part, placed.root_part, seen)
-
-
-@compiled
-def _rows_read(
-    start: NDArray[np.int64],
-    arc_part: NDArray[np.int32],
-    root_part: NDArray[np.int32],
-    seen: NDArray[np.int64],
-) -> int:
-    """`seen` has the last vertex that was met in each part."""
-    rows = 0
-    for vertex in range(start.size - 1):
-        seen[root_part[vertex]] = vertex
-        for arc in range(start[vertex], start[vertex + 1]):
-            part = arc_part[arc]
-            if seen[part] != vertex:
-                seen[part] = vertex
-                rows += 1
-    return rows
-
-
-@compiled
-def _rows_written(
-    head: NDArray[np.int32],
-    arc_part: NDArray[np.int32],
-    root_part: NDArray[np.int32],
-    is_written: NDArray[np.uint64],
-) -> int:
-    """`is_written` has a set of parts for each vertex, empty at first."""
-    rows = 0
-    for arc in range(head.size):
-        vertex, part = head[arc], arc_part[arc]
-        if part != root_part[vertex] and not has(is_written, vertex, part):
-            put(is_written, vertex, part)
-            rows += 1
-    return rows
-
-
-@compiled
-def _count_clones(
-    graph: tuple[NDArray[np.int64], NDArray[np.int32]],
-    parts: tuple[NDArray[np.int32], NDArray[np.int32]],
-    is_there: NDArray[np.uint64],
-    clones: NDArray[np.int64],
-) -> None:
-    """`is_there` has a set of parts for each vertex, empty at first."""
-    (start, head), (arc_part, root_part) = graph, parts
-    for vertex in range(root_part.size):
-        _note(is_there, clones, vertex, root_part[vertex])
-        for arc in range(start[vertex], start[vertex + 1]):
-            _note(is_there, clones, vertex, arc_part[arc])
-            _note(is_there, clones, head[arc], arc_part[arc])
-
-
-@compiled
-def _note(is_there: NDArray[np.uint64], clones: NDArray[np.int64], vertex: int, part: int) -> None:
-    if not has(is_there, vertex, part):
-        put(is_there, vertex, part)
-        clones[part] += 1
+    parts = placed.edge_part, placed.root_part
+    return _partitioner.rows_read(arcs.start, *parts, placed.num_parts)

@@ -21,9 +21,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from distgnn import _partitioner
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Arcs, arcs_of, edges_of_parts
-from distgnn.partition.jit import compiled
 from distgnn.partition.methods.cut_edges import Cover, CutEdges, cut_edges, minimum_cover
 
 
@@ -100,7 +100,7 @@ def place_arcs(
     """
     inner = np.zeros(num_parts, np.int64) if load is None else load.copy()
     graph = arcs.start, arcs.head, arcs.weight
-    arc_part, cut, source = _cut_arcs(graph, root_part, inner, one_way=arcs.is_symmetric)
+    arc_part, cut, source = _partitioner.cut_arcs(*graph, root_part, inner, arcs.is_symmetric)
     if cut.size == 0:
         return arc_part
     weight = arcs.weight[cut]
@@ -122,115 +122,24 @@ def place_arcs(
     return arc_part
 
 
-@compiled
-def _cut_arcs(
-    graph: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]],
-    root_part: NDArray[np.int32],
-    load: NDArray[np.int64],
-    *,
-    one_way: bool,
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
-    """Find the arcs between parts; of two that go there and back, `one_way` finds one.
-
-    Returns:
-        (num_arcs,) the part of each source's root; (num_cut,) the arcs; (num_cut,) their sources.
-        The edges inside parts are added to `load`.
-    """
-    start, head, weight = graph
-    arc_part = np.empty(head.size, np.int32)
-    cut = np.empty(head.size, np.int64)
-    source = np.empty(head.size, np.int32)
-    num_cut = 0
-    for vertex in range(start.size - 1):
-        part = root_part[vertex]
-        for arc in range(start[vertex], start[vertex + 1]):
-            other = root_part[head[arc]]
-            arc_part[arc] = part
-            if other == part:
-                load[part] += weight[arc]
-            elif part < other or not one_way:
-                cut[num_cut], source[num_cut] = arc, vertex
-                num_cut += 1
-    return arc_part, cut[:num_cut].copy(), source[:num_cut].copy()
-
-
 def _place(
     edges: CutEdges, cover: Cover, inner_load: NDArray[np.int64], *, is_paired: bool
 ) -> NDArray[np.int32]:
     """Part of each distinct edge, given the edges inside parts that each part has already."""
     load = inner_load.copy()
-    placed, is_free = _settled(edges, cover, load)
+    placed, is_free = _partitioner.settled_edges(edges, cover, load)
     left_covered, right_covered = cover.is_left_covered.copy(), cover.is_right_covered.copy()
     if is_free.any():
         component = _components(edges, is_free, is_paired=is_paired)
         placed[is_free] = _place_components(edges, is_free, component, load)
-        _cover_components(edges, (placed, is_free), left_covered, right_covered)
+        _partitioner.cover_components(edges, placed, is_free, left_covered, right_covered)
     load[:] = inner_load
-    is_open = _covered(edges, (left_covered, right_covered), placed, load)
+    is_open = _partitioner.covered_edges(edges, left_covered, right_covered, placed, load)
     source_part, destination_part = edges.source_part[is_open], edges.destination_part[is_open]
-    placed[is_open] = _level(source_part, destination_part, edges.multiplicity[is_open], load)
+    placed[is_open] = _partitioner.level_items(
+        source_part, destination_part, edges.multiplicity[is_open], load
+    )
     return placed
-
-
-@compiled
-def _settled(
-    edges: CutEdges, cover: Cover, load: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Place the edges with one covered end, and add them to `load`; tell which are free."""
-    placed = np.empty(edges.left.size, np.int32)
-    is_free = np.empty(edges.left.size, np.bool_)
-    for edge in range(placed.size):
-        left, right = edges.left[edge], edges.right[edge]
-        at_left, at_right = cover.is_left_covered[left], cover.is_right_covered[right]
-        left_free, right_free = cover.is_left_free[left], cover.is_right_free[right]
-        is_free[edge] = left_free and right_free
-        placed[edge] = edges.destination_part[edge] if at_left else edges.source_part[edge]
-        if at_left != at_right and not left_free and not right_free:
-            load[placed[edge]] += edges.multiplicity[edge]
-    return placed, is_free
-
-
-@compiled
-def _cover_components(
-    edges: CutEdges,
-    free: tuple[NDArray[np.int32], NDArray[np.bool_]],
-    left_covered: NDArray[np.bool_],
-    right_covered: NDArray[np.bool_],
-) -> None:
-    """Cover free slots: exactly those whose component's edges live away from their roots."""
-    placed, is_free = free
-    for edge in range(placed.size):
-        if is_free[edge]:
-            left_covered[edges.left[edge]] = placed[edge] == edges.destination_part[edge]
-            right_covered[edges.right[edge]] = placed[edge] == edges.source_part[edge]
-
-
-@compiled
-def _covered(
-    edges: CutEdges,
-    covered: tuple[NDArray[np.bool_], NDArray[np.bool_]],
-    placed: NDArray[np.int32],
-    load: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Place each edge away from its covered end; add it to `load`.
-
-    Returns:
-        The edges with both ends covered, which may live at either and are not in `load`.
-    """
-    is_left_covered, is_right_covered = covered
-    open_edges = np.empty(placed.size, np.int64)
-    num_open = 0
-    for edge in range(placed.size):
-        at_left = is_left_covered[edges.left[edge]]
-        if at_left and is_right_covered[edges.right[edge]]:
-            open_edges[num_open] = edge
-            num_open += 1
-            continue
-        assert at_left or is_right_covered[edges.right[edge]]
-        placed[edge] = edges.destination_part[edge] if at_left else edges.source_part[edge]
-        load[placed[edge]] += edges.multiplicity[edge]
-    found: NDArray[np.int64] = open_edges[:num_open].copy()
-    return found
 
 
 def _components(
@@ -268,22 +177,7 @@ def _place_components(
     one, other = edges.source_part[is_free][example], edges.destination_part[is_free][example]
     order = np.argsort(-weight, kind="stable")
     home = np.empty(order.size, np.int32)
-    home[order] = _level(
+    home[order] = _partitioner.level_items(
         np.minimum(one, other)[order], np.maximum(one, other)[order], weight[order], load
     )
     return home[component]
-
-
-@compiled
-def _level(
-    first: NDArray[np.int32],
-    second: NDArray[np.int32],
-    weight: NDArray[np.int64],
-    load: NDArray[np.int64],
-) -> NDArray[np.int32]:
-    """Give each item to the lighter of its two parts, in order; `load` is updated."""
-    chosen = np.empty_like(first)
-    for k in range(first.size):
-        chosen[k] = first[k] if load[first[k]] <= load[second[k]] else second[k]
-        load[chosen[k]] += weight[k]
-    return chosen

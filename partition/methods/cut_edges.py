@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.partition.csr import order_by, pointers
-from distgnn.partition.jit import compiled
 from distgnn.partition.methods.matching import (
     UNMATCHED,
     Bipartite,
@@ -73,9 +73,11 @@ def cut_edges(
         The edges and their slots.
     """
     source_part, destination_part = root_part[src], root_part[dst]
-    left, left_key = _number_slots(src, destination_part, num_parts)
+    left, left_key = _partitioner.number_slots(src, destination_part, num_parts)
     by_destination = order_by(dst, root_part.size)
-    in_order, right_key = _number_slots(dst[by_destination], source_part[by_destination], num_parts)
+    in_order, right_key = _partitioner.number_slots(
+        dst[by_destination], source_part[by_destination], num_parts
+    )
     right = np.empty_like(in_order)
     right[by_destination] = in_order
     return CutEdges(
@@ -87,34 +89,6 @@ def cut_edges(
         destination_part=destination_part,
         multiplicity=multiplicity.astype(np.int64),
     )
-
-
-@compiled
-def _number_slots(
-    vertex: NDArray[np.int32], part: NDArray[np.int32], num_parts: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Number the distinct (vertex, part), vertices ascending; return their keys as well."""
-    slot, key = np.empty(vertex.size, np.int32), np.empty(vertex.size, np.int64)
-    number, last = np.zeros(num_parts, np.int32), np.full(num_parts, -1, np.int64)
-    found = np.empty(num_parts, np.int64)
-    num_slots, begin = 0, 0
-    while begin < vertex.size:
-        end, num_found = begin, 0
-        while end < vertex.size and vertex[end] == vertex[begin]:
-            if last[part[end]] != vertex[begin]:
-                last[part[end]] = vertex[begin]
-                found[num_found] = part[end]
-                num_found += 1
-            end += 1
-        found[:num_found].sort()
-        for i in range(num_found):
-            number[found[i]] = num_slots
-            key[num_slots] = np.int64(vertex[begin]) * num_parts + found[i]
-            num_slots += 1
-        for k in range(begin, end):
-            slot[k] = number[part[k]]
-        begin = end
-    return slot, key[:num_slots].copy()
 
 
 def minimum_cover(edges: CutEdges) -> Cover:

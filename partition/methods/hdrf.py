@@ -7,20 +7,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.jit import compiled
 from distgnn.partition.roots import choose_roots
-from distgnn.partition.stream import (
-    contains,
-    degrees,
-    edge_cap,
-    insert,
-    insert_all,
-    no_clones,
-    shuffled_links,
-)
+from distgnn.partition.stream import degrees, edge_cap, no_clones, shuffled_links
 
 
 def assign(
@@ -103,51 +95,12 @@ def stream_rest(
     """
     is_placed = edge_part >= 0
     lives_on = no_clones(graph.num_vertices, num_parts)
-    insert_all(lives_on, graph.src[is_placed], edge_part[is_placed])
-    insert_all(lives_on, graph.dst[is_placed], edge_part[is_placed])
+    for ends in (graph.src, graph.dst):
+        _partitioner.insert_all(lives_on, ends[is_placed], edge_part[is_placed])
     load = np.bincount(edge_part[is_placed], minlength=num_parts).astype(np.int64)
     order = shuffled_links(graph, seed)
     order = order[~is_placed[order]]
-    state, limits = (lives_on, load), (cap, balance_weight)
-    _stream(graph.src, graph.dst, order, degrees(graph), edge_part, state, limits)
-
-
-@compiled
-def _stream(
-    src: NDArray[np.int64],
-    dst: NDArray[np.int64],
-    order: NDArray[np.int64],
-    degree: NDArray[np.int64],
-    edge_part: NDArray[np.int32],
-    state: tuple[NDArray[np.uint64], NDArray[np.int64]],
-    limits: tuple[int, float],
-) -> None:
-    lives_on, load = state
-    cap, balance_weight = limits
-    most = load.max()
-    last, part = np.int64(-1), -1
-    for edge in order:
-        u, v = src[edge], dst[edge]
-        is_same = last >= 0 and (
-            (u == src[last] and v == dst[last]) or (u == dst[last] and v == src[last])
-        )
-        if not is_same or load[part] >= cap:
-            weight = balance_weight / (1.0 + most - load.min())
-            share = degree[u] / (degree[u] + degree[v])
-            part, best = -1, -1.0
-            for p in range(load.size):
-                if load[p] >= cap:
-                    continue
-                score = weight * (most - load[p])
-                if contains(lives_on[u], p):
-                    score += 2.0 - share
-                if contains(lives_on[v], p):
-                    score += 1.0 + share
-                if score > best:
-                    part, best = p, score
-        last = edge
-        edge_part[edge] = part
-        load[part] += 1
-        most = max(most, load[part])
-        insert(lives_on[u], part)
-        insert(lives_on[v], part)
+    src, dst = np.ascontiguousarray(graph.src), np.ascontiguousarray(graph.dst)
+    _partitioner.stream_edges(
+        *(src, dst, order, degrees(graph), edge_part, lives_on, load), cap, balance_weight
+    )

@@ -122,6 +122,6 @@ def _split(
         members = np.flatnonzero(group == number)
         inner = matrix[members][:, members]
         inner.sort_indices()
-        below = Adjacency(inner.indptr.astype(np.int64), inner.indices.astype(np.int64), inner.data)
+        below = Adjacency(inner.indptr.astype(np.int64), inner.indices.astype(np.int32), inner.data)
         parts[members] += _split(below, counts[1:], seed, objective, balance)
     return parts

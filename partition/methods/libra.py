@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment, random_numbers
+from distgnn.partition.bits import insert, no_clones
 from distgnn.partition.jit import compiled
 from distgnn.partition.roots import choose_roots
-from distgnn.partition.stream import WORD_BITS, degrees, edge_cap, insert, no_clones
+from distgnn.partition.stream import WORD_BITS, degrees, edge_cap
 
 
 def assign(

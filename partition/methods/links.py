@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.graph import Graph
-from distgnn.partition.jit import compiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,28 +88,4 @@ def incidence_of(links: Neighbors, is_listed: NDArray[np.bool_]) -> Incidence:
     Returns:
         The links at each vertex, by the number of the other end.
     """
-    return Incidence(*_incidence(links.low, links.high, is_listed))
-
-
-@compiled
-def _incidence(
-    low: NDArray[np.int64], high: NDArray[np.int64], is_listed: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    start = np.zeros(is_listed.size + 1, np.int64)
-    for k in range(low.size):
-        if low[k] != high[k]:
-            start[low[k] + 1] += is_listed[low[k]]
-            start[high[k] + 1] += is_listed[high[k]]
-    start = np.cumsum(start)
-    place = start[:-1].copy()
-    neighbor = np.empty(start[-1], np.int32)
-    link = np.empty(start[-1], np.int64)
-    # Twice: a vertex's lower neighbours come before its higher ones.
-    for is_first in (True, False):
-        for k in range(low.size):
-            vertex, other = (high[k], low[k]) if is_first else (low[k], high[k])
-            if vertex != other and is_listed[vertex]:
-                neighbor[place[vertex]] = other
-                link[place[vertex]] = k
-                place[vertex] += 1
-    return start, neighbor, link
+    return Incidence(*_partitioner.incident_links(links.low, links.high, is_listed))

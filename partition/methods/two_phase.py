@@ -12,16 +12,10 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
+from distgnn.partition.bits import contains, insert, no_clones
 from distgnn.partition.jit import compiled
 from distgnn.partition.roots import choose_roots
-from distgnn.partition.stream import (
-    contains,
-    degrees,
-    edge_cap,
-    insert,
-    no_clones,
-    shuffled_links,
-)
+from distgnn.partition.stream import degrees, edge_cap, shuffled_links
 
 
 class _Clusters(NamedTuple):

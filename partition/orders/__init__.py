@@ -64,7 +64,7 @@ def arrange(
     order = by_part.astype(np.int64)
     if name == "source":
         return order
-    # Both load numba, which readers of ORDERS do without.
+    # Both load compiled code, which readers of ORDERS do without.
     from distgnn.partition.orders.links import RootLinks
 
     module = import_module(f"distgnn.partition.orders.{name}")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.graph import Graph
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.halo import group_by_part
-from distgnn.partition.jit import compiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,46 +75,7 @@ def link(src: NDArray[np.int32], dst: NDArray[np.int32], num_vertices: int) -> L
     Returns:
         A link for each edge; where every edge has its reverse, one for the two.
     """
-    if _is_symmetric(src, dst):
+    if _partitioner.has_reverses(src, dst):
         is_upward = src < dst
         src, dst = src[is_upward], dst[is_upward]
-    return Links(*_link(src, dst, num_vertices))
-
-
-@compiled
-def _is_symmetric(src: NDArray[np.int32], dst: NDArray[np.int32]) -> bool:
-    """Return whether edges and their reverses have equal sums of hashes; errors do no harm.
-
-    The hash is the mixing step of SplitMix64.
-    """
-    difference = np.uint64(0)
-    for k in range(src.size):
-        for is_reverse in range(2):
-            low, high = (dst[k], src[k]) if is_reverse else (src[k], dst[k])
-            mixed = np.uint64(high) << np.uint64(32) | np.uint64(low)
-            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            mixed ^= mixed >> np.uint64(31)
-            difference += ~mixed + np.uint64(1) if is_reverse else mixed
-    return bool(difference == np.uint64(0))
-
-
-@compiled
-def _link(
-    src: NDArray[np.int32], dst: NDArray[np.int32], num_vertices: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Sort both ends of all edges by counting."""
-    indptr = np.zeros(num_vertices + 1, np.int64)
-    for k in range(src.size):
-        indptr[src[k] + 1] += 1
-        indptr[dst[k] + 1] += 1
-    for vertex in range(num_vertices):
-        indptr[vertex + 1] += indptr[vertex]
-    position = indptr[:-1].copy()
-    indices = np.empty(indptr[-1], np.int32)
-    for k in range(src.size):
-        indices[position[src[k]]] = dst[k]
-        position[src[k]] += 1
-        indices[position[dst[k]]] = src[k]
-        position[dst[k]] += 1
-    return indptr, indices
+    return Links(*_partitioner.link_ends(src, dst, num_vertices))

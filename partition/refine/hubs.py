@@ -12,8 +12,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.partition.arcs import Adjacency
-from distgnn.partition.jit import compiled
 
 # A graph has hubs if the vertex at the end of a link has so many times the links of any vertex, in
 # the mean. Below that METIS cut graphs as well without (products' twin, 3.4: better). Above it
@@ -22,9 +22,6 @@ from distgnn.partition.jit import compiled
 LEAST_TAIL = 6
 # Links of a hub, at least, for each part: with fewer its row would not travel to most parts anyway.
 LINKS_PER_PART = 4
-# Units of the weight of a link.
-WEIGHT_SCALE = 100
-_MOST_WEIGHT = 2**31 - 1
 
 
 def links_of_hub(adjacency: Adjacency, num_parts: int) -> float:
@@ -56,22 +53,9 @@ def lightened(adjacency: Adjacency, hub: float) -> Adjacency:
     """
     if np.diff(adjacency.indptr).max(initial=0) <= hub:
         return adjacency
-    return adjacency._replace(weight=_light_weights(adjacency, hub))
+    return adjacency._replace(weight=_partitioner.light_weights(adjacency, hub))
 
 
-@compiled
-def _light_weights(adjacency: Adjacency, hub: float) -> NDArray[np.int32]:
-    indptr, indices, weight = adjacency.indptr, adjacency.indices, adjacency.weight
-    weights = np.empty(indices.size, np.int32)
-    for vertex in range(indptr.size - 1):
-        for k in range(indptr[vertex], indptr[vertex + 1]):
-            links = max(_links(indptr, vertex), _links(indptr, indices[k]))
-            light = WEIGHT_SCALE * weight[k] * min(hub / links, 1.0)
-            weights[k] = min(max(round(light), 1), _MOST_WEIGHT)
-    return weights
-
-
-@compiled
 def edges_beside(adjacency: Adjacency, hub: float) -> NDArray[np.float64]:
     """Expect edges to live beside roots: half of a link's beside each of its ends, less at hubs.
 
@@ -82,18 +66,4 @@ def edges_beside(adjacency: Adjacency, hub: float) -> NDArray[np.float64]:
     Returns:
         (num_vertices,) float64. Edges beside each root, self-loops apart; all are counted once.
     """
-    indptr, indices, weight = adjacency.indptr, adjacency.indices, adjacency.weight
-    edges = np.zeros(indptr.size - 1)
-    for vertex in range(edges.size):
-        own = _links(indptr, vertex)
-        for k in range(indptr[vertex], indptr[vertex + 1]):
-            other = _links(indptr, indices[k])
-            light = 0.5 * min(hub / max(own, other), 1.0)
-            share = 0.5 if own == other else light if own > other else 1.0 - light
-            edges[vertex] += weight[k] * share
-    return edges
-
-
-@compiled
-def _links(indptr: NDArray[np.int64], vertex: int) -> int:
-    return int(indptr[vertex + 1] - indptr[vertex])
+    return _partitioner.edges_beside(adjacency, hub)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn import _partitioner
 from distgnn.datasets.errors import InputError
 from distgnn.partition.arcs import Arcs
-from distgnn.partition.jit import compiled
 from distgnn.partition.stream import no_clones
 
 # Nodes and entries are int32, and there are two per vertex and per unit.
@@ -73,10 +73,11 @@ class Placement(NamedTuple):
     totals: NDArray[np.int64]
     """(2,) int64. Rows that travel (halo_rows); clones of all parts."""
     is_due: NDArray[np.uint8]
-    """(num_nodes,) uint8. DUE_SLOTS and DUE_ROOT: what was not tried since something changed."""
+    """(num_nodes,) uint8. Bits, 1 of slots and 2 of roots not tried since something changed."""
 
 
-DUE_SLOTS, DUE_ROOT = 1, 2
+# Of the bits of is_due, one for slots and one for the root.
+_ALL_DUE = 3
 
 
 class Limits(NamedTuple):
@@ -117,13 +118,15 @@ def placement_of(
     """
     num_vertices = arcs.num_vertices
     check_numbers(vertices=num_vertices, units=arcs.head.size)
-    if arcs.is_symmetric and _are_together(arcs.mate, arc_part):
-        price, start, neighbor, mate = 2, arcs.start, arcs.head, arcs.mate
+    # Units have room in int32, and arcs are as many, whatever numbers their edges need.
+    mate = arcs.mate.astype(np.int32, copy=False)
+    if arcs.is_symmetric and _partitioner.are_together(mate, arc_part):
+        price, start, neighbor = 2, arcs.start, arcs.head
         part = arc_part.copy()
         weight = arcs.both_ways()
     else:
         price = 1
-        start, neighbor, mate = _apart(arcs.start, arcs.head)
+        start, neighbor, mate = _partitioner.arcs_apart(arcs.start, arcs.head)
         part, weight = np.tile(arc_part, 2), np.tile(arcs.weight, 2)
         part[mate[: arc_part.size]] = arc_part
         weight[mate[: arc_part.size]] = arcs.weight
@@ -157,9 +160,9 @@ def placement_of(
         training=training,
         trained=trained,
         totals=np.array([0, num_vertices], np.int64),
-        is_due=np.full(num_nodes, DUE_SLOTS | DUE_ROOT, np.uint8),
+        is_due=np.full(num_nodes, _ALL_DUE, np.uint8),
     )
-    _fill(placement, root_part)
+    _partitioner.fill_placement(placement, root_part)
     return placement
 
 
@@ -184,119 +187,6 @@ def check_numbers(*, vertices: int = 0, units: int = 0) -> None:
             )
 
 
-@compiled
-def _are_together(mate: NDArray[np.int32], arc_part: NDArray[np.int32]) -> bool:
-    """Tell whether every arc is in the part of its mate."""
-    num_together = 0
-    for arc in range(mate.size):
-        num_together += arc_part[mate[arc]] == arc_part[arc]
-    return num_together == mate.size
-
-
-@compiled
-def _apart(
-    start: NDArray[np.int64], head: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Give each arc an entry at its reading node, and one at its writing node."""
-    num_vertices, num_arcs = start.size - 1, head.size
-    starts = np.zeros(2 * num_vertices + 1, np.int64)
-    starts[: num_vertices + 1] = start
-    for vertex in head:
-        starts[num_vertices + vertex + 1] += 1
-    for vertex in range(num_vertices):
-        starts[num_vertices + vertex + 1] += starts[num_vertices + vertex]
-    position = starts[num_vertices:].copy()
-    neighbor, mate = np.empty(2 * num_arcs, np.int32), np.empty(2 * num_arcs, np.int32)
-    for vertex in range(num_vertices):
-        for k in range(start[vertex], start[vertex + 1]):
-            back = position[head[k]]
-            position[head[k]] = back + 1
-            neighbor[k], mate[k] = num_vertices + head[k], back
-            neighbor[back], mate[back] = vertex, k
-    return starts, neighbor, mate
-
-
-@compiled
-def _fill(placement: Placement, root_part: NDArray[np.int32]) -> None:
-    """Count the units of each slot: the root's first, the others in the order of the entries."""
-    tally = np.zeros(placement.load.size, np.int32)
-    for node in range(placement.used.size):
-        root = root_part[node % placement.num_vertices]
-        begin = placement.first[node]
-        placement.slot_part[begin] = root
-        put(placement.held, node, root)
-        for k in range(placement.start[node], placement.start[node + 1]):
-            part = placement.part[k]
-            tally[part] += 1
-            if not has(placement.held, node, part):
-                put(placement.held, node, part)
-                placement.slot_part[begin + placement.used[node]] = part
-                placement.used[node] += 1
-            if k <= placement.mate[k]:
-                placement.load[part] += weight_of(placement, k)
-        for slot in range(begin, begin + placement.used[node]):
-            part = placement.slot_part[slot]
-            placement.slot_count[slot] = tally[part]
-            tally[part] = 0
-            if slot > begin:
-                placement.totals[0] += placement.price
-                if placement.slot_count[slot] == 1:
-                    put(placement.single, node, part)
-                # The reading nodes come first.
-                if node < placement.num_vertices or not is_at_twin(placement, node, part):
-                    placement.clones[part] += 1
-                    placement.totals[1] += 1
-
-
-@compiled
-def has(sets: NDArray[np.uint64], node: int, part: int) -> bool:
-    """Tell whether a node's set holds a part; a view of its row would cost more than that."""
-    return bool((sets[node, part >> 6] >> np.uint64(part & 63)) & np.uint64(1))
-
-
-@compiled
-def put(sets: NDArray[np.uint64], node: int, part: int) -> None:
-    """Add a part to a node's set."""
-    sets[node, part >> 6] |= np.uint64(1) << np.uint64(part & 63)
-
-
-@compiled
-def drop(sets: NDArray[np.uint64], node: int, part: int) -> None:
-    """Take a part out of a node's set."""
-    sets[node, part >> 6] &= ~(np.uint64(1) << np.uint64(part & 63))
-
-
-@compiled
-def weight_of(placement: Placement, entry: int) -> int:
-    """Get the number of edges of an entry's unit."""
-    return int(placement.weight[entry if placement.weight.size > 1 else 0])
-
-
-@compiled
-def twin(placement: Placement, node: int) -> int:
-    """Get the other node of the same vertex.
-
-    Args:
-        placement: Where the nodes are.
-        node: A node.
-
-    Returns:
-        The writing node of a reading one, and the other way round; -1 where nodes are vertices.
-    """
-    if placement.price == 2:
-        return -1
-    num_vertices = placement.num_vertices
-    return node + num_vertices if node < num_vertices else node - num_vertices
-
-
-@compiled
-def is_at_twin(placement: Placement, node: int, part: int) -> bool:
-    """Tell whether the other node of the same vertex has a slot in a part."""
-    other = twin(placement, node)
-    return other >= 0 and has(placement.held, other, part)
-
-
-@compiled
 def crowding(placement: Placement) -> float:
     """Measure how unevenly clones are spread.
 
@@ -307,17 +197,3 @@ def crowding(placement: Placement) -> float:
         Clones of the fullest part over the mean.
     """
     return float(placement.clones.max() * placement.clones.size / placement.totals[1])
-
-
-@compiled
-def most_crowding(placement: Placement, limits: Limits) -> float:
-    """Say how unevenly a move may leave the clones: within the limit, or no worse than they are.
-
-    Args:
-        placement: Where the clones are.
-        limits: Limits that no part may exceed.
-
-    Returns:
-        Clones of the fullest part over the mean.
-    """
-    return max(crowding(placement), limits.clones)

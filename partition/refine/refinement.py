@@ -15,11 +15,9 @@ from distgnn.partition.arcs import Arcs, split_arcs_of
 from distgnn.partition.assignment import Assignment, random_numbers
 from distgnn.partition.refine.balance import most_training
 from distgnn.partition.refine.drain import drain
-from distgnn.partition.refine.empty_slots import empty_slots
-from distgnn.partition.refine.move_vertices import move_vertices
+from distgnn.partition.refine.passes import empty_slots, move_vertices, wander
 from distgnn.partition.refine.placement import Limits, Placement, placement_of
-from distgnn.partition.refine.slot_plan import Scratch, scratch_of
-from distgnn.partition.refine.wander import wander
+from distgnn.partition.refine.scratch import Scratch, scratch_of
 from distgnn.partition.stopwatch import Stopwatch
 
 EDGE_BALANCE = 1.05
@@ -188,7 +186,7 @@ def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
             step(placement, scratch, limits)
             if has_moving_roots:
                 before = int(placement.totals[0])
-                move_vertices(placement, scratch, limits, (0, most_rows))
+                move_vertices(placement, scratch, limits, price=0, most_rows=most_rows)
                 saving = before - int(placement.totals[0])
                 has_moving_roots = saving > LEAST_SAVING_BY_ROOTS * before
             if rows - placement.totals[0] <= least_saving * rows:

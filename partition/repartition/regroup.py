@@ -93,7 +93,7 @@ def group(
     links.setdiag(0)
     links.eliminate_zeros()
     adjacency = Adjacency(
-        links.indptr.astype(np.int64), links.indices.astype(np.int64), links.data.astype(np.int64)
+        links.indptr.astype(np.int64), links.indices.astype(np.int32), links.data.astype(np.int64)
     )
     size = np.stack([num_roots, num_edges], axis=1).astype(np.float64)
     mean = np.maximum(size.sum(axis=0) / num_groups, 1.0)

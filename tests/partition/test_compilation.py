@@ -13,15 +13,14 @@ from distgnn.partition.compilation import noting_compilation
 
 def test_compilation_is_noted_once_and_only_inside() -> None:
     lines: list[str] = []
+    importlib.import_module("distgnn.partition.jit")
     functions = [numba.njit(lambda x, k=k: x + k) for k in range(3)]
     assert functions[0](1) == 1
     with noting_compilation(lines.append):
         assert not lines
         assert functions[1](1) == 2
         assert functions[2](1) == 3
-    assert lines == [
-        "compiling the partitioners, once; it takes up to a minute and is kept on disk"
-    ]
+    assert lines == ["compiling the method, once; it takes some seconds and is kept on disk"]
     numba.njit(lambda x: -x)(1)
     assert len(lines) == 1
 

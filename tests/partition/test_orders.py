@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distgnn import _partitioner
 from distgnn.datasets import Graph, InputError
 from distgnn.partition.assignment import Assignment
-from distgnn.partition.orders import ORDERS, arrange, auto, community, rabbit
+from distgnn.partition.orders import ORDERS, arrange, auto
 from distgnn.partition.orders.links import Links, link
 from distgnn.partition.reuse import count_fetches
 
@@ -155,7 +156,7 @@ def test_edges_elsewhere_do_not_count() -> None:
 def test_communities_have_a_largest_size() -> None:
     pairs = np.array([(u, v) for u in range(40) for v in range(u)], np.int32)
     links = link(pairs[:, 0], pairs[:, 1], 40)
-    label = community._propagate(links.indptr, links.indices, np.arange(40), 7)
+    label = _partitioner.propagate_labels(links.indptr, links.indices, np.arange(40), 7, 4)
     assert np.bincount(label).max() == 7
 
 
@@ -207,13 +208,13 @@ def test_rabbit_merges_as_plain_dictionaries_do(data: st.DataObject) -> None:
     src, dst = np.array([p for p in pairs if p[0] != p[1]], np.int32).reshape(-1, 2).T
     links = link(src, dst, num_vertices)
     visits = np.array(data.draw(st.permutations(range(num_vertices))))
-    merged = rabbit._merge(links.indptr, links.indices.copy(), visits)
+    merged = _partitioner.merge_communities(links.indptr, links.indices.copy(), visits)
     assert merged.tolist() == merged_by_dictionaries(links, visits.tolist())
 
 
 def test_rabbit_walks_down_the_tree_of_mergers() -> None:
     parent, visits = np.array([2, 2, -1, 1, -1, 2]), np.array([5, 3, 0, 1, 4, 2])
-    assert rabbit._walk_down(parent, visits).tolist() == [2, 5, 0, 1, 3, 4]
+    assert _partitioner.walk_mergers(parent, visits).tolist() == [2, 5, 0, 1, 3, 4]
 
 
 def test_progress_is_told_part_by_part() -> None:

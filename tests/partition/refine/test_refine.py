@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distgnn import _partitioner
 from distgnn.datasets import Graph, InputError
 from distgnn.partition import METHODS, assign
 from distgnn.partition.arcs import split_arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.quality import measure
-from distgnn.partition.refine.moves import move, move_root
 from distgnn.partition.refine.placement import check_numbers, crowding, placement_of
 from distgnn.partition.refine.refinement import most_edges, refine
 
@@ -90,11 +90,11 @@ def test_counts_stay_true_whatever_moves(
         if placement.part.size and data.draw(st.booleans()):
             entry = data.draw(st.integers(0, placement.part.size - 1))
             node = int(np.searchsorted(placement.start, entry, side="right")) - 1
-            move(placement, node, entry, data.draw(part))
+            _partitioner.move_unit(placement, node, entry, data.draw(part))
         else:
             vertex, goal = data.draw(st.integers(0, graph.num_vertices - 1)), data.draw(part)
             if placement.slot_part[placement.first[vertex]] != goal:
-                move_root(placement, vertex, goal)
+                _partitioner.move_root(placement, vertex, goal)
     slots = [slice(f, f + u) for f, u in zip(placement.first, placement.used, strict=False)]
     root_part = placement.slot_part[placement.first[: graph.num_vertices]]
     assert all(

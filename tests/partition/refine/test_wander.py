@@ -3,16 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distgnn import _partitioner
 from distgnn.datasets import Graph
 from distgnn.partition.arcs import arcs_of
 from distgnn.partition.refine import refinement
-from distgnn.partition.refine.empty_slots import _added_spread, empty_slots
-from distgnn.partition.refine.moves import move
+from distgnn.partition.refine.passes import empty_slots, wander
 from distgnn.partition.refine.placement import Limits, Placement, crowding, placement_of
-from distgnn.partition.refine.slot_plan import IMPOSSIBLE, Scratch, list_by_part, plan, scratch_of
-from distgnn.partition.refine.wander import wander
+from distgnn.partition.refine.scratch import Scratch, scratch_of
 
 NUM_PARTS = 4
+IMPOSSIBLE = 1 << 60
 
 
 def placed(*, is_symmetric: bool, num_edges: int = 1500) -> Placement:
@@ -42,14 +42,14 @@ def test_plans_know_what_they_add_to_the_roots_of_slots(*, is_symmetric: bool) -
     num_moved = 0
     for node in range(placement.used.size):
         begin = placement.first[node]
-        for part in placement.slot_part[begin + 1 : begin + placement.used[node]].copy():
-            list_by_part(placement, scratch, node)
-            if plan(placement, scratch, limits, (node, part, 1)) == IMPOSSIBLE:
+        for part in placement.slot_part[begin + 1 : begin + placement.used[node]].tolist():
+            _partitioner.list_by_part(placement, scratch, node)
+            if _partitioner.plan_slot(placement, scratch, limits, node, part, 1) == IMPOSSIBLE:
                 continue
             before = spread(placement)
-            added = _added_spread(placement, scratch, node, part)
+            added = _partitioner.added_spread(placement, scratch, node, part)
             for i in range(scratch.begin[part], scratch.end[part]):
-                move(placement, node, scratch.entry[i], scratch.target[i])
+                _partitioner.move_unit(placement, node, scratch.entry[i], scratch.target[i])
             assert spread(placement) - before == pytest.approx(added, abs=1e-9)
             num_moved += 1
     assert num_moved > 100

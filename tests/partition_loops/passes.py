@@ -1,30 +1,22 @@
-"""Moves that empty one slot: its units go to parts that hold their ends already."""
+"""Passes that empty slots and wander."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from distgnn.partition.jit import borrow, compiled
-from distgnn.partition.refine.moves import find, move
-from distgnn.partition.refine.placement import (
-    DUE_ROOT,
-    DUE_SLOTS,
-    Limits,
-    Placement,
-    crowding,
-    has,
-    most_crowding,
-)
-from distgnn.partition.refine.slot_plan import NOWHERE, Scratch, list_by_part, plan
-from distgnn.partition.stream import contains
+from distgnn.partition.refine.placement import Limits, Placement
+from distgnn.partition.refine.scratch import Scratch
+from partition_loops.placement import DUE_ROOT, DUE_SLOTS, crowding, find, has, most_crowding, move
+from partition_loops.plans import NOWHERE, list_by_part, plan
+from partition_loops.sets import contains
 
-# Potentials closer than this are equal but for rounding.
 STEP = 1e-6
+MOST_UNITS = 16
 
 
-@compiled
 def empty_slots(placement: Placement, scratch: Scratch, limits: Limits) -> int:
     """Try once to empty every paid slot of every node that is due.
 
@@ -43,7 +35,6 @@ def empty_slots(placement: Placement, scratch: Scratch, limits: Limits) -> int:
     Returns:
         Number of moves kept.
     """
-    placement, scratch = borrow(placement), borrow(scratch)
     num_moves = 0
     for vertex in range(placement.num_vertices):
         for node in range(vertex, placement.used.size, placement.num_vertices):
@@ -53,7 +44,6 @@ def empty_slots(placement: Placement, scratch: Scratch, limits: Limits) -> int:
     return num_moves
 
 
-@compiled
 def _empty_slots_of(placement: Placement, scratch: Scratch, limits: Limits, node: int) -> int:
     """Try the parts that hold paid slots of the node now, each with the units it has now."""
     num_moves = 0
@@ -72,7 +62,6 @@ def _empty_slots_of(placement: Placement, scratch: Scratch, limits: Limits, node
     return num_moves
 
 
-@compiled
 def order_slots(placement: Placement, scratch: Scratch, node: int) -> int:
     """Order the parts of the node's paid slots, those with few units first.
 
@@ -98,7 +87,6 @@ def order_slots(placement: Placement, scratch: Scratch, node: int) -> int:
     return int(end - begin - 1)
 
 
-@compiled
 def _added_spread(placement: Placement, scratch: Scratch, node: int, part: int) -> float:
     """Sum up the change of the roots of the slots' units that a plan brings about."""
     added = -math.sqrt(scratch.end[part] - scratch.begin[part])
@@ -117,7 +105,6 @@ def _added_spread(placement: Placement, scratch: Scratch, node: int, part: int) 
     return added
 
 
-@compiled
 def _added_at(placement: Placement, scratch: Scratch, node: int, way: tuple[int, int]) -> float:
     """The same at the other end of one unit, which leaves a slot for another."""
     part, goal = way
@@ -133,7 +120,6 @@ def _added_at(placement: Placement, scratch: Scratch, node: int, way: tuple[int,
     return added - (scratch.root_step[at_part - 1] if part != home else 0.0)
 
 
-@compiled
 def try_plan(
     placement: Placement,
     scratch: Scratch,
@@ -163,7 +149,6 @@ def try_plan(
     return False
 
 
-@compiled
 def _make_due(placement: Placement, scratch: Scratch, node: int, part: int) -> None:
     """Note to whom the move of a slot's units may have opened a way."""
     placement.is_due[node] = DUE_SLOTS | DUE_ROOT
@@ -181,7 +166,6 @@ def _make_due(placement: Placement, scratch: Scratch, node: int, part: int) -> N
         _make_visitors_due(placement, node, gained)
 
 
-@compiled
 def _make_visitors_due(placement: Placement, node: int, part: int) -> None:
     """A node came to a part: units may come from elsewhere whose other end is there already."""
     held, neighbor, parts = placement.held, placement.neighbor, placement.part
@@ -191,10 +175,35 @@ def _make_visitors_due(placement: Placement, node: int, part: int) -> None:
             placement.is_due[neighbor[k]] |= DUE_SLOTS
 
 
-@compiled
 def _make_last_due(placement: Placement, node: int, part: int) -> None:
     """A node has one unit left in a part: it may leave from its other end."""
     for k in range(placement.start[node], placement.start[node + 1]):
         if placement.part[k] == part:
             placement.is_due[placement.neighbor[k]] |= DUE_SLOTS
             return
+
+
+def _wander(
+    placement: Placement, scratch: Scratch, limits: Limits, order: NDArray[np.int64]
+) -> None:
+    for node in order:
+        num_slots = order_slots(placement, scratch, node)
+        is_listed = False
+        for i in range(num_slots):
+            part = scratch.order[i]
+            if placement.slot_count[find(placement, node, part)] > MOST_UNITS:
+                continue
+            if not is_listed:
+                list_by_part(placement, scratch, node)
+                is_listed = True
+            change = plan(placement, scratch, limits, (node, part, 0))
+            if change <= 0 and try_plan(placement, scratch, limits, (node, part)):
+                _make_ends_due(placement, scratch, node, part)
+                is_listed = False
+
+
+def _make_ends_due(placement: Placement, scratch: Scratch, node: int, part: int) -> None:
+    """Note that the ends of a slot's units may move again, and their roots."""
+    placement.is_due[node] = DUE_SLOTS | DUE_ROOT
+    for i in range(scratch.begin[part], scratch.end[part]):
+        placement.is_due[placement.neighbor[scratch.entry[i]]] = DUE_SLOTS | DUE_ROOT

@@ -1,85 +1,21 @@
-"""Plans to empty one slot: new parts for its units, where the fewest rows are added."""
+"""Plans to empty a slot."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.partition.jit import compiled
-from distgnn.partition.refine.placement import Limits, Placement, has
-from distgnn.partition.stream import WORD_BITS, contains
+from distgnn.partition.refine.placement import Limits, Placement
+from distgnn.partition.refine.scratch import Scratch
+from distgnn.partition.stream import WORD_BITS
+from partition_loops.placement import has
+from partition_loops.sets import contains
 
 NOWHERE = -1
 GIVEN_UP = -1
 IMPOSSIBLE = 1 << 60
-# A slot has fewer units than 2 to the power of it.
-MISS_BITS = 31
 
 
-class Scratch(NamedTuple):
-    """Work arrays; clean between calls where it says so."""
-
-    entry: NDArray[np.int64]
-    """(twice the most entries of a node,) int64. Those of the node in hand, part by part."""
-    begin: NDArray[np.int64]
-    """(num_parts,) int64. Where the entries of each part begin."""
-    end: NDArray[np.int64]
-    """(num_parts,) int64. Where they end."""
-    target: NDArray[np.int32]
-    """(most entries of a node,) int32. Where the unit of an entry goes."""
-    order: NDArray[np.int64]
-    """(num_parts,) int64. Parts of the node in hand, those with few units first."""
-    goals: NDArray[np.int64]
-    """(num_parts,) int64. Its other parts, those with few edges first."""
-    others: NDArray[np.uint64]
-    """(num_words,) uint64. The same as a set."""
-    shared: NDArray[np.uint64]
-    """(num_words,) uint64. Set of the parts of all ends without a common part."""
-    hopeful: NDArray[np.uint64]
-    """(num_words,) uint64. Set of the parts that may take enough units without a common part."""
-    misses: NDArray[np.uint64]
-    """(MISS_BITS, num_words) uint64. Number of those units that each of these parts may still
-    lack: the bits of a number per part, counted up to an overflow."""
-    pending: NDArray[np.int64]
-    """(num_parts,) int64. Edges that the move in hand adds to each part; clean: 0."""
-    tally: NDArray[np.int64]
-    """(num_parts,) int64. Edges whose other end is in each part; clean: 0."""
-    root_step: NDArray[np.float64]
-    """(most entries of a node + 1,) float64. The root of one more than k, less that of k."""
-
-
-def scratch_of(placement: Placement) -> Scratch:
-    """Make the work arrays for a placement.
-
-    Args:
-        placement: Placement that will be changed.
-
-    Returns:
-        Clean arrays.
-    """
-    most = int(np.diff(placement.start).max(initial=0))
-    num_parts, num_words = placement.load.size, placement.held.shape[1]
-    begin, end, order, goals, pending, tally = (np.zeros(num_parts, np.int64) for _ in range(6))
-    return Scratch(
-        entry=np.zeros(2 * most, np.int64),
-        begin=begin,
-        end=end,
-        target=np.zeros(most, np.int32),
-        order=order,
-        goals=goals,
-        others=np.zeros(num_words, np.uint64),
-        shared=np.zeros(num_words, np.uint64),
-        hopeful=np.zeros(num_words, np.uint64),
-        misses=np.zeros((MISS_BITS, num_words), np.uint64),
-        pending=pending,
-        tally=tally,
-        root_step=np.diff(np.sqrt(np.arange(most + 2.0))),
-    )
-
-
-@compiled
 def list_by_part(placement: Placement, scratch: Scratch, node: int) -> None:
     """Sort the node's entries by part; those at the root's part are left out.
 
@@ -102,7 +38,6 @@ def list_by_part(placement: Placement, scratch: Scratch, node: int) -> None:
             scratch.end[part] += 1
 
 
-@compiled
 def plan(
     placement: Placement, scratch: Scratch, limits: Limits, which: tuple[int, int, int]
 ) -> int:
@@ -137,7 +72,6 @@ def plan(
     return change
 
 
-@compiled
 def _count_emptied(placement: Placement, scratch: Scratch, node: int, part: int) -> int:
     """Count the slots that are emptied if all units of one leave it: the ends' and its own."""
     # Names of their own, since numba counts references to arrays that are taken out of a tuple.
@@ -151,7 +85,6 @@ def _count_emptied(placement: Placement, scratch: Scratch, node: int, part: int)
     return emptied
 
 
-@compiled
 def _hope(
     placement: Placement, scratch: Scratch, limits: Limits, which: tuple[int, int, int]
 ) -> int:
@@ -178,7 +111,6 @@ def _hope(
     return num_bits
 
 
-@compiled
 def _find_goals(
     placement: Placement, scratch: Scratch, limits: Limits, which: tuple[int, int, int, int, int]
 ) -> tuple[int, int]:
@@ -225,7 +157,6 @@ def _find_goals(
     return num_open, open_weight
 
 
-@compiled
 def _lacks(
     hopeful: NDArray[np.uint64],
     misses: NDArray[np.uint64],
@@ -248,7 +179,6 @@ def _lacks(
     return is_left
 
 
-@compiled
 def _order_goals(placement: Placement, scratch: Scratch, node: int, part: int) -> int:
     """List the node's other parts, those with few edges first."""
     for word in range(scratch.others.size):
@@ -272,7 +202,6 @@ def _order_goals(placement: Placement, scratch: Scratch, node: int, part: int) -
     return num_goals
 
 
-@compiled
 def _new_part(
     placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int, int]
 ) -> tuple[int, int]:
@@ -294,7 +223,6 @@ def _new_part(
     return best, (num_open - 1 if best != NOWHERE else 0)
 
 
-@compiled
 def _fullest_part(
     placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int]
 ) -> tuple[int, int]:
@@ -318,7 +246,6 @@ def _fullest_part(
     return best, gain
 
 
-@compiled
 def _close(
     placement: Placement, scratch: Scratch, limits: Limits, state: tuple[int, int, int, int, int]
 ) -> int:

@@ -1,0 +1,75 @@
+// Edges between parts as a bipartite graph of slots, its matching, and edges placed by a cover;
+// partition/methods/cover.py and matching.py describe the arrays.
+#pragma once
+
+#include "partition_arcs.h"
+
+namespace distgnn {
+
+struct CutArcs {
+  Made<std::int32_t> arc_part;
+  Made<std::int64_t> cut;
+  Made<std::int32_t> source;
+};
+// The part of each source's root, the arcs between parts, one of the two that go there and back if
+// one_way, and their sources; edges inside parts are added to the load.
+CutArcs cut_arcs(const ArcView& arcs, In<std::int32_t> weight, In<std::int32_t> root_part,
+                 Array<std::int64_t> load, bool one_way);
+
+struct SlotNumbers {
+  Made<std::int32_t> slot;
+  Made<std::int64_t> key;
+};
+// Numbers the distinct (vertex, part), vertices ascending.
+SlotNumbers number_slots(In<std::int32_t> vertex, In<std::int32_t> part, std::int64_t num_parts);
+
+struct CutEdgesView {
+  In<std::int32_t> left;
+  In<std::int32_t> right;
+  In<std::int32_t> source_part;
+  In<std::int32_t> destination_part;
+  In<std::int64_t> multiplicity;
+};
+struct CoverView {
+  In<bool> is_left_covered;
+  In<bool> is_right_covered;
+  In<bool> is_left_free;
+  In<bool> is_right_free;
+};
+struct Settled {
+  Made<std::int32_t> placed;
+  Made<bool> is_free;
+};
+// Places the edges with one covered end, and adds them to the load; tells which are free.
+Settled settled_edges(const CutEdgesView& edges, const CoverView& cover, Array<std::int64_t> load);
+// Covers free slots: exactly those whose component's edges live away from their roots.
+void cover_components(const CutEdgesView& edges, In<std::int32_t> placed, In<bool> is_free,
+                      Array<bool> left_covered, Array<bool> right_covered);
+// Places each edge away from its covered end, and adds it to the load; returns those with both
+// ends covered, which are not placed.
+Made<std::int64_t> covered_edges(const CutEdgesView& edges, In<bool> left_covered,
+                                 In<bool> right_covered, Array<std::int32_t> placed,
+                                 Array<std::int64_t> load);
+// Gives each item to the lighter of its two parts, in order.
+Made<std::int32_t> level_items(In<std::int32_t> first, In<std::int32_t> second,
+                               In<std::int64_t> weight, Array<std::int64_t> load);
+
+struct Bipartite {
+  In<std::int64_t> indptr;
+  In<std::int32_t> indices;
+  std::int64_t num_right = 0;
+};
+struct Matching {
+  Made<std::int32_t> left;
+  Made<std::int32_t> right;
+};
+Matching maximum_matching(const Bipartite& graph);
+
+struct Reach {
+  Made<bool> left;
+  Made<bool> right;
+};
+// What alternating paths reach from the unmatched left vertices.
+Reach alternating_reach(const Bipartite& graph, In<std::int32_t> left, In<std::int32_t> right);
+
+}  // namespace distgnn
