@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.02
 _DEFAULT_PORT = 29500
 _TRY_S = 2.0
+_AGAIN_S = 0.5
 
 
 def meet(
@@ -229,7 +230,12 @@ def meet_remotely(
 
 def _connect(address: str, port: int, secret: bytes, timeout_s: float) -> Store:
     try:
-        return connect_store(address, port, timeout_s, secret)
+        try:
+            return connect_store(address, port, timeout_s, secret)
+        except SecretError:
+            # Rank 0 may have been killed just now: then nobody answers the second time.
+            time.sleep(_AGAIN_S)
+            return connect_store(address, port, timeout_s, secret)
     except SecretError as error:
         raise InputError(
             f"{error}: it is another job's or another user's, or this host has another secret of "

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
 from distgnn.comm.rendezvous import meet
 from distgnn.comm.secret import secret_of_job
@@ -103,6 +104,23 @@ def test_a_rank_of_another_user_or_job_is_refused_with_the_reason():
             meet(second, {**environ, **other}, interface="lo", timeout_s=5)
     meet(second, environ, interface="lo", timeout_s=5)
     first.store.close()
+
+
+def test_a_rank_0_that_is_killed_while_a_rank_connects_is_no_other_job():
+    launch, environ = given(1)
+    with socket.create_server(("127.0.0.1", int(environ["MASTER_PORT"]))) as listener:
+
+        def die():
+            listener.accept()[0].close()  # the look whether anybody listens
+            connection, _ = listener.accept()
+            listener.close()
+            connection.close()
+
+        dies = threading.Thread(target=die)
+        dies.start()
+        with pytest.raises(PeerError, match="rank 0 ended before the ranks had met"):
+            meet(launch, environ, interface="lo", timeout_s=5)
+        dies.join()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the kernel's table")
