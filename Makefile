@@ -19,7 +19,8 @@ quickstart: install
 install: $(VENV)/.installed
 
 # A process a core, but no more than memory is sure to hold. A file stays in one process, where its fixtures are.
-PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile
+# xdist waits for ever for the process that it starts in place of one that died, so it starts none.
+PYTEST := -m pytest -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST) -m "not slow"
@@ -36,7 +37,7 @@ FUZZ_S ?= 600
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive DISTGNN_FUZZ_S=$(FUZZ_S) \
 	  DISTGNN_FUZZ_SEED=$${DISTGNN_FUZZ_SEED:-$$(date +%s)} \
-	  $(BIN)/python -m pytest -n auto --maxprocesses 4 --timeout 0 -m slow tests/fuzz
+	  $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --timeout 0 -m slow tests/fuzz
 
 # The tests on a processor without AVX: an environment beside .venv whose kernels have no other code.
 BASELINE := build/baseline
