@@ -545,6 +545,13 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda c: c.given_halo.is_adaptive and c.num_start_epochs > 0,
+        lambda c: (
+            f"{_halo(c)} measures messages that are the same ones in every epoch, which those of "
+            f"--start {c.start} are not; use a codec with the same bits in every row"
+        ),
+    ),
+    (
         lambda c: c.given_halo.is_adaptive and not c.overlap,
         lambda c: (
             f"--overlap off measures codes of the same bits in every row, but {_halo(c)} gives "

@@ -144,6 +144,10 @@ REFUSED = [
         "--halo delay(1)+adapt(2|4|8,every=50,bits=4) gives bits to the rows of an epoch, which",
     ),
     (
+        {"halo": "adapt(2|4|8,bits=4)", "start": "mlp(2)"},
+        "--halo adapt(2|4|8,every=50,bits=4) measures messages that are the same ones in every ",
+    ),
+    (
         {"halo": "adapt(2|4|8,bits=4)", "overlap": False},
         "--overlap off measures codes of the same bits in every row, but --halo adapt(2|4|8,every",
     ),
