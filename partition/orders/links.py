@@ -68,13 +68,14 @@ def link(src: NDArray[np.int32], dst: NDArray[np.int32], num_vertices: int) -> L
     """Join the ends of edges.
 
     Args:
-        src: (num_edges,) int32.
+        src: (num_edges,) int32, strided or not.
         dst: (num_edges,) int32. No edge is a loop.
         num_vertices: More than any vertex.
 
     Returns:
         A link for each edge; where every edge has its reverse, one for the two.
     """
+    src, dst = np.ascontiguousarray(src, np.int32), np.ascontiguousarray(dst, np.int32)
     if _partitioner.has_reverses(src, dst):
         is_upward = src < dst
         src, dst = src[is_upward], dst[is_upward]
