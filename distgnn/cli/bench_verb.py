@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.cli import bench_partition
+from distgnn.cli import bench_accuracy, bench_partition
 from distgnn.cli.flags import number, switch, whole
 from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines, table
 from distgnn.datasets.errors import InputError
@@ -24,14 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument(
         "what",
-        choices=("kernels", "codecs", "epoch", "partition", "directories", "report"),
+        choices=("kernels", "codecs", "epoch", "accuracy", "partition", "directories", "report"),
         help="what to measure; report writes a page from results",
     )
     parser.add_argument(
         "files",
         nargs="*",
         metavar="FILE",
-        help="partition, directories: graphs (see distgnn partition); report: results of --out",
+        help="accuracy, partition, directories: graphs (see distgnn partition); report: results of "
+        "--out",
     )
     parser.add_argument(
         "--shapes", metavar="A,B,...", help="twins (default: reddit,products,arxiv)"
@@ -80,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bits", metavar="B1,B2,...", help="bits of a value (default: 16,8,4,2,1)"
     )
     _add_epoch_arguments(parser)
+    bench_accuracy.add_arguments(parser)
     bench_partition.add_arguments(parser)
 
 
@@ -124,6 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_report(arguments)
     if arguments.what in ("partition", "directories"):
         return _run_partitions(arguments)
+    if arguments.what == "accuracy":
+        return _run_accuracy(arguments)
     if arguments.files:
         raise InputError(
             f"bench {arguments.what} reads no files, got '{arguments.files[0]}'; name the file to "
@@ -171,6 +175,24 @@ def _run_partitions(arguments: argparse.Namespace) -> int:
         print_json(values)
     else:
         print_lines(bench_partition.lines(arguments.what, found))
+    return 0
+
+
+def _run_accuracy(arguments: argparse.Namespace) -> int:
+    """Train to an accuracy, beside samplers."""
+    from distgnn.bench.peers import sampled
+
+    peers = _names(arguments.peers, sampled.installed())
+    found: list[dict[str, Any]] = []
+    try:
+        for result in bench_accuracy.results(arguments, peers):
+            found.append(result)
+    finally:
+        values = _write(arguments, {"results": found})
+    if arguments.json:
+        print_json(values)
+    else:
+        print_lines(bench_accuracy.lines(found))
     return 0
 
 

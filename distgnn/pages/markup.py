@@ -118,6 +118,16 @@ def page(title: str, *content: Html) -> str:
     return f"<!DOCTYPE html>\n{document}\n"
 
 
+def standalone(drawing: Html) -> str:
+    """Make a drawing a file of its own, with the colours of a page.
+
+    Args:
+        drawing: An SVG element.
+    """
+    head, _, rest = drawing.partition(">")
+    return f"{head}>{tag('style', Html(_STYLE))}{rest}\n"
+
+
 # Series differ in dashes as well as in colour; the colours are after Okabe and Ito, which readers
 # with impaired colour vision can tell apart, and lighter on a dark ground.
 _STYLE = """

@@ -58,6 +58,31 @@ def test_the_table_of_accuracy_goes_on_where_it_was(repository, tmp_path):
     assert "exact" not in again.stderr
 
 
+def test_the_table_of_epochs_goes_on_where_it_was(repository, tmp_path):
+    script = repository / "examples/strategies/second_order.py"
+    words = ["out", "--sets", "cora", "--rates", 2, "--epochs", 12, "--start", 8, "--seeds", 1]
+    first = run(script, *words, cwd=tmp_path)
+    file = tmp_path / "out/second_order.jsonl"
+    runs = lines_of(file)
+    tuning = [one["method"] for one in runs if one["seed"] == 0]
+    assert tuning == ["adam", "adam", "kfac", "kfac", "mlp", "mlp"]
+    assert all(len(one["val_metric"]) == 12 + one["start"] for one in runs)
+    (row,) = rows_of(first.stdout)
+    best = max((one for one in runs if one["method"] == "adam" and one["seed"] == 0), key=_best)
+    (same,) = (r for r in runs if r["seed"] == 1 and (r["method"], r["lr"]) == ("adam", best["lr"]))
+    assert row[:2] == ["cora", f"{100 * (same['best'] - 0.005):.2f}"]
+    assert "1 of 1" in row[2]
+    file.write_text(file.read_text()[:-20])
+    again = run(script, *words, cwd=tmp_path)
+    assert len(lines_of(file)) == len(runs)
+    assert again.stderr.count("\n") == 1
+    assert rows_of(again.stdout)[0][1] == row[1]
+
+
+def _best(line):
+    return line["best"]
+
+
 def test_the_table_of_the_lab_compares_with_exact_training(repository, tmp_path):
     script = repository / "examples/lab/strategies.py"
     words = ["out", "--dry", "--hosts", 2, "--rates", "1gbit", "--cuts", "random", "--epochs", 4]

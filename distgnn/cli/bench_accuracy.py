@@ -1,0 +1,131 @@
+"""`distgnn bench accuracy`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distgnn.cli.flags import number, whole
+from distgnn.cli.output import note, table
+from distgnn.datasets import load
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this benchmark alone."""
+    group = parser.add_argument_group("accuracy")
+    group.add_argument("--seeds", type=whole(1), default=3, help="default: %(default)s")
+    group.add_argument(
+        "--epochs", type=whole(1), default=100, help="of everybody (default: %(default)s)"
+    )
+    group.add_argument(
+        "--fan-outs",
+        default="15,10,5",
+        metavar="F1,F2,...",
+        help="neighbours that samplers draw, one number for each layer (default: %(default)s)",
+    )
+    group.add_argument("--batch-size", type=whole(1), default=1024, help="default: %(default)s")
+    group.add_argument(
+        "--rates",
+        default="0.01,0.003",
+        metavar="R1,R2,...",
+        help="learning rates that each sampler runs with (default: %(default)s)",
+    )
+    group.add_argument(
+        "--start", type=whole(1), default=50, help="epochs of the head start (default: %(default)s)"
+    )
+    group.add_argument(
+        "--goal",
+        type=number,
+        metavar="X",
+        help="validation accuracy to reach (default: half a point below Adam's best)",
+    )
+    group.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw accuracy over seconds as SVG; of several graphs the last",
+    )
+
+
+def results(arguments: argparse.Namespace, peers: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Let everybody train on each graph.
+
+    Args:
+        arguments: Arguments of the verb.
+        peers: Names of samplers.
+
+    Yields:
+        One result per graph.
+
+    Raises:
+        InputError: If a value is not allowed, or a graph cannot be loaded.
+    """
+    from distgnn.bench import accuracy
+    from distgnn.bench.measure import keep_freed_memory
+
+    if not arguments.files:
+        raise InputError("bench accuracy needs graphs, such as cora or a file")
+    plan = accuracy.AccuracyPlan(
+        seeds=arguments.seeds,
+        epochs=arguments.epochs,
+        hidden=arguments.hidden,
+        dropout=arguments.dropout,
+        fan_outs=tuple(int(value) for value in _values("--fan-outs", arguments.fan_outs, int)),
+        batch_size=arguments.batch_size,
+        rates=_values("--rates", arguments.rates, float),
+        start=arguments.start,
+        goal=arguments.goal,
+        threads=_threads(arguments.threads),
+        peers=peers,
+    )
+    if not arguments.fresh_memory:
+        keep_freed_memory()
+    for source in arguments.files:
+        result = accuracy.measure(load(source), plan, progress=note)
+        if arguments.plot is not None:
+            Path(arguments.plot).write_text(accuracy.plot(result))
+        yield result
+
+
+def lines(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Show results to people.
+
+    Args:
+        found: Results.
+    """
+    from distgnn.bench import accuracy
+
+    text = []
+    for result in found:
+        goals = ", ".join(f"{run['goal']:.4f}" for run in result["runs"])
+        text += [f"{result['graph']}, to a validation accuracy of {goals}:"]
+        text += [*table(accuracy.HEADER, accuracy.rows(result)), ""]
+    text.append(
+        "bytes: of rows and gradients that ranks sent, or of features that batches gathered"
+    )
+    return text
+
+
+def _values(flag: str, text: str, kind: type[int] | type[float]) -> tuple[float, ...]:
+    try:
+        values = tuple(kind(value) for value in text.split(","))
+    except ValueError:
+        values = (0,)
+    if not all(0 < value < float("inf") for value in values):
+        raise InputError(f"{flag} must be positive numbers with commas between them, got '{text}'")
+    return values
+
+
+def _threads(text: str | None) -> int:
+    """Return the threads of everybody: one number, or all cores."""
+    cores = len(os.sched_getaffinity(0))
+    if text is None:
+        return cores
+    if not text.isdigit() or int(text) < 1:
+        raise InputError(f"--threads of bench accuracy must be one positive number, got '{text}'")
+    return int(text)

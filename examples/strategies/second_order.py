@@ -1,0 +1,255 @@
+"""Epochs to the accuracy of Adam: Adam, K-FAC, and a head start without the graph.
+
+    examples/strategies/second_order.py FOLDER [--data DIR] [--sets A B] [--methods adam,kfac,mlp]
+        [--rates 8] [--seeds 5] [--epochs 200] [--start 100] [--only-table] [--record]
+
+Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. All methods are tuned
+alike: each runs with as many rates and seed 0. The goal is half a point below Adam's best
+validation metric; the rate that reaches it in the fewest epochs on the graph is taken. The table
+has the seeds after 0, each compared with Adam's best of the same seed. Runs are lines of
+FOLDER/second_order.jsonl; those that are there are not run again, so that a table goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distgnn import datasets
+from distgnn.api import recipes
+from distgnn.api.settings import config_of
+from distgnn.comm.single import SingleGroup
+from distgnn.datasets.errors import InputError
+from distgnn.partition.directory.store import whole_part
+from distgnn.training.data.info import DataInfo
+from distgnn.training.loop.trainer import Trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HERE = Path(__file__).resolve().parent
+FILE = "second_order.jsonl"
+SETS = (
+    *("facebook-pages", "coauthor-physics", "minesweeper", "amazon-computers", "acmv9-ml"),
+    *("aifb", "cora"),
+)
+TYPED = ("aifb",)
+PLAIN = {"hidden": 64, "layers": 2}
+"""Flags of a model on a graph that no recipe trains it on."""
+ADAM_RATES = (0.01, 0.03, 0.003, 0.1, 0.02, 0.005, 0.05, 0.001)
+KFAC_RATES = (0.5, 1.0, 0.2, 0.1, 0.3, 0.7, 0.05, 2.0)
+METHODS = {"adam": ADAM_RATES, "kfac": KFAC_RATES, "mlp": ADAM_RATES}
+BELOW = 0.005
+"""Metric below Adam's best that is the goal: half a point."""
+
+
+class Cell(NamedTuple):
+    """One run."""
+
+    set: str
+    method: str
+    lr: float
+    seed: int
+    epochs: int
+    start: int
+
+
+class Reached(NamedTuple):
+    """Price of the goal: epochs on the graph, and seconds of all training."""
+
+    epochs: int
+    seconds: float
+
+
+def cell_of(name: str, method: str, lr: float, seed: int, options: argparse.Namespace) -> Cell:
+    """Name a run of these options."""
+    start = options.start if method == "mlp" else 0
+    return Cell(name, method, lr, seed, options.epochs, start)
+
+
+def flags_of(cell: Cell, num_splits: int) -> dict[str, Any]:
+    """Give the settings of a run: those of its recipe, and those of its method."""
+    model = "rgcn" if cell.set in TYPED else "gcn"
+    flags: dict[str, Any] = {**PLAIN, "model": model}
+    name = f"{cell.set}-{model}"
+    if name in recipes.names():
+        flags = recipes.read(name).settings(is_cut=True)
+    flags |= {"epochs": cell.epochs + cell.start, "patience": 0, "eval_every": 1, "lr": cell.lr}
+    flags |= {"seed": cell.seed, "split_index": cell.seed % max(num_splits, 1)}
+    flags |= {"optimizer": "kfac" if cell.method == "kfac" else "adam", "lr_schedule": "constant"}
+    return flags | ({"start": f"mlp({cell.start})"} if cell.start else {})
+
+
+def run(cell: Cell, graph: datasets.Graph) -> dict[str, Any]:
+    """Make one run; its line of the file."""
+    ends = DataInfo.of(graph)
+    try:
+        config = config_of(flags_of(cell, graph.num_splits))
+        trainer = Trainer(config, ends, whole_part(graph), SingleGroup())
+        records = list(trainer.epochs())
+    except InputError as error:
+        # A loss that is no number, and a method that the model does not know, are results, too.
+        return {**cell._asdict(), "failed": str(error)}
+    best = next(r for r in records if r["epoch"] == trainer.best.epoch)
+    curves = {name: [r[name] for r in records] for name in ("val_metric", "epoch_s")}
+    figures = {"best": best["val_metric"], "test_metric": best["test_metric"]}
+    return {**cell._asdict(), **figures, **curves}
+
+
+def read_lines(file: Path) -> dict[Cell, dict[str, Any]]:
+    """Read the runs that have ended; a line that was cut off is removed."""
+    found = {}
+    text = file.read_text() if file.is_file() else ""
+    if text and not text.endswith("\n"):
+        text = text[: text.rfind("\n") + 1]
+        file.write_text(text)
+    for line in text.splitlines():
+        values = json.loads(line)
+        found[Cell(*(values[name] for name in Cell._fields))] = values
+    return found
+
+
+def reached(values: dict[str, Any], goal: float) -> Reached | None:
+    """Find where a run reached a metric; None if it did not."""
+    for number, metric in enumerate(values.get("val_metric", ())):
+        if metric is not None and metric >= goal:
+            return Reached(number + 1 - values["start"], sum(values["epoch_s"][: number + 1]))
+    return None
+
+
+class Table:
+    """Runs of a folder, made where they are missing."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.file = options.folder / FILE
+        self.done = read_lines(self.file)
+        self._graphs: dict[str, datasets.Graph] = {}
+
+    def line(self, name: str, method: str, lr: float, seed: int) -> dict[str, Any] | None:
+        """Return the line of a run, made now if it is missing and runs are to be made."""
+        cell = cell_of(name, method, lr, seed, self.options)
+        if cell not in self.done and not self.options.only_table:
+            self.done[cell] = run(cell, self._graph(name))
+            with self.file.open("a") as out:
+                out.write(json.dumps(self.done[cell]) + "\n")
+            shown = self.done[cell].get("failed") or f"{100 * self.done[cell]['best']:.2f} %"
+            print(name, method, lr, seed, shown, file=sys.stderr, flush=True)
+        return self.done.get(cell)
+
+    def _graph(self, name: str) -> datasets.Graph:
+        if name not in self._graphs:
+            data = self.options.data
+            is_file = data is not None and (data / f"{name}.npz").is_file()
+            # One graph at a time is kept.
+            self._graphs = {name: datasets.load(str(data / f"{name}.npz") if is_file else name)}
+        return self._graphs[name]
+
+    def tuned(self, name: str, method: str, goal: float) -> float | None:
+        """Return the rate that reaches the goal in the fewest epochs of seed 0; None if none."""
+        prices = {}
+        for lr in METHODS[method][: self.options.rates]:
+            found = self.line(name, method, lr, 0)
+            price = None if found is None else reached(found, goal)
+            if price is not None:
+                prices[lr] = price.epochs
+        return min(prices, key=prices.__getitem__) if prices else None
+
+    def best_of_adam(self, name: str, seed: int, rates: Iterable[float]) -> tuple[float, float]:
+        """Return Adam's best metric and its rate; minus infinity if it has none."""
+        lines = [(self.line(name, "adam", lr, seed), lr) for lr in rates]
+        return max(
+            ((one["best"], lr) for one, lr in lines if one and "failed" not in one),
+            default=(-math.inf, 0.0),
+        )
+
+    def row(self, name: str) -> tuple[list[str], dict[str, list[Reached]]]:
+        """Return the cells of a graph, and the prices of each method by seed."""
+        best, rate = self.best_of_adam(name, 0, ADAM_RATES[: self.options.rates])
+        if not math.isfinite(best):
+            return [name, "-"], {}
+        seeds = range(1, self.options.seeds + 1)
+        goals = {seed: self.best_of_adam(name, seed, [rate])[0] - BELOW for seed in seeds}
+        known = [goal for goal in goals.values() if math.isfinite(goal)]
+        cells = [name, f"{100 * statistics.mean(known):.2f}" if known else "-"]
+        prices: dict[str, list[Reached]] = {}
+        for method in self.options.methods:
+            lr = self.tuned(name, method, best - BELOW)
+            lines = {} if lr is None else {s: self.line(name, method, lr, s) for s in seeds}
+            found = [reached(one, goals[seed]) for seed, one in lines.items() if one]
+            prices[method] = [price for price in found if price is not None]
+            cells.append(describe(lr, prices[method], len(known)))
+        return cells, prices
+
+
+def describe(lr: float | None, prices: list[Reached], num_seeds: int) -> str:
+    """Write medians of epochs and seconds, the rate, and how many seeds reached the goal."""
+    if lr is None or not prices:
+        return "-"
+    epochs, seconds = (statistics.median(values) for values in zip(*prices, strict=True))
+    return f"{epochs:g} / {seconds:.2f} s ({lr:g}; {len(prices)} of {num_seeds})"
+
+
+def means(rows: list[dict[str, list[Reached]]], methods: list[str]) -> list[str]:
+    """Write how many times fewer epochs and seconds than Adam, as geometric means over graphs."""
+    text = []
+    for method in methods[1:]:
+        ratios: list[tuple[float, float]] = []
+        for prices in rows:
+            if prices.get(method) and prices.get("adam"):
+                ours, adams = (
+                    [statistics.median(values) for values in zip(*prices[one], strict=True)]
+                    for one in (method, "adam")
+                )
+                ratios.append((adams[0] / ours[0], adams[1] / ours[1]))
+        if ratios:
+            epochs, seconds = (statistics.geometric_mean(v) for v in zip(*ratios, strict=True))
+            text.append(
+                f"- {method}: {epochs:.2f} times fewer epochs on the graph than Adam, "
+                f"{seconds:.2f} times fewer seconds, on {len(ratios)} graphs"
+            )
+    return text
+
+
+def main() -> int:
+    """Make the runs that are left, and print the table."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--data", type=Path, default=os.environ.get("DISTGNN_DATA"))
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=list(METHODS))
+    parser.add_argument("--rates", type=int, default=8, help="of each method, at most 8")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=200, help="on the graph")
+    parser.add_argument("--start", type=int, default=100, help="epochs of mlp without the graph")
+    parser.add_argument("--only-table", action="store_true", help="make no more runs")
+    parser.add_argument("--record", action="store_true", help="write SECOND_ORDER.md")
+    options = parser.parse_args()
+    options.data = None if options.data is None else Path(options.data)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    table = Table(options)
+    found = [table.row(name) for name in options.sets]
+    header = ["graph", "goal (%)", *options.methods]
+    lines = [header, ["---"] * len(header), *(cells for cells, _ in found)]
+    text = [f"| {' | '.join(line)} |" for line in lines]
+    text += [
+        "",
+        "Median epochs on the graph / seconds of training (rate; seeds that got there).",
+        "",
+    ]
+    text += means([prices for _, prices in found], options.methods)
+    print("\n".join(text))
+    if options.record:
+        title = "# Epochs to the accuracy of Adam\nWritten by `second_order.py`.\n"
+        (HERE / "SECOND_ORDER.md").write_text("\n".join([title, *text]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

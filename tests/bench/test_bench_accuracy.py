@@ -1,0 +1,115 @@
+"""`bench accuracy`: contestants take turns, and what they spend until a goal is added up."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+
+from distgnn.bench import accuracy
+from distgnn.bench.accuracy import Step, in_turns, price
+from distgnn.bench.peers import sampled
+from distgnn.cli import bench_verb
+from distgnn.datasets import InputError, load
+
+
+def run(*arguments):
+    parser = argparse.ArgumentParser()
+    bench_verb.add_arguments(parser)
+    small = ["--fresh-memory", "--hidden", "8", "--seeds", "2"]
+    small += [] if "--threads" in arguments else ["--threads", "1"]
+    return bench_verb.run(parser.parse_args(["accuracy", *arguments, *small]))
+
+
+def test_the_price_of_a_goal_is_what_was_spent_until_it_was_reached():
+    steps = [Step(3.0, 0.5, 0.4, 10), Step(1.0, 0.25, None, 10), Step(1.0, 0.25, 0.7, 10)]
+    steps.append(Step(1.0, 0.25, 0.9, 10))
+    assert price(steps, 0.6) == {"epochs": 3, "train_s": 5.0, "total_s": 6.0, "num_bytes": 30}
+    assert price(steps, 0.95) is None
+
+
+def test_contestants_take_turns_until_each_has_ended():
+    order = []
+
+    def racer(name, count):
+        for number in range(count):
+            order.append(name)
+            yield Step(1.0, 0.0, number / 10, 0)
+
+    found = in_turns({"a": racer("a", 1), "b": racer("b", 3), "c": racer("c", 2)}, lambda _: None)
+    assert order == ["a", "b", "c", "b", "c", "b"]
+    assert {name: len(steps) for name, steps in found.items()} == {"a": 1, "b": 3, "c": 2}
+
+
+def test_everybody_trains_beside_samplers_and_the_plot_is_svg(capsys, monkeypatch, tmp_path):
+    plans = []
+
+    def train(peer, graph, plan):
+        plans.append((peer, plan.lr, plan.seed, plan.fan_outs))
+        for _ in range(plan.epochs):
+            yield 1.0, 0.5, 1.0, 1000
+
+    monkeypatch.setattr(sampled, "train", train)
+    plot, out = tmp_path / "plot.svg", tmp_path / "out.json"
+    words = ("cora", "--peers", "dgl", "--epochs", "4", "--start", "2", "--fan-outs", "5,3")
+    assert run(*words, "--plot", str(plot), "--out", str(out), "--json") == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values == json.loads(out.read_text())
+    assert plans == [("dgl", lr, seed, (5, 3)) for seed in (0, 1) for lr in (0.01, 0.003)]
+    (result,) = values["results"]
+    names = ["adam", "kfac", "mlp start", "lbfgs on sgc", "dgl, lr 0.01", "dgl, lr 0.003"]
+    assert list(result["runs"][0]["steps"]) == names
+    first = result["runs"][0]
+    assert len(first["steps"]["mlp start"]) == 6
+    assert first["steps"]["mlp start"][0][2] is None
+    spent = {"epochs": 1, "train_s": 1.0, "total_s": 1.5, "num_bytes": 1000}
+    assert first["to_goal"]["dgl, lr 0.01"] == spent
+    assert first["goal"] == pytest.approx(max(s[2] for s in first["steps"]["adam"]) - 0.005)
+    assert ET.parse(plot).getroot().tag.endswith("svg")
+
+
+def test_the_table_names_goals_and_medians(capsys):
+    assert run("cora", "--peers", "", "--epochs", "2", "--start", "1", "--goal", "0.01") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "cora, to a validation accuracy of 0.0100, 0.0100:"
+    assert [line.split()[0] for line in lines[2:6]] == ["adam", "kfac", "mlp", "lbfgs"]
+    assert "bytes: of rows and gradients that ranks sent" in lines[-1]
+
+
+@pytest.mark.parametrize("peer", sampled.NAMES)
+def test_a_sampler_trains_where_it_is_installed(peer):
+    if peer not in sampled.installed():
+        pytest.skip(f"the sampler of {peer} is not installed")
+    options = {"epochs": 3, "hidden": 8, "dropout": 0.0, "fan_outs": (5, 3), "batch_size": 64}
+    plan = sampled.SampledPlan(**options, lr=0.01, seed=0)
+    steps = list(sampled.train(peer, load("cora"), plan))
+    assert len(steps) == 3
+    assert all(seconds > 0 and num_bytes > 0 for seconds, _, _, num_bytes in steps)
+    assert steps[-1][2] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "bench accuracy needs graphs, such as cora or a file"),
+        (("cora", "--fan-outs", "5,x"), "--fan-outs must be positive numbers with commas"),
+        (("cora", "--rates", "0"), "--rates must be positive numbers with commas"),
+        (("cora", "--threads", "1,2"), "--threads of bench accuracy must be one positive number"),
+        (("cora", "--peers", "quiver"), "sampler 'quiver' is not here; install dgl, or torch_geo"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(words, sentence):
+    with pytest.raises(InputError, match=sentence):
+        run(*words)
+
+
+def test_a_graph_without_single_labels_is_refused():
+    graph = replace(load("cora"), train_mask=None, val_mask=None, test_mask=None)
+    sizes = {"seeds": 1, "epochs": 1, "hidden": 8, "fan_outs": (5,), "start": 1, "batch_size": 64}
+    rest = {"dropout": 0.0, "rates": (0.01,), "goal": None, "threads": 1, "peers": ()}
+    plan = accuracy.AccuracyPlan(**sizes, **rest)
+    with pytest.raises(InputError, match="needs single labels and validation vertices, which 'cor"):
+        accuracy.measure(graph, plan, progress=print)
