@@ -215,7 +215,9 @@ def describe_weights(rule: WeightRule) -> str:
         rule: The rule.
     """
     if rule.is_local:
-        return f"none; each rank has a model of its own, and their mean after {rule.merge_every}"
+        moments = ", with its own moments" if rule.keeps_moments else ""
+        every = rule.merge_every
+        return f"none; each rank has a model of its own{moments}, and their mean after {every}"
     return describe(rule.codec)
 
 

@@ -39,6 +39,7 @@ class LocalModels(WeightStrategy):
         clock: Gets the time of merges.
         optimizer: Optimizer of the model, whose moments are merged.
         merge_every: Steps from merge to merge, at least 1.
+        keeps_moments: Whether moments stay a rank's own at a merge, instead of becoming their mean.
 
     References:
         McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
@@ -53,10 +54,12 @@ class LocalModels(WeightStrategy):
         *,
         optimizer: Optimizer,
         merge_every: int,
+        keeps_moments: bool = False,
     ) -> None:
         super().__init__(group, clock)
         self._optimizer = optimizer
         self._every = merge_every
+        self._keeps_moments = keeps_moments
         self._num_steps = 0
 
     def after_backward(self, model: nn.Module) -> None:
@@ -70,12 +73,18 @@ class LocalModels(WeightStrategy):
         """Merge where it is time."""
         self._num_steps += 1
         if self._is_merged:
-            self._average([*self._weights(model).values(), *self._moments(model).values()])
+            moments = {} if self._keeps_moments else self._moments(model)
+            self._average([*self._weights(model).values(), *moments.values()])
 
     @property
     def _is_merged(self) -> bool:
         """Whether the models of all ranks are one now."""
         return self.group.size == 1 or self._num_steps % self._every == 0
+
+    @property
+    def _has_one_optimizer(self) -> bool:
+        """Whether the moments of all ranks are one now."""
+        return self.group.size == 1 or (self._is_merged and not self._keeps_moments)
 
     def _weights(self, model: nn.Module) -> dict[str, Tensor]:
         """Return what is merged of the weights, by name."""
@@ -115,8 +124,8 @@ class LocalModels(WeightStrategy):
         tensors: list[Tensor] = []
         if not self._is_merged:
             tensors += self._weights(model).values()
-            if has_moments:
-                tensors += self._moments(model).values()
+        if has_moments and not self._has_one_optimizer:
+            tensors += self._moments(model).values()
         own = [each.clone() for each in tensors]
         if tensors:
             self._average(tensors)
@@ -127,18 +136,20 @@ class LocalModels(WeightStrategy):
                 each.copy_(before)
 
     def state(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return copies of this rank's weights and moments; none right after a merge."""
-        if self._is_merged:
-            return {}
-        own = {**self._weights(model), **self._moments(model)}
+        """Return copies of this rank's weights and moments; none of those that are all ranks'."""
+        own: dict[str, Tensor] = {}
+        if not self._is_merged:
+            own |= self._weights(model)
+        if not self._has_one_optimizer:
+            own |= self._moments(model)
         return {name: each.clone() for name, each in own.items()}
 
     def load_state(self, state: dict[str, Tensor], model: nn.Module, num_steps: int) -> None:
         """Continue after some steps; see `WeightStrategy.load_state`."""
         self._num_steps = num_steps
-        if state:
-            for name, each in {**self._weights(model), **self._moments(model)}.items():
-                each.copy_(state[name])
+        own = {**self._weights(model), **self._moments(model)} if state else {}
+        for name, value in state.items():
+            own[name].copy_(value)
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:

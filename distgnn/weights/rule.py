@@ -15,10 +15,13 @@ class WeightRule:
         codec: Code of large gradients while ranks add them up.
         merge_every: Steps from one mean of the models of all ranks to the next; 0 where gradients
             are added up in every step, so that there is one model.
+        keeps_moments: Whether each rank keeps its own moments of the optimizer at a merge, instead
+            of their mean.
     """
 
     codec: CodecSpec = EXACT
     merge_every: int = 0
+    keeps_moments: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -29,7 +32,8 @@ class WeightRule:
     def text(self) -> str:
         """Canonical words of --weights."""
         if self.is_local:
-            return f"every({self.merge_every})+mean"
+            moments = "+own-moments" if self.keeps_moments else ""
+            return f"every({self.merge_every})+mean{moments}"
         return "sum" if self.codec == EXACT else self.codec.text
 
 

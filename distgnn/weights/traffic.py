@@ -100,7 +100,8 @@ class WeightTraffic(NamedTuple):
         if num_ranks == 1:
             return factors
         if self.rule.is_local:
-            return 2 * self._merged_bytes
+            # A checkpoint takes the mean of the moments, too, even if ranks keep theirs.
+            return 2 * _ITEM_BYTES * self._num_values * (1 + self.num_moments)
         layout, row_bytes = self._layout
         return factors + layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
 
@@ -110,8 +111,9 @@ class WeightTraffic(NamedTuple):
 
     @property
     def _merged_bytes(self) -> int:
-        """Bytes of the weights and moments that become their means."""
-        return _ITEM_BYTES * self._num_values * (1 + self.num_moments)
+        """Bytes of the weights, and of the moments, that become their means."""
+        num_moments = 0 if self.rule.keeps_moments else self.num_moments
+        return _ITEM_BYTES * self._num_values * (1 + num_moments)
 
     @property
     def _layout(self) -> tuple[Layout, int]:

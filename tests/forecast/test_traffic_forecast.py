@@ -295,8 +295,9 @@ def test_gradients_that_are_coded(options, weights, directories):
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"model": "rgcn"}])
-def test_models_that_are_merged(options, optimizer, directories):
-    words = {"epochs": 7, "eval_every": 2, "weights": "every(3)", "optimizer": optimizer}
+@pytest.mark.parametrize("weights", ["every(3)", "every(3)+own-moments"])
+def test_models_that_are_merged(weights, options, optimizer, directories):
+    words = {"epochs": 7, "eval_every": 2, "weights": weights, "optimizer": optimizer}
     kind = "featureless" if "model" in options else "random"
     found = check(directories(kind, "libra", 3), make_config(**options, **words))
     merging = [found.weights.bytes_in_epoch(3, epoch) for epoch in range(3)]

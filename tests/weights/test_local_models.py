@@ -71,7 +71,7 @@ def test_models_are_one_after_a_merge_and_differ_before(optimizer, num_parts):
         assert [r["val_metric"] for r in records] == [r["val_metric"] for r in own[0][0]]
 
 
-def by_the_formula(gradients, *, steps, merge_every, lr):
+def by_the_formula(gradients, *, steps, merge_every, lr, keeps_moments=False):
     """Gradient descent of each rank with momentum 0.9, and the means of weights and momenta."""
     weights, momenta = np.zeros_like(gradients[0]), np.zeros_like(gradients[0])
     for step in range(steps):
@@ -79,20 +79,24 @@ def by_the_formula(gradients, *, steps, merge_every, lr):
         weights = weights - lr * momenta
         if (step + 1) % merge_every == 0:
             weights = np.repeat(weights.mean(0, keepdims=True), len(weights), 0)
+            if keeps_moments:
+                continue
             momenta = np.repeat(momenta.mean(0, keepdims=True), len(momenta), 0)
     return weights
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("merge_every", [1, 2, 3])
-def test_weights_are_those_of_the_formula(merge_every, size):
+@pytest.mark.parametrize("keeps_moments", [False, True])
+def test_weights_are_those_of_the_formula(keeps_moments, merge_every, size):
+    how = {"merge_every": merge_every, "keeps_moments": keeps_moments}
     gradients = np.random.default_rng(0).normal(size=(7, size, 5))
 
     def on_rank(group):
         model = nn.Linear(5, 1, bias=False).double()
         nn.init.zeros_(model.weight)
         optimizer = build_optimizer("sgd", model.parameters(), lr=0.1, weight_decay=0.0)
-        strategy = LocalModels(group, Clock(), optimizer=optimizer, merge_every=merge_every)
+        strategy = LocalModels(group, Clock(), optimizer=optimizer, **how)
         for step in range(7):
             model.weight.grad = torch.from_numpy(gradients[step, group.rank][None].copy())
             strategy.after_backward(model)
@@ -106,7 +110,7 @@ def test_weights_are_those_of_the_formula(merge_every, size):
             torch.testing.assert_close(after, before, rtol=0, atol=1e-12)
         return model.weight.detach()[0]
 
-    expected = by_the_formula(gradients, steps=7, merge_every=merge_every, lr=0.1)
+    expected = by_the_formula(gradients, steps=7, lr=0.1, **how)
     for rank, found in enumerate(run_ranks(size, on_rank)):
         torch.testing.assert_close(found, torch.from_numpy(expected[rank]), rtol=0, atol=1e-12)
 
@@ -141,11 +145,12 @@ def test_a_rank_without_a_gradient_counts_as_one_of_zeros():
 
 @pytest.mark.parametrize("stop", [3, 4, 5])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_a_resumed_run_has_the_bits_of_the_straight_one(optimizer, stop, tmp_path):
+@pytest.mark.parametrize("words", [every(4), f"{every(4)}+own-moments"])
+def test_a_resumed_run_has_the_bits_of_the_straight_one(words, optimizer, stop, tmp_path):
     graph = make_graph()
     parts = cut(graph, 3)
     options = {"epochs": 9, "checkpoint_every": 1, "dropout": 0.3, "clip_grad_norm": 0.5}
-    config = make_config(**options, weights=every(4), optimizer=optimizer, norm="batch")
+    config = make_config(**options, weights=words, optimizer=optimizer, norm="batch")
     straight = run(tmp_path / "straight", graph, parts, config)
     run(tmp_path / "again", graph, parts, config, stop_at=stop)
     again = run(tmp_path / "again", graph, parts, config, resume=True)
@@ -188,6 +193,8 @@ def test_words_are_read_and_written_back():
     rule = WeightRule(merge_every=4)
     for text in ("every(4)", "every(4)+mean", "mean + every(4)"):
         assert parse_weights(text) == rule
+    own = WeightRule(merge_every=4, keeps_moments=True)
+    assert parse_weights("own-moments+every(4)") == parse_weights(own.text) == own
     assert make_config(weights="every(4)").weights == rule.text == every(4)
 
 
@@ -197,6 +204,13 @@ def test_words_are_read_and_written_back():
         (
             {"weights": "mean"},
             "--weights mean takes the mean of models, but does not say when; add every(K)",
+        ),
+        (
+            {"weights": "own-moments"},
+            (
+                "--weights own-moments keeps the moments of models that are merged, but does not "
+                "say when; add every(K), or drop own-moments"
+            ),
         ),
         (
             {"weights": "every"},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _CODEC = "codec"
 _APPLY = "apply"
 _WHEN = "when"
+_MOMENTS = "moments"
 _SUM, _MEAN = "sum", "mean"
 _DEAL = "deal"
 _MEMORY = "memory"
@@ -195,12 +196,14 @@ WEIGHTS = Grammar(
         _CODEC: "what gradients are sent as",
         _APPLY: "what becomes of them",
         _WHEN: "when models are merged",
+        _MOMENTS: "what becomes of the moments of the optimizer",
     },
     {
         **_CODECS,
         _SUM: Word(_APPLY, partial(str, _SUM), {}),
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
         "every": Word(_WHEN, lambda value: value, _whole(1)),
+        "own-moments": Word(_MOMENTS, lambda: True, {}),
     },
     has_directions=False,
     names={name: preset.weights for name, preset in PRESETS.items()},
@@ -314,8 +317,14 @@ def parse_weights(text: str) -> WeightRule:
             raise InputError(
                 f"--weights {text} takes the mean of models, but does not say when; add every(K)"
             )
+        if _MOMENTS in answers:
+            raise InputError(
+                f"--weights {text} keeps the moments of models that are merged, but does not say "
+                "when; add every(K), or drop own-moments"
+            )
         return WeightRule(codec)
-    rule = WeightRule(merge_every=cast("int", answers[_WHEN]))
+    every = cast("int", answers[_WHEN])
+    rule = WeightRule(merge_every=every, keeps_moments=_MOMENTS in answers)
     if apply == _SUM:
         raise InputError(
             f"--weights {text} adds gradients up in every step, but every says when models are "

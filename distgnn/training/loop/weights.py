@@ -33,8 +33,13 @@ def build_weights(
     """
     rule, group, exchange = config.weight_rule, graph.group, graph.exchange
     if rule.is_local:
-        every = rule.merge_every
-        return LocalModels(group, exchange.clock, optimizer=optimizer, merge_every=every)
+        return LocalModels(
+            group,
+            exchange.clock,
+            optimizer=optimizer,
+            merge_every=rule.merge_every,
+            keeps_moments=rule.keeps_moments,
+        )
     tables = NO_TABLES
     if isinstance(model, GNN):
         tables = TableRows.find(model.table_rows(graph), group)
