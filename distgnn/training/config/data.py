@@ -11,7 +11,7 @@ from distgnn.settings.names import DecoderName, DtypeName
 FeatureNorm = Literal["none", "row", "standard"]
 TASK_CHOICES = ("auto", "single-label", "multi-label", "regression", "link")
 METRIC_NAMES = (
-    *("accuracy", "roc-auc", "average-precision", "micro-f1", "macro-f1", "mse", "mae", "r2"),
+    *("accuracy", "macro-f1", "roc-auc", "average-precision", "micro-f1", "mse", "mae", "r2"),
     *("mrr", "hits@10", "hits@20", "hits@50", "hits@100"),
 )
 """Names of the metrics of `training.tasks`, in its order."""
