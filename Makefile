@@ -31,7 +31,7 @@ test-all: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST) -m slow
 	$(MAKE) docs
 
-# Damaged files of every kind, and drawn graphs, models and methods: FUZZ_S seconds for each test, from another
+# Damaged files of every kind: FUZZ_S seconds for each test, from another
 # seed each time. A failure names its seed, which DISTGNN_FUZZ_SEED=N tries again.
 FUZZ_S ?= 600
 fuzz: $(VENV)/.installed-dev

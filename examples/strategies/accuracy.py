@@ -142,9 +142,14 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_lines(file: Path) -> dict[Cell, dict[str, Any]]:
-    """Read the runs that have ended; a line that was cut off is left out."""
+    """Read the runs that have ended; a line that was cut off is removed."""
     found = {}
-    for line in file.read_text().split("\n")[:-1] if file.is_file() else []:
+    text = file.read_text() if file.is_file() else ""
+    if text and not text.endswith("\n"):
+        # The next run would be added to it otherwise.
+        text = text[: text.rfind("\n") + 1]
+        file.write_text(text)
+    for line in text.splitlines():
         values = json.loads(line)
         found[Cell(*(values[name] for name in Cell._fields))] = values
     return found
