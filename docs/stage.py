@@ -31,6 +31,7 @@ INCLUDED = {
     "systems/bytegrad": "examples/strategies/bytegrad.md",
     "systems/cgx": "examples/strategies/cgx.md",
     "systems/kfac": "examples/strategies/kfac.md",
+    "systems/local": "examples/strategies/local.md",
     "systems/others": "examples/strategies/others.md",
     "systems/words": "examples/strategies/README.md",
     "systems/partitioners": "partition/methods/README.md",

@@ -216,8 +216,11 @@ def describe_weights(rule: WeightRule) -> str:
     """
     if rule.is_local:
         moments = ", with its own moments" if rule.keeps_moments else ""
+        whose = {0: "their mean", 2: "the mean of random pairs"}.get(
+            rule.group_size, f"the mean of random groups of {rule.group_size}"
+        )
         every = rule.merge_every
-        return f"none; each rank has a model of its own{moments}, and their mean after {every}"
+        return f"none; each rank has a model of its own{moments}, and {whose} after {every}"
     return describe(rule.codec)
 
 

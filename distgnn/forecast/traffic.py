@@ -481,7 +481,9 @@ def weight_traffic(
             is_repeated=not (config.model.input_dropout or config.labels_as_input),
         )
     num_moments = NUM_MOMENTS.get(config.optimizer, 0)
-    return WeightTraffic(shapes, config.weight_rule, tuple(statistics), num_moments, factors)
+    return WeightTraffic(
+        shapes, config.weight_rule, tuple(statistics), num_moments, factors, config.seed
+    )
 
 
 def _whole_rows(manifest: Manifest) -> LayerRows:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from distgnn.exchange.base import all_reduce_bytes
+from distgnn.exchange.sliced import slice_bytes
+from distgnn.weights.groups import average_within
 from distgnn.weights.strategy import WeightStrategy
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
     from distgnn.optim.optimizers import Optimizer
+    from distgnn.weights.rule import WeightRule
 
 _WEIGHT, _MOMENT = "weight", "moment"
 
@@ -30,6 +33,9 @@ class LocalModels(WeightStrategy):
         w_p <- w_p - u(P g_p)
         w_p <- (w_0 + ... + w_(P-1)) / P      every `merge_every` steps, and so the moments of u
 
+    With groups the mean is that of p's group alone, which is drawn again for each merge. It leaves
+    the sum of all models as it was, and ranks of a group wait for nobody else.
+
     A share of the loss is the sum over a rank's own training vertices divided by the number of
     all. Times P it is as large as the loss of all, so that a step is as long. With a merge in every
     step and plain gradient descent this is the sum of gradients.
@@ -38,13 +44,17 @@ class LocalModels(WeightStrategy):
         group: All ranks.
         clock: Gets the time of merges.
         optimizer: Optimizer of the model, whose moments are merged.
-        merge_every: Steps from merge to merge, at least 1.
-        keeps_moments: Whether moments stay a rank's own at a merge, instead of becoming their mean.
+        rule: Rule of merges: when, with whom, and whether moments stay a rank's own.
+        seed: Seed of the run, from which groups are drawn; the same on all ranks.
 
     References:
         McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
         AISTATS 2017 (federated averaging).
         Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
+        Gan et al., "BAGUA: Scaling up Distributed Learning with System Relaxations", VLDB 2021
+        (pairs).
+        Wang et al., "DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle
+        Synchronization for Distributed DNN Training", INFOCOM 2022 (groups).
     """
 
     def __init__(
@@ -53,13 +63,13 @@ class LocalModels(WeightStrategy):
         clock: Clock,
         *,
         optimizer: Optimizer,
-        merge_every: int,
-        keeps_moments: bool = False,
+        rule: WeightRule,
+        seed: int = 0,
     ) -> None:
         super().__init__(group, clock)
         self._optimizer = optimizer
-        self._every = merge_every
-        self._keeps_moments = keeps_moments
+        self._rule = rule
+        self._seed = seed
         self._num_steps = 0
 
     def after_backward(self, model: nn.Module) -> None:
@@ -72,19 +82,23 @@ class LocalModels(WeightStrategy):
     def after_step(self, model: nn.Module) -> None:
         """Merge where it is time."""
         self._num_steps += 1
-        if self._is_merged:
-            moments = {} if self._keeps_moments else self._moments(model)
-            self._average([*self._weights(model).values(), *moments.values()])
+        if self._rule.is_merging(self._num_steps):
+            moments = {} if self._rule.keeps_moments else self._moments(model)
+            members = self._rule.members(
+                self.group.rank, self.group.size, self._seed, self._num_steps
+            )
+            self._average([*self._weights(model).values(), *moments.values()], members)
 
     @property
-    def _is_merged(self) -> bool:
+    def _has_one_model(self) -> bool:
         """Whether the models of all ranks are one now."""
-        return self.group.size == 1 or self._num_steps % self._every == 0
+        return self._rule.has_one_model(self.group.size, self._num_steps)
 
     @property
     def _has_one_optimizer(self) -> bool:
         """Whether the moments of all ranks are one now."""
-        return self.group.size == 1 or (self._is_merged and not self._keeps_moments)
+        is_one = self._has_one_model and not self._rule.keeps_moments
+        return self.group.size == 1 or is_one
 
     def _weights(self, model: nn.Module) -> dict[str, Tensor]:
         """Return what is merged of the weights, by name."""
@@ -102,33 +116,41 @@ class LocalModels(WeightStrategy):
         }
 
     @torch.no_grad()
-    def _average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors by their means over ranks."""
-        if self.group.size == 1:
+    def _average(self, tensors: Sequence[Tensor], members: list[int]) -> None:
+        """Replace tensors by their means over some ranks, which alone need to call this."""
+        if len(members) == 1:
             return
         with self.clock.timed("weight_sync"):
             for dtype in dict.fromkeys(each.dtype for each in tensors):
                 own = [each for each in tensors if each.dtype == dtype]
                 flat = torch.cat([each.reshape(-1) for each in own])
-                self.group.all_reduce(flat)
-                flat /= self.group.size
+                self.bytes_sent += self._average_flat(flat, members)
                 for each, mean in zip(
                     own, torch.split(flat, [e.numel() for e in own]), strict=True
                 ):
                     each.copy_(mean.view(each.shape))
-                self.bytes_sent += all_reduce_bytes(flat.nbytes, self.group.size)
+
+    def _average_flat(self, flat: Tensor, members: list[int]) -> int:
+        """Replace a vector by its mean over some ranks; return the bytes that this rank sent."""
+        size = len(members)
+        if size == self.group.size:
+            self.group.all_reduce(flat)
+            flat /= size
+            return all_reduce_bytes(flat.nbytes, size)
+        average_within(self.group, flat, members)
+        return slice_bytes(len(flat), members.index(self.group.rank), size, flat.element_size())
 
     @contextmanager
     def consensus(self, model: nn.Module, *, has_moments: bool = False) -> Iterator[None]:
         """Hold the mean of all models inside a block; see `WeightStrategy.consensus`."""
         tensors: list[Tensor] = []
-        if not self._is_merged:
+        if not self._has_one_model:
             tensors += self._weights(model).values()
         if has_moments and not self._has_one_optimizer:
             tensors += self._moments(model).values()
         own = [each.clone() for each in tensors]
         if tensors:
-            self._average(tensors)
+            self._average(tensors, list(range(self.group.size)))
         try:
             yield
         finally:
@@ -138,7 +160,7 @@ class LocalModels(WeightStrategy):
     def state(self, model: nn.Module) -> dict[str, Tensor]:
         """Return copies of this rank's weights and moments; none of those that are all ranks'."""
         own: dict[str, Tensor] = {}
-        if not self._is_merged:
+        if not self._has_one_model:
             own |= self._weights(model)
         if not self._has_one_optimizer:
             own |= self._moments(model)

@@ -29,6 +29,7 @@ class WeightTraffic(NamedTuple):
         statistics: Bytes of each sum of statistics, such as those of batch norm.
         num_moments: Moments of the optimizer for each weight.
         factors: Factors of K-FAC; None for other optimizers.
+        seed: Seed of the run, from which groups of ranks are drawn.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -36,10 +37,14 @@ class WeightTraffic(NamedTuple):
     statistics: tuple[int, ...] = ()
     num_moments: int = 0
     factors: FactorTraffic | None = None
+    seed: int = 0
 
     @property
     def num_bytes(self) -> float:
-        """Bytes of a rank that are summed in an epoch, as they travel; the mean over epochs."""
+        """Bytes of a rank that are summed in an epoch, as they travel; the mean over epochs.
+
+        Sums within groups count as sums over all ranks, which take longer.
+        """
         if self.rule.is_local:
             return self._merged_bytes / self.rule.merge_every
         layout, row_bytes = self._layout
@@ -56,14 +61,19 @@ class WeightTraffic(NamedTuple):
                 averaged.
         """
         sums = list(self.statistics)
-        coded = 0
+        coded, num_steps = 0, epoch + 1
         if not self.rule.is_local:
             layout, row_bytes = self._layout
             sums.append(_ITEM_BYTES * layout.num_exact)
             coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
-        elif (epoch + 1) % self.rule.merge_every == 0:
-            sums.append(self._merged_bytes)
-        elif is_evaluated:
+        if self.rule.is_merging(num_steps):
+            members = self.rule.members(rank, num_ranks, self.seed, num_steps)
+            if len(members) == num_ranks:
+                sums.append(self._merged_bytes)
+            else:
+                num_values = self._merged_bytes // _ITEM_BYTES
+                coded = slice_bytes(num_values, members.index(rank), len(members), _ITEM_BYTES)
+        if is_evaluated and not self.rule.has_one_model(num_ranks, num_steps):
             sums.append(_ITEM_BYTES * self._num_values)
         return coded + sum(all_reduce_bytes(each, num_ranks) for each in sums)
 

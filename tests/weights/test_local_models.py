@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -18,10 +20,12 @@ from distgnn.training.config.codecs import parse_weights
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.beginning import resume
 from distgnn.training.run.directory import RunDirectory
+from distgnn.weights.groups import draw_group
 from distgnn.weights.local_models import LocalModels
 from distgnn.weights.rule import WeightRule
 
 SIZES = [1, 2, 3, 4, 8]
+SEED = 5
 
 
 def every(steps):
@@ -71,32 +75,36 @@ def test_models_are_one_after_a_merge_and_differ_before(optimizer, num_parts):
         assert [r["val_metric"] for r in records] == [r["val_metric"] for r in own[0][0]]
 
 
-def by_the_formula(gradients, *, steps, merge_every, lr, keeps_moments=False):
+def by_the_formula(gradients, *, steps, merge_every, lr, keeps_moments=False, group_size=0):
     """Gradient descent of each rank with momentum 0.9, and the means of weights and momenta."""
     weights, momenta = np.zeros_like(gradients[0]), np.zeros_like(gradients[0])
-    for step in range(steps):
-        momenta = 0.9 * momenta + len(weights) * gradients[step]
+    size = len(weights)
+    for step in range(1, steps + 1):
+        momenta = 0.9 * momenta + size * gradients[step - 1]
         weights = weights - lr * momenta
-        if (step + 1) % merge_every == 0:
-            weights = np.repeat(weights.mean(0, keepdims=True), len(weights), 0)
-            if keeps_moments:
-                continue
-            momenta = np.repeat(momenta.mean(0, keepdims=True), len(momenta), 0)
+        if step % merge_every == 0:
+            for rank in range(size):
+                own = draw_group(rank, size, group_size or size, SEED, step)
+                if rank == own[0]:
+                    weights[own] = weights[own].mean(0)
+                    momenta[own] = momenta[own] if keeps_moments else momenta[own].mean(0)
     return weights
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("merge_every", [1, 2, 3])
 @pytest.mark.parametrize("keeps_moments", [False, True])
-def test_weights_are_those_of_the_formula(keeps_moments, merge_every, size):
-    how = {"merge_every": merge_every, "keeps_moments": keeps_moments}
+@pytest.mark.parametrize("group_size", [0, 2, 3])
+def test_weights_are_those_of_the_formula(group_size, keeps_moments, merge_every, size):
+    how = {"merge_every": merge_every, "keeps_moments": keeps_moments, "group_size": group_size}
     gradients = np.random.default_rng(0).normal(size=(7, size, 5))
 
     def on_rank(group):
         model = nn.Linear(5, 1, bias=False).double()
         nn.init.zeros_(model.weight)
         optimizer = build_optimizer("sgd", model.parameters(), lr=0.1, weight_decay=0.0)
-        strategy = LocalModels(group, Clock(), optimizer=optimizer, **how)
+        rule = WeightRule(**how)
+        strategy = LocalModels(group, Clock(), optimizer=optimizer, rule=rule, seed=SEED)
         for step in range(7):
             model.weight.grad = torch.from_numpy(gradients[step, group.rank][None].copy())
             strategy.after_backward(model)
@@ -108,6 +116,9 @@ def test_weights_are_those_of_the_formula(keeps_moments, merge_every, size):
             group.all_reduce(after)
             # A merge keeps the sum of all weights.
             torch.testing.assert_close(after, before, rtol=0, atol=1e-12)
+        with strategy.consensus(model):
+            mean = model.weight.detach().clone()
+        torch.testing.assert_close(mean, after / size, rtol=0, atol=1e-12)
         return model.weight.detach()[0]
 
     expected = by_the_formula(gradients, steps=7, lr=0.1, **how)
@@ -115,12 +126,49 @@ def test_weights_are_those_of_the_formula(keeps_moments, merge_every, size):
         torch.testing.assert_close(found, torch.from_numpy(expected[rank]), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("group_size", [2, 3, 4, 9])
+def test_groups_are_disjoint_and_are_drawn_again(group_size, size):
+    seen = set()
+    for step in range(60):
+        drawn = {tuple(draw_group(rank, size, group_size, SEED, step)) for rank in range(size)}
+        assert sorted(rank for own in drawn for rank in own) == list(range(size))
+        sizes = sorted(len(own) for own in drawn)
+        assert sizes[1:] == [group_size] * (size // group_size) or sizes == [group_size] * len(
+            sizes
+        )
+        seen |= {pair for own in drawn for pair in combinations(own, 2)}
+    assert seen == set(combinations(range(size), 2)), "all ranks meet"
+
+
+@pytest.mark.parametrize(("words", "largest"), [("pairs", 2), ("groups(3)", 3), ("all", 8)])
+def test_models_come_together_without_steps(words, largest):
+    rule = parse_weights(f"every(1)+{words}")
+
+    def on_rank(group):
+        model = nn.Linear(3, 1, bias=False).double()
+        nn.init.constant_(model.weight, float(group.rank))
+        optimizer = build_optimizer("sgd", model.parameters(), lr=0.0, weight_decay=0.0)
+        strategy = LocalModels(group, Clock(), optimizer=optimizer, rule=rule, seed=SEED)
+        found = []
+        for _ in range(40):
+            strategy.after_step(model)
+            found.append(float(model.weight.detach()[0, 0]))
+        return found
+
+    weights = np.array(run_ranks(8, on_rank))
+    assert len(np.unique(weights[:, 0])) == -(-8 // largest)
+    np.testing.assert_allclose(weights[:, -1], 3.5, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(weights.mean(0), 3.5, rtol=0, atol=1e-12)
+
+
 def test_a_consensus_is_the_mean_and_leaves_every_model_as_it_was():
     def on_rank(group):
         model = nn.Linear(2, 1, bias=False)
         nn.init.constant_(model.weight, float(group.rank))
         optimizer = build_optimizer("adam", model.parameters(), lr=0.1, weight_decay=0.0)
-        strategy = LocalModels(group, Clock(), optimizer=optimizer, merge_every=4)
+        rule = WeightRule(merge_every=4)
+        strategy = LocalModels(group, Clock(), optimizer=optimizer, rule=rule)
         strategy.load_state({}, model, 1)
         with strategy.consensus(model):
             inside = model.weight.detach().clone()
@@ -135,7 +183,8 @@ def test_a_consensus_is_the_mean_and_leaves_every_model_as_it_was():
 def test_a_rank_without_a_gradient_counts_as_one_of_zeros():
     model = nn.Linear(2, 1)
     optimizer = build_optimizer("sgd", model.parameters(), lr=0.1, weight_decay=0.0)
-    strategy = LocalModels(SingleGroup(), Clock(), optimizer=optimizer, merge_every=1)
+    rule = WeightRule(merge_every=1)
+    strategy = LocalModels(SingleGroup(), Clock(), optimizer=optimizer, rule=rule)
     strategy.after_backward(model)
     assert all(not each.grad.any() for each in model.parameters())
     strategy.after_step(model)
@@ -145,7 +194,9 @@ def test_a_rank_without_a_gradient_counts_as_one_of_zeros():
 
 @pytest.mark.parametrize("stop", [3, 4, 5])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-@pytest.mark.parametrize("words", [every(4), f"{every(4)}+own-moments"])
+@pytest.mark.parametrize(
+    "words", [every(4), f"{every(4)}+own-moments", "every(2)+pairs", "every(1)+pairs+own-moments"]
+)
 def test_a_resumed_run_has_the_bits_of_the_straight_one(words, optimizer, stop, tmp_path):
     graph = make_graph()
     parts = cut(graph, 3)
@@ -196,6 +247,20 @@ def test_words_are_read_and_written_back():
     own = WeightRule(merge_every=4, keeps_moments=True)
     assert parse_weights("own-moments+every(4)") == parse_weights(own.text) == own
     assert make_config(weights="every(4)").weights == rule.text == every(4)
+    assert parse_weights("every(4)+all") == rule
+    pairs = WeightRule(merge_every=4, group_size=2)
+    assert parse_weights("groups(2)+every(4)") == parse_weights(pairs.text) == pairs
+    assert pairs.text == "every(4)+pairs+mean"
+    groups = WeightRule(merge_every=1, group_size=3, keeps_moments=True)
+    assert groups.text == "every(1)+groups(3)+mean+own-moments"
+    assert parse_weights(groups.text) == groups
+
+
+@pytest.mark.parametrize("preset", ["decentralized", "ds-sync-weights"])
+def test_presets_merge_models_within_groups(preset):
+    config = make_config(preset=preset)
+    assert config.weight_rule == make_config(weights=preset).weight_rule
+    assert not config.weight_rule.has_one_model(8, 1)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +276,18 @@ def test_words_are_read_and_written_back():
                 "--weights own-moments keeps the moments of models that are merged, but does not "
                 "say when; add every(K), or drop own-moments"
             ),
+        ),
+        (
+            {"weights": "pairs"},
+            "--weights pairs says with whom models are merged, but not when; add every(K)",
+        ),
+        (
+            {"weights": "every(2)+groups(1)"},
+            "--weights groups has 1 at character 17; it is a whole number of at least 2",
+        ),
+        (
+            {"weights": "every(2)+groups(4)+pairs"},
+            "--weights groups(4)+pairs says twice with whom; keep one",
         ),
         (
             {"weights": "every"},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _CODEC = "codec"
 _APPLY = "apply"
 _WHEN = "when"
+_WHOM = "whom"
 _MOMENTS = "moments"
 _SUM, _MEAN = "sum", "mean"
 _DEAL = "deal"
@@ -196,6 +197,7 @@ WEIGHTS = Grammar(
         _CODEC: "what gradients are sent as",
         _APPLY: "what becomes of them",
         _WHEN: "when models are merged",
+        _WHOM: "with whom",
         _MOMENTS: "what becomes of the moments of the optimizer",
     },
     {
@@ -203,6 +205,9 @@ WEIGHTS = Grammar(
         _SUM: Word(_APPLY, partial(str, _SUM), {}),
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
         "every": Word(_WHEN, lambda value: value, _whole(1)),
+        "all": Word(_WHOM, lambda: 0, {}),
+        "pairs": Word(_WHOM, lambda: 2, {}),
+        "groups": Word(_WHOM, lambda value: value, _whole(2)),
         "own-moments": Word(_MOMENTS, lambda: True, {}),
     },
     has_directions=False,
@@ -322,9 +327,16 @@ def parse_weights(text: str) -> WeightRule:
                 f"--weights {text} keeps the moments of models that are merged, but does not say "
                 "when; add every(K), or drop own-moments"
             )
+        if _WHOM in answers:
+            raise InputError(
+                f"--weights {text} says with whom models are merged, but not when; add every(K)"
+            )
         return WeightRule(codec)
-    every = cast("int", answers[_WHEN])
-    rule = WeightRule(merge_every=every, keeps_moments=_MOMENTS in answers)
+    rule = WeightRule(
+        merge_every=cast("int", answers[_WHEN]),
+        keeps_moments=_MOMENTS in answers,
+        group_size=cast("int", answers.get(_WHOM, 0)),
+    )
     if apply == _SUM:
         raise InputError(
             f"--weights {text} adds gradients up in every step, but every says when models are "

@@ -138,5 +138,18 @@ PRESETS: Mapping[str, Preset] = {
         "Wan et al., BNS-GCN: Efficient Full-Graph Training of Graph Convolutional Networks with "
         "Partition-Parallelism and Random Boundary Node Sampling, MLSys 2022",
     ),
+    "decentralized": Preset(
+        "exact",
+        "every(1)+pairs+mean",
+        "each rank steps by itself, and random pairs of ranks take the means of their models",
+        "Gan et al., BAGUA: Scaling up Distributed Learning with System Relaxations, VLDB 2021",
+    ),
+    "ds-sync-weights": Preset(
+        "exact",
+        "every(1)+groups(4)+mean",
+        "each rank steps by itself, and random groups of ranks take the means of their models",
+        "Wang et al., DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle "
+        "Synchronization for Distributed DNN Training, INFOCOM 2022",
+    ),
 }
 """Presets by name, in the order of the help."""

@@ -33,13 +33,7 @@ def build_weights(
     """
     rule, group, exchange = config.weight_rule, graph.group, graph.exchange
     if rule.is_local:
-        return LocalModels(
-            group,
-            exchange.clock,
-            optimizer=optimizer,
-            merge_every=rule.merge_every,
-            keeps_moments=rule.keeps_moments,
-        )
+        return LocalModels(group, exchange.clock, optimizer=optimizer, rule=rule, seed=config.seed)
     tables = NO_TABLES
     if isinstance(model, GNN):
         tables = TableRows.find(model.table_rows(graph), group)

@@ -15,6 +15,7 @@ from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights,
 from distgnn.training.config.compatibility import check_length
 from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.settings import TrainConfig
+from distgnn.weights.rule import SUM
 
 
 def test_rows_are_exact_unless_something_else_is_asked_for():
@@ -35,7 +36,8 @@ def test_a_preset_is_words_of_both_channels_in_canonical_form(name):
     preset = PRESETS[name]
     assert halo_text(parse_halo(preset.halo)) == preset.halo
     assert weights_text(parse_weights(preset.weights)) == preset.weights
-    assert bool(preset.paper) == (parse_halo(preset.halo) != HaloRule())
+    is_exact = parse_halo(preset.halo) == HaloRule() and parse_weights(preset.weights) == SUM
+    assert bool(preset.paper) == (not is_exact)
 
 
 @pytest.mark.parametrize("name", PRESETS)
