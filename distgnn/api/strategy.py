@@ -73,6 +73,7 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         "weights": config.weights,
         "summed": describe_weights(config.weight_rule),
         "sends_at_most": halo.sends_at_most,
+        "weights_at_most": config.weight_rule.votes,
         "evaluation": config.evaluation,
         "exact": [f"rows of fewer than {least} columns", *_EXACT],
         "papers": list(dict.fromkeys(papers)),
@@ -219,8 +220,10 @@ def describe_weights(rule: WeightRule) -> str:
         whose = {0: "their mean", 2: "the mean of random pairs"}.get(
             rule.group_size, f"the mean of random groups of {rule.group_size}"
         )
-        every = rule.merge_every
-        return f"none; each rank has a model of its own{moments}, and {whose} after {every}"
+        when = f"after {rule.merge_every}"
+        if rule.threshold is not None:
+            when = f"once the gradient of a rank changes by a share of {rule.threshold:g}"
+        return f"none; each rank has a model of its own{moments}, and {whose} {when}"
     return describe(rule.codec)
 
 

@@ -41,7 +41,8 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
     if "halo_bytes_per_epoch" in values:
         most = "at most " * values["sends_at_most"]
         facts["rows per epoch"] = most + _shrunk(values, "halo")
-        facts["weights per epoch"] = _shrunk(values, "weight")
+        most = "at most " * values["weights_at_most"]
+        facts["weights per epoch"] = most + _shrunk(values, "weight")
         facts["per evaluation"] = evaluation_text(values)
     header = ["columns", "bytes of a row, exact", "forward", "backward"]
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from distgnn.optim.optimizers import Optimizer
     from distgnn.weights.rule import WeightRule
 
-_WEIGHT, _MOMENT = "weight", "moment"
+_WEIGHT, _MOMENT, _NORM = "weight", "moment", "norm"
+_WINDOW = 25
+_SHARE = 2 / (_WINDOW + 1)  # of a new value in an average over a window
 
 
 class LocalModels(WeightStrategy):
@@ -35,6 +38,13 @@ class LocalModels(WeightStrategy):
 
     With groups the mean is that of p's group alone, which is drawn again for each merge. It leaves
     the sum of all models as it was, and ranks of a group wait for nobody else.
+
+    With a threshold D ranks vote in every step, and merge if one of them says so::
+
+        s_t = (1 - a) s_(t-1) + a |g_p|^2      a = 2 / 26, which is a window of 25 steps
+        rank p votes for a merge if |s_t - s_(t-1)| >= D s_(t-1), and in the first step
+
+    D = 0 merges always and D = inf never, both without a vote.
 
     A share of the loss is the sum over a rank's own training vertices divided by the number of
     all. Times P it is as large as the loss of all, so that a step is as long. With a merge in every
@@ -55,6 +65,8 @@ class LocalModels(WeightStrategy):
         (pairs).
         Wang et al., "DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle
         Synchronization for Distributed DNN Training", INFOCOM 2022 (groups).
+        Tyagi and Swany, "Accelerating Distributed ML Training via Selective Synchronization",
+        CLUSTER 2023 (threshold).
     """
 
     def __init__(
@@ -71,6 +83,9 @@ class LocalModels(WeightStrategy):
         self._rule = rule
         self._seed = seed
         self._num_steps = 0
+        self._is_one = True
+        self._norm: float | None = None
+        self._change = 0.0
 
     def after_backward(self, model: nn.Module) -> None:
         """Scale the gradient of this rank's share; a missing one counts as zeros."""
@@ -78,11 +93,16 @@ class LocalModels(WeightStrategy):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad *= self.group.size
+        if self._votes:
+            self._watch([each.grad for each in _trained(model) if each.grad is not None])
 
     def after_step(self, model: nn.Module) -> None:
         """Merge where it is time."""
         self._num_steps += 1
-        if self._rule.is_merging(self._num_steps):
+        is_due = self._rule.may_merge(self._num_steps) and self._is_voted_for()
+        self._is_one = is_due and self._rule.makes_one(self.group.size)
+        if is_due and self.group.size > 1:
+            self.num_merges += 1
             moments = {} if self._rule.keeps_moments else self._moments(model)
             members = self._rule.members(
                 self.group.rank, self.group.size, self._seed, self._num_steps
@@ -92,13 +112,37 @@ class LocalModels(WeightStrategy):
     @property
     def _has_one_model(self) -> bool:
         """Whether the models of all ranks are one now."""
-        return self._rule.has_one_model(self.group.size, self._num_steps)
+        return self.group.size == 1 or self._is_one
 
     @property
     def _has_one_optimizer(self) -> bool:
         """Whether the moments of all ranks are one now."""
-        is_one = self._has_one_model and not self._rule.keeps_moments
-        return self.group.size == 1 or is_one
+        return self.group.size == 1 or (self._is_one and not self._rule.keeps_moments)
+
+    @property
+    def _votes(self) -> bool:
+        return self._rule.votes and self.group.size > 1
+
+    def _watch(self, gradients: Sequence[Tensor]) -> None:
+        """Measure by how much this rank's gradient changed."""
+        norms = [torch.linalg.vector_norm(each, dtype=torch.float64) for each in gradients]
+        square, before = float(torch.stack(norms).square().sum()), self._norm
+        self._norm = square if before is None else (1 - _SHARE) * before + _SHARE * square
+        if not before:
+            # Nothing to compare with; from zero to zero there is no change.
+            self._change = 0.0 if before == square else math.inf
+        else:
+            self._change = abs(self._norm - before) / before
+
+    def _is_voted_for(self) -> bool:
+        """Return whether a rank wants a merge; collective where ranks vote."""
+        if not self._votes or self._rule.threshold is None:
+            return True
+        vote = torch.tensor([float(self._change >= self._rule.threshold)])
+        with self.clock.timed("weight_sync"):
+            self.group.all_reduce(vote, "max")
+        self.bytes_sent += all_reduce_bytes(vote.nbytes, self.group.size)
+        return bool(vote)
 
     def _weights(self, model: nn.Module) -> dict[str, Tensor]:
         """Return what is merged of the weights, by name."""
@@ -164,14 +208,19 @@ class LocalModels(WeightStrategy):
             own |= self._weights(model)
         if not self._has_one_optimizer:
             own |= self._moments(model)
+        if self._norm is not None:
+            own[_NORM] = torch.tensor([self._norm], dtype=torch.float64)
         return {name: each.clone() for name, each in own.items()}
 
     def load_state(self, state: dict[str, Tensor], model: nn.Module, num_steps: int) -> None:
         """Continue after some steps; see `WeightStrategy.load_state`."""
         self._num_steps = num_steps
+        self._is_one = not any(name.startswith(f"{_WEIGHT}.") for name in state)
+        self._norm = float(state[_NORM]) if _NORM in state else None
         own = {**self._weights(model), **self._moments(model)} if state else {}
         for name, value in state.items():
-            own[name].copy_(value)
+            if name != _NORM:
+                own[name].copy_(value)
 
 
 def _trained(model: nn.Module) -> list[nn.Parameter]:

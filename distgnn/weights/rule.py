@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from distgnn.exchange.codec import EXACT, CodecSpec
@@ -20,21 +21,34 @@ class WeightRule:
             of their mean.
         group_size: Ranks of a group, whose models are merged; groups are drawn for each merge. 0
             for one group of all ranks.
+        threshold: Least relative change of a rank's gradient for which models are merged after a
+            step, see `LocalModels`; None where steps are counted.
     """
 
     codec: CodecSpec = EXACT
     merge_every: int = 0
     keeps_moments: bool = False
     group_size: int = 0
+    threshold: float | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether each rank has a model of its own between merges."""
         return self.merge_every > 0
 
-    def is_merging(self, num_steps: int) -> bool:
-        """Return whether models are merged after a number of steps."""
-        return self.is_local and num_steps % self.merge_every == 0
+    @property
+    def votes(self) -> bool:
+        """Whether ranks vote in each step on a merge, so that fewer bytes may travel."""
+        return self.threshold is not None and 0 < self.threshold < math.inf
+
+    def may_merge(self, num_steps: int) -> bool:
+        """Return whether models are merged after a number of steps, or may be by a vote."""
+        is_never = self.threshold == math.inf
+        return self.is_local and not is_never and num_steps % self.merge_every == 0
+
+    def makes_one(self, num_ranks: int) -> bool:
+        """Return whether a merge leaves one model, not as many as there are groups."""
+        return not 0 < self.group_size < num_ranks
 
     def members(self, rank: int, num_ranks: int, seed: int, num_steps: int) -> list[int]:
         """Return the ranks that merge their models with that of a rank, itself included, ascending.
@@ -45,29 +59,19 @@ class WeightRule:
             seed: Seed of the run.
             num_steps: Steps that were taken before the merge.
         """
-        if not 0 < self.group_size < num_ranks:
+        if self.makes_one(num_ranks):
             return list(range(num_ranks))
         return draw_group(rank, num_ranks, self.group_size, seed, num_steps)
-
-    def has_one_model(self, num_ranks: int, num_steps: int) -> bool:
-        """Return whether the models of all ranks are the same after a number of steps.
-
-        A merge within groups leaves as many models as groups.
-
-        Args:
-            num_ranks: Number of ranks.
-            num_steps: Steps that were taken.
-        """
-        if num_ranks == 1 or num_steps == 0 or not self.is_local:
-            return True
-        return not 0 < self.group_size < num_ranks and self.is_merging(num_steps)
 
     @property
     def text(self) -> str:
         """Canonical words of --weights."""
         if self.is_local:
             moments = "+own-moments" if self.keeps_moments else ""
-            return f"every({self.merge_every}){self._whom}+mean{moments}"
+            when = f"every({self.merge_every})"
+            if self.threshold is not None:
+                when = f"changed-gradient({self.threshold:.12g})"
+            return f"{when}{self._whom}+mean{moments}"
         return "sum" if self.codec == EXACT else self.codec.text
 
     @property

@@ -33,6 +33,7 @@ class WeightStrategy(ABC):
         clock: The same.
         tables: The same.
         bytes_sent: Payload bytes that this rank sent since `take_bytes`.
+        num_merges: Merges of models since `take_merges`.
     """
 
     def __init__(self, group: Group, clock: Clock, tables: TableRows = NO_TABLES) -> None:
@@ -40,6 +41,7 @@ class WeightStrategy(ABC):
         self.clock = clock
         self.tables = tables
         self.bytes_sent = 0
+        self.num_merges = 0
 
     def broadcast(self, model: nn.Module) -> None:
         """Give every rank the weights and buffers of rank 0."""
@@ -90,3 +92,8 @@ class WeightStrategy(ABC):
         """Return the payload bytes sent by this rank since the last call."""
         sent, self.bytes_sent = self.bytes_sent, 0
         return sent
+
+    def take_merges(self) -> int:
+        """Return the number of merges of models since the last call."""
+        merges, self.num_merges = self.num_merges, 0
+        return merges

@@ -46,12 +46,13 @@ class WeightTraffic(NamedTuple):
         Sums within groups count as sums over all ranks, which take longer.
         """
         if self.rule.is_local:
-            return self._merged_bytes / self.rule.merge_every
+            period = self.rule.merge_every
+            return self._merged_bytes / period if self.rule.may_merge(period) else 0
         layout, row_bytes = self._layout
         return _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
 
     def bytes_of(self, rank: int, num_ranks: int, epoch: int = 0, *, is_evaluated: bool) -> int:
-        """Return the bytes that a rank sends in an epoch, as it counts.
+        """Return the bytes that a rank sends in an epoch, as it counts; at most, if ranks vote.
 
         Args:
             rank: The rank.
@@ -66,14 +67,18 @@ class WeightTraffic(NamedTuple):
             layout, row_bytes = self._layout
             sums.append(_ITEM_BYTES * layout.num_exact)
             coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
-        if self.rule.is_merging(num_steps):
+        if self.rule.votes:
+            sums.append(_ITEM_BYTES)
+        is_merged = self.rule.may_merge(num_steps)
+        if is_merged:
             members = self.rule.members(rank, num_ranks, self.seed, num_steps)
             if len(members) == num_ranks:
                 sums.append(self._merged_bytes)
             else:
                 num_values = self._merged_bytes // _ITEM_BYTES
                 coded = slice_bytes(num_values, members.index(rank), len(members), _ITEM_BYTES)
-        if is_evaluated and not self.rule.has_one_model(num_ranks, num_steps):
+        is_one = is_merged and self.rule.makes_one(num_ranks)
+        if self.rule.is_local and is_evaluated and not is_one:
             sums.append(_ITEM_BYTES * self._num_values)
         return coded + sum(all_reduce_bytes(each, num_ranks) for each in sums)
 

@@ -307,6 +307,25 @@ def test_models_that_are_merged(weights, options, optimizer, directories):
     assert found.weight_bytes == pytest.approx(sum(merging) / 3)
 
 
+@pytest.mark.parametrize("whom", ["", "+pairs"])
+def test_models_that_are_merged_by_votes_send_at_most_so_much(whom, directories):
+    directory = directories("random", "libra", 3)
+    config = make_config(epochs=20, eval_every=3, weights=f"changed-gradient(0.03){whom}")
+    found = forecast(directory, read_manifest(directory), config)
+    records, _ = trained(directory, config)
+    votes = 3 * (2 * 2 * 4 // 3)
+    for record in records:
+        most = found.weights.bytes_in_epoch(
+            3, record["epoch"], is_evaluated=record["val_metric"] is not None
+        )
+        assert votes <= record["weight_bytes_sent"] <= most
+        if record["weight_syncs"]:
+            assert record["weight_bytes_sent"] == most
+        elif record["val_metric"] is None:
+            assert record["weight_bytes_sent"] == votes
+    assert 0 < sum(record["weight_syncs"] for record in records) < 20
+
+
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize("kind", ["typed", "featureless"])
 def test_the_memory_of_a_typed_model_holds_its_weights(kind, num_layers, directories):

@@ -126,6 +126,91 @@ def test_weights_are_those_of_the_formula(group_size, keeps_moments, merge_every
         torch.testing.assert_close(found, torch.from_numpy(expected[rank]), rtol=0, atol=1e-12)
 
 
+def by_votes(gradients, *, steps, threshold, lr):
+    """Gradient descent of each rank, and the mean of weights once a rank's gradient changes."""
+    weights, momenta, merges = np.zeros_like(gradients[0]), np.zeros_like(gradients[0]), []
+    norms = None
+    for step in range(steps):
+        own = len(weights) * gradients[step]
+        momenta = 0.9 * momenta + own
+        weights = weights - lr * momenta
+        squares = (own**2).sum(1)
+        changes, before = np.full(len(weights), np.inf), norms
+        norms = squares if norms is None else norms + 2 / 26 * (squares - norms)
+        if before is not None:
+            changes = abs(norms - before) / before
+        merges.append(bool((changes >= threshold).any()) and threshold < np.inf)
+        if merges[-1]:
+            weights = np.repeat(weights.mean(0, keepdims=True), len(weights), 0)
+    return weights, merges
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3, np.inf])
+def test_ranks_merge_once_the_gradient_of_one_changes(threshold, size):
+    gradients = np.random.default_rng(0).normal(size=(25, size, 5))
+    gradients[7, -1] *= 9.0
+    rule = parse_weights(f"changed-gradient({threshold})+own-moments")
+
+    def on_rank(group):
+        model = nn.Linear(5, 1, bias=False).double()
+        nn.init.zeros_(model.weight)
+        optimizer = build_optimizer("sgd", model.parameters(), lr=0.1, weight_decay=0.0)
+        strategy = LocalModels(group, Clock(), optimizer=optimizer, rule=rule)
+        merges = []
+        for gradient in gradients[:, group.rank]:
+            model.weight.grad = torch.from_numpy(gradient[None].copy())
+            strategy.after_backward(model)
+            optimizer.step()
+            strategy.after_step(model)
+            merges.append(strategy.take_merges() == 1)
+        return model.weight.detach()[0], merges, strategy.take_bytes()
+
+    expected, merges = by_votes(gradients, steps=25, threshold=threshold, lr=0.1)
+    if threshold == 0.3:
+        assert merges[7]
+        assert not all(merges)
+    for rank, (found, seen, sent) in enumerate(run_ranks(size, on_rank)):
+        torch.testing.assert_close(found, torch.from_numpy(expected[rank]), rtol=0, atol=1e-12)
+        assert seen == (merges if size > 1 else [False] * 25)
+        vote = 2 * (size - 1) * 4 // size * 25 * (0 < threshold < np.inf)
+        assert sent == vote + sum(seen) * (2 * (size - 1) * 5 * 8 // size)
+
+
+def test_the_least_threshold_is_a_merge_in_every_step_and_the_largest_is_none():
+    options = {"eval_every": 5, "dropout": 0.0}
+    always, merged, never = (
+        trained(3, weights=words, **options)
+        for words in ("changed-gradient(0)", every(1), "changed-gradient(inf)")
+    )
+    for (records, state), (others, other) in zip(always, merged, strict=True):
+        check_same_values(state, other)
+        for name in ("loss", "val_metric", "weight_bytes_sent", "weight_syncs"):
+            assert [r[name] for r in records] == [r[name] for r in others]
+        assert [r["weight_syncs"] for r in records] == [1] * 5
+    for records, _ in never:
+        assert [r["weight_syncs"] for r in records] == [0] * 5
+        assert [r["weight_bytes_sent"] > 0 for r in records] == [False] * 4 + [True]
+
+
+def test_a_gradient_of_zeros_does_not_change():
+    def on_rank(group):
+        model = nn.Linear(2, 1)
+        optimizer = build_optimizer("adam", model.parameters(), lr=0.1, weight_decay=0.0)
+        rule = parse_weights("changed-gradient(0.5)")
+        strategy = LocalModels(group, Clock(), optimizer=optimizer, rule=rule)
+        found = []
+        for scale in (0.0, 0.0, 1.0, 1.0):
+            model.weight.grad = torch.full_like(model.weight, scale * group.rank)
+            strategy.after_backward(model)
+            strategy.after_step(model)
+            found.append(strategy.take_merges())
+        return found
+
+    # The first step merges, and so does the first gradient of rank 1, which counts for 25 steps.
+    assert run_ranks(2, on_rank) == [[1, 0, 1, 1]] * 2
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("group_size", [2, 3, 4, 9])
 def test_groups_are_disjoint_and_are_drawn_again(group_size, size):
@@ -169,7 +254,7 @@ def test_a_consensus_is_the_mean_and_leaves_every_model_as_it_was():
         optimizer = build_optimizer("adam", model.parameters(), lr=0.1, weight_decay=0.0)
         rule = WeightRule(merge_every=4)
         strategy = LocalModels(group, Clock(), optimizer=optimizer, rule=rule)
-        strategy.load_state({}, model, 1)
+        strategy.after_step(model)
         with strategy.consensus(model):
             inside = model.weight.detach().clone()
         return inside.tolist(), model.weight.detach().tolist(), strategy.take_bytes()
@@ -195,7 +280,15 @@ def test_a_rank_without_a_gradient_counts_as_one_of_zeros():
 @pytest.mark.parametrize("stop", [3, 4, 5])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize(
-    "words", [every(4), f"{every(4)}+own-moments", "every(2)+pairs", "every(1)+pairs+own-moments"]
+    "words",
+    [
+        every(4),
+        f"{every(4)}+own-moments",
+        "every(2)+pairs",
+        "every(1)+pairs+own-moments",
+        "changed-gradient(0.02)",
+        "changed-gradient(0.03)+pairs+own-moments",
+    ],
 )
 def test_a_resumed_run_has_the_bits_of_the_straight_one(words, optimizer, stop, tmp_path):
     graph = make_graph()
@@ -251,6 +344,12 @@ def test_words_are_read_and_written_back():
     pairs = WeightRule(merge_every=4, group_size=2)
     assert parse_weights("groups(2)+every(4)") == parse_weights(pairs.text) == pairs
     assert pairs.text == "every(4)+pairs+mean"
+    changed = WeightRule(merge_every=1, threshold=0.05)
+    assert changed.text == "changed-gradient(0.05)+mean"
+    never = parse_weights("changed-gradient(inf)+groups(4)")
+    assert never.text == "changed-gradient(inf)+groups(4)+mean"
+    for rule in (changed, never):
+        assert parse_weights(rule.text) == rule
     groups = WeightRule(merge_every=1, group_size=3, keeps_moments=True)
     assert groups.text == "every(1)+groups(3)+mean+own-moments"
     assert parse_weights(groups.text) == groups
@@ -260,7 +359,7 @@ def test_words_are_read_and_written_back():
 def test_presets_merge_models_within_groups(preset):
     config = make_config(preset=preset)
     assert config.weight_rule == make_config(weights=preset).weight_rule
-    assert not config.weight_rule.has_one_model(8, 1)
+    assert not config.weight_rule.makes_one(8)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +391,22 @@ def test_presets_merge_models_within_groups(preset):
         (
             {"weights": "every"},
             "--weights every needs a whole number of at least 1; write every(1)",
+        ),
+        (
+            {"weights": "changed-gradient"},
+            ("--weights changed-gradient needs a number of at least 0; write changed-gradient(0)"),
+        ),
+        (
+            {"weights": "changed-gradient(nan)"},
+            "--weights changed-gradient has nan at character 18; it is a number of at least 0",
+        ),
+        (
+            {"weights": "changed-gradient(0.1)+sum"},
+            (
+                "--weights changed-gradient(0.1)+sum adds gradients up in every step, but "
+                "changed-gradient says when models are merged; use changed-gradient(0.1)+mean, or "
+                "drop changed-gradient"
+            ),
         ),
         (
             {"weights": "every(0)"},

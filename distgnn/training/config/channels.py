@@ -44,7 +44,8 @@ class ChannelSettings:
         "bf16, int8, int4, int2 or int1, as with --halo; or every(K)+mean: each rank trains "
         "a model of its own, and after every K steps all get the mean of weights and moments, or "
         "with +own-moments of weights alone; with +pairs or +groups(G) it is the mean of 2 or G "
-        "ranks, drawn for each merge (default: sum)",
+        "ranks, drawn for each merge; changed-gradient(D) in place of every(K) merges once the "
+        "smoothed squared norm of the gradient of a rank changes by a share of D (default: sum)",
         metavar="STRATEGY",
         is_predicted=True,
     )

@@ -148,6 +148,7 @@ def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
 _DEALS = Parameter({"rows": "rows", "peers": "peers", "random": "random"})
 _SHARE = Parameter(number=float, below=1, is_required=True)
 _LIMIT = Parameter(number=float, below=math.inf, is_required=True)
+_CHANGE_OF_GRADIENT = Parameter(number=float, is_required=True)
 _DECAY = Parameter({"none": False, "sqrt": True})
 _VOTE = Parameter({"any": "any", "half": "half", "mean": "mean"})
 
@@ -191,6 +192,10 @@ HALO = Grammar(
 """Words of --halo."""
 
 
+def _changed_gradient(value: float) -> dict[str, float]:
+    return {"merge_every": 1, "threshold": value}
+
+
 WEIGHTS = Grammar(
     "--weights",
     {
@@ -204,7 +209,8 @@ WEIGHTS = Grammar(
         **_CODECS,
         _SUM: Word(_APPLY, partial(str, _SUM), {}),
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
-        "every": Word(_WHEN, lambda value: value, _whole(1)),
+        "every": Word(_WHEN, lambda value: {"merge_every": value}, _whole(1)),
+        "changed-gradient": Word(_WHEN, _changed_gradient, {"": _CHANGE_OF_GRADIENT}),
         "all": Word(_WHOM, lambda: 0, {}),
         "pairs": Word(_WHOM, lambda: 2, {}),
         "groups": Word(_WHOM, lambda value: value, _whole(2)),
@@ -333,14 +339,15 @@ def parse_weights(text: str) -> WeightRule:
             )
         return WeightRule(codec)
     rule = WeightRule(
-        merge_every=cast("int", answers[_WHEN]),
+        **cast("dict[str, Any]", answers[_WHEN]),
         keeps_moments=_MOMENTS in answers,
         group_size=cast("int", answers.get(_WHOM, 0)),
     )
+    when = "every" if rule.threshold is None else "changed-gradient"
     if apply == _SUM:
         raise InputError(
-            f"--weights {text} adds gradients up in every step, but every says when models are "
-            f"merged; use {rule.text}, or drop every"
+            f"--weights {text} adds gradients up in every step, but {when} says when models are "
+            f"merged; use {rule.text}, or drop {when}"
         )
     if codec != EXACT:
         raise InputError(

@@ -151,5 +151,12 @@ PRESETS: Mapping[str, Preset] = {
         "Wang et al., DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle "
         "Synchronization for Distributed DNN Training, INFOCOM 2022",
     ),
+    "selsync-weights": Preset(
+        "exact",
+        "changed-gradient(0.05)+mean",
+        "each rank steps by itself, and models become their mean once a gradient changes",
+        "Tyagi and Swany, Accelerating Distributed ML Training via Selective Synchronization, "
+        "CLUSTER 2023",
+    ),
 }
 """Presets by name, in the order of the help."""

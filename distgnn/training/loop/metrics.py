@@ -33,6 +33,7 @@ SLOWEST = (
     "max_staleness",
     "codec_error",
     "stop_number",
+    "weight_syncs",
     *(f"{phase}_s" for phase in PHASES),
 )
 _METRICS = ("train_metric", "val_metric", "test_metric")
@@ -51,6 +52,7 @@ _COUNTS = (
     "eval_halo_bytes_sent",
     "max_staleness",
     "stop_number",
+    "weight_syncs",
 )
 
 

@@ -349,6 +349,7 @@ class Trainer:
             + self.optimizer.take_bytes()
             + exchange.take_reduced_bytes(),
             "max_staleness": exchange.max_staleness,
+            "weight_syncs": self.weights.take_merges(),
             "codec_error": exchange.take_codec_error(),
             "code_bits": code_bits,
             "coded_values": coded_values,

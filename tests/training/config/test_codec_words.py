@@ -306,7 +306,7 @@ def test_mistakes_are_named_with_their_place(text, sentence):
             (
                 f"--weights has no item 'ring'; {CODECS.replace('rows', 'gradients')}, and"
                 " what becomes of them is one of sum, mean, and when models are merged is one of"
-                " every, and with whom is one of all, pairs, groups,"
+                " every, changed-gradient, and with whom is one of all, pairs, groups,"
                 " and what becomes of the moments of the optimizer is one of own-moments"
             ),
         ),

@@ -172,7 +172,10 @@ def test_records_are_the_same_on_every_rank_and_hold_what_they_must():
     expected |= {"weight_bytes_sent", "eval_halo_bytes_sent"}
     expected |= {"val_loss", *(f"{split}_metric" for split in ("train", "val", "test"))}
     for record in results[0]:
-        assert record.keys() == TIMES | expected | {*OF_CODES, "weight_sync_s", "max_staleness"}
+        assert record.keys() == TIMES | expected | {
+            *OF_CODES,
+            *("weight_sync_s", "weight_syncs", "max_staleness"),
+        }
         assert json.loads(json.dumps(record)) == record
         assert (record["eval_halo_bytes_sent"] > 0) == (record["val_metric"] is not None)
         phases = sum(record[name] for name in TIMES - {"epoch_s", "eval_s"})
