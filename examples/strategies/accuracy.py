@@ -243,7 +243,11 @@ def main() -> int:
     print("\n".join(lines))
     if options.record:
         title = "# Accuracy with coded rows\nWritten by `accuracy.py`.\n"
-        flags = f"At most {options.epochs} epochs, evaluated every {options.eval_every}.\n"
+        flags = (
+            f"At most {options.epochs} epochs, evaluated every {options.eval_every}. Test metric "
+            "of the best validation epoch,\nmean and standard error over seeds; codes as points "
+            "more or less than exact training of the same seed.\n"
+        )
         (HERE / "ACCURACY.md").write_text("\n".join([title, flags, *lines]) + "\n")
     return 0
 
