@@ -230,7 +230,7 @@ class Roster:
         size, count = self._launch.size, f"{name}-count"
         begin_s = look_s = self._contact_s = time.monotonic()
         is_over = threading.Event()
-        threading.Thread(target=self._guard, args=(is_over,), daemon=True).start()
+        threading.Thread(target=self._guard, args=(is_over, timeout_s), daemon=True).start()
         try:
             before()
             self._store.add(count, 1)
@@ -301,7 +301,8 @@ class Roster:
     def _attend(self, is_over: threading.Event) -> None:
         """Give signs of life and look for those of the others, until this rank has connected."""
         self._contact_s = time.monotonic()
-        threading.Thread(target=self._guard, args=(is_over,), daemon=True).start()
+        arguments = (is_over, self._stale_s)
+        threading.Thread(target=self._guard, args=arguments, daemon=True).start()
         try:
             while not is_over.wait(self._tick_s):
                 self._hear()
@@ -326,18 +327,26 @@ class Roster:
             f"({self._host}) found when it called its store; {_REMEDY}"
         )
 
-    def _guard(self, is_over: threading.Event) -> None:
-        """End the process if the store is silent: its calls return when TCP gives up, if ever."""
+    def _guard(self, is_over: threading.Event, timeout_s: float) -> None:
+        """End the process if the store is silent: its calls return when TCP gives up, if ever.
+
+        Args:
+            is_over: Set once nobody calls the store any more.
+            timeout_s: Longest silence before rank 0 has come. It loads its libraries then, from a
+                slow disk or on a busy machine for minutes, and holds the lock of the interpreter
+                that its store needs. If it dies instead, its connection ends.
+        """
         period_s = self._tick_s / 2
         contact_s, num_silent = self._contact_s, 0
         # Looks are counted, not seconds: a process that was stopped or starved looked at nothing.
         while not is_over.wait(period_s):
             num_silent = num_silent + 1 if contact_s == self._contact_s else 0
             contact_s = self._contact_s
-            if num_silent * period_s > self._stale_s:
+            limit_s = self._stale_s if 0 in self._peers else max(timeout_s, self._stale_s)
+            if num_silent * period_s > limit_s:
                 sentence = (
                     f"rank 0 did not answer rank {self._launch.rank} ({self._host}) for "
-                    f"{self._stale_s:g} s before the ranks had met, or this host lost its "
+                    f"{limit_s:g} s before the ranks had met, or this host lost its "
                     f"network; {_REMEDY}"
                 )
                 os.write(2, f"distgnn: {sentence}\n".encode())
