@@ -5,6 +5,7 @@ Importing this module imports neither torch nor mpi4py.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from pathlib import Path
@@ -101,13 +102,33 @@ def start_mpi(mpi: ModuleType, launch: Launch) -> None:
     if not mpi.Is_initialized():
         for name, value in _settings(launch).items():
             os.environ.setdefault(name, value)
-        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        _init(mpi)
     found = int(mpi.COMM_WORLD.size)
     if found != launch.size:
         raise InputError(
             f"the launcher started {launch.size} ranks, but the MPI library of mpi4py sees "
             f"{found}; use the mpirun of that library, beside this Python's executable"
         )
+
+
+def _init(mpi: ModuleType) -> None:
+    """Initialise MPI without the lock of the interpreter, which mpi4py would keep.
+
+    MPI_Init waits for all ranks. The store of rank 0 answers from a thread that needs the lock, and
+    a rank that still asks it would never come to its own MPI_Init.
+
+    Raises:
+        InputError: If the library refuses.
+    """
+    # The extension module is linked to the library, so that its names are found through it.
+    start = ctypes.CDLL(mpi.__file__).MPI_Init_thread
+    provided = ctypes.c_int()
+    status = start(None, None, ctypes.c_int(mpi.THREAD_MULTIPLE), ctypes.byref(provided))
+    if status != mpi.SUCCESS:
+        raise InputError(f"the MPI library of mpi4py cannot be started (its error {status})")
+    # As mpi4py does after its own call: errors of the library become exceptions.
+    for communicator in (mpi.COMM_SELF, mpi.COMM_WORLD):
+        communicator.Set_errhandler(mpi.ERRORS_RETURN)
 
 
 def _settings(launch: Launch) -> dict[str, str]:

@@ -155,7 +155,10 @@ class Roster:
 
         self._wait("roll", timeout_s, judge=judge, late=lambda: self._absent(timeout_s))
         self._wait("same", timeout_s, judge=self.check, late=lambda: "", before=self._compare)
-        self._look()
+        try:
+            self._look()
+        except RuntimeError as error:
+            raise PeerError(self._lost_store()) from error
 
     def _compare(self) -> None:
         """Refuse to go on if this rank was started otherwise than rank 0, and tell all."""
