@@ -18,10 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
+from distgnn import _partitioner
 from distgnn.partition.assignment import random_numbers
 from distgnn.partition.jit import compiled
 from distgnn.partition.methods.libra import stream_edges
-from distgnn.partition.stream import edge_cap, insert_all, no_clones
+from distgnn.partition.stream import edge_cap, no_clones
 
 _SLICE = 1 << 24
 
@@ -73,8 +74,12 @@ def main() -> None:
     part = stream_edges(src, dst, order, degree, np.array([arguments.parts, cap]))
     del order
     reads, writes = (no_clones(num_vertices, arguments.parts) for _ in range(2))
-    insert_all(reads, src, part)
-    insert_all(writes, dst, part)
+    for first in range(0, src.size, _SLICE):
+        # The kernel reads these types; a copy of all edges at once would be too large.
+        placed = part[first : first + _SLICE].astype(np.int32)
+        for lives_on, ends in ((reads, src), (writes, dst)):
+            vertices = ends[first : first + _SLICE].astype(np.int64)
+            _partitioner.insert_all(lives_on, vertices, placed)
     values = {
         "halo_rows": int(_count_rows(reads, writes)),
         "edges": int(src.size),

@@ -240,14 +240,14 @@ def test_an_error_of_the_system_without_a_file_is_not_the_user_s():
     assert as_input_error(RuntimeError("shape mismatch")) is None
 
 
-def test_only_rank_0_says_what_all_ranks_found(distgnn, monkeypatch):
-    waits = []
-    monkeypatch.setattr("time.sleep", waits.append)
+def test_a_rank_that_nobody_hears_says_itself_what_it_found(distgnn, monkeypatch):
+    monkeypatch.setattr("distgnn.comm.early._TELL_S", 0.1)
     for name, value in {"RANK": 1, "SIZE": 2, "LOCAL_RANK": 1, "LOCAL_SIZE": 2}.items():
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
-    assert distgnn("datasets", "--fly") == (2, "", "")
-    # A launcher ends rank 0 as soon as another rank has ended.
-    assert waits == [1.0]
+    status, out, err = distgnn("datasets", "--fly")
+    assert (status, out) == (2, "")
+    assert err.startswith("distgnn: rank 1 (")
+    assert err.endswith("): unrecognized arguments: --fly; see distgnn datasets --help\n")
 
 
 def test_a_reader_that_goes_away_is_no_mistake():

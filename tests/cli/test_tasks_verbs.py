@@ -72,7 +72,7 @@ def test_a_task_or_a_metric_that_does_not_suit_is_one_sentence(distgnn, ring):
     )
     assert "use --metric accuracy" in distgnn(*command, "--metric", "mse").sentence
     assert distgnn(*command, "--metric", "f2").sentence.startswith(
-        "--metric must be one of auto, accuracy, roc-auc"
+        "--metric must be one of auto, accuracy, macro-f1, roc-auc"
     )
 
 

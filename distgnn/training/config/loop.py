@@ -168,7 +168,6 @@ class MachineSettings:
         at_least(0),
         metavar="N",
         is_free=True,
-        is_common=True,
     )
     log: LogName = flag(
         "none",

@@ -93,7 +93,7 @@ def test_training_reads_the_labels_that_were_drawn_and_evaluation_all(kind, dtyp
     numbers = []
     for _ in range(3):
         given = draw.is_given(trainer.graph.row_id).numpy()
-        rows = trainer.input.rows()
+        rows = trainer.course.take().rows
         assert isinstance(rows, SparseRows) == (kind == "sparse-features")
         rows = rows.to_dense().float()
         assert torch.equal(rows[:, :6], stored)
@@ -171,12 +171,13 @@ def test_the_exact_savings_change_nothing_beyond_rounding(kind):
 def test_leaves_of_0c_read_the_labels_that_their_roots_read():
     graph = make_graph()
     options = {"algorithm": "0c", "reweight_loss": True}
-    expected = trainer_of(graph, cut(graph, 1)[0], receptive_field=False).input.rows().to_dense()
+    alone = trainer_of(graph, cut(graph, 1)[0], receptive_field=False)
+    expected = alone.course.take().rows.to_dense()
 
     def on_rank(group):
         part = parts[group.rank]
         trainer = trainer_of(graph, part, group, receptive_field=False, **options)
-        rows = trainer.input.rows().to_dense()
+        rows = trainer.course.take().rows.to_dense()
         # A leaf that only writes has no row of its own.
         is_read = np.append(np.ones(part.num_roots, bool), part.is_reading)
         return rows[is_read], part.global_id[is_read], part.num_roots

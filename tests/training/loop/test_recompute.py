@@ -82,7 +82,7 @@ def test_less_is_kept_between_forward_and_backward(model):
             with torch.autograd.graph.saved_tensors_hooks(
                 lambda tensor: counts.append(tensor.numel()) or tensor, lambda tensor: tensor
             ):
-                scores = trainer.model(trainer.graph, trainer.input.rows())
+                scores = trainer.model(trainer.graph, trainer.course.take().rows)
             conv = scores.grad_fn
             held = [node.held for node in nodes(conv) if getattr(node, "held", None)]
             return sum(counts) + sum(t.numel() for pair in held for t in pair if t is not None)
@@ -151,7 +151,7 @@ def test_a_second_forward_pass_after_backward_draws_other_masks():
         for recompute in (False, True):
             config = make_config(layers=3, dropout=0.4, residual=True, recompute=recompute)
             trainer = Trainer(config, ends_of(graph), part, group)
-            trainer.model(trainer.graph, trainer.input.rows()).sum().backward()
+            trainer.model(trainer.graph, trainer.course.take().rows).sum().backward()
             drawn.append(trainer.graph.mask_seeds.num_drawn)
         return drawn
 
