@@ -146,7 +146,10 @@ class StoreServer:
         self._guests[connection.fileno()] = guest
         self._selector.register(connection, selectors.EVENT_READ, guest)
         guest.unsent += guest.nonce
-        self._send(guest)
+        try:
+            self._send(guest)
+        except OSError:  # it is gone already, as when somebody looks for open ports
+            self._dismiss(guest)
 
     def _dismiss_strangers(self) -> None:
         """Close connections without proof after a while, so that they cannot use up all files."""

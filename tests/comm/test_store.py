@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import stat
+import struct
 import sys
 import threading
 from contextlib import suppress
@@ -48,6 +49,16 @@ def test_a_store_gives_back_what_was_written(served):
     large = "x" * 3_000_000
     other.set("large", large)
     assert served.multi_get(["large", "c"]) == [large.encode(), b"third"]
+
+
+def test_strangers_that_go_away_at_once_end_nobody(served):
+    for _ in range(500):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port_of(served))) as gone:
+            # The connection is reset, before or after the server greets it.
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    other = connect_store("127.0.0.1", port_of(served), 5, b"secret")
+    other.set("still", "here")
+    assert served.get("still") == b"here"
 
 
 def test_a_value_is_waited_for(served):
