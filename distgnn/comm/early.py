@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from distgnn.comm.launch import Launch
     from distgnn.comm.store import Meeting
 
-_TELL_S = 10.0
+# Ranks that start together load torch for very different times on a busy machine; this ends sooner
+# where all are there.
+_TELL_S = 30.0
 
 
 class _Start:
