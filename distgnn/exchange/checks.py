@@ -67,8 +67,13 @@ class CheckedRows(NoChecks):
         Returns:
             One for all messages under way, whose `wait` raises PeerError if rows were altered.
         """
-        receiving = [(torch.empty(1, dtype=torch.int64), peer) for _, peer in incoming]
-        sending = [(torch.tensor([checksum(rows)]), peer) for rows, peer in outgoing]
+        # Checksums lie where the rows do: some transports take tensors of a device alone.
+        receiving = [
+            (torch.empty(1, dtype=torch.int64, device=rows.device), peer) for rows, peer in incoming
+        ]
+        sending = [
+            (torch.tensor([checksum(rows)], device=rows.device), peer) for rows, peer in outgoing
+        ]
         # Messages of one peer and tag arrive in the order in which they were sent.
         works = group.transfer(incoming, outgoing, tag)
         sums = group.transfer(receiving, sending, tag)
