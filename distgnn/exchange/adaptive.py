@@ -218,6 +218,8 @@ class Adaptive(Synchronous):
         super().__init__(group, codecs, first_tag=first_tag, device=device)
         self._bits: dict[int, Bits] = {}
         self._row_bits: dict[int, _RowBits] = {}
+        # Where each row of a message begins follows from the bits, which stay for many epochs.
+        self._row_coders: dict[int, RowCoder] = {}
         self._measured: dict[int, _Measured] = {}
 
     def _coder(
@@ -238,8 +240,11 @@ class Adaptive(Synchronous):
             with self.clock.timed("pack"):
                 self._measure(route, rows, channel, picked, exact_columns)
         if channel in self._row_bits:
-            bits = _RowBits(*(one.to(rows.device) for one in self._row_bits[channel]))
-            return RowCoder(spec, rows, exact_columns, self.buffers, bits)
+            if channel not in self._row_coders:
+                bits = _RowBits(*(one.to(rows.device) for one in self._row_bits[channel]))
+                made = RowCoder(spec, rows, exact_columns, self.buffers, bits)
+                self._row_coders[channel] = made
+            return self._row_coders[channel]
         bits_of_all = self._bits.get(channel, spec.bits)
         given = replace(spec.plain, bits=bits_of_all)
         return coder_of(given, rows, exact_columns, self.buffers)
@@ -309,6 +314,7 @@ class Adaptive(Synchronous):
                 work.wait()
             self.bytes_sent += leaving.numel()
             self._row_bits[channel] = _RowBits(leaving, arriving)
+            self._row_coders.pop(channel, None)
 
     def state(self) -> dict[str, Tensor]:
         """Return the bits of all messages; see `Exchange.state`."""
@@ -322,6 +328,7 @@ class Adaptive(Synchronous):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore what `state` returned."""
+        self._row_coders.clear()
         for name, bits in state.items():
             channel, what = name.split(".")
             if what == "bits":
