@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Told of the first compilation, the innermost context last; each is told once.
+# Contexts that want to know of the first compilation, the innermost one last.
 _waiting: list[Callable[[str], None]] = []
 
 

@@ -253,7 +253,7 @@ def _end_left(file: Path, run: str) -> None:
     if run.encode() not in words.split(b"\0"):
         return  # another process has the number by now
     until = time.monotonic() + _PATIENCE_S
-    # It may end by itself before it is told to.
+    # It may have ended by itself just before the signal.
     with suppress(ProcessLookupError):
         os.killpg(number, signal.SIGTERM)
         while _is_alive(number):

@@ -31,6 +31,8 @@ import nursery
 from lab import DISTGNN, Counters, Lab
 from results import record, table
 
+from distgnn.bench.lines import read_lines
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -180,18 +182,12 @@ def reached(epochs: list[dict], summary: dict[str, Any], goal: float | None) -> 
     raise AssertionError("the best epoch is as good as the goal")
 
 
-def read_lines(file: Path) -> dict[Cell, dict[str, Any]]:
-    """Read the runs that have ended; a line that was cut off is removed."""
-    found = {}
-    text = file.read_text() if file.is_file() else ""
-    if text and not text.endswith("\n"):
-        # The next run would be added to it otherwise.
-        text = text[: text.rfind("\n") + 1]
-        file.write_text(text)
-    for line in text.splitlines():
-        values = json.loads(line)
-        found[Cell(**{name: values[name] for name in Cell._fields if name in values})] = values
-    return found
+def runs_of(file: Path) -> dict[Cell, dict[str, Any]]:
+    """Read the runs that have ended."""
+    return {
+        Cell(**{name: values[name] for name in Cell._fields if name in values}): values
+        for values in read_lines(file)
+    }
 
 
 def row_of(values: dict[str, Any], exact: dict[str, Any]) -> list[str]:
@@ -283,7 +279,7 @@ def main() -> None:
     if not (options.dry or options.only_table):
         lab.folder_of_lab()
     options.folder.mkdir(parents=True, exist_ok=True)
-    done = read_lines(options.folder / FILE)
+    done = runs_of(options.folder / FILE)
     if not options.only_table:
         make_runs(options, done)
     lines = lines_of(done, options)

@@ -27,6 +27,7 @@ import torch
 
 from distgnn.api import recipes
 from distgnn.api.settings import config_of
+from distgnn.bench.lines import read_lines
 from distgnn.cli import main as distgnn
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
@@ -141,18 +142,9 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
     return {**cell._asdict(), **kept, "wall_s": time.perf_counter() - start}
 
 
-def read_lines(file: Path) -> dict[Cell, dict[str, Any]]:
-    """Read the runs that have ended; a line that was cut off is removed."""
-    found = {}
-    text = file.read_text() if file.is_file() else ""
-    if text and not text.endswith("\n"):
-        # The next run would be added to it otherwise.
-        text = text[: text.rfind("\n") + 1]
-        file.write_text(text)
-    for line in text.splitlines():
-        values = json.loads(line)
-        found[Cell(*(values[name] for name in Cell._fields))] = values
-    return found
+def runs_of(file: Path) -> dict[Cell, dict[str, Any]]:
+    """Read the runs that have ended."""
+    return {Cell(*(values[name] for name in Cell._fields)): values for values in read_lines(file)}
 
 
 def differences(
@@ -231,7 +223,7 @@ def main() -> int:
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
     file = options.folder / FILE
-    done = read_lines(file)
+    done = runs_of(file)
     for cell in () if options.only_table else cells(options):
         if cell not in done:
             done[cell] = run(cell, options)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distgnn import datasets
 from distgnn.api import recipes
 from distgnn.api.settings import config_of
+from distgnn.bench.lines import read_lines
 from distgnn.comm.single import SingleGroup
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import whole_part
@@ -102,17 +103,9 @@ def run(cell: Cell, graph: datasets.Graph) -> dict[str, Any]:
     return {**cell._asdict(), **figures, **curves}
 
 
-def read_lines(file: Path) -> dict[Cell, dict[str, Any]]:
-    """Read the runs that have ended; a line that was cut off is removed."""
-    found = {}
-    text = file.read_text() if file.is_file() else ""
-    if text and not text.endswith("\n"):
-        text = text[: text.rfind("\n") + 1]
-        file.write_text(text)
-    for line in text.splitlines():
-        values = json.loads(line)
-        found[Cell(*(values[name] for name in Cell._fields))] = values
-    return found
+def runs_of(file: Path) -> dict[Cell, dict[str, Any]]:
+    """Read the runs that have ended."""
+    return {Cell(*(values[name] for name in Cell._fields)): values for values in read_lines(file)}
 
 
 def reached(values: dict[str, Any], goal: float) -> Reached | None:
@@ -129,7 +122,7 @@ class Table:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.file = options.folder / FILE
-        self.done = read_lines(self.file)
+        self.done = runs_of(self.file)
         self._graphs: dict[str, datasets.Graph] = {}
 
     def line(self, name: str, method: str, lr: float, seed: int) -> dict[str, Any] | None:

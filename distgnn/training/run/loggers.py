@@ -116,7 +116,7 @@ def open_log(name: str, folder: Path, settings: Mapping[str, Any], first: int) -
 def logged(
     progress: Progress, trainer: Trainer, run: RunDirectory, first: int
 ) -> Iterator[Progress]:
-    """Log the epochs that a progress is told, on rank 0 of a run with --log.
+    """Log each epoch that is shown, on rank 0 of a run with --log.
 
     Args:
         progress: Progress that is shown.
