@@ -4,7 +4,7 @@ import time
 
 import pytest
 import torch
-from comm.contract import run_contract
+from group_contract import run_contract
 
 from distgnn.comm.group import Group
 from distgnn.comm.launch import Launch

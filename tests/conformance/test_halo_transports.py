@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from comm.jobs import MPIRUN, run
 from conformance.halo_job import train
+from rank_jobs import MPIRUN, run
 
 from distgnn.comm.threads import run_ranks
 

@@ -7,7 +7,7 @@ import socket
 import sys
 
 import pytest
-from comm.jobs import HANG_S, MPIRUN, SCRIPT, mpirun, run, srun
+from rank_jobs import HANG_S, MPIRUN, SCRIPT, mpirun, run, srun
 
 pytestmark = [
     pytest.mark.mpi,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from comm.jobs import ENVIRON, MPIRUN, SCRIPT, mpirun, run
+from rank_jobs import ENVIRON, MPIRUN, SCRIPT, mpirun, run
 
 OTHER = os.environ.get("DISTGNN_MPIRUN")
 # Else Hydra kills the survivors at once; so it leaves them a fifth of a second.

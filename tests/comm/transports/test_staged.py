@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from comm.contract import run_contract
+from group_contract import run_contract
 from second_device import DEVICE, FarTensor, SecondDevice
 
 from distgnn.comm.open import on_device
@@ -66,7 +66,7 @@ def test_nccl_is_refused_for_ranks_that_share_a_device(monkeypatch) -> None:
 
 @pytest.mark.gpu
 def test_nccl_keeps_the_contract_with_one_device_a_rank() -> None:
-    from comm.jobs import mpirun
+    from rank_jobs import mpirun
 
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA devices")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from comm.jobs import MPIRUN, run
+from rank_jobs import MPIRUN, run
 from transport_job import train
 
 from distgnn.comm.threads import run_ranks

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from contract import run_contract
+from group_contract import run_contract
 
 import distgnn.comm.transports.mpi
 from distgnn.comm import PeerError, detect, fail, open_group, process, watchdog
