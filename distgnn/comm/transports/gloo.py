@@ -172,6 +172,9 @@ class GlooGroup(WatchedGroup):
 
     def _leave(self) -> None:
         dist.destroy_process_group()
+        # The threads of gloo end with the last reference. One that frees a tensor while the
+        # interpreter ends would abort the process.
+        del self._world
 
     def _unblock(self) -> None:
         """Make gloo see the end of its connections, so that a verb that waits raises at once.

@@ -18,7 +18,7 @@ from distgnn.comm.launch import Launch
 from distgnn.comm.transports.gloo import GlooGroup
 
 SECOND = """
-import os, sys, time
+import os, pathlib, sys, time
 import torch.distributed as dist
 from distgnn.comm.transports.gloo import GlooGroup
 from distgnn.comm.transports.torch_store import TorchStore
@@ -42,6 +42,10 @@ if sys.argv[1] == "ends without leaving":
     group._watchdog._wake.set()
     time.sleep(0.1)
     sys.exit(3)
+if sys.argv[1] == "leaves":
+    group.close()
+    names = [file.read_text().strip() for file in pathlib.Path("/proc/self/task").glob("*/comm")]
+    sys.exit(sum("gloo" in name for name in names))
 time.sleep(60)
 """
 
@@ -69,7 +73,8 @@ def first(
     second.kill()
     second.wait()
     meeting.remove_file()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("first", ["ends at once"], indirect=True)
@@ -101,3 +106,10 @@ def test_an_interpreter_that_ends_before_its_group_ends_in_order(first: Job) -> 
     assert first.second.wait(60) == 3
     assert group._watchdog is not None
     group._watchdog.stop()
+
+
+@pytest.mark.parametrize("first", ["leaves"], indirect=True)
+def test_a_group_that_was_left_has_no_threads(first: Job) -> None:
+    group = GlooGroup(Launch("openmpi", 0, 2, 0, 2), first.meeting, timeout_s=60)
+    group.close()
+    assert first.second.wait(60) == 0
