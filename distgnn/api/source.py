@@ -279,6 +279,19 @@ def is_path(source: str) -> bool:
     return not is_synthetic and source not in names() and Path(source).exists()
 
 
+def num_parts_of(source: str) -> int:
+    """Return how many ranks train on a SOURCE: the parts of a directory, else one.
+
+    Args:
+        source: Name of a data set or a path.
+
+    Raises:
+        InputError: If it is a partition directory with a damaged manifest.
+    """
+    is_directory = is_path(source) and (Path(source) / MANIFEST_NAME).is_file()
+    return read_manifest(source).num_parts if is_directory else 1
+
+
 @dataclass(frozen=True)
 class Source:
     """An opened SOURCE.

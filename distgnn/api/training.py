@@ -55,6 +55,7 @@ class Training:
         all_splits: Whether to train a run on each split.
         factory: Class or function that makes the model, if the user wrote it.
         pause_after: Number of epochs after which the run pauses; None to train all of them.
+        merge_parts: Whether fewer ranks than parts train on parts that are merged.
     """
 
     source: SourceOptions
@@ -75,6 +76,7 @@ class Training:
     all_splits: bool = False
     factory: Callable[[Any], nn.Module] | None = None
     pause_after: int | None = None
+    merge_parts: bool = False
 
     @property
     def is_series(self) -> bool:
@@ -158,7 +160,7 @@ class Training:
         self.check()
         names = (
             *("resume", "overwrite", "pause_after", "estimate", "tune_kernels"),
-            *("seeds", "all_splits"),
+            *("seeds", "all_splits", "merge_parts"),
         )
         options = {name: getattr(self, name) for name in names}
         options.update(run=self.folder, trace=self.trace.path)
@@ -341,6 +343,10 @@ def _open(asked: Training, run_dir: RunDirectory, group: Group) -> _Opened:
 
 def _open_source(asked: Training, group: Group) -> Source:
     source = collectively(group, lambda: asked.source.open(asked.say))
+    if asked.merge_parts and source.num_parts > group.size:
+        from distgnn.api.merged import merged
+
+        source = merged(source, group, asked.say)
     check_ranks(source, group, f"distgnn train {asked.source.source} ...")
     return source
 

@@ -132,6 +132,7 @@ def train(
         all_splits=words.take("split_index") == ALL,
         factory=factory,
         pause_after=words.take("pause_after"),
+        merge_parts=words.take("merge_parts", False),
     )
     words.refuse_others(_TRAIN)
     check_no_session("train")

@@ -15,6 +15,7 @@ from distgnn import __version__
 from distgnn.api.environment import prepare_environment
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, ending_process, say
 from distgnn.cli.help import Parser, parse
+from distgnn.cli.restarts import is_supervised, supervise
 from distgnn.comm import early
 from distgnn.comm.collective import as_input_error
 from distgnn.comm.errors import PeerError
@@ -86,8 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         early.begin()
         from distgnn.cli.recipes import expanded
 
-        words = expanded(sys.argv[1:] if argv is None else argv)
-        arguments = parse(build_parser(), words)
+        given = sys.argv[1:] if argv is None else argv
+        arguments = parse(build_parser(), expanded(given))
+        if is_supervised(arguments):
+            return supervise(given, arguments)
         _come(arguments)
         with _insistent_interrupts(), ending_process():
             return int(arguments.run(arguments))

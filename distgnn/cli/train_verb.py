@@ -9,6 +9,7 @@ from distgnn.cli.flags import path, whole
 from distgnn.cli.job import add_device_argument, add_machine_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
 from distgnn.cli.plans import add_plan_arguments
+from distgnn.cli.restarts import add_restart_arguments
 from distgnn.cli.results import result_lines
 from distgnn.cli.series import add_series_arguments, series_lines, split_index
 from distgnn.cli.source import add_source_arguments
@@ -55,7 +56,10 @@ COMMON = (
 )
 """Options of the short help: the fields say it of theirs."""
 # Arguments of the command line that are no settings of `distgnn.train`.
-_OWN = ("verb", "run", "source", "run_dir", "recipe", "json", "print_strategy")
+_OWN = (
+    *("verb", "run", "source", "run_dir", "recipe", "json", "print_strategy"),
+    *("restarts", "mpirun", "hosts"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +136,13 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         help="write a checkpoint after epoch N of --epochs, and end; --resume continues, with the "
         "learning rates of the whole run",
     )
+    add(
+        "--merge-parts",
+        action="store_true",
+        help="where fewer ranks were started than SOURCE has parts, merge these in a directory "
+        "beside it, DIR.merged-P, that all ranks must see",
+    )
+    add_restart_arguments(group)
     add("--force", action="store_true", help="train even if too little memory is free")
     add(
         "--estimate",

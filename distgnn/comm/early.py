@@ -40,7 +40,7 @@ _START = _Start()
 def begin() -> None:
     """End this process with its launcher from now on; forget an earlier meeting."""
     _START.found, _START.has_opened = None, False
-    if detect().size > 1:
+    if detect().kind != "single":
         die_with_parent()
         end_orphan(os.environ)
 

@@ -44,6 +44,21 @@ class Launch:
 
 
 SINGLE = Launch("single", 0, 1, 0, 1)
+_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_PREFIXES = ("OMPI_COMM_", "PMIX_", "PMI_", "MPI_LOCAL", "SLURM_", "TORCHELASTIC_")
+
+
+def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which a process that this one starts is no rank.
+
+    Args:
+        environ: The environment of this process.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _NAMES and not name.startswith(_PREFIXES)
+    }
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launch:

@@ -1,0 +1,378 @@
+"""Ranks that are started here, and started again when one of them is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY
+from distgnn.api.source import num_parts_of
+from distgnn.api.use import write_note
+from distgnn.cli.flags import whole
+from distgnn.comm.launch import detect
+from distgnn.datasets.errors import InputError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+
+_FLAGS = ("--restarts", "--mpirun", "--hosts")
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# An end that somebody asked for, or that would come again.
+_FINAL = (EXIT_BAD_INPUT, EXIT_INTERRUPTED, *(128 + number for number in _FORWARDED))
+_TRACEBACK = 1
+# Of the last ranks, once the first has failed: mpirun itself may hang when a host is lost.
+_GRACE_S = 10.0
+_ANSWER_S = 15.0
+_POLL_S = 0.05
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(?::[1-9]\d{0,4})?")
+
+
+def add_restart_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add the arguments about ranks that are started here.
+
+    Args:
+        group: Arguments of `distgnn train`.
+    """
+    add = group.add_argument
+    add(
+        "--restarts",
+        type=whole(1),
+        metavar="N",
+        help="start the ranks here, one for each part of SOURCE, and start them again from the "
+        "last checkpoint, at most N times, when one is lost; run it without mpirun",
+    )
+    add(
+        "--mpirun",
+        metavar="COMMAND",
+        help="what --restarts starts ranks with, such as 'mpirun --bind-to socket' (default: "
+        "processes of this machine)",
+    )
+    add(
+        "--hosts",
+        metavar="H1,H2,...",
+        help="where --restarts starts ranks by mpirun: names, H:S for S ranks; a host that does "
+        "not answer is left out, and the parts are merged to as many as there are ranks",
+    )
+
+
+def is_supervised(arguments: argparse.Namespace) -> bool:
+    """Whether the ranks of a command are to be started, and started again, here.
+
+    Args:
+        arguments: Parsed arguments of any verb.
+
+    Raises:
+        InputError: If options say how to start ranks, but not that they are.
+    """
+    if getattr(arguments, "restarts", None) is not None:
+        return True
+    for name in ("mpirun", "hosts"):
+        if getattr(arguments, name, None) is not None:
+            raise InputError(
+                f"--{name} says how --restarts starts ranks, which is not given; add --restarts N, "
+                f"or leave --{name} out"
+            )
+    return False
+
+
+def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Train on ranks that are started here, until they end or were lost too often.
+
+    Args:
+        words: Command line, after the name of the program.
+        arguments: The same, parsed.
+
+    Returns:
+        Exit status of the last ranks.
+
+    Raises:
+        InputError: If the options contradict each other, or no host answers.
+    """
+    size = detect().size
+    if size > 1:
+        raise InputError(
+            f"--restarts starts the ranks itself, but {size} were started; leave mpirun out and "
+            "name it with --mpirun, or use the restarts of the launcher with --resume "
+            "--merge-parts in place of --restarts"
+        )
+    if arguments.overwrite:
+        raise InputError(
+            f"--restarts continues what it began, but --overwrite would begin again each time; "
+            f"remove '{arguments.run_dir}' and leave --overwrite out"
+        )
+    hosts = _hosts_of(arguments.hosts)
+    parts = num_parts_of(arguments.source)
+    mpirun = shlex.split(arguments.mpirun or ("mpirun" if hosts else ""))
+    own = _without_flags(words)
+    with _forwarding() as asked:
+        for attempt in range(arguments.restarts + 1):
+            if attempt:
+                hosts = _answering(mpirun, hosts)
+            num_ranks = min(parts, sum(hosts.values())) if hosts else parts
+            if attempt:
+                write_note(
+                    f"restart {attempt} of {arguments.restarts}, on {num_ranks} "
+                    f"{'rank' if num_ranks == 1 else 'ranks'}"
+                )
+            more = ["--merge-parts"] * ("--merge-parts" not in own)
+            more += ["--resume"] * (attempt > 0 and not arguments.resume)
+            job = _Job([sys.executable, "-m", "distgnn", *own, *more], num_ranks, mpirun, hosts)
+            status = job.run(asked)
+            if status is not None:
+                return status
+            write_note(job.what_failed())
+    return EXIT_RETRY
+
+
+def _hosts_of(text: str | None) -> dict[str, int]:
+    """Return the ranks of each host."""
+    if text is None:
+        return {}
+    words = text.split(",")
+    names = [word.partition(":")[0] for word in words]
+    if not all(_HOST.fullmatch(word) for word in words) or len(set(names)) < len(names):
+        raise InputError(
+            f"--hosts must be different names between commas, each perhaps with a number of ranks, "
+            f"such as node1:2,node2, got {text!r}"
+        )
+    return {name: int(word.partition(":")[2] or 1) for name, word in zip(names, words, strict=True)}
+
+
+def _without_flags(words: Sequence[str]) -> list[str]:
+    """Leave out the options that the ranks must not have, with their values."""
+    kept: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        if word in _FLAGS:
+            next(waiting, None)
+        elif not word.startswith(tuple(f"{flag}=" for flag in _FLAGS)):
+            kept.append(word)
+    return kept
+
+
+def _answering(mpirun: list[str], hosts: Mapping[str, int]) -> dict[str, int]:
+    """Leave out hosts on which mpirun can start nothing.
+
+    Raises:
+        InputError: If that leaves none.
+    """
+    if not hosts:
+        return {}
+    tried = {
+        name: subprocess.Popen(
+            [*mpirun, "-n", "1", "--host", name, "true"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for name in hosts
+    }
+    deadline_s = time.monotonic() + _ANSWER_S
+    found: dict[str, int] = {}
+    for name, process in tried.items():
+        try:
+            if process.wait(max(0.0, deadline_s - time.monotonic())) == 0:
+                found[name] = hosts[name]
+        except subprocess.TimeoutExpired:
+            _kill(process)
+    lost = [name for name in hosts if name not in found]
+    if not found:
+        raise InputError(
+            f"none of the hosts {', '.join(hosts)} answers mpirun within {_ANSWER_S:g} s; see "
+            "whether they are up, and start again with --resume"
+        )
+    if lost:
+        write_note(f"without {', '.join(lost)}, on which nothing could be started")
+    return found
+
+
+@dataclass
+class _Asked:
+    """Request of a signal to end.
+
+    Attributes:
+        number: Signal; 0 for none.
+        processes: Processes that it is passed on to.
+    """
+
+    number: int
+    processes: list[subprocess.Popen[bytes]]
+
+
+@contextmanager
+def _forwarding() -> Iterator[_Asked]:
+    """Pass signals on to the ranks, which have a session of their own."""
+    asked = _Asked(0, [])
+
+    def forward(number: int, frame: object) -> None:
+        del frame
+        asked.number = asked.number or number
+        for process in asked.processes:
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = [signal.signal(kind, forward) for kind in _FORWARDED]
+    try:
+        yield asked
+    finally:
+        for kind, handler in zip(_FORWARDED, before, strict=True):
+            signal.signal(kind, handler)
+
+
+class _Job:
+    """Ranks that are started together once.
+
+    Args:
+        command: Command of a rank.
+        num_ranks: Number of ranks.
+        mpirun: Command that starts them; empty for processes of this machine.
+        hosts: Ranks of each host; empty for this machine.
+    """
+
+    def __init__(
+        self, command: list[str], num_ranks: int, mpirun: list[str], hosts: Mapping[str, int]
+    ) -> None:
+        self._command = command
+        self._num_ranks = num_ranks
+        self._mpirun = mpirun
+        self._hosts = hosts
+        self._codes: list[int] = []
+        self._has_spoken = threading.Event()
+
+    def run(self, asked: _Asked) -> int | None:
+        """Start the ranks, wait for them, and print what they print unless one was lost.
+
+        Args:
+            asked: Request to end.
+
+        Returns:
+            Exit status; None if the ranks are to be started again.
+        """
+        # What ranks print that are then lost would be printed twice.
+        with tempfile.TemporaryFile() as printed:
+            started = self._start(printed)
+            try:
+                asked.processes[:] = started
+                if asked.number:  # it came before there was anybody to pass it on to
+                    for process in started:
+                        process.send_signal(asked.number)
+                self._wait(started)
+            finally:
+                for process in started:
+                    _kill(process)
+                asked.processes[:] = []
+            status = self._status(asked.number)
+            if status is not None:
+                printed.seek(0)
+                sys.stdout.write(printed.read().decode(errors="replace"))
+                sys.stdout.flush()
+            return status
+
+    def what_failed(self) -> str:
+        """Return which ranks were lost, as far as this process knows."""
+        if self._mpirun:
+            return f"mpirun ended with {_end_of(self._codes[0])}"
+        return ", ".join(
+            f"rank {rank} ended with {_end_of(code)}"
+            for rank, code in enumerate(self._codes)
+            if code
+        )
+
+    def _start(self, printed: IO[bytes]) -> list[subprocess.Popen[bytes]]:
+        if self._mpirun:
+            places = ",".join(f"{name}:{ranks}" for name, ranks in self._hosts.items())
+            words = [*self._mpirun, "-n", str(self._num_ranks)]
+            words += ["--host", places] * bool(places)
+            process = subprocess.Popen(
+                [*words, *self._command],
+                stdout=printed,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            threading.Thread(target=self._relay, args=(process,), daemon=True).start()
+            return [process]
+        # As torchrun does it, so that the ranks meet in a file that is this job's alone.
+        job = {
+            "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+            "WORLD_SIZE": str(self._num_ranks),
+            "LOCAL_WORLD_SIZE": str(self._num_ranks),
+        }
+        return [
+            subprocess.Popen(
+                self._command,
+                env={**os.environ, **job, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=printed,
+                start_new_session=True,
+            )
+            for rank in range(self._num_ranks)
+        ]
+
+    def _relay(self, process: subprocess.Popen[bytes]) -> None:
+        """Pass on what ranks say, and notice that one has failed even if mpirun does not end."""
+        assert process.stderr is not None, "it was asked for"
+        with process.stderr as lines:
+            for line in lines:
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
+                if line.startswith(b"distgnn: "):
+                    self._has_spoken.set()
+
+    def _wait(self, started: list[subprocess.Popen[bytes]]) -> None:
+        """Wait until all have ended; kill those that have not soon after the first has failed."""
+        deadline_s = float("inf")
+        while None in (codes := [process.poll() for process in started]):
+            if any(codes) or self._has_spoken.is_set():
+                deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
+            if time.monotonic() > deadline_s:
+                for process in started:
+                    _kill(process)
+            time.sleep(_POLL_S)
+        self._codes = [int(process.wait()) for process in started]
+
+    def _status(self, asked: int) -> int | None:
+        if not any(self._codes):
+            return 0
+        if asked:
+            return 128 + asked
+        for code in self._codes:
+            if code in _FINAL:
+                return code
+        # mpirun ends so for reasons of its own, too.
+        is_ours = not self._mpirun and all(code >= 0 for code in self._codes)
+        return _TRACEBACK if is_ours and _TRACEBACK in self._codes else None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and those that it started."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _end_of(code: int) -> str:
+    if code >= 0:
+        return f"status {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
