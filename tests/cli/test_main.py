@@ -262,6 +262,7 @@ def test_a_reader_that_goes_away_is_no_mistake():
 
 def test_ctrl_c_ends_training_without_a_traceback(tmp_path):
     command = [PROGRAM, "train", "synthetic:path", "--run", "run", "--epochs", "1000000"]
+    command += ["--log-every", "10"]
     with subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as job:
