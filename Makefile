@@ -31,8 +31,8 @@ test-all: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python $(PYTEST) -m slow
 	$(MAKE) docs
 
-# Damaged files of every kind: FUZZ_S seconds for each test, from another
-# seed each time. A failure names its seed, which DISTGNN_FUZZ_SEED=N tries again.
+# Damaged files of every kind, odd bytes on the wire, drawn command lines and graphs: FUZZ_S seconds
+# for each test, from another seed each time. A failure names its seed, which DISTGNN_FUZZ_SEED=N tries again.
 FUZZ_S ?= 600
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive DISTGNN_FUZZ_S=$(FUZZ_S) \

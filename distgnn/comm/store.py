@@ -85,12 +85,17 @@ class Store:
         with self._lock:
             try:
                 self._connection.sendall(pack(request))
-                answer = self._receive(frame_bytes(self._receive(4)))
-            except (OSError, ValueError) as error:
+                (answer,) = json.loads(self._receive(frame_bytes(self._receive(4))))
+            except (OSError, ValueError, TypeError, RecursionError) as error:
                 # Half an answer may be on its way: nothing that comes later could be trusted.
                 self._connection.close()
                 raise RuntimeError(f"the store at {self._where} is lost: {error}") from error
-        return json.loads(answer)[0]
+        return answer
+
+    def _odd(self, answer: object) -> RuntimeError:
+        """Return the error of an answer that no store of ours gives."""
+        self._connection.close()
+        return RuntimeError(f"the store at {self._where} is lost: it answers {str(answer)[:50]!r}")
 
     def set(self, key: str, value: str | bytes) -> None:
         """Give a key a value."""
@@ -113,8 +118,13 @@ class Store:
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             found = self._ask("multi_get", list(keys))
+            if not isinstance(found, list) or len(found) != len(keys):
+                raise self._odd(found)
             if None not in found:
-                return [value.encode("latin-1") for value in found]
+                try:
+                    return [value.encode("latin-1") for value in found]
+                except (AttributeError, UnicodeEncodeError):
+                    raise self._odd(found) from None
             if time.monotonic() > deadline_s:
                 missing = [key for key, value in zip(keys, found, strict=True) if value is None]
                 raise RuntimeError(f"the store has no {missing[0]} after {self._timeout_s:g} s")
@@ -122,7 +132,10 @@ class Store:
 
     def add(self, key: str, number: int) -> int:
         """Add to a counter, which begins at 0, and return it."""
-        return int(self._ask("add", key, number))
+        found = self._ask("add", key, number)
+        if not isinstance(found, int):
+            raise self._odd(found)
+        return found
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys have values."""

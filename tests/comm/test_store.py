@@ -161,3 +161,10 @@ def test_the_secret_is_a_file_of_the_user_alone(tmp_path):
     sentence = re.escape(f"'{tmp_path}/taken/distgnn/secret' cannot be used (Not a directory)")
     with pytest.raises(InputError, match=rf"several hosts need a secret, but {sentence}; set DIST"):
         secret_of_job({"XDG_CONFIG_HOME": str(Path(tmp_path) / "taken")})
+
+
+@pytest.mark.parametrize("verb", ["add", "get"])
+def test_a_store_that_answers_something_else_is_lost(served, monkeypatch, verb):
+    monkeypatch.setattr(served, "_ask", lambda *request: {"to": request})
+    with pytest.raises(RuntimeError, match=r"the store at .* is lost: it answers \"{'to': "):
+        served.add("n", 1) if verb == "add" else served.get("n")

@@ -6,6 +6,7 @@ import faulthandler
 import os
 import random
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ def in_time(seconds: int = LONGEST_S) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.alarm(seconds)
-    faulthandler.dump_traceback_later(seconds + 60, exit=True)
+    faulthandler.dump_traceback_later(seconds + 60, exit=True, file=sys.__stderr__)
     try:
         yield
     finally:
