@@ -25,14 +25,18 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def start(words: list[str], num_ranks: int, out: Path) -> list[nursery.Rank]:
+def start(
+    words: list[str], num_ranks: int, out: Path, environ: dict[str, str] | None = None
+) -> list[nursery.Rank]:
     """Start the ranks of a job; what they say is added to a file."""
     job = {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
     # As torchrun would: no launcher is there to kill survivors.
     job |= {"TORCHELASTIC_RUN_ID": uuid.uuid4().hex, "TORCHELASTIC_RESTART_COUNT": "0"}
     job |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     return [
-        nursery.start(words, {**job, "RANK": str(rank), "LOCAL_RANK": str(rank)}, out)
+        nursery.start(
+            words, {**(environ or {}), **job, "RANK": str(rank), "LOCAL_RANK": str(rank)}, out
+        )
         for rank in range(num_ranks)
     ]
 

@@ -36,6 +36,18 @@ def test_killed_runs_end_like_the_straight_one(repository, tmp_path):
     assert int(ends[1]) >= 1
 
 
+@pytest.mark.slow
+def test_drawn_faults_leave_runs_that_resume_with_the_same_bits(repository, tmp_path):
+    for count in (1, 2):  # the second time it goes on
+        done = run(repository, "campaign.py", "--faults", count, "--seed", 2, "out", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert len((tmp_path / "out/faults.jsonl").read_text().splitlines()) == count
+    shown = run(repository, "campaign.py", "--table", "out", cwd=tmp_path)
+    (total,) = [line for line in shown.stdout.splitlines() if line.startswith("| all |")]
+    num_faults, _, wrong, tracebacks, left = (int(text) for text in total.split("|")[2:7])
+    assert (num_faults, wrong, tracebacks, left) == (2, 0, 0, 0)
+
+
 def test_without_a_lab_a_script_says_what_it_needs(repository, tmp_path):
     done = run(repository, "faults.py", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -43,7 +55,9 @@ def test_without_a_lab_a_script_says_what_it_needs(repository, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("script", ["faults.py", "interrupted.py", "random_kills.py"])
+@pytest.mark.parametrize(
+    "script", ["faults.py", "campaign.py", "interrupted.py", "random_kills.py"]
+)
 def test_a_folder_with_files_of_others_is_left_alone(repository, tmp_path, script):
     if script == "faults.py" and os.geteuid() != 0:
         pytest.skip("only root gets past the question for the lab")
