@@ -194,14 +194,16 @@ def _classes(array: NDArray[Any]) -> NDArray[np.int64]:
         vertex = int(np.argmax(array))
         raise InputError(
             f"vertex {vertex} has label {array[vertex]}, but the labels of {array.size} vertices "
-            f"may be at most {limit - 1}; number the classes from 0 without gaps"
+            f"may be at most {limit - 1}; number the classes from 0 without gaps, "
+            "or store float32 for values to be learned (--task regression of a table)"
         )
     converted = np.ascontiguousarray(array, dtype=np.int64)
     if int(converted.min()) < -1:
         vertex = int(np.argmax(converted < -1))
         raise InputError(
             f"vertex {vertex} has label {array[vertex]}, but labels are -1 (unlabelled), 0, 1, "
-            "...; correct it"
+            "...; correct it, or store float32 for values to be learned (--task regression of a "
+            "table)"
         )
     return converted
 

@@ -1,4 +1,4 @@
-"""Edges that many models do not want: self-loops, and edges that are there twice."""
+"""Changes of what a source holds: self-loops, edges that are there twice, numbers as classes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +38,28 @@ def deduplicate(graph: Graph) -> Graph:
     is_first = np.zeros(graph.num_edges, bool)
     is_first[np.unique(key, return_index=True)[1]] = True
     return _with_edges(graph, is_first)
+
+
+def labels_as_values(graph: Graph) -> Graph:
+    """Return the graph with classes as values to be learned, so that class 3 is the number 3.
+
+    Labels that are values already stay, and so do those of several columns of 0 and 1.
+
+    Args:
+        graph: Graph, which stays as it is.
+
+    Raises:
+        InputError: If the classes have names.
+    """
+    if graph.labels is None or graph.labels.ndim == 2:
+        return graph
+    if graph.class_names is not None:
+        raise InputError(
+            f"the classes of {graph.name!r} have names, such as {graph.class_names[0]!r}, but "
+            "--task regression learns numbers; leave --task out to learn classes"
+        )
+    labels = np.where(graph.labels < 0, np.nan, graph.labels).astype(np.float32)
+    return replace(graph, labels=labels, metric="")
 
 
 def _with_edges(graph: Graph, is_kept: NDArray[np.bool_]) -> Graph:

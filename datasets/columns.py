@@ -1,14 +1,16 @@
-"""Columns of tables of edges and vertices: which ones a user names, and what each became."""
+"""Columns of tables of edges and vertices: choices of a user, and what each became."""
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from distgnn.datasets.tables import Table
@@ -21,18 +23,28 @@ FLAGS = {
     "id": "--id-column",
     "label": "--label-column",
     "features": "--feature-columns",
+    "one_hot": "--one-hot-columns",
+    "impute": "--impute",
 }
-"""Flag that gives each field of `Columns`."""
+"""Flag that gives each field of `Columns`, apart from `label_values`."""
 _OF_EDGES = ("source", "target", "weight", "edge_features")
+_OF_VERTICES = ("id", "label", "features", "one_hot")
+SEVERAL = ("edge_features", "features", "one_hot")
+"""Fields of `Columns` that hold several names."""
+IMPUTE_CHOICES = ("mean", "median", "zero")
+"""Values that may take the place of missing numbers among the features."""
 # Of a longer list only the ends are shown.
 _MOST_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns that a user chooses; None leaves the choice to the names that are known.
+    """Choices of a user about columns of tables; None leaves one to the names that are known.
 
     A name that no column has exactly stands for one that differs in capitals only.
+
+    Raises:
+        InputError: If `impute` is none of its choices.
     """
 
     source: str | None = None
@@ -49,10 +61,25 @@ class Columns:
     """Labels in the vertex table."""
     features: tuple[str, ...] | None = None
     """Features of vertices, in this order; None for all other columns of numbers."""
+    one_hot: tuple[str, ...] | None = None
+    """Categories of vertices: each of their values becomes a feature of 0 and 1."""
+    impute: str | None = None
+    """Value in the place of missing features, one of `IMPUTE_CHOICES`; None refuses them."""
+    label_values: bool | None = None
+    """Whether labels are values to be learned even if all are whole; None where one has a
+    fraction."""
+
+    def __post_init__(self) -> None:
+        """Check the choice of `impute`."""
+        if self.impute not in (None, *IMPUTE_CHOICES):
+            raise InputError(
+                f"{FLAGS['impute']} must be {', '.join(IMPUTE_CHOICES[:-1])} or "
+                f"{IMPUTE_CHOICES[-1]}, got {self.impute!r}"
+            )
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Fields that are given."""
+        """Fields with a flag that are given."""
         return tuple(name for name in FLAGS if getattr(self, name) is not None)
 
     @property
@@ -63,7 +90,7 @@ class Columns:
     @property
     def given_of_vertices(self) -> tuple[str, ...]:
         """Fields about the vertex table that are given."""
-        return tuple(name for name in self.given if name not in _OF_EDGES)
+        return tuple(name for name in self.given if name in _OF_VERTICES)
 
     def check_unused(self, source: str) -> None:
         """Refuse columns for a source that is no table.
@@ -76,8 +103,8 @@ class Columns:
         """
         if self.given:
             raise InputError(
-                f"{FLAGS[self.given[0]]} names a column of a table, but {source!r} is none; leave "
-                "it out"
+                f"{FLAGS[self.given[0]]} is about columns of a table, but {source!r} is none; "
+                "leave it out"
             )
 
     def check_vertices(self, path: Path, *, has_vertices: bool) -> None:
@@ -95,6 +122,14 @@ class Columns:
                 f"{FLAGS[self.given_of_vertices[0]]} names a column of a vertex table, but {path} "
                 "has none beside it; give one by --vertices FILE"
             )
+
+    def words(self) -> list[str]:
+        """Return the choices as words of a command line, apart from `label_values`."""
+        words = []
+        for name in self.given:
+            value = getattr(self, name)
+            words.append(f"{FLAGS[name]}={value if isinstance(value, str) else _csv(value)}")
+        return words
 
     def to_json(self) -> dict[str, Any]:
         """Return the columns that are given as JSON values."""
@@ -117,9 +152,10 @@ class Columns:
         known = {field.name for field in fields(Columns)}
         found: dict[str, Any] = {}
         for name, value in values.items():
-            is_several = name in ("features", "edge_features")
+            is_several = name in SEVERAL
             texts = value if is_several else [value]
-            is_sound = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+            kind = bool if name == "label_values" else str
+            is_sound = isinstance(texts, list) and all(isinstance(text, kind) for text in texts)
             if name not in known or not is_sound:
                 raise ValueError(f"columns have {name} {value}")
             found[name] = tuple(value) if is_several else value
@@ -169,7 +205,10 @@ def feature_columns_of(table: Table, columns: Columns, field: str) -> list[int] 
 
 
 def check_distinct(
-    table: Table, uses: Mapping[str, int | None], features: Sequence[int] | None
+    table: Table,
+    uses: Mapping[str, int | None],
+    features: Sequence[int] | None,
+    categories: Sequence[int] = (),
 ) -> None:
     """Check that no column is used for two things.
 
@@ -177,12 +216,17 @@ def check_distinct(
         table: Table with the columns.
         uses: Column, from 0, of each use; None for a use without a column.
         features: Columns that are named as features.
+        categories: Columns that are named as categories.
 
     Raises:
         InputError: If two uses have the same column.
     """
     use_of: dict[int, str] = {}
-    for use, column in (*uses.items(), *(("a feature", column) for column in features or ())):
+    several = (
+        *(("a feature", column) for column in features or ()),
+        *(("a category", column) for column in categories),
+    )
+    for use, column in (*uses.items(), *several):
         if column is None:
             continue
         if column in use_of:
@@ -223,6 +267,13 @@ def told(table: Table, uses: Mapping[str, int | Sequence[int] | None]) -> str:
             parts.append(f"{use} = {', '.join(names)}")
     header = "" if table.names is not None else "no header; by position, "
     return f"{table.path}: {header}{'; '.join(parts)}"
+
+
+def _csv(names: Iterable[str]) -> str:
+    """Write names between commas, so that a name with a comma stands between double quotes."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()
 
 
 def _find(table: Table, name: str, field: str) -> int:

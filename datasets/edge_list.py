@@ -21,6 +21,7 @@ from distgnn.datasets.columns import (
 )
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
+from distgnn.datasets.missing import Imputer
 from distgnn.datasets.npz import sha256
 from distgnn.datasets.tables import TABLE_SUFFIXES, Ids, Table, open_table, read_ids
 from distgnn.datasets.vertex_table import (
@@ -88,22 +89,26 @@ def read_edge_list(
     table = open_table(path, header_rule(columns))
     found = columns_of(table, columns)
     weight: Any = None if found.weight is None else weights_of(table, found.weight)
-    edge_features, unused = _edge_features(table, found)
-    lines = [told_edges(table, found, unused)]
+    imputer = Imputer(columns.impute)
+    edge_features, unused = _edge_features(table, found, imputer)
+    lines = [told_edges(table, found, unused), *imputer.told(table)]
+    left_out = {path: list(unused)}
     ends = read_ids(table, [found.source, found.target])
     fields: dict[str, Any] = {}
     if vertices is None:
         ids, src, dst = _number(*ends)
     else:
         vertex_table = read_vertex_table(vertices, columns=columns, progress=lines.append)
+        left_out[Path(vertices)] = list(vertex_table.unused)
         unused += vertex_table.unused
         fields = vertex_table.fields
         ids, wanted = _same_kind(vertex_table.ids, ends)
         src, dst = (_positions(end, ids, table, Path(vertices)) for end in wanted)
     if ids.size == 0:
         raise InputError(f"{path} has no edges; give at least one edge, or a vertex table")
-    if unused:
-        _LOGGER.warning("%s: columns that are not used: %s", path, ", ".join(unused))
+    for file, names in left_out.items():
+        if names:
+            _LOGGER.warning("%s: columns that are not used: %s", file, ", ".join(names))
     files = [path] if vertices is None else [path, Path(vertices)]
     try:
         graph = Graph(
@@ -316,17 +321,18 @@ def told_edges(table: Table, columns: EdgeColumns, unused: Sequence[str]) -> str
 
 
 def _edge_features(
-    table: Table, columns: EdgeColumns
+    table: Table, columns: EdgeColumns, imputer: Imputer
 ) -> tuple[NDArray[np.float32] | None, list[str]]:
     """Return the features of edges, and the names of columns that are not used."""
     names = table.names or ()
     if columns.features is not None:
         rest = [column for column in columns.others if column not in columns.features]
-        chosen = chosen_features(table, columns.features, "edge_features")
+        chosen = chosen_features(table, columns.features, "edge_features", imputer)
         return chosen, [names[column] for column in rest]
     # Gephi numbers edges in a column `id`, which says nothing about them.
     ids = [column for column in columns.others if names[column].lower() == "id"]
-    features, unused = numeric_columns(table, [one for one in columns.others if one not in ids])
+    candidates = [one for one in columns.others if one not in ids]
+    features, unused = numeric_columns(table, candidates, imputer)
     return features, [*(names[column] for column in ids), *unused]
 
 

@@ -88,6 +88,11 @@ def ingest(
                 f"{str(source)!r} takes no vertex table, only edge lists do; leave out {vertices}"
             )
         columns.check_unused(str(source))
+        if columns.label_values:
+            raise InputError(
+                f"labels.npy of {path} is read as it is stored, out of core; save it as float32 in "
+                "place of --task regression, or use --out-of-core off"
+            )
         if not undirected:
             return path
         if (path / "edge_features.npy").exists():

@@ -14,7 +14,7 @@ from distgnn.datasets.files import check_room
 from distgnn.datasets.text_table import MAX_FIELD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -89,12 +89,15 @@ class ParquetTable:
         check_room(4 * width * self.num_rows, f"column {self.column_name(column)} of {self.path}")
         return np.asarray(text.to_numpy(), dtype=np.str_)
 
-    def floats(self, column: int, *, has_gaps: bool = False) -> NDArray[np.float64] | None:
+    def floats(
+        self, column: int, *, has_gaps: bool = False, missing: Sequence[str] = ()
+    ) -> NDArray[np.float64] | None:
         """Return a column as (num_rows,) float64, or None if it has no numbers.
 
         Args:
             column: Its number.
             has_gaps: Whether values may be null, which then are NaN.
+            missing: Texts that mean null; a column of numbers has no texts.
 
         Raises:
             InputError: If a value is null.
@@ -106,7 +109,7 @@ class ParquetTable:
             row = int(np.argmax(self.is_empty(column)))
             raise InputError(
                 f"{self.place(row)} has no value in the numeric column "
-                f"{self.column_name(column)}; fill it or remove the column"
+                f"{self.column_name(column)}; fill it or remove the column; --impute fills features"
             )
         # Integers above 2**53 are rounded, as every reader of text does.
         return np.asarray(values.cast("float64", safe=False).to_numpy(), dtype=np.float64)

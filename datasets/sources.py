@@ -108,7 +108,15 @@ def load(
         "undirected": undirected,
         "inverse_relations": inverse_relations,
     }
-    return changed(graph, **options, one_hot=one_hot, split=split, edge_split=edge_split, seed=seed)
+    return changed(
+        graph,
+        **options,
+        one_hot=one_hot,
+        label_values=bool(columns.label_values),
+        split=split,
+        edge_split=edge_split,
+        seed=seed,
+    )
 
 
 def changed(
@@ -119,6 +127,7 @@ def changed(
     undirected: bool = False,
     inverse_relations: bool = False,
     one_hot: bool = False,
+    label_values: bool = False,
     split: str | None = None,
     edge_split: str | None = None,
     seed: int = 0,
@@ -132,6 +141,7 @@ def changed(
         undirected: Whether to add the reverse of every edge that has none.
         inverse_relations: Whether to add every edge of a typed graph reversed.
         one_hot: Whether to give each vertex without features a column of its own.
+        label_values: Whether to take classes as values to be learned.
         split: Shares of train, val and test; None to keep the masks.
         edge_split: Shares of the links; None to hold out none.
         seed: Seed of both random splits.
@@ -153,6 +163,8 @@ def changed(
         graph = add_inverse_relations(graph)
     if one_hot:
         graph = add_one_hot(graph)
+    if label_values:
+        graph = cleaning.labels_as_values(graph)
     if edge_split is not None:
         graph = hold_out_links(graph, edge_split, seed=seed)
     return graph if fractions is None else random_split(graph, fractions, seed=seed)

@@ -22,7 +22,7 @@ from distgnn.datasets.files import check_room, most_text
 from distgnn.datasets.whole_lines import line_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,6 +35,8 @@ _ROW = re.compile(rb"(?m)^(?!#)[^\n]*\S[^\n]*$")
 _MAX_DIGITS = 18
 MAX_FIELD_BYTES = 4096
 """Longest field of a table."""
+MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
+"""Texts that programs write for a missing value."""
 _TRUTHS = (b"True", b"False", b"TRUE", b"FALSE", b"true", b"false")
 # Fields are gathered in blocks of rows, so that their index matrix stays near 64 MiB.
 _GATHER_BYTES = 1 << 23
@@ -124,7 +126,9 @@ class TextTable:
             decoded = np.char.replace(decoded, '""', '"')
         return decoded
 
-    def floats(self, column: int, *, has_gaps: bool = False) -> NDArray[np.float64] | None:
+    def floats(
+        self, column: int, *, has_gaps: bool = False, missing: Sequence[str] = ()
+    ) -> NDArray[np.float64] | None:
         """Return a column as (num_rows,) float64, or None if its first value is not a number.
 
         True and False, in any letters, are 1 and 0 where a column has nothing else.
@@ -133,12 +137,15 @@ class TextTable:
             column: Its number.
             has_gaps: Whether values may be missing, which then are NaN; of a column without any,
                 all are.
+            missing: Texts that stand for a missing value, too, where there may be any.
 
         Raises:
             InputError: If the first value is a number and another one is not or is missing.
         """
         fields = _digits_of_truths(self._gather(column))
         is_empty = self.is_empty(column)
+        if has_gaps and missing:
+            is_empty = is_empty | np.isin(fields, [word.encode() for word in missing])
         rows: Any = np.flatnonzero(~is_empty) if has_gaps else slice(None)
         given = fields[rows]
         if given.size and not _is_number(fields[[int(np.argmin(is_empty))]]):
@@ -151,11 +158,13 @@ class TextTable:
         if is_empty[row]:
             raise InputError(
                 f"{self.place(row)} has no value in the numeric column "
-                f"{self.column_name(column)}; fill it or remove the column"
+                f"{self.column_name(column)}; fill it or remove the column; --impute fills features"
             )
+        text = fields[row].decode(errors="replace")
+        remedy = " or nothing" if has_gaps else ", or give --impute" * (text in MISSING_WORDS)
         raise InputError(
-            f"{self.place(row)} has {fields[row].decode(errors='replace')!r} in the numeric column "
-            f"{self.column_name(column)}; write a number there{' or nothing' * has_gaps}"
+            f"{self.place(row)} has {text!r} in the numeric column "
+            f"{self.column_name(column)}; write a number there{remedy}"
         )
 
     def column_name(self, column: int) -> str:

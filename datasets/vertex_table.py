@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distgnn.datasets.categories import one_hot_features
 from distgnn.datasets.columns import (
     FLAGS,
     NO_COLUMNS,
@@ -20,7 +21,9 @@ from distgnn.datasets.columns import (
     told,
 )
 from distgnn.datasets.errors import InputError
+from distgnn.datasets.missing import Imputer
 from distgnn.datasets.tables import Ids, Table, open_table, read_ids
+from distgnn.datasets.text_table import MISSING_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +32,6 @@ _LOGGER = logging.getLogger(__name__)
 
 _SPLITS = ("train", "val", "test")
 _LABEL_PREFIX = "label_"
-# Texts that programs write for a missing value.
-_NOTHING = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +58,19 @@ def read_vertex_table(
 
     - `id`.
     - `label`: integers (empty or -1 = unlabelled) or class names (empty = unlabelled). If one has a
-      fraction, they are values to be learned (empty = not known).
+      fraction, or `columns.label_values` says so, they are values to be learned (empty = not
+      known).
     - `label_NAME`, several columns instead of `label`: 0 and 1 (empty = not known).
     - `split`: train, val, test or nothing.
-    - Any number of numeric columns, which become the features in their order. Columns of other
-      texts are not used.
+    - Any number of numeric columns, which become the features in their order. Behind them come
+      those of the categories that `columns.one_hot` names. Columns of other texts are not used.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
         columns: Names of columns where the known ones do not apply. With a label given, columns
             named `label` or `label_NAME` are not used otherwise.
-        progress: Called with one line that says which columns became what.
+        progress: Called with a line that says which columns became what, and one about what took
+            the place of missing numbers.
 
     Raises:
         InputError: If the file cannot be read, has no column of ids, lacks a given column, or a
@@ -101,27 +104,35 @@ def read_vertex_table(
     (ids,) = read_ids(table, [id_column])
     fields: dict[str, Any] = {}
     if label is not None:
-        fields.update(_labels(table, label))
+        is_regression = bool(columns.label_values)
+        fields.update(_targets(table, label) if is_regression else _labels(table, label))
     if several:
-        fields.update(_several_labels(table, several))
+        fields.update(_several_labels(table, several, are_values=bool(columns.label_values)))
     if split is not None:
         fields.update(_split(table, split))
     chosen = feature_columns_of(table, columns, "features")
     uses = {"id": id_column, "label": label, "split": split}
-    check_distinct(table, {**uses, **{names[i]: i for i in several}}, chosen)
-    rest = [i for i in range(len(names)) if i not in {*uses.values(), *several}]
+    categories = feature_columns_of(table, columns, "one_hot") or []
+    check_distinct(table, {**uses, **{names[i]: i for i in several}}, chosen, categories)
+    rest = [i for i in range(len(names)) if i not in {*uses.values(), *several, *categories}]
+    imputer = Imputer(columns.impute)
     if chosen is None:
         candidates = [i for i in rest if i not in known_labels]
-        features, unused = numeric_columns(table, candidates)
+        features, unused = numeric_columns(table, candidates, imputer)
         chosen = [i for i in candidates if names[i] not in unused]
         unused = [names[i] for i in rest if i not in chosen]
     else:
-        features = chosen_features(table, chosen, "features")
+        features = chosen_features(table, chosen, "features", imputer)
         unused = [names[i] for i in rest if i not in chosen]
-    if features is not None:
-        fields["features"] = features
+    blocks = [
+        block for block in (features, one_hot_features(table, categories)) if block is not None
+    ]
+    if blocks:
+        fields["features"] = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
     if progress is not None:
-        progress(told(table, {**uses, "labels": several, "features": chosen}))
+        shown = {"labels": several, "features": chosen, "categories": categories}
+        for line in (told(table, {**uses, **shown}), *imputer.told(table)):
+            progress(line)
     return VertexTable(ids, fields, tuple(unused))
 
 
@@ -137,7 +148,7 @@ def _labels(table: Table, column: int) -> dict[str, Any]:
     if integers is not None:
         return {"labels": integers}
     names = table.strings(column)
-    is_given = ~np.isin(names, ("", *_NOTHING))
+    is_given = ~np.isin(names, ("", *MISSING_WORDS))
     labels = np.full(table.num_rows, -1, dtype=np.int64)
     try:
         # An integer column with gaps is often exported as 0.0, 1.0 and nothing, nan or NA.
@@ -160,12 +171,23 @@ def _labels(table: Table, column: int) -> dict[str, Any]:
     return {"labels": labels}
 
 
+def _targets(table: Table, column: int) -> dict[str, Any]:
+    """Return labels as values to be learned, whole numbers and -1 too."""
+    values = table.floats(column, has_gaps=True, missing=MISSING_WORDS)
+    if values is None:
+        raise InputError(
+            f"column {table.column_name(column)} of {table.path} holds no numbers, which --task "
+            "regression learns; leave --task out to learn classes"
+        )
+    return {"labels": _values(values)}
+
+
 def _named_classes(table: Table, names: NDArray[np.str_]) -> dict[str, Any]:
     is_labelled = names != ""
     labels = np.full(table.num_rows, -1, dtype=np.int64)
     classes, labels[is_labelled] = np.unique(names[is_labelled], return_inverse=True)
     for number, name in enumerate(classes.tolist()):
-        if name in _NOTHING:  # North America, or what R writes for nothing
+        if name in MISSING_WORDS:  # North America, or what R writes for nothing
             _LOGGER.warning(
                 "%s: %d vertices have the class %r; leave the field empty where there is no label",
                 table.path,
@@ -175,7 +197,7 @@ def _named_classes(table: Table, names: NDArray[np.str_]) -> dict[str, Any]:
     return {"labels": labels, "class_names": tuple(classes.tolist())}
 
 
-def _several_labels(table: Table, columns: list[int]) -> dict[str, Any]:
+def _several_labels(table: Table, columns: list[int], *, are_values: bool) -> dict[str, Any]:
     labels = np.empty((table.num_rows, len(columns)), dtype=np.float64)
     for position, column in enumerate(columns):
         values = table.floats(column, has_gaps=True)
@@ -187,7 +209,7 @@ def _several_labels(table: Table, columns: list[int]) -> dict[str, Any]:
         labels[:, position] = values
     names = table.names or ()
     return {
-        "labels": _values(labels) if _has_fractions(labels) else labels,
+        "labels": _values(labels) if are_values or _has_fractions(labels) else labels,
         "class_names": tuple(names[column][len(_LABEL_PREFIX) :] for column in columns),
     }
 
@@ -213,13 +235,16 @@ def _split(table: Table, column: int) -> dict[str, NDArray[np.bool_]]:
     return {f"{name}_mask": values == name for name in _SPLITS}
 
 
-def chosen_features(table: Table, columns: list[int], field: str) -> NDArray[np.float32] | None:
+def chosen_features(
+    table: Table, columns: list[int], field: str, imputer: Imputer
+) -> NDArray[np.float32] | None:
     """Read features that a user names.
 
     Args:
         table: Table of vertices or edges, with names of its columns.
         columns: Columns of the features, in their order.
         field: Field of `Columns` that names them, for messages.
+        imputer: Filler of missing numbers.
 
     Returns:
         (num_rows, num_columns) float32, None where no column is named.
@@ -227,7 +252,7 @@ def chosen_features(table: Table, columns: list[int], field: str) -> NDArray[np.
     Raises:
         InputError: If a column does not hold numbers, or one is missing or not finite in float32.
     """
-    features, unused = numeric_columns(table, columns)
+    features, unused = numeric_columns(table, columns, imputer)
     if unused:
         raise InputError(
             f"column {unused[0]!r} of {table.path}, which {FLAGS[field]} names, does not hold "
@@ -237,13 +262,14 @@ def chosen_features(table: Table, columns: list[int], field: str) -> NDArray[np.
 
 
 def numeric_columns(
-    table: Table, columns: list[int]
+    table: Table, columns: list[int], imputer: Imputer
 ) -> tuple[NDArray[np.float32] | None, list[str]]:
     """Read features.
 
     Args:
         table: Table of vertices or edges, with names of its columns.
         columns: Columns to look at.
+        imputer: Filler of missing numbers.
 
     Returns:
         (num_rows, num_numeric) float32: the columns of numbers side by side, None where there are
@@ -257,7 +283,7 @@ def numeric_columns(
     unused: list[str] = []
     num_features = 0
     for column in columns:
-        values = table.floats(column)
+        values = imputer.floats(table, column)
         if values is None:
             unused.append((table.names or ())[column])
             continue
@@ -270,7 +296,7 @@ def numeric_columns(
                 f"{table.place(row)} has {values[row]:g} in the numeric column "
                 f"{table.column_name(column)}, whose features have "
                 f"{int(np.count_nonzero(~is_finite))} values that are NaN or infinite in float32; "
-                "correct them or remove the column"
+                "correct them or remove the column; --impute fills what is missing"
             )
         num_features += 1
     if num_features == 0:

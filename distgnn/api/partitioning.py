@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distgnn.api.methods import given_parts, run_method
 from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
 from distgnn.api.partition import Partition
-from distgnn.api.partition_options import PartitionOptions
+from distgnn.api.partition_options import LABEL_TASKS, PartitionOptions
 from distgnn.api.settings import Keywords
 from distgnn.api.source import SWITCHES, load_graph, options_of
 from distgnn.api.use import check_no_session, write_note
@@ -76,6 +76,9 @@ def partition_graph(
         **given,
     )
     words.refuse_others(("parts", "out", "method", "options", "overwrite", "quiet"))
+    task = words.take("task", LABEL_TASKS[0])
+    if task not in LABEL_TASKS:
+        raise InputError(f"--task must be {' or '.join(LABEL_TASKS)} here, got '{task}'")
     check_no_session("partition_graph")
     make_partition(asked)
     return Partition(out)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +15,7 @@ from distgnn.partition.directory.layout import part_folder
 from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest, read_part, whole_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from distgnn.api.settings import Keywords
     from distgnn.comm.group import Group
@@ -50,7 +48,7 @@ class SourceOptions:
         split: Shares of train, validation and test, such as "0.6/0.2/0.2".
         edge_split: Shares of the links to predict.
         seed: Seed of both splits.
-        columns: Names of columns of tables, where the known names do not apply.
+        columns: Choices about columns of tables, where the known names do not apply.
         graph: Graph in memory; None for any other source.
     """
 
@@ -111,10 +109,7 @@ class SourceOptions:
             words += [] if value is None else [f"--{name.replace('_', '-')}={value}"]
         for name in SWITCHES:
             words += [f"--{name.replace('_', '-')}"] * getattr(self, name)
-        for name in self.columns.given:
-            value = getattr(self.columns, name)
-            words.append(f"{COLUMN_FLAGS[name]}={value if isinstance(value, str) else _csv(value)}")
-        return words
+        return [*words, *self.columns.words()]
 
     def to_json(self) -> dict[str, Any]:
         """Return what a run remembers in order to open its source again; paths are absolute."""
@@ -147,13 +142,6 @@ class SourceOptions:
         return open_source(self.located(say).to_json(), say, self.graph)
 
 
-def _csv(names: Iterable[str]) -> str:
-    """Write names between commas, so that a name with a comma stands between double quotes."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(names)
-    return text.getvalue()
-
-
 def options_of(words: Keywords, source: Any) -> SourceOptions:
     """Return the source that keywords describe.
 
@@ -175,7 +163,9 @@ def options_of(words: Keywords, source: Any) -> SourceOptions:
         for field, flag in COLUMN_FLAGS.items()
     }
     text = IN_MEMORY if graph is not None else os.fspath(source)
-    return SourceOptions(text, graph=graph, columns=Columns(**columns), **options)
+    is_regression = words.take("task") == "regression"
+    chosen = Columns(**columns, label_values=True if is_regression else None)
+    return SourceOptions(text, graph=graph, columns=chosen, **options)
 
 
 def load_graph(
@@ -203,18 +193,18 @@ def load_graph(
         "edge_split": values["edge_split"],
         "seed": values["seed"],
     }
+    columns = Columns.from_json(values["columns"])
     if graph is not None:
-        if values["vertices"] is not None or values["columns"]:
+        if values["vertices"] is not None or columns.given:
             raise InputError(
                 "vertices and columns are about tables, and have no effect on a graph in memory; "
                 "leave them out"
             )
-        return changed(graph, **options)
+        return changed(graph, **options, label_values=bool(columns.label_values))
     if values["source"] == IN_MEMORY:
         raise InputError(
             "it was a graph in memory; give the graph again, as source= of the function in Python"
         )
-    columns = Columns.from_json(values["columns"])
     return load(
         values["source"], vertices=values["vertices"], columns=columns, progress=say, **options
     )
@@ -391,7 +381,7 @@ def open_source(
     if graph is not None or not is_directory:
         return Source(values, None, load_graph(values, say, graph))
     flags = [f"--{name.replace('_', '-')}" for name in _CHANGES if values[name]]
-    flags += [COLUMN_FLAGS[name] for name in values["columns"]]
+    flags += [COLUMN_FLAGS[name] for name in Columns.from_json(values["columns"]).given]
     if flags:
         raise InputError(
             f"{flags[0]} has no effect on partition directory '{source}'; give it to "

@@ -7,7 +7,7 @@ import time
 from dataclasses import fields
 
 from distgnn.api.directories import manifest_json
-from distgnn.api.partition_options import PartitionOptions
+from distgnn.api.partition_options import LABEL_TASKS, PartitionOptions
 from distgnn.cli.flags import MAX_SEED, path, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.method import add_method_arguments
@@ -29,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out", type=path, required=True, metavar="DIR", help="partition directory to write"
+    )
+    parser.add_argument(
+        "--task",
+        choices=LABEL_TASKS,
+        default=LABEL_TASKS[0],
+        help="regression takes labels as values to be learned, whole numbers too (default: values "
+        "where one has a fraction)",
     )
     add_method_arguments(parser)
     add_order_argument(parser)

@@ -8,7 +8,7 @@ import csv
 from distgnn.api.source import SWITCHES, SourceOptions
 from distgnn.cli.flags import path
 from distgnn.datasets.columns import FLAGS as COLUMN_FLAGS
-from distgnn.datasets.columns import Columns
+from distgnn.datasets.columns import IMPUTE_CHOICES, SEVERAL, Columns
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> None:
@@ -82,15 +82,23 @@ def _add_column_arguments(parser: argparse.ArgumentParser) -> None:
         "id": "column of the vertex table: ids (default: id)",
         "label": "column of the vertex table: labels (default: label, or several label_NAME)",
         "features": "columns of the vertex table: features (default: all other numbers)",
+        "one_hot": "columns of the vertex table: categories; each of their values becomes a "
+        "feature of 0 and 1",
     }
     for field, text in help_of.items():
-        is_several = COLUMN_FLAGS[field].endswith("s")
+        is_several = field in SEVERAL
         parser.add_argument(
             COLUMN_FLAGS[field],
             type=_names if is_several else str,
             metavar="A,B,..." if is_several else "NAME",
             help=text,
         )
+    parser.add_argument(
+        COLUMN_FLAGS["impute"],
+        choices=IMPUTE_CHOICES,
+        help="value in the place of each missing number among the features of a table: mean or "
+        "median of its column over all vertices or edges, or zero (default: they are refused)",
+    )
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -106,7 +114,7 @@ def _columns(arguments: argparse.Namespace) -> Columns:
         field: getattr(arguments, flag.removeprefix("--").replace("-", "_"))
         for field, flag in COLUMN_FLAGS.items()
     }
-    return Columns(**found)
+    return Columns(**found, label_values=True if arguments.task == "regression" else None)
 
 
 def source_options(arguments: argparse.Namespace) -> SourceOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distgnn.datasets.columns import Columns
 from distgnn.datasets.errors import InputError
 from distgnn.machine.units import human_bytes
 from distgnn.pages.markup import Html, tag
@@ -101,6 +102,7 @@ def command_of(config: Mapping[str, Any]) -> str:
     try:
         settings = TrainConfig.from_json(train)  # type: ignore[arg-type]
         flags = _flags(settings)
+        columns = Columns.from_json(source.get("columns", {})).words()
     except (InputError, KeyError, TypeError, ValueError):
         return ""
     if settings.model.own:
@@ -113,6 +115,7 @@ def command_of(config: Mapping[str, Any]) -> str:
             value = source[key]
             text = "/".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             words += [f"--{key.replace('_', '-')}", text]
+    words += columns
     return shlex.join([*words, *flags])
 
 

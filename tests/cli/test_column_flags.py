@@ -100,3 +100,87 @@ def test_columns_have_no_effect_on_a_partition_directory(distgnn, here: Path) ->
     assert distgnn("partition", "e.csv", "--parts", 1, "--out", "p", *EDGES).status == 0
     sentence = distgnn("train", "p", "--run", "run", "--weight-column", "edge_no").sentence
     assert "--weight-column has no effect on partition directory" in sentence
+
+
+@pytest.fixture
+def years(here: Path) -> tuple[str, ...]:
+    """Two tables: a whole number to learn, a category, and gaps."""
+    pairs = [(i, (i + step) % 40) for i in range(40) for step in (1, 39)]
+    (here / "ties.csv").write_text("src,dst\n" + "".join(f"{x},{y}\n" for x, y in pairs))
+    rows = [f"{i},{1950 + i},{'' if i % 7 == 0 else i / 2},{'ab'[i % 2]}" for i in range(40)]
+    (here / "people.csv").write_text("\n".join(["id,label,x,kind", *rows]) + "\n")
+    tables = ("ties.csv", "--vertices", "people.csv", "--split", "0.5/0.25/0.25")
+    return (*tables, "--impute", "mean", "--one-hot-columns", "kind")
+
+
+def test_whole_numbers_are_learned_as_values(distgnn, here: Path, years: tuple[str, ...]) -> None:
+    assert "--task regression of a table" in distgnn("train", *years, "--run", "no").sentence
+    words = ("--epochs", 2, "--hidden", 4, "--quiet", "--json")
+    direct = distgnn("train", *years, "--task", "regression", "--run", "one", *words).json
+    assert (direct["task"], direct["metric"]) == ("regression", "mse")
+    cut = distgnn("partition", *years, "--task", "regression", "--parts", 1, "--out", "p", "--json")
+    assert "people.csv: 6 missing values in 1 column of features became the mean of" in cut.err
+    assert cut.json["num_features"] == 3
+    assert distgnn("train", "p", "--run", "two", *words).json["task"] == "regression"
+    evaluated = distgnn("evaluate", "one", "--json").json
+    assert evaluated["val_metric"] == pytest.approx(direct["val_metric"], rel=1e-4)
+    record = json.loads((here / "one/config.json").read_text())["source"]["columns"]
+    assert record == {"one_hot": ["kind"], "impute": "mean", "label_values": True}
+
+
+def test_classes_of_a_directory_stay_classes(distgnn, here: Path, years: tuple[str, ...]) -> None:
+    text = (here / "people.csv").read_text().splitlines()
+    rows = [line.split(",") for line in text[1:]]
+    classes = [f"{i},{int(label) % 3},{x},{kind}" for i, label, x, kind in rows]
+    (here / "people.csv").write_text("\n".join([text[0], *classes]) + "\n")
+    assert distgnn("partition", *years, "--parts", 1, "--out", "p").status == 0
+    sentence = distgnn("train", "p", "--task", "regression", "--run", "r").sentence
+    assert sentence.endswith("(whole numbers of a table: distgnn partition --task regression)")
+    folder = ("--out-of-core", "on", "--task", "regression", "--parts", 2, "--out", "q")
+    (here / "arrays").mkdir()
+    np.save(here / "arrays/edge_index.npy", np.array([[0, 1, 2], [1, 2, 0]]))
+    np.save(here / "arrays/labels.npy", np.array([0, 1, 0]))
+    refused = distgnn("partition", "arrays", *folder).sentence
+    assert "is read as it is stored, out of core; save it as float32 in place of" in refused
+
+
+def test_out_of_core_reads_the_vertex_table_alike(
+    distgnn, here: Path, years: tuple[str, ...]
+) -> None:
+    words = ("--task", "regression", "--parts", 2, "--json")
+    found = [
+        distgnn("partition", *years, *words, "--out", out, "--out-of-core", way).json
+        for out, way in (("p", "off"), ("q", "on"))
+    ]
+    assert found[0]["num_features"] == found[1]["num_features"] == 3
+    assert distgnn("train", "q", "--run", "r", "--epochs", 1, "--hidden", 4).status != 0  # ranks
+    manifest = json.loads((here / "q/manifest.json").read_text())
+    assert manifest["num_classes"] == 1
+
+
+def test_tasks_of_a_cut_are_checked_in_python_too(here: Path) -> None:
+    import distgnn
+    from distgnn.datasets import InputError
+
+    with pytest.raises(InputError, match="task must be auto or regression here, got 'link'"):
+        distgnn.partition_graph("cora", 2, here / "p", task="link")
+
+
+@pytest.mark.usefixtures("years")
+def test_the_command_that_repeats_a_run_has_its_columns(here: Path) -> None:
+    import distgnn
+    from distgnn.pages.figures import command_of
+
+    made = distgnn.train(
+        "ties.csv",
+        vertices="people.csv",
+        impute="zero",
+        label_column="kind",
+        split="0.5/0.25/0.25",
+        epochs=1,
+        hidden=4,
+        out=here / "run",
+        quiet=True,
+    )
+    config = json.loads((made.path / "config.json").read_text())
+    assert "--label-column=kind --impute=zero" in command_of(config)

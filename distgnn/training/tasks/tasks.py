@@ -257,7 +257,8 @@ def _resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
         raise InputError(
             f"--task {config.task} does not suit the graph's labels, which are for {task}; "
             "leave --task out, or store integers (num_vertices,) for single-label, 0 and 1 "
-            "(num_vertices, T) for multi-label, float32 for regression"
+            "(num_vertices, T) for multi-label, float32 for regression (whole numbers of a table: "
+            "distgnn partition --task regression)"
         )
     if config.decoder != "dot":
         raise InputError(
