@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distgnn.interop.arrays import from_numpy
 from distgnn.interop.dgl import from_dgl, to_dgl
+from distgnn.interop.import_dgl import import_dgl
 from distgnn.interop.networkx import from_networkx, to_networkx
 from distgnn.interop.pyg import from_pyg, to_pyg
 from distgnn.interop.sparse import from_scipy, to_scipy
@@ -18,6 +19,7 @@ __all__ = [
     "from_numpy",
     "from_pyg",
     "from_scipy",
+    "import_dgl",
     "to_dgl",
     "to_networkx",
     "to_pyg",

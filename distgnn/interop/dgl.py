@@ -16,6 +16,7 @@ from distgnn.interop.arrays import (
     to_tensors,
     vertex_arrays,
 )
+from distgnn.interop.import_dgl import import_dgl
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -156,10 +157,13 @@ def to_dgl(graph: Graph) -> Any:
     Returns:
         The graph, with `feat`, `label` and the masks in `ndata`, `weight`, `feat` and `etype` in
         `edata`, and `ntype` in `ndata`, where ours has them. Sparse features become dense.
+
+    Raises:
+        InputError: If DGL is not installed or cannot be imported.
     """
-    import dgl
     import torch
 
+    dgl = import_dgl()
     ends = torch.from_numpy(graph.src), torch.from_numpy(graph.dst)
     result = dgl.graph(ends, num_nodes=graph.num_vertices)
     names = {"features": "feat", "labels": "label"}
