@@ -22,6 +22,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+# First: it brings libgomp.so.1, which the kernels share with it. Slim images have no other.
+import torch  # noqa: F401
+
 try:
     from distgnn import _kernels
 except ImportError as error:

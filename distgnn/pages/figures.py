@@ -102,7 +102,8 @@ def command_of(config: Mapping[str, Any]) -> str:
     try:
         settings = TrainConfig.from_json(train)  # type: ignore[arg-type]
         flags = _flags(settings)
-        columns = Columns.from_json(source.get("columns", {})).words()
+        given = source.get("columns")
+        columns = Columns.from_json(given if isinstance(given, dict) else {}).words()
     except (InputError, KeyError, TypeError, ValueError):
         return ""
     if settings.model.own:
