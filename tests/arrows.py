@@ -78,6 +78,7 @@ FRONTS = "distgnn.kernels"
 PARTITIONER = "distgnn._partitioner"
 # What the runtime may take from the datasets.
 SHARED_DATASETS = {
+    "distgnn.datasets.columns",
     "distgnn.datasets.errors",
     "distgnn.datasets.files",
     "distgnn.datasets.graph",
