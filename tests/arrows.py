@@ -38,7 +38,7 @@ LAYERS = (
 # What each room may import besides the standard library and distgnn.
 PACKAGES = {
     "datasets": {"numpy", "scipy", "pyarrow"},
-    "partition": {"numpy", "scipy", "numba", "pymetis"},
+    "partition": {"numpy", "scipy", "numba", "pymetis", "kaminpar"},
     "distgnn": {
         "numpy",
         "scipy",
@@ -67,6 +67,7 @@ OPTIONAL = {
     "triton",
     "optuna",
     "ray",
+    "kaminpar",
 }
 # A room that is imported where it is used, and what its modules may import at their top level.
 LAZY_ROOMS = {"distgnn.gpu": "triton"}

@@ -83,6 +83,7 @@ def run_method(
     from distgnn.partition import assign
     from distgnn.partition.compilation import noting_compilation
     from distgnn.partition.methods import auto, options
+    from distgnn.partition.methods.kaminpar_library import is_installed
 
     recorded: dict[str, Any] = {"refine": asked.refine, "imbalance": asked.imbalance}
     if parts is not None:
@@ -90,13 +91,14 @@ def run_method(
             assignment, values = _completed(asked, graph, parts)
         return assignment, "assignment", recorded | values
     method, reason = asked.method or DEFAULT_METHOD, {}
+    chosen: dict[str, Any] = {}
     if method == AUTO:
         refine = bool(asked.refine)
         sizes = graph.num_vertices, graph.num_edges
-        choice = auto.choose(*sizes, available_memory(), refine=refine)
-        method, reason = choice.method, {"chosen": choice.reason}
+        choice = auto.choose(*sizes, available_memory(), refine=refine, has_kaminpar=is_installed())
+        method, reason, chosen = choice.method, {"chosen": choice.reason}, choice.options
         asked.say(f"method {method}: {choice.reason}")
-    values = options.parse(method, list(asked.option))
+    values = options.parse(method, list(asked.option)) | chosen
     with noting_compilation(asked.say):
         assignment = assign(
             method, graph, asked.parts, seed=asked.seed, progress=asked.say, **recorded, **values

@@ -54,33 +54,41 @@ class Balance:
         return replace(self, edges=max(self.edges, ROOT_EDGE_BALANCE)) if self.refine else self
 
 
-def vertex_sizes(adjacency: Adjacency, *, hub: float = math.inf) -> NDArray[np.float64]:
+def vertex_sizes(
+    adjacency: Adjacency, *, hub: float = math.inf, edge_share: float = EDGE_SHARE
+) -> NDArray[np.float64]:
     """Weigh vertices by their edges and by themselves, for methods that balance one sum.
 
     Args:
         adjacency: Graph that `adjacency_of` makes of the arcs.
         hub: Links from which on a vertex is a hub.
+        edge_share: Share of the edges in the weights, from 0 to 1.
 
     Returns:
         (num_vertices,) float64, 1 on average where there are edges.
     """
     edges = edges_beside(adjacency, hub)
     mean = max(float(edges.mean()), 0.5)
-    return np.asarray(EDGE_SHARE * edges / mean + 1.0 - EDGE_SHARE, np.float64)
+    return np.asarray(edge_share * edges / mean + 1.0 - edge_share, np.float64)
 
 
-def rounded_sizes(adjacency: Adjacency, *, hub: float = math.inf) -> NDArray[np.int64]:
+def rounded_sizes(
+    adjacency: Adjacency, *, hub: float = math.inf, edge_share: float = EDGE_SHARE
+) -> NDArray[np.int64]:
     """Round `vertex_sizes` for METIS, in thousandths and at least 1.
 
     Args:
         adjacency: Graph that `adjacency_of` makes of the arcs.
         hub: Links from which on a vertex is a hub.
+        edge_share: Share of the edges in the weights, from 0 to 1.
 
     Returns:
         (num_vertices,) int64. Isolated vertices weigh next to nothing: `level_isolated` places
         them.
     """
-    sizes = (WEIGHT_SCALE * vertex_sizes(adjacency, hub=hub)).astype(np.int64)
+    sizes = (WEIGHT_SCALE * vertex_sizes(adjacency, hub=hub, edge_share=edge_share)).astype(
+        np.int64
+    )
     return np.where(np.diff(adjacency.indptr) > 0, np.maximum(sizes, 1), 1)
 
 
