@@ -41,9 +41,14 @@ def given_parts(asked: PartitionOptions) -> NDArray[Any] | None:
             _check_auto(asked)
             return None
         values = options.parse(method, list(asked.option))
+        options.check_quality(method, asked.quality, list(values))
         options.check_imbalance(method, asked.imbalance, list(values), refine=bool(asked.refine))
         return None
-    for flag, value in (("--method", asked.method), ("--option", asked.option)):
+    for flag, value in (
+        ("--method", asked.method),
+        ("--option", asked.option),
+        ("--quality", asked.quality),
+    ):
         if value:
             raise InputError(
                 f"{flag} and --assignment exclude each other: a method or your own parts; leave "
@@ -98,6 +103,8 @@ def run_method(
         choice = auto.choose(*sizes, available_memory(), refine=refine, has_kaminpar=is_installed())
         method, reason, chosen = choice.method, {"chosen": choice.reason}, choice.options
         asked.say(f"method {method}: {choice.reason}")
+    if asked.quality and "quality" in options.defaults(method):
+        chosen = chosen | {"quality": asked.quality}
     values = options.parse(method, list(asked.option)) | chosen
     with noting_compilation(asked.say):
         assignment = assign(

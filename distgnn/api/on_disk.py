@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _IN_MEMORY_FLAGS = (
     "--method",
     "--option",
+    "--quality",
     "--assignment",
     "--inverse-relations",
     "--one-hot",

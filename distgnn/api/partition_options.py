@@ -31,6 +31,7 @@ class PartitionOptions:
         option: Options of the method, each as NAME=VALUE.
         assignment: File with a part for each edge or vertex, instead of a method.
         assignment_of: Items of that file, edges or vertices; None to decide by its length.
+        quality: fast, default or best, of the methods that know it; None for their default.
         refine: Whether edges move afterwards where fewer rows travel; None for the method's own.
         imbalance: Largest part's edges over the mean; None for that of the method.
         order: Order of the vertices inside a part.
@@ -48,6 +49,7 @@ class PartitionOptions:
     option: tuple[str, ...] = ()
     assignment: str | None = None
     assignment_of: str | None = None
+    quality: str | None = None
     refine: bool | None = None
     imbalance: float | None = None
     order: str = DEFAULT_ORDER

@@ -8,6 +8,7 @@ from distgnn.api.partition_options import AUTO, DEFAULT_METHOD
 from distgnn.cli.flags import number, path, switch
 from distgnn.partition import METHODS
 from distgnn.partition.methods.given import KINDS
+from distgnn.partition.methods.options import QUALITIES
 
 
 def add_method_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +19,13 @@ def add_method_arguments(parser: argparse.ArgumentParser) -> None:
         type=_method,
         help=f"one of {', '.join(METHODS)}, or {AUTO}: the best one that fits into memory "
         f"(default: {DEFAULT_METHOD})",
+    )
+    parser.add_argument(
+        "--quality",
+        choices=QUALITIES,
+        help="time spent on the cut: fast refines the first one, default also tries others where "
+        "that is quick, best tries several times as many and keeps what moves the fewest rows "
+        "(of metis, auto)",
     )
     parser.add_argument(
         "--option",

@@ -13,7 +13,8 @@ from distgnn.partition.arcs import Adjacency, adjacency_of, arcs_of
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import metis
 from distgnn.partition.methods.levels import halo_rows_per_level, parse_levels
-from distgnn.partition.methods.metis import objectives_of, of_edges, part_evenly, settle
+from distgnn.partition.methods.metis import of_edges, part_evenly, settle
+from distgnn.partition.methods.starts import objectives_of
 from distgnn.partition.quality import measure
 from distgnn.partition.refine.balance import Balance, rebalanced
 from distgnn.partition.refine.refinement import EDGE_BALANCE, most_edges

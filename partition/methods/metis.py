@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.arcs import Adjacency, Arcs, adjacency_of, arcs_of, edges_of_parts
 from distgnn.partition.assignment import Assignment
@@ -24,9 +23,11 @@ from distgnn.partition.methods.candidates import (
 )
 from distgnn.partition.methods.cover import place_arcs, place_evenly
 from distgnn.partition.methods.grown import better_grown
-from distgnn.partition.methods.kaminpar_library import check_installed, is_preset
+from distgnn.partition.methods.kaminpar_library import is_preset
 from distgnn.partition.methods.metis_library import check_objective, part_graph
+from distgnn.partition.methods.starts import FAST, starts_of
 from distgnn.partition.refine.balance import (
+    EDGE_SHARE,
     Balance,
     is_training_balanced,
     level_isolated,
@@ -40,14 +41,6 @@ from distgnn.partition.stopwatch import Stopwatch
 
 # Rounds of cover and rebalance; more than two were seldom needed.
 MAX_ROUNDS = 4
-# Edges times parts up to which METIS minimises the volume too, in about a second, and KaMinPar has
-# its slower preset.
-QUICK_WORK = 10**7
-# Libraries that may place the roots; "best" is both, and what moves fewer rows is kept.
-ROOTS = ("metis", "kaminpar", "best")
-# KaMinPar balances edges alone: with METIS's share of 0.65, four real graphs in 16 parts ended with
-# 1 to 7 % more rows. Roots are evened out afterwards.
-KAMINPAR_EDGE_SHARE = 1.0
 
 
 def assign(
@@ -59,7 +52,8 @@ def assign(
     edge_balance: float = EDGE_BALANCE,
     vertex_balance: float = 1.25,
     balance: str = "none",
-    roots: str = "metis",
+    roots: str = "",
+    quality: str = "default",
     refine: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Assignment:
@@ -82,8 +76,11 @@ def assign(
         edge_balance: Largest part's edges over the mean that is aimed at.
         vertex_balance: Largest part's roots over the mean that is aimed at.
         balance: "train": parts also share the training vertices evenly if these are few; or "none".
-        roots: "metis"; "kaminpar", an extra that takes less memory and other cuts; or "best": both,
-            and the assignment that moves fewer rows is kept.
+        roots: "metis"; "kaminpar", an extra that takes less memory; or "best": both, and the
+            assignment that moves fewer rows is kept. Empty: "metis", and "best" for the best
+            quality where KaMinPar is installed.
+        quality: "fast": nothing but a cut, a cover and refinement; "default"; or "best": from
+            several roots, with other weights and seeds, too.
         refine: Whether to refine.
         progress: Called with one line of text after each stage.
 
@@ -91,16 +88,15 @@ def assign(
         The assignment.
 
     Raises:
-        InputError: If the objective, the roots or what to balance is unknown, a balance is below 1,
-            or KaMinPar is needed and not installed.
+        InputError: If the objective, the roots, the quality or what to balance is unknown, a
+            balance is below 1, or KaMinPar is needed and not installed.
 
     References:
         Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
         graphs", SIAM J. Scientific Computing 1998. KaMinPar: see `kaminpar_library`.
     """
-    names = (
-        *_names_of_metis(graph, num_parts, objective, roots),
-        *_presets(graph, num_parts, roots),
+    starts = starts_of(
+        graph, num_parts, seed=seed, quality=quality, roots=roots, objective=objective
     )
     training = training_counts(graph) if is_training_balanced(balance) else None
     aim = Balance(edge_balance, vertex_balance, refine=refine, training=training)
@@ -108,36 +104,38 @@ def assign(
     arcs = arcs_of(graph)
     adjacency = adjacency_of(arcs)
     watch.note("arcs")
-    found, begun = [], []
     search = None
-    if refine and training is None:
+    if refine and training is None and quality != FAST:
         search = BlockSearch(arcs, adjacency, num_parts, aim, seed=seed, watch=watch)
-    at_once = search.instead_of if search and len(names) == 1 else None
-    for name in names:
-        start = metis_roots(
+    at_once = search.instead_of if search and len(starts) == 1 else None
+    best: Assignment | None = None
+    begun = np.zeros(0, np.int32)
+    for start in starts:
+        placed = metis_roots(
             graph,
             num_parts,
             adjacency=adjacency,
-            seed=seed,
-            objective=name,
+            seed=start.seed,
+            objective=start.name,
             balance=aim.of_roots(),
+            edge_share=start.edge_share,
         )
-        watch.note(f"roots by {'KaMinPar' if is_preset(name) else 'METIS'}, {name}")
-        found.append(
-            settle(
-                arcs,
-                start,
-                num_parts,
-                adjacency=adjacency,
-                balance=aim,
-                watch=watch,
-                instead_of=at_once,
-            )
+        watch.note(f"roots by {start}")
+        settled = settle(
+            arcs,
+            placed,
+            num_parts,
+            adjacency=adjacency,
+            balance=aim,
+            watch=watch,
+            instead_of=at_once,
         )
-        begun.append(start)
-    best = cheapest(arcs, found, edge_balance)
+        # One at a time: each takes 4 bytes an arc.
+        better = settled if best is None else cheapest(arcs, (best, settled), edge_balance)
+        begun, best = (placed if better is settled else begun), better
+    assert best is not None, "there is at least one start"
     if search is not None:
-        best = search.better_than(best, begun[[one is best for one in found].index(True)])
+        best = search.better_than(best, begun)
         has_hubs = links_of_hub(adjacency, num_parts) < math.inf
         best = better_grown(graph, arcs, best, aim, has_hubs=has_hubs, seed=seed, watch=watch)
     return of_edges(arcs, best if training is not None else evened(arcs, best, vertex_balance))
@@ -176,49 +174,6 @@ def of_edges(arcs: Arcs, assignment: Assignment) -> Assignment:
     """
     edge_part = assignment.edge_part[arcs.of_edge]
     return Assignment(assignment.num_parts, edge_part, assignment.root_part)
-
-
-def objectives_of(graph: Graph, num_parts: int, objective: str) -> Sequence[str]:
-    """Say which objectives METIS should be called with.
-
-    Args:
-        graph: The graph.
-        num_parts: At least 1.
-        objective: "volume" or "cut", or empty for those that are worth their time.
-
-    Returns:
-        One or more of "cut" and "volume".
-
-    Raises:
-        InputError: If the objective is unknown.
-    """
-    if objective:
-        check_objective(objective)
-        return (objective,)
-    return ("cut", "volume") if graph.num_edges * num_parts <= QUICK_WORK else ("cut",)
-
-
-def _names_of_metis(graph: Graph, num_parts: int, objective: str, roots: str) -> Sequence[str]:
-    """Objectives that METIS is called with; none if it is not to place roots."""
-    if roots not in ROOTS:
-        raise InputError(f"unknown roots {roots!r}; choose one of {', '.join(ROOTS)}")
-    names = objectives_of(graph, num_parts, objective)
-    if roots != "kaminpar":
-        return names
-    if objective:
-        raise InputError(
-            f"objective {objective!r} is for roots by METIS, and KaMinPar minimises the cut; leave "
-            "the option objective out"
-        )
-    return ()
-
-
-def _presets(graph: Graph, num_parts: int, roots: str) -> Sequence[str]:
-    """Presets that KaMinPar is called with; none if it is not to place roots."""
-    if roots == "metis":
-        return ()
-    check_installed()
-    return ("eco",) if graph.num_edges * num_parts <= QUICK_WORK else ("default",)
 
 
 def settle(
@@ -318,6 +273,7 @@ def metis_roots(
     seed: int,
     objective: str,
     balance: Balance,
+    edge_share: float = EDGE_SHARE,
 ) -> NDArray[np.int32]:
     """Partition the vertices by METIS, in balance of edges and of vertices.
 
@@ -328,6 +284,7 @@ def metis_roots(
         seed: Seed of METIS.
         objective: "volume" or "cut" of METIS, or a preset of KaMinPar.
         balance: Balance to aim at.
+        edge_share: Share of the edges in the weights of vertices, from 0 to 1.
 
     Returns:
         (num_vertices,) int32. Part of each vertex's root; parts may be empty.
@@ -342,12 +299,20 @@ def metis_roots(
     # The volume knows that a hub's row travels once; better beside it than in its place.
     is_covered = balance.refine and objective != "volume"
     hub = links_of_hub(adjacency, num_parts) if is_covered else math.inf
-    roots = part_evenly(adjacency, num_parts, seed=seed, objective=objective, hub=hub)
+    roots = part_evenly(
+        adjacency, num_parts, seed=seed, objective=objective, hub=hub, edge_share=edge_share
+    )
     return rebalanced(adjacency, roots, balance, np.zeros(num_parts), hub=hub)
 
 
 def part_evenly(
-    adjacency: Adjacency, num_parts: int, *, seed: int, objective: str, hub: float = math.inf
+    adjacency: Adjacency,
+    num_parts: int,
+    *,
+    seed: int,
+    objective: str,
+    hub: float = math.inf,
+    edge_share: float = EDGE_SHARE,
 ) -> NDArray[np.int32]:
     """Call METIS or KaMinPar for vertices with links, and even out the roots with the others.
 
@@ -357,18 +322,18 @@ def part_evenly(
         seed: Seed of METIS or KaMinPar.
         objective: "volume" or "cut" of METIS, or a preset of KaMinPar.
         hub: Links from which on a vertex is a hub.
+        edge_share: Share of the edges in the weights of vertices, from 0 to 1.
 
     Returns:
         (num_vertices,) int32. Part of each vertex; parts may be empty.
     """
     light = lightened(adjacency, hub)
+    size = rounded_sizes(adjacency, hub=hub, edge_share=edge_share)
     if is_preset(objective):
-        size = rounded_sizes(adjacency, hub=hub, edge_share=KAMINPAR_EDGE_SHARE)
         roots = kaminpar_library.part_graph(
             light, num_parts, vertex_weight=size, seed=seed, preset=objective
         )
     else:
-        size = rounded_sizes(adjacency, hub=hub)
         roots = part_graph(light, num_parts, vertex_weight=size, seed=seed, objective=objective)
     is_isolated = np.diff(adjacency.indptr) == 0
     others = np.bincount(roots[~is_isolated], minlength=num_parts)

@@ -14,6 +14,8 @@ from distgnn.datasets.errors import InputError
 # The same limits as of flags: a count, and numbers that fit into float32 with room to compute.
 MAX_WHOLE = 2**31 - 1
 MAX_NUMBER = 1e30
+# Values of the option "quality", of the methods that have it.
+QUALITIES = ("fast", "default", "best")
 # Modules whose name is not that of their method.
 _MODULES = {"2ps-l": "two_phase"}
 # Keywords that are no options: arguments of `distgnn.partition.assign`, which hands them on.
@@ -106,6 +108,30 @@ def check_imbalance(
         raise InputError(
             f"method {method!r} takes no imbalance; leave it out or refine the assignment"
         )
+
+
+def check_quality(method: str, quality: str | None, names: Sequence[str]) -> None:
+    """Check the quality that is asked for.
+
+    Args:
+        method: One of METHODS.
+        quality: One of QUALITIES, or None.
+        names: Names of the options that the method gets.
+
+    Raises:
+        InputError: If it is unknown, the method takes none, or the option quality says it, too.
+    """
+    if quality is None:
+        return
+    if quality not in QUALITIES:
+        raise InputError(f"unknown quality {quality!r}; choose one of {', '.join(QUALITIES)}")
+    if "quality" in names:
+        raise InputError(
+            f"quality {quality!r} and option 'quality' are two names of one choice; leave one of "
+            "them out"
+        )
+    if "quality" not in defaults(method):
+        raise InputError(f"method {method!r} takes no quality; leave it out or choose metis")
 
 
 def parse(method: str, texts: Sequence[str]) -> dict[str, Any]:

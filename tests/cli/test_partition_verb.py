@@ -148,6 +148,21 @@ def test_refinement_and_balance_can_be_chosen(distgnn, here):
     assert "refined (" not in outcome.err
 
 
+def test_quality_is_chosen_and_recorded(distgnn, here):
+    command = ("partition", "synthetic:rmat,scale=8", "--parts", 4, "--json")
+    rows = []
+    for quality in ("fast", "default", "best"):
+        found = distgnn(*command, "--quality", quality, "--out", quality)
+        assert found.json["options"]["quality"] == quality
+        assert ("edges weigh 0.85" in found.err) == (quality == "best")
+        rows.append(found.json["halo_rows"])
+    assert rows == sorted(rows, reverse=True)
+    plain = distgnn(*command, "--out", "plain").json
+    assert plain["halo_rows"] == rows[1]
+    by_auto = distgnn(*command, "--method", "auto", "--quality", "fast", "--out", "auto").json
+    assert by_auto["options"]["quality"] == "fast"
+
+
 def test_an_imbalance_that_cannot_be_is_refused(distgnn, ring):
     command = ("partition", ring, "--parts", 2, "--out", "p", "--imbalance")
     sentence = distgnn(*command, 0.9).sentence
@@ -204,6 +219,12 @@ def test_options_reach_the_method_and_the_manifest(distgnn, ring):
         (("--method", "best"), "--method must be one of metis, "),
         (("--assignment-of", "edges"), "--assignment-of needs --assignment FILE; leave it out"),
         (("--assignment", "a", "--method", "ne"), "--method and --assignment exclude each other"),
+        (("--assignment", "a", "--quality", "best"), "--quality and --assignment exclude each"),
+        (("--method", "ne", "--quality", "best"), "method 'ne' takes no quality; leave it out or"),
+        (
+            ("--quality", "best", "--option", "quality=fast"),
+            "quality 'best' and option 'quality' are two names of one choice; leave one of them",
+        ),
         (("--assignment", "a", "--option", "x=1"), "--option and --assignment exclude each other"),
         (
             ("--imbalance", 1.2, "--option", "edge_balance=1.2"),

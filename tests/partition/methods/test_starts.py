@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distgnn.datasets import Graph, InputError
+from distgnn.partition import assign
+from distgnn.partition.methods import kaminpar_library, starts
+from distgnn.partition.methods.options import QUALITIES, check_quality
+from distgnn.partition.methods.starts import Start, starts_of
+from distgnn.partition.quality import measure
+
+
+def graph_of(num_vertices: int = 400, num_edges: int = 1600) -> Graph:
+    ends = np.random.default_rng(0).integers(0, num_vertices, (2, num_edges))
+    return Graph(name="random", num_vertices=num_vertices, src=ends[0], dst=ends[1])
+
+
+def found(num_parts: int = 4, **words: str) -> list[Start]:
+    given: dict[str, Any] = {"quality": "default", "roots": "", "objective": ""} | words
+    return starts_of(graph_of(), num_parts, seed=5, **given)
+
+
+def test_the_default_is_two_objectives_of_metis() -> None:
+    assert found() == [Start("cut", 0.65, 5), Start("volume", 0.65, 5)]
+    assert [str(start) for start in found()] == ["METIS, cut", "METIS, volume"]
+    assert found(10**5) == [Start("cut", 0.65, 5)]
+    assert found(objective="volume") == [Start("volume", 0.65, 5)]
+
+
+def test_fast_is_one_cut() -> None:
+    assert found(quality="fast") == [Start("cut", 0.65, 5)]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_best_tries_other_weights_seeds_and_libraries(
+    is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "is_installed", lambda: is_there)
+    monkeypatch.setattr(kaminpar_library, "is_installed", lambda: is_there)
+    of_metis = [
+        *found(),
+        Start("cut", 0.85, 5),
+        Start("cut", 1.0, 5),
+        Start("cut", 0.65, 6),
+    ]
+    of_kaminpar = [Start("eco", 1.0, 5), Start("eco", 1.0, 6)]
+    assert found(quality="best") == of_metis + of_kaminpar * is_there
+    assert found(quality="best", roots="metis") == of_metis
+    assert str(of_metis[2]) == "METIS, cut, edges weigh 0.85"
+    assert str(of_kaminpar[0]) == "KaMinPar, eco"
+
+
+def test_kaminpar_has_a_quicker_preset_for_large_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kaminpar_library, "is_installed", lambda: True)
+    assert found(roots="kaminpar") == [Start("eco", 1.0, 5)]
+    assert found(10**5, roots="kaminpar") == [Start("default", 1.0, 5)]
+    assert found(roots="kaminpar", quality="fast") == [Start("default", 1.0, 5)]
+
+
+@pytest.mark.parametrize("balance", ["none", "train"])
+def test_more_quality_moves_no_more_rows(balance: str) -> None:
+    graph = graph_of()
+    rows = [
+        measure(
+            graph, assign("metis", graph, 6, quality=quality, roots="metis", balance=balance)
+        ).halo_rows
+        for quality in QUALITIES
+    ]
+    assert rows == sorted(rows, reverse=True)
+    assert rows[-1] < rows[0]
+
+
+def test_a_quality_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="unknown quality 'x'; choose one of fast, default, best"):
+        found(quality="x")
+    with pytest.raises(InputError, match="unknown quality 'x'; choose one of fast, default, best"):
+        check_quality("metis", "x", [])
+    with pytest.raises(InputError, match="quality 'best' and option 'quality' are two names of on"):
+        check_quality("metis", "best", ["quality"])
+    with pytest.raises(InputError, match="method 'ne' takes no quality; leave it out or choose me"):
+        check_quality("ne", "fast", [])
+    check_quality("ne", None, [])
