@@ -62,6 +62,18 @@ class Arcs(NamedTuple):
         is_simple = self.head.size == self.of_edge.size
         return _partitioner.with_mates(self.weight, self.mate, is_simple)
 
+    def lean(self) -> Arcs:
+        """Return arcs without what `whole` finds again: the mates, and weights that are all one."""
+        is_simple = self.head.size == self.of_edge.size
+        weight = self.weight[:0].copy() if is_simple else self.weight
+        return self._replace(mate=self.mate[:0].copy(), weight=weight)
+
+    def whole(self) -> Arcs:
+        """Return the arcs, all distinct, that `lean` was called for."""
+        is_simple = self.head.size == self.of_edge.size
+        weight = np.ones(self.head.size, np.int32) if is_simple else self.weight
+        return self._replace(mate=_mates(self.start, self.head, self.of_edge.dtype), weight=weight)
+
     def parts(self, edge_part: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the part of each arc, if the edges of an arc share theirs.
 
@@ -99,10 +111,15 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
     weight = _partitioner.merge_arcs(start, head, edge, part, of_edge)
     del edge
     head = head[: weight.size].copy()
-    mate = np.empty(head.size, numbers)
+    return Arcs(start, head, weight, _mates(start, head, numbers), of_edge)
+
+
+def _mates(start: NDArray[np.int64], head: NDArray[np.int32], kind: Any) -> NDArray[Any]:
+    """(num_arcs,) of a kind of integers: the arc back of each; empty if one has none."""
+    mate = np.empty(head.size, kind)
     if not all(_on_threads(_partitioner.pair_arcs, start, start, head, mate)):
         mate = mate[:0].copy()
-    return Arcs(start, head, weight, mate, of_edge)
+    return mate
 
 
 def split_arcs_of(graph: Graph, edge_part: NDArray[np.int32]) -> tuple[Arcs, NDArray[np.int32]]:

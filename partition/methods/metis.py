@@ -104,13 +104,13 @@ def assign(
     arcs = arcs_of(graph)
     adjacency = adjacency_of(arcs)
     watch.note("arcs")
-    search = None
-    if refine and training is None and quality != FAST:
-        search = BlockSearch(arcs, adjacency, num_parts, aim, seed=seed, watch=watch)
-    at_once = search.instead_of if search and len(starts) == 1 else None
     best: Assignment | None = None
     begun = np.zeros(0, np.int32)
+    search = None
     for start in starts:
+        if best is None:
+            # METIS takes the most memory of all; these 8 bytes an arc are soon found again.
+            arcs = arcs.lean()
         placed = metis_roots(
             graph,
             num_parts,
@@ -121,6 +121,10 @@ def assign(
             edge_share=start.edge_share,
         )
         watch.note(f"roots by {start}")
+        if best is None:
+            arcs = arcs.whole()
+            if refine and training is None and quality != FAST:
+                search = BlockSearch(arcs, adjacency, num_parts, aim, seed=seed, watch=watch)
         settled = settle(
             arcs,
             placed,
@@ -128,7 +132,7 @@ def assign(
             adjacency=adjacency,
             balance=aim,
             watch=watch,
-            instead_of=at_once,
+            instead_of=search.instead_of if search and len(starts) == 1 else None,
         )
         # One at a time: each takes 4 bytes an arc.
         better = settled if best is None else cheapest(arcs, (best, settled), edge_balance)

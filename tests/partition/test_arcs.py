@@ -35,6 +35,25 @@ def test_arcs_are_the_distinct_edges_in_order(seed: int, is_symmetric: bool) -> 
         assert np.array_equal(arcs.mate[arcs.mate], np.arange(arcs.head.size))
 
 
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("is_symmetric", [False, True])
+@pytest.mark.parametrize("is_simple", [False, True])
+def test_arcs_that_were_lean_are_whole_again(
+    seed: int, is_symmetric: bool, is_simple: bool
+) -> None:
+    graph = multigraph(seed, is_symmetric=is_symmetric)
+    if is_simple:
+        src, dst = np.unique(np.stack([graph.src, graph.dst]), axis=1)
+        graph = Graph(name="g", num_vertices=graph.num_vertices, src=src, dst=dst)
+    arcs = arcs_of(graph)
+    lean = arcs.lean()
+    assert lean.mate.size == 0
+    assert lean.weight.size == (0 if arcs.head.size == graph.num_edges else arcs.head.size)
+    for one, same in zip(arcs, lean.whole(), strict=True):
+        assert one.dtype == same.dtype
+        assert np.array_equal(one, same)
+
+
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("is_symmetric", [False, True])
 def test_arcs_are_the_same_on_any_number_of_threads(
