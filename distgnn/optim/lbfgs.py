@@ -99,8 +99,8 @@ class Lbfgs(Optimizer):
     def _search(self, here: Evaluated, evaluate: Callable[[], Tensor]) -> None:
         direction = self._direction(here.gradient)
         slope, length = self._agreed(_dot(direction, here.gradient), float(direction.abs().sum()))
-        if slope == 0:
-            self._num_failed = 2
+        if self._is_rounding(slope, here):
+            self._end()
             return
         first = float(self.lr) * (1.0 if self._steps else min(1.0, 1.0 / length))
         origin = torch.cat([each.reshape(-1) for each in self._parameters])
@@ -129,12 +129,27 @@ class Lbfgs(Optimizer):
 
     def _fail(self) -> None:
         """Forget the curvature after a search in vain; the second one in turn ends the descent."""
-        self._num_failed += 1 if self._steps else 2
+        if self._num_failed or not self._steps:
+            self._end()
+        else:
+            self._num_failed = 1
         self._steps, self._changes = [], []
-        if self._num_failed >= 2:
-            self._note = (
-                "lbfgs: no step lowers the loss any more; the weights stay as they are from now on"
-            )
+
+    def _is_rounding(self, slope: float, here: Evaluated) -> bool:
+        """Return whether a step would lower the loss by less than its last digit.
+
+        A step along known curvature lowers it by about half the slope. A search would then try all
+        lengths that it may, and find one that is lower by chance.
+        """
+        least = torch.finfo(here.gradient.dtype).eps * abs(here.objective) if self._steps else 0.0
+        return abs(slope) <= least
+
+    def _end(self) -> None:
+        """Leave the weights as they are from now on."""
+        self._num_failed = 2
+        self._note = (
+            "lbfgs: no step lowers the loss any more; the weights stay as they are from now on"
+        )
 
     def _direction(self, gradient: Tensor) -> Tensor:
         """Return minus the inverse Hessian that the memory approximates times a gradient."""

@@ -120,6 +120,29 @@ def test_the_penalty_is_on_the_weights_that_decay():
         ) == is_smaller
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_descent_ends_at_the_last_digit_of_the_loss_without_a_search_in_vain(dtype):
+    torch.manual_seed(0)
+    rows = torch.randn(200, 12, dtype=dtype)
+    labels = torch.randint(0, 4, (200,))
+    weight = torch.nn.Parameter(torch.zeros(12, 4, dtype=dtype))
+    optimizer = Lbfgs((weight,), SingleGroup(), lr=1.0, weight_decay=1e-2)
+    count: list[int] = []
+    evaluate = evaluated(lambda: torch.nn.functional.cross_entropy(rows @ weight, labels), count)
+    tries, note = [], None
+    while note is None and len(tries) < 200:
+        before = len(count)
+        optimizer.take(evaluate)
+        note = optimizer.take_note()
+        tries.append(len(count) - before)
+    assert note is not None
+    assert "no step lowers the loss any more" in note
+    assert max(tries) < MOST_EVALUATIONS
+    assert tries[-1] == 0
+    gradient = optimizer.state_dict()[0]["lbfgs_gradient"]
+    assert float(gradient.abs().max()) < 10 * torch.finfo(dtype).eps ** 0.5
+
+
 def test_a_descent_ends_when_no_step_lowers_the_loss_and_says_so_once():
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = Lbfgs((weight,), SingleGroup(), lr=1.0, weight_decay=0.0)
