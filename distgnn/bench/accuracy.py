@@ -205,7 +205,8 @@ def measure(graph: Graph, plan: AccuracyPlan, *, progress: Callable[[str], None]
             runs.append({"seed": seed, "goal": goal, "to_goal": to_goal, "steps": steps})
     finally:
         torch.set_num_threads(before)
-    values = {"graph": graph.name, "num_vertices": graph.num_vertices}
+    # Twins of one graph differ in their scale, which the source alone tells.
+    values = {"graph": graph.name, "source": graph.source, "num_vertices": graph.num_vertices}
     return {**values, "num_edges": graph.num_edges, "plan": asdict(plan), "runs": runs}
 
 
@@ -285,7 +286,7 @@ def plot(result: Mapping[str, Any]) -> str:
     drawn = lines(
         curves,
         labels=("seconds", "best validation accuracy"),
-        description=f"Accuracy over seconds on {result['graph']}",
+        description=f"Accuracy over seconds on {result['source']}",
         write=lambda value: f"{value:.3f}",
     )
     return standalone(drawn)

@@ -103,7 +103,7 @@ def lines(found: Sequence[dict[str, Any]]) -> list[str]:
     text = []
     for result in found:
         goals = ", ".join(f"{run['goal']:.4f}" for run in result["runs"])
-        text += [f"{result['graph']}, to a validation accuracy of {goals}:"]
+        text += [f"{result['source']}, to a validation accuracy of {goals}:"]
         text += [*table(accuracy.HEADER, accuracy.rows(result)), ""]
     text.append(
         "bytes: of rows and gradients that ranks sent, or of features that batches gathered"

@@ -79,6 +79,14 @@ def test_the_table_names_goals_and_medians(capsys):
     assert "bytes: of rows and gradients that ranks sent" in lines[-1]
 
 
+def test_twins_go_by_their_scale(capsys):
+    words = ("synthetic:arxiv@1/128", "synthetic:arxiv@1/64", "--goal", "0.01", "--seeds", "1")
+    assert run(*words, "--peers", "", "--epochs", "2", "--start", "1") == 0
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line for line in lines if "to a validation accuracy" in line]
+    assert [title.partition(",")[0] for title in titles] == list(words[:2])
+
+
 @pytest.mark.parametrize("peer", sampled.NAMES)
 def test_a_sampler_trains_where_it_is_installed(peer):
     if peer not in sampled.installed():
