@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 PHASES = ("aggregate", "pack", "exchange_wait", "weight_sync")
 
@@ -97,10 +97,13 @@ class Clock:
 
     Args:
         watch: Tells when phases begin and end; the processor's if None.
+        phases: Names of the phases.
     """
 
-    def __init__(self, watch: PhaseWatch | None = None) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
+    def __init__(
+        self, watch: PhaseWatch | None = None, phases: Sequence[str] = PHASES
+    ) -> None:
+        self.seconds = dict.fromkeys(phases, 0.0)
         self._watch = watch or HostWatch()
         self._aggregation = 0
 
@@ -109,7 +112,7 @@ class Clock:
         """Add the block's time to a phase.
 
         Args:
-            phase: One of `PHASES`.
+            phase: Name of the phase.
         """
         start = self._watch.now()
         try:
@@ -121,7 +124,7 @@ class Clock:
         """Add a stretch of time to a phase.
 
         Args:
-            phase: One of `PHASES`.
+            phase: Name of the phase.
             start: Seconds of `time.perf_counter`.
             stop: Seconds of `time.perf_counter`.
         """
@@ -142,7 +145,7 @@ class Clock:
         """Return the seconds per phase and start again from zero."""
         self._watch.settle()
         seconds = self.seconds
-        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.seconds = dict.fromkeys(seconds, 0.0)
         return seconds
 
 

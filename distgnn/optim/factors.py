@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group
+    from distgnn.exchange.clock import Clock
     from distgnn.nn.observe import SeenMap
     from distgnn.ops.rows import Rows
+
+PRECONDITIONER = "preconditioner"
+"""Phase of a clock: factors, their decompositions, and products with these."""
 
 # Rows that are copied at a time, and columns of sparse rows that are dense at a time.
 _COPIED_ROWS = 4096
@@ -85,6 +89,7 @@ class Reader:
     Args:
         numbers: Number of each parameter by its id.
         widest: Factors of more columns are diagonals.
+        clock: Takes the time of reading as its phase `PRECONDITIONER`.
         finds_constants: Whether to look for rows that stay the same.
 
     Attributes:
@@ -95,9 +100,15 @@ class Reader:
     """
 
     def __init__(
-        self, numbers: Mapping[int, int], widest: int, *, finds_constants: bool = True
+        self,
+        numbers: Mapping[int, int],
+        widest: int,
+        *,
+        clock: Clock,
+        finds_constants: bool = True,
     ) -> None:
         self._numbers = numbers
+        self._clock = clock
         self._finds_constants = finds_constants
         self._widest = widest
         self.is_open = True
@@ -125,6 +136,10 @@ class Reader:
             self._add(output, grad.contiguous(), None)
 
     def _add(self, key: Key, rows: Rows, picked: Tensor | None) -> None:
+        with self._clock.timed(PRECONDITIONER):
+            self._read_one(key, rows, picked)
+
+    def _read_one(self, key: Key, rows: Rows, picked: Tensor | None) -> None:
         is_new = key not in self._read
         read = self._read.setdefault(key, _Read())
         may_stay = is_new and not key.is_output and self._finds_constants

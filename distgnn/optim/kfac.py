@@ -8,13 +8,14 @@ import torch
 
 from distgnn.datasets.errors import InputError
 from distgnn.exchange.base import all_reduce_bytes
+from distgnn.exchange.clock import Clock
 from distgnn.exchange.tags import WEIGHTS_TAG
 from distgnn.kernels.dense import Factor, is_fast, multiply
 from distgnn.nn.decoders import MlpDecoder
 from distgnn.nn.gat import AttentionConvolution
 from distgnn.nn.linear import Linear
 from distgnn.nn.relational import RGCNConv
-from distgnn.optim.factors import Factors, Key, Reader, connected
+from distgnn.optim.factors import PRECONDITIONER, Factors, Key, Reader, connected
 from distgnn.optim.optimizers import Adam, Sgd
 from distgnn.optim.sharing import Grid, shares
 from distgnn.settings.kfac import KfacOptions
@@ -121,7 +122,13 @@ class Kfac(Sgd):
             for name, each in model.named_parameters()
             if each.requires_grad
         }
-        self._reader = Reader(self._numbers, self.options.widest, finds_constants=finds_constants)
+        self._clock = Clock(phases=(PRECONDITIONER,))
+        self._reader = Reader(
+            self._numbers,
+            self.options.widest,
+            clock=self._clock,
+            finds_constants=finds_constants,
+        )
         self._map_of_bias = dict(self._biases(model))
         self._watch(model)
         self._factors = Factors(self._reader, self._group, self.options.decay)
@@ -169,6 +176,14 @@ class Kfac(Sgd):
     @torch.no_grad()
     def step(self) -> None:
         """Step all parameters that have a gradient; collective."""
+        with self._clock.timed(PRECONDITIONER):
+            steps = self._curved()
+        self._step_all(steps)
+        self._num_steps += 1
+        self._reader.is_open = self._num_steps % self.options.factors == 0
+
+    def _curved(self) -> dict[int, Tensor]:
+        """Return the steps of what has factors, by number of the parameter; collective."""
         values = self._factors.values
         if self._reader.is_open:
             self._factors.update(self._whole.num_terms)
@@ -181,9 +196,7 @@ class Kfac(Sgd):
         self._decompose(wanted)
         steps = self._preconditioned()
         self._clip(steps)
-        self._step_all(steps)
-        self._num_steps += 1
-        self._reader.is_open = self._num_steps % self.options.factors == 0
+        return steps
 
     def _step_all(self, steps: dict[int, Tensor]) -> None:
         for number in steps:
@@ -403,6 +416,13 @@ class Kfac(Sgd):
         sent = self._bytes_sent + self._factors.bytes_sent
         self._bytes_sent = self._factors.bytes_sent = 0
         return sent
+
+    def take_preconditioner_s(self) -> float:
+        """Return the seconds of factors, decompositions and their use since the last call.
+
+        On a device they are those that the processor spends and waits.
+        """
+        return self._clock.take()[PRECONDITIONER]
 
     def take_note(self) -> str | None:
         """Return lines for the log about steps since the last call, or None."""

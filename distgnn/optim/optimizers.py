@@ -81,6 +81,10 @@ class Optimizer(ABC):
         """Return the payload bytes that steps sent from this rank since the last call."""
         return 0
 
+    def take_preconditioner_s(self) -> float:
+        """Return the seconds spent on curvature since the last call; 0 for rules without it."""
+        return 0.0
+
     def take_note(self) -> str | None:
         """Return lines for the log about steps since the last call, or None."""
         return None

@@ -29,6 +29,7 @@ SUMMED = (
 SLOWEST = (
     "epoch_s",
     "update_s",
+    "preconditioner_s",
     "eval_s",
     "max_staleness",
     "codec_error",

@@ -343,6 +343,7 @@ class Trainer:
             "loss": loss,
             "epoch_s": epoch_s,
             "update_s": max(epoch_s - sum(seconds.values()), 0.0),
+            "preconditioner_s": self.optimizer.take_preconditioner_s(),
             **seconds,
             "halo_bytes_sent": exchange.take_bytes() + self.objective.take_bytes(),
             "weight_bytes_sent": self.weights.take_bytes()

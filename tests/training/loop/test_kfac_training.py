@@ -115,6 +115,15 @@ def test_links_count_their_pairs_and_their_decoder_is_stepped_by_adam():
         assert ("exp_avg" in state[number]) == name.startswith("decoder"), name
 
 
+def test_records_tell_the_time_of_curvature_as_a_part_of_the_update():
+    options = {"epochs": 4, "kfac": "factors=4,inverses=4"}
+    for _, records, _ in trained("random", "gcn", 2, **options):
+        for record in records:
+            assert 0 < record["preconditioner_s"] < record["epoch_s"]
+    ((_, records, _),) = trained("random", "gcn", 1, epochs=1, optimizer="adam")
+    assert records[0]["preconditioner_s"] == 0
+
+
 def test_the_length_of_a_step_depends_on_the_optimizer_unless_it_is_given():
     assert TrainConfig(**fields_of()).lr == 0.01
     assert TrainConfig(**fields_of(optimizer="kfac")).lr == 0.5
