@@ -42,14 +42,18 @@ def with_loops(blocks: Blocks, num_loops: Tensor, columns: Tensor, exchange: Syn
     if blocks.forward.root_from_root.edge_features is not None:
         features = _mean_features(blocks.forward, exchange)[rows].numpy()
     forward, backward = blocks.forward.root_from_root, blocks.backward.root_from_root
-    places = _places(forward, rows, columns)
-    t_places = _places(backward, columns, rows)
-    added = _added(forward, rows, columns, places)
+    places = t_places = _places(forward, rows, columns)
+    ends = t_ends = _ends(forward, rows, columns, places)
+    # An undirected graph is its own transpose, and is held once.
+    if backward.indices is not forward.indices or not torch.equal(rows, columns):
+        t_places = _places(backward, columns, rows)
+        t_ends = _ends(backward, columns, rows, t_places)
+    added = _added(forward, ends, places)
     if features is not None:
         assert forward.edge_features is not None, "features were averaged"
         more = np.insert(forward.edge_features.numpy(), places, features, axis=0)
         added = replace(added, edge_features=torch.from_numpy(more))
-    t_added = _added(backward, columns, rows, t_places)
+    t_added = _added(backward, t_ends, t_places)
     if backward.position is not None:
         position = _moved(backward.position.numpy(), places, t_places)
         t_added = replace(t_added, position=position)
@@ -83,22 +87,31 @@ def _places(block: Csr, rows: Tensor, columns: Tensor) -> NDArray[np.int64]:
     rank = np.arange(block.num_columns)
     if block.column_id is not None:
         rank[block.column_id.argsort().numpy()] = np.arange(block.num_columns)
-    row_of_edge = np.repeat(np.arange(block.num_rows), block.indptr.diff().numpy())
-    keys = row_of_edge * block.num_columns + rank[block.indices.numpy()]
-    added = rows.numpy() * block.num_columns + rank[columns.numpy()]
-    places: NDArray[np.int64] = np.searchsorted(keys, added)
-    return places
+    indices, wanted = block.indices.numpy(), rank[columns.numpy()]
+    begin, end = block.indptr[rows].numpy(), block.indptr[rows + 1].numpy()
+    # All rows are bisected at once: keys of all edges would take long and 16 bytes an edge.
+    while (is_open := begin < end).any():
+        middle = np.where(is_open, (begin + end) // 2, 0)
+        is_before = rank[indices[middle]] < wanted
+        begin = np.where(is_open & is_before, middle + 1, begin)
+        end = np.where(is_open & ~is_before, middle, end)
+    return begin
 
 
-def _added(block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64]) -> Csr:
+def _ends(
+    block: Csr, rows: Tensor, columns: Tensor, places: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
+    """Return where rows begin, and their columns, with the new edges."""
     longer = torch.bincount(rows + 1, minlength=block.num_rows + 1).cumsum(0)
     indices = np.insert(block.indices.numpy(), places, columns.numpy())
+    return block.indptr + longer, torch.from_numpy(indices)
+
+
+def _added(block: Csr, ends: tuple[Tensor, Tensor], places: NDArray[np.int64]) -> Csr:
     weight = block.weight
     if weight is not None:
         weight = torch.from_numpy(np.insert(weight.numpy(), places, np.float32(1)))
-    return replace(
-        block, indptr=block.indptr + longer, indices=torch.from_numpy(indices), weight=weight
-    )
+    return replace(block, indptr=ends[0], indices=ends[1], weight=weight)
 
 
 def _moved(

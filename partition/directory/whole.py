@@ -31,9 +31,11 @@ def whole_part(graph: Graph) -> Part:
     """
     num_vertices = graph.num_vertices
     check_clones(0, num_vertices)
-    # Edges by column come by ascending row: twice transposed, they are sorted by both.
-    transpose = transposed(_by_destination(graph), num_vertices)
-    csr = transposed(transpose, num_vertices)
+    csr = _by_destination(graph)
+    transpose = transposed(csr, num_vertices)
+    if not _is_ascending(csr):
+        # Edges by column come by ascending row: twice transposed, they are sorted by both.
+        csr = transposed(transpose, num_vertices)
     values: dict[str, NDArray[Any] | None] = {"edge_weight": csr.values}
     if _knows_positions(graph):
         assert csr.values is not None, "these edges know their positions"
@@ -72,6 +74,14 @@ def whole_part(graph: Graph) -> Part:
         val_links=graph.val_links,
         test_links=graph.test_links,
     )
+
+
+def _is_ascending(csr: Csr) -> bool:
+    """Return whether the columns of each row ascend; equal ones may stand together."""
+    falls = csr.indices[1:] < csr.indices[:-1]
+    if np.count_nonzero(falls) >= csr.indptr.size:
+        return False  # There are more than rows, and their positions would take memory.
+    return bool(np.isin(np.flatnonzero(falls) + 1, csr.indptr).all())
 
 
 def _knows_positions(graph: Graph) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,11 @@ def pairs(block):
 
 def planned(kind, num_parts, **options):
     """Blocks of each part, before and after, with the loops that its roots have."""
-    parts = cut(make_graph(kind), num_parts)
+    graph = make_graph("random" if kind == "undirected" else kind)
+    if kind == "undirected":
+        both = np.concatenate([graph.src, graph.dst]), np.concatenate([graph.dst, graph.src])
+        graph = replace(graph, src=both[0], dst=both[1])
+    parts = cut(graph, num_parts)
 
     def on_rank(group):
         part = parts[group.rank]
@@ -34,7 +40,7 @@ def planned(kind, num_parts, **options):
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
-@pytest.mark.parametrize("kind", ["random", "loops", "few-edges"])
+@pytest.mark.parametrize("kind", ["random", "loops", "few-edges", "undirected"])
 def test_roots_without_an_edge_to_themselves_get_one(kind, num_parts):
     for before, after, loops in planned(kind, num_parts):
         loopless = np.flatnonzero(loops == 0)
@@ -62,13 +68,21 @@ def test_new_edges_weigh_1_and_the_others_what_they_did(num_parts):
             assert is_new.sum() == (loops == 0).sum() > 0
 
 
-@pytest.mark.parametrize("kind", ["random", "loops", "few-edges"])
+@pytest.mark.parametrize("kind", ["random", "loops", "few-edges", "undirected"])
 def test_positions_count_the_new_edges(kind):
     for _, (forward, backward), _ in planned(kind, 2):
         position = backward.root_from_root.position.numpy()
         there, back = pairs(forward.root_from_root), pairs(backward.root_from_root)
         np.testing.assert_array_equal(there[position][:, ::-1], back)
         assert len(np.unique(position)) == len(there)
+
+
+@pytest.mark.parametrize("has_positions", [False, True])
+def test_an_undirected_graph_is_held_once(has_positions):
+    ((before, (forward, backward), _),) = planned("undirected", 1, has_positions=has_positions)
+    assert before.forward.root_from_root.indices is before.backward.root_from_root.indices
+    assert forward.root_from_root.indices is backward.root_from_root.indices
+    assert forward.root_from_root.indptr is backward.root_from_root.indptr
 
 
 def test_blocks_without_positions_stay_so():

@@ -14,7 +14,8 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition import structure
 from distgnn.partition.assignment import Assignment
 from distgnn.partition.build import Part, build_parts
-from distgnn.partition.csr import order_by
+from distgnn.partition.csr import Csr, order_by, transposed
+from distgnn.partition.directory import whole
 from distgnn.partition.directory.whole import whole_part
 
 
@@ -28,12 +29,14 @@ def general(graph: Graph) -> Part:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Small graphs with parallel edges and loops, sorted by destination or not."""
+    """Small graphs with parallel edges and loops, sorted by destination, by both ends, or not."""
     num_vertices = draw(st.integers(1, 8))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     src, dst = rng.integers(0, num_vertices, (2, draw(st.integers(0, 30))))
     if draw(st.booleans()):
         dst = np.sort(dst)
+        if draw(st.booleans()):
+            src = src[np.lexsort((src, dst))]
     weight = rng.random(src.size).astype(np.float32) if draw(st.booleans()) else None
     types = rng.integers(0, 3, src.size) if draw(st.booleans()) else None
     edge_features = rng.random((src.size, 2)) if draw(st.booleans()) else None
@@ -63,6 +66,22 @@ def test_it_is_what_the_general_way_builds(graph: Graph) -> None:
         if isinstance(theirs, np.ndarray):
             assert mine.dtype == theirs.dtype, field.name
             assert mine.flags.c_contiguous, field.name
+
+
+@pytest.mark.parametrize(("source", "num_sorts"), [([0, 2, 1, 1], 1), ([2, 0, 1, 1], 2)])
+def test_edges_that_come_sorted_are_sorted_once(
+    source: list[int], num_sorts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def counted(csr: Csr, num_columns: int) -> Csr:
+        calls.append(csr)
+        return transposed(csr, num_columns)
+
+    monkeypatch.setattr(whole, "transposed", counted)
+    graph = Graph(name="g", num_vertices=3, src=np.array(source), dst=np.array([0, 0, 2, 2]))
+    assert whole_part(graph).indices.tolist() == [0, 2, 1, 1]
+    assert len(calls) == num_sorts
 
 
 def test_what_needs_no_change_is_not_copied() -> None:
