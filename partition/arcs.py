@@ -114,6 +114,17 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
     return Arcs(start, head, weight, _mates(start, head, numbers), of_edge)
 
 
+def is_symmetric(start: NDArray[np.int64], head: NDArray[np.int32]) -> bool:
+    """Return whether edges are their own transpose, with parallel ones counted.
+
+    Args:
+        start: (num_vertices + 1,) int64. Where the edges of each vertex begin.
+        head: (num_edges,) int32. Their other ends, ascending for each vertex.
+    """
+    numbers = np.int32 if head.size <= _MOST_INT32 else np.int64
+    return _mates(start, head, numbers).size == head.size
+
+
 def _mates(start: NDArray[np.int64], head: NDArray[np.int32], kind: Any) -> NDArray[Any]:
     """(num_arcs,) of a kind of integers: the arc back of each; empty if one has none."""
     mate = np.empty(head.size, kind)

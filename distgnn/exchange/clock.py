@@ -100,9 +100,7 @@ class Clock:
         phases: Names of the phases.
     """
 
-    def __init__(
-        self, watch: PhaseWatch | None = None, phases: Sequence[str] = PHASES
-    ) -> None:
+    def __init__(self, watch: PhaseWatch | None = None, phases: Sequence[str] = PHASES) -> None:
         self.seconds = dict.fromkeys(phases, 0.0)
         self._watch = watch or HostWatch()
         self._aggregation = 0

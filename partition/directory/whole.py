@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distgnn.partition.arcs import is_symmetric
 from distgnn.partition.build import Part, relation_degrees
 from distgnn.partition.csr import Csr, order_by, pointers, transposed
 from distgnn.partition.structure import check_clones
@@ -32,10 +33,14 @@ def whole_part(graph: Graph) -> Part:
     num_vertices = graph.num_vertices
     check_clones(0, num_vertices)
     csr = _by_destination(graph)
-    transpose = transposed(csr, num_vertices)
     if not _is_ascending(csr):
         # Edges by column come by ascending row: twice transposed, they are sorted by both.
+        transpose = transposed(csr, num_vertices)
         csr = transposed(transpose, num_vertices)
+    elif is_symmetric(csr.indptr, csr.indices):
+        transpose = csr
+    else:
+        transpose = transposed(csr, num_vertices)
     values: dict[str, NDArray[Any] | None] = {"edge_weight": csr.values}
     if _knows_positions(graph):
         assert csr.values is not None, "these edges know their positions"
