@@ -44,6 +44,7 @@ INCLUDED = {
     "results/codes": "examples/strategies/ACCURACY.md",
     "results/findings": "examples/bench/FINDINGS.md",
     "results/gpu": "examples/bench/GPU.md",
+    "results/accelerate": "examples/bench/ACCELERATE.md",
     "results/peers": "examples/bench/RESULTS.md",
     "results/partitions": "partition/TABLE.md",
     "results/lab": "examples/lab/RESULTS.md",
