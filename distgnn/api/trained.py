@@ -14,7 +14,7 @@ from distgnn.comm.collective import collectively
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import nn
 
@@ -59,6 +59,7 @@ class Use:
         plan_cache: Folder of the plans of kernels, or on or off.
         graph: Graph in memory that the run was trained on, if it was one.
         factory: Class or function that made the model, if the user wrote it.
+        options: Other values that all ranks must share, by name.
     """
 
     run: str
@@ -68,6 +69,7 @@ class Use:
     plan_cache: str = "on"
     graph: Graph | None = None
     factory: Callable[[Any], nn.Module] | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def on_parts(self, work: Callable[[TrainedRun, PartOfRun], T]) -> list[T]:
         """Load the run and its parts, and work on each.
@@ -90,7 +92,7 @@ class Use:
         def on_rank(group: Group) -> list[T]:
             return self._on_rank(self.job.on_device(group), work)
 
-        return self.job.run(on_rank, identity_of(self.verb, {"run": self.run}))
+        return self.job.run(on_rank, identity_of(self.verb, {"run": self.run, **self.options}))
 
     def _on_rank(self, group: Group, work: Callable[[TrainedRun, PartOfRun], T]) -> list[T]:
         from distgnn.comm.threads import run_ranks

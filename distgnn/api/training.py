@@ -364,12 +364,27 @@ def _train_series(asked: Training, group: Group) -> dict[str, Any]:
         InputError: If a directory is in the way, or a run fails.
     """
     from distgnn.training.run.directory import RunDirectory
-    from distgnn.training.run.series import FILE, check_folders, members_of, summarise_series
+    from distgnn.training.run.series import make_folder, members_of
 
     num_splits = None
     if asked.all_splits:
         num_splits = collectively(group, lambda: _num_splits(asked))
     members = members_of(asked.config, num_seeds=asked.seeds, num_splits=num_splits)
+    with RunDirectory(asked.folder).owned(asked.say) as lock:
+
+        def own() -> None:
+            make_folder(asked.folder)
+            lock.take()
+
+        on_rank_0(group, own)
+        return _train_members(asked, group, members)
+
+
+def _train_members(asked: Training, group: Group, members: list[Member]) -> dict[str, Any]:
+    """Train the runs of a series whose directory this job owns; collective."""
+    from distgnn.training.run.directory import RunDirectory
+    from distgnn.training.run.series import FILE, check_folders, summarise_series
+
     may_exist = asked.resume or asked.overwrite
     on_rank_0(group, lambda: check_folders(asked.folder, members, may_exist=may_exist))
     ended, summaries = _Ended(asked, group), []

@@ -59,7 +59,8 @@ def evaluate(
     from distgnn.api.predictions import evaluate_run
 
     after = _smoothing(correct_and_smooth)
-    use = _use("evaluate", run, source, settings)
+    options = {"split_index": split_index, "correct_and_smooth": correct_and_smooth}
+    use = _use("evaluate", run, source, settings, options)
     return use.on_parts(lambda trained, share: evaluate_run(trained, share, split_index, after))[0]
 
 
@@ -101,7 +102,8 @@ def predict(
     if target is not None:
         check_target(target)
     after, file = _smoothing(correct_and_smooth), None if pairs is None else os.fspath(pairs)
-    use = _use("predict", run, source, settings)
+    options = {"correct_and_smooth": correct_and_smooth, "probabilities": probabilities}
+    use = _use("predict", run, source, settings, {**options, "pairs": file})
     found = use.on_parts(lambda trained, share: predict_run(trained, share, use.run, file, after))[
         0
     ]
@@ -181,7 +183,13 @@ def to_pyg(run: Trained) -> Any:
     )
 
 
-def _use(verb: str, run: Any, source: Any, settings: Mapping[str, Any]) -> Use:
+def _use(
+    verb: str,
+    run: Any,
+    source: Any,
+    settings: Mapping[str, Any],
+    options: Mapping[str, object] | None = None,
+) -> Use:
     """Return the use of a trained run that a verb is asked for."""
     from distgnn.api.graphs import from_memory
     from distgnn.api.trained import Use
@@ -201,6 +209,7 @@ def _use(verb: str, run: Any, source: Any, settings: Mapping[str, Any]) -> Use:
         plan_cache=plan_cache,
         graph=graph,
         factory=factory,
+        options=options or {},
     )
 
 

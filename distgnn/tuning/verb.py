@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgnn.api.identity import identity_of
+from distgnn.api.identity import identity_of, of_source
 from distgnn.api.reports import STUDY
 from distgnn.api.run import Run
 from distgnn.api.settings import Keywords, config_of
@@ -25,6 +26,7 @@ from distgnn.settings.model import ModelSettings
 from distgnn.training.config.loop import MachineSettings
 from distgnn.training.config.run import RunSettings
 from distgnn.training.run.directory import SUMMARY, RunDirectory
+from distgnn.training.run.lock import RunLock
 from distgnn.tuning.display import choose_display
 from distgnn.tuning.in_job import METRIC, InJob
 from distgnn.tuning.jobs import LOGS, Jobs, JobSlots, words_of
@@ -42,7 +44,7 @@ from distgnn.tuning.space import Space
 from distgnn.tuning.study import BEST, LOG, MOST_FAILURES, Study, StudyLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from distgnn.comm.group import Group
     from distgnn.training.config.settings import TrainConfig
@@ -294,8 +296,7 @@ class Tuning:
         """
         parts = self._parts()
         if self.slots is None:
-            values = {**self.values, "run": self.folder, "resume": self.resume}
-            return self.asked.job.run(self.on_rank, identity_of("tune", values))
+            return self.asked.job.run(self.on_rank, self._identity())
         if detect().size > 1:
             raise InputError(
                 "--jobs starts the ranks of its trials itself; run distgnn tune without mpirun, "
@@ -303,8 +304,8 @@ class Tuning:
             )
         words = [*self.asked.source.words(), *words_of(self.values), *_machine_words(self.asked)]
         jobs = Jobs(self.slots, self.folder, words, self.options.objective)
-        self._open_folder()
-        return self._study(StudyLog(self.folder), jobs, parts)
+        with self._owned():
+            return self._study(StudyLog(self.folder), jobs, parts)
 
     def on_rank(self, group: Group) -> dict[str, Any]:
         """Run the study with trials that take turns on ranks that have met; collective.
@@ -321,13 +322,38 @@ class Tuning:
             trainable.follow()
             return of_rank_0(group, {})
         try:
-            self._open_folder()
-            found = self._study(StudyLog(self.folder), trainable, self._parts())
+            with self._owned():
+                found = self._study(StudyLog(self.folder), trainable, self._parts())
         except InputError as error:
             trainable.end(str(error))
             raise
         trainable.end()
         return of_rank_0(group, found)
+
+    def _identity(self) -> dict[str, str]:
+        """Return what all ranks must have been started with."""
+        search = json.dumps(self.options.search, default=str)
+        values = {**self.values, **asdict(self.options), "search": search, "run": self.folder}
+        values.update(resume=self.resume, overwrite=self.overwrite)
+        return {**identity_of("tune", values), **of_source(self.asked.source)}
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """Own the directory of the study, so that no other job writes there, and open it.
+
+        Raises:
+            InputError: If another job owns it, or it cannot be opened.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot write study '{self.folder}': {error.strerror}; choose another with --run"
+            ) from error
+        with RunLock(self.folder, self.asked.say) as lock:
+            lock.take()
+            self._open_folder()
+            yield
 
     def _parts(self) -> dict[str, Any]:
         space = Space.of(self.options.search)
@@ -368,13 +394,7 @@ class Tuning:
                 (self.folder / name).unlink(missing_ok=True)
             for folder in (*self.folder.glob("trial-*"), self.folder / LOGS):
                 shutil.rmtree(folder, ignore_errors=True)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            foreign = [item.name for item in self.folder.iterdir() if item.name[0] != "."]
-        except OSError as error:
-            raise InputError(
-                f"cannot write study '{self.folder}': {error.strerror}; choose another with --run"
-            ) from error
+        foreign = [item.name for item in self.folder.iterdir() if item.name[0] != "."]
         if foreign:
             raise InputError(
                 f"'{self.folder}' holds files that are not a study's, such as '{min(foreign)}'; "

@@ -77,6 +77,33 @@ def test_a_rank_that_was_started_otherwise_ends_the_job(words, difference, parts
     assert not run.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "more", "difference"),
+    [
+        (["evaluate"], ["--split-index", "1"], "--split-index 1 instead of None"),
+        (
+            ["predict", "--out", "o.csv"],
+            ["--probabilities"],
+            "--probabilities True instead of False",
+        ),
+        (
+            ["tune", "--search", "lr=choice(0.1,0.2)"],
+            ["--factor", "3", "--undirected"],
+            "--factor 3 instead of 4, --undirected True instead of False",
+        ),
+    ],
+)
+def test_ranks_of_other_verbs_are_started_alike_too(words, more, difference, tmp_path, start):
+    run, (verb, *own) = tmp_path / "run", words
+    own = ["cora", "--run", run, *own] if verb == "tune" else [run, *own]
+    first, second = start(0, verb, *own), start(1, verb, *own, *more)
+    errors = first.communicate(timeout=LIMIT_S)[1], second.communicate(timeout=LIMIT_S)[1]
+    sentence = rf"distgnn: rank 1 \(.*\) was started otherwise than rank 0: {difference}; start"
+    assert re.search(f"^{sentence}", errors[0], re.MULTILINE), errors
+    assert (first.returncode, second.returncode) == (2, 2)
+    assert not run.exists()
+
+
 def test_what_ranks_may_have_of_their_own_is_not_compared(parts, tmp_path, start):
     run = tmp_path / "run"
     first = start(0, "train", parts, "--run", run, *MODEL, "--threads", "1")

@@ -56,6 +56,23 @@ def members_of(
     return members
 
 
+def make_folder(folder: Path) -> None:
+    """Make the directory of a series.
+
+    Args:
+        folder: The directory.
+
+    Raises:
+        InputError: If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make series directory '{folder}': {error.strerror}; choose another with --run"
+        ) from error
+
+
 def check_folders(folder: Path, members: Sequence[Member], *, may_exist: bool) -> None:
     """Check that the directory of a series holds no run that is in the way.
 

@@ -160,3 +160,24 @@ def test_a_run_in_use_is_not_trained_and_a_run_that_ended_is_free(tmp_path, caps
     assert main([*words, "--overwrite"]) == 0
     assert main([*words, "--lr", "-1"]) == 2
     assert not (run / NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "--seeds", "2"], ["tune", "--search", "lr=choice(0.1,0.2)"]]
+)
+def test_a_series_and_a_study_have_one_owner_too(words, holder, tmp_path, capsys):
+    verb, *more = words
+    command = [verb, "synthetic:path", "--run", str(tmp_path), "--epochs", "2", "--quiet", *more]
+    assert main([*command, "--threads", "1"]) == 2
+    assert f"is in use by a job on host {socket.gethostname()}" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == [NAME]
+    holder.communicate(b"", timeout=60)
+    assert main([*command, "--threads", "1"]) == 0
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_series_needs_a_directory_that_can_be_made(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    words = ["train", "synthetic:path", "--run", str(tmp_path / "file"), "--seeds", "2"]
+    assert main([*words, "--threads", "1"]) == 2
+    assert "cannot make series directory" in capsys.readouterr().err
