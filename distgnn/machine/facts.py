@@ -51,7 +51,7 @@ def look() -> dict[str, Any]:
         "ranks": launch.size,
         "host": socket.gethostname(),
         "interfaces": [name for _, name in socket.if_nameindex()],
-        "mpirun": _mpirun(),
+        "mpirun": find_mpirun(),
         "mpirun_version": _mpirun_version(),
         "is_root": os.geteuid() == 0,
         "memory_bytes": total_memory(),
@@ -144,14 +144,14 @@ def processor() -> str:
     return platform.machine()
 
 
-def _mpirun() -> str | None:
+def find_mpirun() -> str | None:
     """Find mpirun, first beside this interpreter: its library is the one in the environment."""
     beside = Path(sys.executable).with_name("mpirun")
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
 
 def _mpirun_version() -> str | None:
-    path = _mpirun()
+    path = find_mpirun()
     if path is None:
         return None
     try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.api.job import EXIT_RETRY
 from distgnn.datasets.errors import InputError
+from distgnn.machine.facts import find_mpirun
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.training.run.directory import RunDirectory
 from distgnn.tuning.in_job import METRIC, clone_run, read_curve
@@ -29,6 +30,7 @@ MOST_DEATHS = 5
 LOGS = "logs"
 # A launcher may report the signal that ended a rank as its own status.
 _RETRIED = (EXIT_RETRY, 128 + signal.SIGKILL, 128 + signal.SIGTERM)
+_SAID = "distgnn: "
 _LOOK_S = 0.05
 _PATIENCE_S = 30.0
 
@@ -79,6 +81,9 @@ class JobSlots:
 
         Args:
             cores: Cores of the slot; none to leave the choice to the launcher.
+
+        Raises:
+            InputError: If there is no mpirun to start several ranks.
         """
         words = []
         if cores and shutil.which("taskset"):
@@ -86,8 +91,14 @@ class JobSlots:
         if self.launcher is not None:
             return [*words, *shlex.split(self.launcher)]
         if self.ranks > 1:
+            mpirun = find_mpirun()
+            if mpirun is None:
+                raise InputError(
+                    f"--ranks {self.ranks} needs mpirun, which is not installed; pip install "
+                    "'distgnn[mpi]', or give a --launcher"
+                )
             # The ranks share the cores of the slot, which mpirun would not know.
-            words += ["mpirun", "-n", str(self.ranks), "--oversubscribe", "--bind-to", "none"]
+            words += [mpirun, "-n", str(self.ranks), "--oversubscribe", "--bind-to", "none"]
         return words
 
 
@@ -160,22 +171,19 @@ class Jobs:
         ]
         logs = self._folder / LOGS
         logs.mkdir(exist_ok=True)
-        number = logs / f"{trial.name}.pid"
-        _end_left(number, run)
+        end_left(run)
         try:
             with (logs / f"{trial.name}.log").open("ab") as log:
                 log.write(f"$ {shlex.join(words)}\n".encode())
                 log.flush()
                 # A group of its own, so that all ranks of a trial can be ended.
-                process = subprocess.Popen(
+                return subprocess.Popen(
                     words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
                 )
-            number.write_text(str(process.pid))
         except OSError as error:
             raise InputError(
                 f"cannot start '{words[0]}': {error.strerror}; check --launcher"
             ) from error
-        return process
 
     def _num_checkpointed(self, trial: Trial) -> int:
         names = sorted(RunDirectory(self._folder / trial.name).checkpoints.glob("epoch-*"))
@@ -188,7 +196,6 @@ class Jobs:
                 for running in self._running:
                     outcome = self._outcome(running)
                     if outcome is not None:
-                        (self._folder / LOGS / f"{running.trial.name}.pid").unlink(missing_ok=True)
                         self._running.remove(running)
                         self._fill()
                         return running.trial.number, outcome
@@ -212,13 +219,18 @@ class Jobs:
             if running.deaths < MOST_DEATHS:
                 running.process = self._launch(running.trial, running.epochs, running.slot)
                 return None
-        why = self._last_line(running.trial) or f"it ended with status {code}"
-        return StintResult([], why, seconds)
+        return StintResult([], self._why(running.trial, code), seconds)
 
-    def _last_line(self, trial: Trial) -> str:
-        text = (self._folder / LOGS / f"{trial.name}.log").read_text(errors="replace")
-        lines = [line for line in text.splitlines() if line.startswith("distgnn: ")]
-        return lines[-1].removeprefix("distgnn: ") if lines else ""
+    def _why(self, trial: Trial, code: int) -> str:
+        """Return the sentence of the error that ended a trial, or where to look for it."""
+        log = self._folder / LOGS / f"{trial.name}.log"
+        # Each start begins with its command; what was said before belongs to an earlier one.
+        said = log.read_text(errors="replace").rpartition("\n$ ")[2]
+        lines = [line.strip() for line in said.splitlines()]
+        sentences = [line for line in lines if line.startswith(_SAID)]
+        if sentences:
+            return sentences[-1].removeprefix(_SAID)
+        return f"it ended with status {code}; see '{log}'"
 
     def close(self) -> None:
         """End all processes; their trials continue from their checkpoints later."""
@@ -238,35 +250,36 @@ class Jobs:
         clone_run(self._folder / parent.name, self._folder / child.name, child.settings)
 
 
-def _end_left(file: Path, run: str) -> None:
-    """End the process of a trial that a killed study left behind.
+def end_left(run: str) -> None:
+    """End the processes of a trial that a killed study or launcher left behind.
 
     Args:
-        file: File that has the number of the process.
-        run: Word of its command line that no other process has: the path of the run.
+        run: Word of their command lines that no others have: the path of the run.
     """
-    try:
-        number = int(file.read_text())
-        words = Path(f"/proc/{number}/cmdline").read_bytes()
-    except (OSError, ValueError):
-        return
-    if run.encode() not in words.split(b"\0"):
-        return  # another process has the number by now
-    until = time.monotonic() + _PATIENCE_S
-    # It may have ended by itself just before the signal.
-    with suppress(ProcessLookupError):
-        os.killpg(number, signal.SIGTERM)
-        while _is_alive(number):
-            if time.monotonic() > until:
-                os.killpg(number, signal.SIGKILL)
-            time.sleep(_LOOK_S)
+    begun, asked = time.monotonic(), set()
+    while left := set(_processes_with(run)):
+        waited_s = time.monotonic() - begun
+        if waited_s > 2 * _PATIENCE_S:
+            return  # not ours to end; the lock of the run names its owner
+        is_late = waited_s > _PATIENCE_S
+        # A second SIGTERM would interrupt what the first one asked for, such as a checkpoint.
+        for number in left if is_late else left - asked:
+            # It may have ended by itself just before.
+            with suppress(OSError):
+                os.kill(number, signal.SIGKILL if is_late else signal.SIGTERM)
+        asked |= left
+        time.sleep(_LOOK_S)
 
 
-def _is_alive(number: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{number}/status").read_text()
-    except OSError:
-        return False
+def _processes_with(word: str) -> list[int]:
+    """List the processes of this machine that run and have a word in their command line."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # It may end while it is looked at. That of a process that ended is empty.
+        with suppress(OSError):
+            if word.encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
 
 
 def words_of(settings: Mapping[str, Any]) -> list[str]:

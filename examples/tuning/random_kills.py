@@ -1,12 +1,17 @@
 """Kill a study, its trials or their ranks at random, and compare what comes out of it.
 
     python examples/tuning/random_kills.py [FOLDER] [--source cora] [--kills 9] [--seed 0]
-        [--kinds study,trial,rank]
+        [--kinds study,left,trial,rank]
 
 A small study of the grid by halving is run straight. Then it is started with --resume again and
-again, and SIGKILL ends one process at a random moment. That is the study whose trials take turns in
-it, a trial that is a process of its own, or one of its two ranks. Each study that reaches its end
-must have the same best recipe, trials and losses as the straight one.
+again, and SIGKILL ends one process at a random moment:
+
+    study   the study, whose trials take turns in it
+    left    the study, whose trials are processes of their own, which it leaves behind
+    trial   one of these processes
+    rank    a rank of a trial of two ranks, or the mpirun that started them
+
+Each study that reaches its end must have the best recipe, trials and losses of the straight one.
 """
 
 from __future__ import annotations
@@ -29,9 +34,11 @@ SHARED = ["--sampler", "grid", "--scheduler", "halving", "--grace", "4", "--fact
 SHARED += ["--model", "gcn", "--epochs", "16", "--checkpoint-every", "2", "--threads", "1"]
 KINDS = {
     "study": [],
+    "left": ["--jobs", "2", "--ranks", "1"],
     "trial": ["--jobs", "2", "--ranks", "1"],
     "rank": ["--jobs", "1", "--ranks", "2"],
 }
+STUDIES = ("study", "left")
 LIMIT_S = 900.0
 FILES = ("best.json", "summary.json")
 TIMES = ("seconds", "command")
@@ -67,19 +74,27 @@ class Campaign:
             self.fail(f"the straight study ended with status {code}")
         return time.monotonic() - begun
 
-    def once(self, after_s: float) -> None:
-        """Start the study, kill something after a while, and look at what is left."""
+    def once(self, most: int, within_s: float) -> None:
+        """Start the study, kill until it ends or enough was killed, and look at what is left.
+
+        Args:
+            most: Number of kills of this campaign, at most.
+            within_s: Time between two kills, at most.
+        """
         study = self.folder / f"{self.kind}-killed"
         process = self.start(study)
-        try:
-            process.wait(after_s)
-        except subprocess.TimeoutExpired:
-            victim = process.pid if self.kind == "study" else self.victim(study)
+        while self.counts["kills"] < most and process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self.dice.uniform(0.0, 1.0) * within_s)
+                break
+            victim = process.pid if self.kind in STUDIES else self.victim(study)
             # It may end by itself just before.
             with suppress(ProcessLookupError):
                 if victim is not None:
                     os.kill(victim, signal.SIGKILL)
                     self.counts["kills"] += 1
+            if victim == process.pid:
+                break
         code = process.wait(LIMIT_S)
         if code == 0:
             self.check(study)
@@ -89,11 +104,15 @@ class Campaign:
             self.fail(f"the study ended with status {code}")
 
     def victim(self, study: Path) -> int | None:
-        """Choose a trial that runs, or a rank below its launcher."""
-        found = [int(text) for file in study.glob("logs/*.pid") if (text := file.read_text())]
-        if self.kind == "rank":
-            found = [rank for launcher in found for rank in descendants(launcher)]
-        return self.dice.choice(found) if found else None
+        """Choose a process of a trial: a trial, a rank or a launcher."""
+        word = f"--run={study.resolve()}/trial-".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            # It may end while it is looked at.
+            with suppress(OSError):
+                if word in (process / "cmdline").read_bytes():
+                    found.append(int(process.name))
+        return self.dice.choice(sorted(found)) if found else None
 
     def check(self, study: Path) -> None:
         """Compare a study that has ended with the straight one."""
@@ -116,15 +135,6 @@ class Campaign:
         sys.exit(f"{self.kind}: {why}; see {self.folder / self.kind}.log")
 
 
-def descendants(pid: int) -> list[int]:
-    """List the processes below a process that have none below them."""
-    try:
-        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [leaf for child in below for leaf in descendants(int(child)) or [int(child)]]
-
-
 def losses(run: Path) -> list[float]:
     """Read the losses of a run."""
     return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -144,7 +154,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("study-kills"))
     parser.add_argument("--source", default="cora")
     parser.add_argument("--kills", type=int, default=9, help="of all kinds together")
-    parser.add_argument("--kinds", default="study,trial,rank")
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     options.folder.mkdir(parents=True)
@@ -159,10 +169,13 @@ def main() -> None:
         campaign = Campaign(kind, source, options.folder, dice)
         whole_s = campaign.straight()
         share = (options.kills + number) // len(kinds)
+        # A study that goes on is killed more than once.
+        within_s = whole_s if kind in STUDIES else whole_s / 2
         while campaign.counts["kills"] < share:
-            campaign.once(dice.uniform(0.0, 1.0) * whole_s)
-        campaign.once(LIMIT_S)
-        print(f"{kind}: {campaign.counts['kills']} kills, {campaign.counts['ends']} studies ended")
+            campaign.once(share, within_s)
+        campaign.once(share, within_s)
+        found = f"{campaign.counts['kills']} kills, {campaign.counts['ends']} studies ended"
+        print(f"{kind}: {found}", flush=True)
 
 
 if __name__ == "__main__":

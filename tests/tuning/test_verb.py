@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rank_jobs import ENVIRON
 from ring import ring_arrays
 
 import distgnn as dg
@@ -25,7 +27,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.pages.study import explained
 from distgnn.training.config.settings import TrainConfig
 from distgnn.tuning.in_job import clone_run
-from distgnn.tuning.jobs import Jobs, JobSlots
+from distgnn.tuning.jobs import Jobs, JobSlots, end_left
 from distgnn.tuning.trial import Trial
 from distgnn.tuning.verb import SearchOptions, Tuning
 
@@ -279,9 +281,57 @@ def test_trials_are_processes_of_their_own(ring, tmp_path):
     assert "--force" in command
 
 
-def test_a_process_that_dies_is_started_again(ring, tmp_path):
-    words = [str(ring), "--model=gcn", "--hidden=8", "--epochs=400", "--checkpoint-every=20"]
-    jobs = Jobs(JobSlots(1, threads=1), tmp_path, words)
+def processes_of(run):
+    """Processes whose command line has the path of a run, by number, with their first words."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if f"--run={run}".encode() in words:
+                found[int(process.name)] = Path(words[0].decode()).name
+    return found
+
+
+def test_processes_that_a_killed_study_left_are_ended(tmp_path):
+    run = f"--run={tmp_path / 'trial-0000'}"
+    program = [sys.executable, "-c", "import time; time.sleep(600)"]
+    left, another = (subprocess.Popen([*program, word]) for word in (run, f"{run}0"))
+    end_left(run)
+    assert left.wait(60) == -signal.SIGTERM
+    assert another.poll() is None
+    another.kill()
+    another.wait()
+
+
+def test_what_a_launcher_said_is_found(tmp_path):
+    jobs = Jobs(JobSlots(1, launcher="false"), tmp_path, [])
+    jobs.start(Trial(0, {}), 3)
+    log = tmp_path / "logs/trial-0000.log"
+    assert jobs.wait()[1].failure == f"it ended with status 1; see '{log}'"
+    # An earlier start said this; the last one did not.
+    log.write_text(f"$ one\ndistgnn: rank 1 died\n{log.read_text()}")
+    jobs.start(Trial(0, {}), 3)
+    assert jobs.wait()[1].failure == f"it ended with status 1; see '{log}'"
+
+
+def test_ranks_need_an_mpirun(monkeypatch):
+    monkeypatch.setattr("distgnn.tuning.jobs.find_mpirun", lambda: None)
+    with pytest.raises(InputError, match="--ranks 2 needs mpirun, which is not installed; pip"):
+        JobSlots(1, ranks=2).words([])
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.mpi)])
+def test_a_process_that_dies_is_started_again(ranks, ring, tmp_path, monkeypatch):
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, ENVIRON[name])
+    # A virtual environment that was not activated has its mpirun beside its Python.
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    dg.partition_graph(ring, ranks, tmp_path / "parts")
+    words = [str(tmp_path / "parts"), "--model=gcn", "--hidden=8", "--epochs=400"]
+    words += ["--checkpoint-every=20"]
+    slots = JobSlots(1, ranks, threads=1)
+    monkeypatch.setattr(JobSlots, "check", lambda self: [])
+    jobs = Jobs(slots, tmp_path, words)
     trial = Trial(0, {"lr": 0.01})
     jobs.start(trial, 400)
     (running,) = jobs._running
@@ -290,12 +340,18 @@ def test_a_process_that_dies_is_started_again(ring, tmp_path):
     while not (tmp_path / "trial-0000/checkpoints/epoch-000020").exists():
         assert time.monotonic() < until
         time.sleep(0.01)
-    os.kill(first, signal.SIGKILL)
+    found = processes_of(tmp_path / "trial-0000")
+    pythons = [number for number, name in found.items() if name.startswith("python")]
+    assert len(pythons) == ranks
+    os.kill(pythons[-1], signal.SIGKILL)
     number, result = jobs.wait()
     assert running.process.pid != first
     assert (number, result.failure) == (0, None)
     assert result.curve[-1][0] == 400
-    # A setting that train refuses fails the trial, with its sentence.
+
+
+def test_a_setting_that_train_refuses_fails_the_trial_with_its_sentence(ring, tmp_path):
+    jobs = Jobs(JobSlots(1, threads=1), tmp_path, [str(ring), "--model=gcn", "--epochs=3"])
     jobs.start(Trial(1, {"lr": -1.0}), 3)
     number, result = jobs.wait()
     assert number == 1
