@@ -6,9 +6,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from distgnn.pages.text import human_seconds
 from distgnn.tuning.trial import WORST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
     from distgnn.tuning.study import Study
@@ -51,7 +54,7 @@ class StudyLines:
             return
         self._num_shown = study.log.num_ended
         trial = max((t for t in study.trials if t.visits), key=lambda t: t.visits[-1].number)
-        sys.stderr.write(f"{describe(trial)}\n")
+        sys.stderr.write(f"{describe(trial)}{_time_left(study)}\n")
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -69,6 +72,22 @@ def describe(trial: Trial) -> str:
         return f"{trial.name}  failed: {trial.failure}  {chosen}"
     score = "-" if trial.best() == WORST else f"{trial.best():.4f}"
     return f"{trial.name}  {trial.epochs:5d} epochs  best {score}  {chosen}"
+
+
+def _time_left(study: Study) -> str:
+    epochs, seconds = study.forecast()
+    return f"  about {human_seconds(seconds)} left" if epochs else ""
+
+
+def rungs_reached(trials: Sequence[Trial]) -> str:
+    """Say how many trials were trained how far.
+
+    Args:
+        trials: Trials of a study.
+    """
+    reached = sorted({trial.epochs for trial in trials if trial.visits})
+    counts = ((epochs, sum(trial.epochs >= epochs for trial in trials)) for epochs in reached)
+    return ", ".join(f"{epochs} epochs: {number}" for epochs, number in counts)
 
 
 def _short(value: object) -> str:
@@ -98,19 +117,24 @@ class View:
     def _table(self, study: Study) -> Table:
         from rich.table import Table
 
-        trials, running = study.trials, study.log.pending
+        trials, running, most = study.trials, study.log.pending, self._scheduler.num_trials
         spent = sum(trial.epochs for trial in trials)
-        all_epochs = self._scheduler.num_trials * self._scheduler.epochs
-        seconds = time.perf_counter() - self._begun
+        all_epochs = most * self._scheduler.epochs
+        seconds = human_seconds(time.perf_counter() - self._begun)
+        left = _time_left(study)
         table = Table(
-            title=f"{len(trials)} of {self._scheduler.num_trials} trials, {len(running)} running, "
-            f"{spent} epochs trained ({all_epochs} without a scheduler), {seconds:.0f} s"
+            title=f"{len(trials)} of {most} trials, {len(running)} running; {spent} of "
+            f"{all_epochs} epochs; {seconds}{left.replace('  ', ', ')}",
+            caption=f"trials that reached {rungs_reached(trials)}" if spent else None,
         )
         for name in ("trial", "epochs", "best", "state", "settings"):
             table.add_column(name)
-        order = sorted(trials, key=lambda t: (t.number not in running, -t.best(), t.number))
-        for trial in order[:_MOST_ROWS]:
-            state = "paused"
+        order = sorted(trials, key=lambda t: (-t.best(), t.number))
+        # The best ones, and those that run, which may be far below.
+        shown = order[:_MOST_ROWS]
+        shown += [trial for trial in order[_MOST_ROWS:] if trial.number in running]
+        for trial in shown:
+            state = "paused" if left else "stopped"
             if trial.failure is not None:
                 state = "failed"
             elif trial.number in running:

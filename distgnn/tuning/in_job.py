@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.api.source import Source, SourceOptions
 from distgnn.api.training import train_one
-from distgnn.comm.collective import of_rank_0
+from distgnn.comm.collective import collectively, of_rank_0
 from distgnn.datasets.errors import InputError
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.run.directory import CHECKPOINTS, CONFIG, METRICS, SUMMARY, RunDirectory
@@ -99,6 +99,14 @@ class InJob:
         self._config_of = config_of
         self._group = group
         self._waiting: list[tuple[Trial, int]] = []
+
+    def open(self) -> None:
+        """Open the source on all ranks, so that one that cannot be is no failure of trials.
+
+        Raises:
+            InputError: If a rank cannot open it.
+        """
+        collectively(self._group, lambda: self._asked.source.open(self._asked.say))
 
     def start(self, trial: Trial, epochs: int) -> None:
         """Put a stint into the queue; see `Trainable`."""

@@ -256,7 +256,7 @@ def end_left(run: str) -> None:
     Args:
         run: Word of their command lines that no others have: the path of the run.
     """
-    begun, asked = time.monotonic(), set()
+    begun, asked = time.monotonic(), set[int]()
     while left := set(_processes_with(run)):
         waited_s = time.monotonic() - begun
         if waited_s > 2 * _PATIENCE_S:

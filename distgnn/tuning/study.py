@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.datasets.errors import InputError
@@ -200,6 +201,31 @@ class Study:
     def trials(self) -> list[Trial]:
         """All trials that were begun, by number."""
         return self.log.trials
+
+    def forecast(self) -> tuple[int, float]:
+        """Predict how much is left to train.
+
+        The scheduler is asked what it would do if new trials went like those before them, and if
+        trials that continue stayed where they are.
+
+        Returns:
+            Epochs, and seconds. What a stint that runs has trained already counts as left.
+        """
+        trials = [replace(trial, visits=list(trial.visits)) for trial in self.trials]
+        known = [trial.curve for trial in trials if trial.curve]
+        waiting, num_ended, epochs = list(self.log.pending.values()), self.log.num_ended, 0
+        while stint := waiting.pop() if waiting else self.scheduler.next(trials, frozenset()):
+            if stint.trial == len(trials):
+                trials.append(Trial(stint.trial, {}))
+            trial = trials[stint.trial]
+            epochs += stint.epochs - trial.epochs
+            if not trial.curve:
+                trial.curve = known[stint.trial % len(known)] if known else [(1, 0.0)]
+            trial.visits.append(Visit(stint.epochs, num_ended, trial.best(stint.epochs)))
+            num_ended += 1
+        trained = sum(trial.epochs for trial in self.trials)
+        pace_s = sum(trial.seconds for trial in self.trials) / max(1, trained)
+        return epochs, epochs * pace_s / self._trainable.num_slots
 
     def run(self) -> Found:
         """Run all stints.

@@ -318,6 +318,7 @@ class Tuning:
         """
         group = self.asked.job.on_device(group)
         trainable = InJob(self.asked, self.config_of, group, self.options.objective)
+        trainable.open()
         if group.rank > 0:
             trainable.follow()
             return of_rank_0(group, {})

@@ -39,10 +39,12 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for scheduler in options.schedulers.split(","):
-        # Rungs of HyperBand begin late, so that all its brackets stay within an eighth.
-        more = {"grace": options.epochs // 16} if scheduler == "hyperband" else {}
-        if scheduler in ("asha", "halving"):
-            more = {"grace": max(1, options.epochs // 32)}
+        # HyperBand's brackets begin late, so that all of them stay within an eighth of the grid.
+        # ASHA promotes before all trials are there, so it has the first rung of its default.
+        shares = {"hyperband": 16, "halving": 32}
+        more = {}
+        if scheduler in shares:
+            more = {"grace": max(1, options.epochs // shares[scheduler])}
         begun = time.perf_counter()
         found = dg.tune(
             options.source,

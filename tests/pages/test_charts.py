@@ -188,6 +188,8 @@ def test_colours_can_be_told_from_the_ground_in_light_and_dark(mode):
         (human_seconds, 0.0123, "12.3 ms"),
         (human_seconds, 2e-6, "2 us"),
         (human_seconds, 90.0, "90 s"),
+        (human_seconds, 1000.0, "16.7 min"),
+        (human_seconds, 9000.0, "2.5 h"),
     ],
 )
 def test_numbers_are_short(write, value, text):

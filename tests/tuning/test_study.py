@@ -144,3 +144,35 @@ def test_a_curve_is_written_once(tmp_path):
     events = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
     written = [len(event["curve"]) for event in events if event["event"] == "end"]
     assert written == [1, 1, 1, 1, 3, 12]
+
+
+class Paced(Table):
+    """Takes two seconds an epoch; no trial fails."""
+
+    def wait(self):
+        number, epochs = self._waiting.pop(0)
+        row, before = self._runs.get(number, (number, 0))
+        self._runs[number] = (row, epochs)
+        curve = [(epoch + 1, float(self._table[row, epoch])) for epoch in range(epochs)]
+        return number, StintResult(curve, None, 2.0 * (epochs - before))
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_forecast_counts_the_epochs_that_are_left(name, tmp_path):
+    seen = []
+
+    def show(study):
+        if study.log.num_ended:
+            seen.append((sum(trial.epochs for trial in study.trials), *study.forecast()))
+
+    table = curves(12, 16, 0)
+    study = Study(
+        StudyLog(tmp_path), space=SPACE, sampler=RandomSampler(SPACE, 0),
+        scheduler=SCHEDULERS[name](), trainable=Paced(table, {}), seed=0, show=show,
+    )  # fmt: skip
+    trained = study.run().epochs_trained
+    assert seen[-1] == (trained, 0, 0.0)
+    for spent, epochs, seconds in seen:
+        assert seconds == pytest.approx(2.0 * epochs)
+        # Promotions depend on the order of new trials, which nobody knows.
+        assert spent + epochs == pytest.approx(trained, rel=0.4 if name == "asha" else 0.0)

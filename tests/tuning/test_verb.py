@@ -193,6 +193,12 @@ def test_what_cannot_be_is_refused_before_any_work(ring, tmp_path, words, senten
     assert not (tmp_path / "s").exists()
 
 
+def test_a_source_that_is_not_there_is_no_failure_of_trials(tmp_path):
+    with pytest.raises(InputError, match=r"^\S+no\.npz: there is no such file; check"):
+        search(tmp_path / "no.npz", tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_graph_in_memory_is_not_given_to_processes(ring, tmp_path):
     with pytest.raises(InputError, match="a graph in memory cannot be given to other processes"):
         search(dg.load(ring), tmp_path / "s", jobs=1)
