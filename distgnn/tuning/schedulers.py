@@ -167,6 +167,9 @@ class HyperBand:
 class Asha:
     """Promotes a trial as soon as it is among the best 1 / factor at its rung.
 
+    In the paper new trials never run out. Here they do, and rungs with fewer trials than factor
+    would promote none: the best trial of the highest rung then continues alone to the end.
+
     Args:
         num_trials: Number of trials.
         epochs: Epochs of the last rung.
@@ -187,7 +190,15 @@ class Asha:
             for trial in ranked(there, rung)[: len(there) // self._factor]:
                 if trial.number not in running and not trial.has_reached(above):
                     return Stint(trial.number, above)
-        return _first_short(trials, running, self.num_trials, self._rungs[0])
+        stint = _first_short(trials, running, self.num_trials, self._rungs[0])
+        alive = [trial for trial in trials if trial.failure is None]
+        if stint is not None or running or not alive:
+            return stint
+        highest = max(trial.epochs for trial in alive)
+        if highest == self.epochs:
+            return None
+        first = ranked([trial for trial in alive if trial.epochs == highest], highest)[0]
+        return Stint(first.number, next(rung for rung in self._rungs if rung > highest))
 
 
 class StoppingAsha:

@@ -109,6 +109,16 @@ def test_asha_promotes_the_top_of_each_rung(num_trials, slots, seed, grace):
         top = sorted(there, key=lambda number: -scores[number])[: len(there) // 4]
         # All of the top is promoted in the end; others were, when fewer trials were there.
         assert set(top) <= promoted <= set(there)
+    # However few there are, one goes to the end.
+    assert max(trial.epochs for trial in trials) == 64
+
+
+def test_the_best_of_a_few_trials_goes_to_the_end():
+    trials, ended = play(Asha(num_trials=3, epochs=16, grace=1, factor=4), curves(3, 16, 3))
+    first = int(best_until(curves(3, 16, 3), 1).argmax())
+    numbers = [(stint.trial, stint.epochs) for stint in ended]
+    assert numbers == [(0, 1), (1, 1), (2, 1), (first, 4), (first, 16)]
+    assert sum(trial.epochs for trial in trials) == 18
 
 
 def test_asha_promotes_before_it_begins_another_trial():
