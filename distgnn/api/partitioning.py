@@ -12,6 +12,7 @@ from distgnn.api.methods import given_parts, run_method
 from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
 from distgnn.api.partition import Partition
 from distgnn.api.partition_options import LABEL_TASKS, PartitionOptions
+from distgnn.api.set_aside import folder_beside, with_features_aside
 from distgnn.api.settings import Keywords
 from distgnn.api.source import SWITCHES, load_graph, options_of
 from distgnn.api.use import check_no_session, write_note
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distgnn.api.source import SourceOptions
+    from distgnn.datasets.graph import Graph
     from distgnn.partition.directory.manifest import Manifest
 
 
@@ -128,13 +130,27 @@ def make_partition(asked: PartitionOptions) -> Manifest:
 
 
 def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:
-    """Load, assign, build and write."""
+    """Load, and cut what was loaded."""
+    start, source = time.perf_counter(), asked.source.located(asked.say)
+    with folder_beside(asked.out) as folder:
+        graph = load_graph(source.to_json(), asked.say, source.graph)
+        if source.graph is None:
+            graph = with_features_aside(graph, folder)
+        return _cut(asked, graph, parts, source, start)
+
+
+def _cut(
+    asked: PartitionOptions,
+    graph: Graph,
+    parts: NDArray[Any] | None,
+    source: SourceOptions,
+    start: float,
+) -> Manifest:
+    """Assign, build and write."""
     from distgnn.partition import orders, quality
     from distgnn.partition.directory import store
     from distgnn.partition.threads import available_threads
 
-    start, source = time.perf_counter(), asked.source.located(asked.say)
-    graph = load_graph(source.to_json(), asked.say, source.graph)
     if asked.parts > graph.num_vertices:
         raise InputError(
             f"--parts {asked.parts} asks for more parts than graph '{graph.name}' has "
