@@ -88,7 +88,7 @@ def announce(
         say(f"rows: {most}{per_epoch} will be sent per epoch by all ranks")
         weights = planned_weights(config, model, trainer.weights.tables, trainer.graphs)
         per_epoch = human_bytes(weights.bytes_per_epoch(group.size))
-        most = "at most " * config.weight_rule.votes
+        most = "at most " * config.weight_rule.sends_at_most
         say(f"weights: {most}{per_epoch} will be sent per epoch by all ranks")
     more = "" if group.device == PROCESSOR else " more of the device"
     say(f"memory: about {human_bytes(predicted)}{more} at the peak of rank 0, predicted")

@@ -73,7 +73,7 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
         "weights": config.weights,
         "summed": describe_weights(config.weight_rule),
         "sends_at_most": halo.sends_at_most,
-        "weights_at_most": config.weight_rule.votes,
+        "weights_at_most": config.weight_rule.sends_at_most,
         "evaluation": config.evaluation,
         "exact": [f"rows of fewer than {least} columns", *_EXACT],
         "papers": list(dict.fromkeys(papers)),
@@ -215,6 +215,12 @@ def describe_weights(rule: WeightRule) -> str:
     Args:
         rule: The rule.
     """
+    if rule.significance is not None:
+        later = ", which falls with the root of the steps" * rule.significance.decays
+        return (
+            "single values as they are, once they would move a weight by a share of "
+            f"{rule.significance.threshold:g}{later}; the rest waits"
+        )
     if rule.is_local:
         moments = ", with its own moments" if rule.keeps_moments else ""
         whose = {0: "their mean", 2: "the mean of random pairs"}.get(

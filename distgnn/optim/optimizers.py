@@ -154,6 +154,22 @@ class GradientRule(Optimizer):
         moments = [self._moments[number] for number in numbers]
         self._step(parameters, gradients, moments, decay)
 
+    def divisor(self, parameter: Tensor) -> Tensor | float:
+        """Return by what a gradient times lr is divided for what it moves a weight by in the end.
+
+        Args:
+            parameter: The weight.
+
+        Returns:
+            Number, or values of the shape of the weight; 0 where that is not known yet.
+        """
+        number = next(n for n, each in enumerate(self._parameters) if each is parameter)
+        return self._divisor(self._moments.get(number))
+
+    @abstractmethod
+    def _divisor(self, moments: Moments | None) -> Tensor | float:
+        """Return the same, from the moments of a parameter; None before its first step."""
+
     @abstractmethod
     def _begin(self, parameter: Tensor) -> Moments:
         """Return the moments of a parameter before its first step."""
@@ -203,6 +219,11 @@ class Adam(GradientRule):
             "exp_avg": torch.zeros_like(parameter),
             "exp_avg_sq": torch.zeros_like(parameter),
         }
+
+    def _divisor(self, moments: Moments | None) -> Tensor | float:
+        if moments is None:
+            return 0.0
+        return (moments["exp_avg_sq"] / (1 - 0.999 ** moments["step"])).sqrt() + 1e-8
 
     def _step(
         self,
@@ -254,6 +275,10 @@ class Sgd(GradientRule):
 
     def _begin(self, parameter: Tensor) -> Moments:
         return {"momentum_buffer": torch.zeros_like(parameter)}
+
+    def _divisor(self, moments: Moments | None) -> Tensor | float:
+        del moments
+        return 1 - self.momentum
 
     def _step(
         self,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
 from distgnn.exchange.base import all_reduce_bytes
-from distgnn.exchange.sliced import slice_bytes
-from distgnn.weights.groups import average_within
-from distgnn.weights.strategy import WeightStrategy
+from distgnn.weights.own_models import OwnModels, with_gradients
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor, nn
 
@@ -23,12 +20,12 @@ if TYPE_CHECKING:
     from distgnn.optim.optimizers import Optimizer
     from distgnn.weights.rule import WeightRule
 
-_WEIGHT, _MOMENT, _NORM = "weight", "moment", "norm"
+_NORM = "norm"
 _WINDOW = 25
 _SHARE = 2 / (_WINDOW + 1)  # of a new value in an average over a window
 
 
-class LocalModels(WeightStrategy):
+class LocalModels(OwnModels):
     """Each rank steps by its own gradient; every so many steps models become their mean.
 
     With P ranks, gradients g_p of their shares of the loss, and u the update of the optimizer::
@@ -78,8 +75,7 @@ class LocalModels(WeightStrategy):
         rule: WeightRule,
         seed: int = 0,
     ) -> None:
-        super().__init__(group, clock)
-        self._optimizer = optimizer
+        super().__init__(group, clock, optimizer=optimizer)
         self._rule = rule
         self._seed = seed
         self._num_steps = 0
@@ -89,12 +85,11 @@ class LocalModels(WeightStrategy):
 
     def after_backward(self, model: nn.Module) -> None:
         """Scale the gradient of this rank's share; a missing one counts as zeros."""
-        for parameter in _trained(model):
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            parameter.grad *= self.group.size
+        gradients = [each.grad for each in with_gradients(model) if each.grad is not None]
+        for gradient in gradients:
+            gradient *= self.group.size
         if self._votes:
-            self._watch([each.grad for each in _trained(model) if each.grad is not None])
+            self._watch(gradients)
 
     def after_step(self, model: nn.Module) -> None:
         """Merge where it is time."""
@@ -144,84 +139,11 @@ class LocalModels(WeightStrategy):
         self.bytes_sent += all_reduce_bytes(vote.nbytes, self.group.size)
         return bool(vote)
 
-    def _weights(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return what is merged of the weights, by name."""
-        named = ((f"{_WEIGHT}.{name}", each) for name, each in model.named_parameters())
-        return {name: each.detach() for name, each in named if each.requires_grad}
+    def _others(self) -> dict[str, Tensor]:
+        if self._norm is None:
+            return {}
+        return {_NORM: torch.tensor([self._norm], dtype=torch.float64)}
 
-    def _moments(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return what is merged of the optimizer, by name; counters are alike on all ranks."""
-        del model
-        return {
-            f"{_MOMENT}.{number}.{name}": value
-            for number, moments in self._optimizer.state_dict().items()
-            for name, value in moments.items()
-            if value.dim()
-        }
-
-    @torch.no_grad()
-    def _average(self, tensors: Sequence[Tensor], members: list[int]) -> None:
-        """Replace tensors by their means over some ranks, which alone need to call this."""
-        if len(members) == 1:
-            return
-        with self.clock.timed("weight_sync"):
-            for dtype in dict.fromkeys(each.dtype for each in tensors):
-                own = [each for each in tensors if each.dtype == dtype]
-                flat = torch.cat([each.reshape(-1) for each in own])
-                self.bytes_sent += self._average_flat(flat, members)
-                for each, mean in zip(
-                    own, torch.split(flat, [e.numel() for e in own]), strict=True
-                ):
-                    each.copy_(mean.view(each.shape))
-
-    def _average_flat(self, flat: Tensor, members: list[int]) -> int:
-        """Replace a vector by its mean over some ranks; return the bytes that this rank sent."""
-        size = len(members)
-        if size == self.group.size:
-            self.group.all_reduce(flat)
-            flat /= size
-            return all_reduce_bytes(flat.nbytes, size)
-        average_within(self.group, flat, members)
-        return slice_bytes(len(flat), members.index(self.group.rank), size, flat.element_size())
-
-    @contextmanager
-    def consensus(self, model: nn.Module, *, has_moments: bool = False) -> Iterator[None]:
-        """Hold the mean of all models inside a block; see `WeightStrategy.consensus`."""
-        tensors: list[Tensor] = []
-        if not self._has_one_model:
-            tensors += self._weights(model).values()
-        if has_moments and not self._has_one_optimizer:
-            tensors += self._moments(model).values()
-        own = [each.clone() for each in tensors]
-        if tensors:
-            self._average(tensors, list(range(self.group.size)))
-        try:
-            yield
-        finally:
-            for each, before in zip(tensors, own, strict=True):
-                each.copy_(before)
-
-    def state(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return copies of this rank's weights and moments; none of those that are all ranks'."""
-        own: dict[str, Tensor] = {}
-        if not self._has_one_model:
-            own |= self._weights(model)
-        if not self._has_one_optimizer:
-            own |= self._moments(model)
-        if self._norm is not None:
-            own[_NORM] = torch.tensor([self._norm], dtype=torch.float64)
-        return {name: each.clone() for name, each in own.items()}
-
-    def load_state(self, state: dict[str, Tensor], model: nn.Module, num_steps: int) -> None:
-        """Continue after some steps; see `WeightStrategy.load_state`."""
-        self._num_steps = num_steps
-        self._is_one = not any(name.startswith(f"{_WEIGHT}.") for name in state)
-        self._norm = float(state[_NORM]) if _NORM in state else None
-        own = {**self._weights(model), **self._moments(model)} if state else {}
-        for name, value in state.items():
-            if name != _NORM:
-                own[name].copy_(value)
-
-
-def _trained(model: nn.Module) -> list[nn.Parameter]:
-    return [each for each in model.parameters() if each.requires_grad]
+    def _load_others(self, others: dict[str, Tensor], num_steps: int, *, is_one: bool) -> None:
+        self._num_steps, self._is_one = num_steps, is_one
+        self._norm = float(others[_NORM]) if _NORM in others else None

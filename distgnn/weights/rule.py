@@ -10,6 +10,25 @@ from distgnn.weights.groups import draw_group
 
 
 @dataclass(frozen=True)
+class Significance:
+    """Values of gradients that other ranks are told.
+
+    Attributes:
+        threshold: A value is told once it would move its weight by this share of the weight.
+        decays: Whether the threshold falls with the root of the number of steps.
+    """
+
+    threshold: float
+    decays: bool = False
+
+    @property
+    def text(self) -> str:
+        """Canonical words of --weights."""
+        decay = ",decay=sqrt" if self.decays else ""
+        return f"changed({self.threshold:.12g}{decay})+sum"
+
+
+@dataclass(frozen=True)
 class WeightRule:
     """Rule of the weights that ranks tell each other, and when.
 
@@ -23,6 +42,8 @@ class WeightRule:
             for one group of all ranks.
         threshold: Least relative change of a rank's gradient for which models are merged after a
             step, see `LocalModels`; None where steps are counted.
+        significance: Values of gradients that ranks tell each other, see `SignificantUpdates`;
+            None where they tell all.
     """
 
     codec: CodecSpec = EXACT
@@ -30,21 +51,32 @@ class WeightRule:
     keeps_moments: bool = False
     group_size: int = 0
     threshold: float | None = None
+    significance: Significance | None = None
 
     @property
     def is_local(self) -> bool:
-        """Whether each rank has a model of its own between merges."""
-        return self.merge_every > 0
+        """Whether each rank has a model of its own."""
+        return self.merge_every > 0 or self.significance is not None
+
+    @property
+    def sends_at_most(self) -> bool:
+        """Whether values decide how much travels, so that less may than is foretold."""
+        return self.votes or self.significance is not None
 
     @property
     def votes(self) -> bool:
         """Whether ranks vote in each step on a merge, so that fewer bytes may travel."""
         return self.threshold is not None and 0 < self.threshold < math.inf
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether each value of a gradient is significant, so that there is one model."""
+        return self.significance is not None and self.significance.threshold == 0
+
     def may_merge(self, num_steps: int) -> bool:
         """Return whether models are merged after a number of steps, or may be by a vote."""
         is_never = self.threshold == math.inf
-        return self.is_local and not is_never and num_steps % self.merge_every == 0
+        return self.merge_every > 0 and not is_never and num_steps % self.merge_every == 0
 
     def makes_one(self, num_ranks: int) -> bool:
         """Return whether a merge leaves one model, not as many as there are groups."""
@@ -66,6 +98,8 @@ class WeightRule:
     @property
     def text(self) -> str:
         """Canonical words of --weights."""
+        if self.significance is not None:
+            return self.significance.text
         if self.is_local:
             moments = "+own-moments" if self.keeps_moments else ""
             when = f"every({self.merge_every})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,6 +46,8 @@ class WeightTraffic(NamedTuple):
 
         Sums within groups count as sums over all ranks, which take longer.
         """
+        if self.rule.significance is not None:
+            return self._told_bytes
         if self.rule.is_local:
             period = self.rule.merge_every
             return self._merged_bytes / period if self.rule.may_merge(period) else 0
@@ -52,7 +55,7 @@ class WeightTraffic(NamedTuple):
         return _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
 
     def bytes_of(self, rank: int, num_ranks: int, epoch: int = 0, *, is_evaluated: bool) -> int:
-        """Return the bytes that a rank sends in an epoch, as it counts; at most, if ranks vote.
+        """Return the bytes that a rank sends in an epoch; at most, where values decide.
 
         Args:
             rank: The rank.
@@ -67,6 +70,7 @@ class WeightTraffic(NamedTuple):
             layout, row_bytes = self._layout
             sums.append(_ITEM_BYTES * layout.num_exact)
             coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
+        coded += (num_ranks - 1) * self._told_bytes
         if self.rule.votes:
             sums.append(_ITEM_BYTES)
         is_merged = self.rule.may_merge(num_steps)
@@ -77,7 +81,7 @@ class WeightTraffic(NamedTuple):
             else:
                 num_values = self._merged_bytes // _ITEM_BYTES
                 coded = slice_bytes(num_values, members.index(rank), len(members), _ITEM_BYTES)
-        is_one = is_merged and self.rule.makes_one(num_ranks)
+        is_one = (is_merged and self.rule.makes_one(num_ranks)) or self.rule.tells_all
         if self.rule.is_local and is_evaluated and not is_one:
             sums.append(_ITEM_BYTES * self._num_values)
         return coded + sum(all_reduce_bytes(each, num_ranks) for each in sums)
@@ -116,13 +120,22 @@ class WeightTraffic(NamedTuple):
             return factors
         if self.rule.is_local:
             # A checkpoint takes the mean of the moments, too, even if ranks keep theirs.
-            return 2 * _ITEM_BYTES * self._num_values * (1 + self.num_moments)
+            told = num_ranks * self._told_bytes + _ITEM_BYTES * self._num_values
+            merged = 2 * _ITEM_BYTES * self._num_values * (1 + self.num_moments)
+            return merged if self.rule.significance is None else merged + told
         layout, row_bytes = self._layout
         return factors + layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
 
     @property
     def _num_values(self) -> int:
         return sum(prod(shape) for shape in self.shapes)
+
+    @property
+    def _told_bytes(self) -> int:
+        """Most bytes of the gradient that a rank tells another one, and of its mask."""
+        how, count = self.rule.significance, self._num_values
+        is_never = how is None or how.threshold == math.inf
+        return 0 if is_never else -(-count // 8) + _ITEM_BYTES * count
 
     @property
     def _merged_bytes(self) -> int:

@@ -326,6 +326,22 @@ def test_models_that_are_merged_by_votes_send_at_most_so_much(whom, directories)
     assert 0 < sum(record["weight_syncs"] for record in records) < 20
 
 
+def test_values_that_matter_are_at_most_all_of_them(directories):
+    directory = directories("random", "libra", 3)
+    plain = {"epochs": 5, "eval_every": 3}
+    found, none = (
+        forecast(directory, read_manifest(directory), make_config(**plain, weights=words))
+        for words in ("changed(0.5)", "changed(inf)")
+    )
+    records, _ = trained(directory, make_config(**plain, weights="changed(0.5)"))
+    for record in records:
+        is_evaluated = record["val_metric"] is not None
+        most = found.weights.bytes_in_epoch(3, record["epoch"], is_evaluated=is_evaluated)
+        assert 0 < record["weight_bytes_sent"] < most
+    assert none.weights.bytes_in_epoch(3) == 0
+    assert found.weights.working_bytes(3) > none.weights.working_bytes(3) > 0
+
+
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize("kind", ["typed", "featureless"])
 def test_the_memory_of_a_typed_model_holds_its_weights(kind, num_layers, directories):

@@ -14,7 +14,7 @@ from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
 from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
-from distgnn.weights.rule import WeightRule
+from distgnn.weights.rule import Significance, WeightRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -196,12 +196,16 @@ def _changed_gradient(value: float) -> dict[str, float]:
     return {"merge_every": 1, "threshold": value}
 
 
+def _significant(value: float, *, decay: bool = False) -> dict[str, Significance]:
+    return {"significance": Significance(value, decay)}
+
+
 WEIGHTS = Grammar(
     "--weights",
     {
         _CODEC: "what gradients are sent as",
         _APPLY: "what becomes of them",
-        _WHEN: "when models are merged",
+        _WHEN: "when models are merged, or values told",
         _WHOM: "with whom",
         _MOMENTS: "what becomes of the moments of the optimizer",
     },
@@ -211,6 +215,7 @@ WEIGHTS = Grammar(
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
         "every": Word(_WHEN, lambda value: {"merge_every": value}, _whole(1)),
         "changed-gradient": Word(_WHEN, _changed_gradient, {"": _CHANGE_OF_GRADIENT}),
+        "changed": Word(_WHEN, _significant, {"": _CHANGE_OF_GRADIENT, "decay": _DECAY}),
         "all": Word(_WHOM, lambda: 0, {}),
         "pairs": Word(_WHOM, lambda: 2, {}),
         "groups": Word(_WHOM, lambda value: value, _whole(2)),
@@ -343,6 +348,13 @@ def parse_weights(text: str) -> WeightRule:
         keeps_moments=_MOMENTS in answers,
         group_size=cast("int", answers.get(_WHOM, 0)),
     )
+    if rule.significance is not None:
+        if set(answers) <= {_WHEN, _APPLY} and apply != _MEAN:
+            return rule
+        raise InputError(
+            f"--weights {text} says more than changed, which adds single values of gradients up "
+            f"as they are; use {rule.text}"
+        )
     when = "every" if rule.threshold is None else "changed-gradient"
     if apply == _SUM:
         raise InputError(

@@ -158,5 +158,11 @@ PRESETS: Mapping[str, Preset] = {
         "Tyagi and Swany, Accelerating Distributed ML Training via Selective Synchronization, "
         "CLUSTER 2023",
     ),
+    "gaia-weights": Preset(
+        "exact",
+        "changed(0.01,decay=sqrt)+sum",
+        "ranks tell each other values of gradients that move a weight by 1 percent, or less later",
+        "Hsieh et al., Gaia: Geo-Distributed Machine Learning Approaching LAN Speeds, NSDI 2017",
+    ),
 }
 """Presets by name, in the order of the help."""

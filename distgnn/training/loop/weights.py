@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distgnn.nn.models import GNN
+from distgnn.optim.optimizers import GradientRule
 from distgnn.weights.local_models import LocalModels
+from distgnn.weights.significant_updates import SignificantUpdates
 from distgnn.weights.summed_gradients import SummedGradients
 from distgnn.weights.table_rows import NO_TABLES, TableRows
 
@@ -32,6 +34,9 @@ def build_weights(
         optimizer: Its optimizer.
     """
     rule, group, exchange = config.weight_rule, graph.group, graph.exchange
+    if rule.significance is not None:
+        assert isinstance(optimizer, GradientRule), "others need one gradient"
+        return SignificantUpdates(group, exchange.clock, optimizer=optimizer, how=rule.significance)
     if rule.is_local:
         return LocalModels(group, exchange.clock, optimizer=optimizer, rule=rule, seed=config.seed)
     tables = NO_TABLES

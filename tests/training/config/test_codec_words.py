@@ -305,8 +305,9 @@ def test_mistakes_are_named_with_their_place(text, sentence):
             "ring",
             (
                 f"--weights has no item 'ring'; {CODECS.replace('rows', 'gradients')}, and"
-                " what becomes of them is one of sum, mean, and when models are merged is one of"
-                " every, changed-gradient, and with whom is one of all, pairs, groups,"
+                " what becomes of them is one of sum, mean, and when models are merged, or values"
+                " told is one of every, changed-gradient, changed, and with whom is"
+                " one of all, pairs, groups,"
                 " and what becomes of the moments of the optimizer is one of own-moments"
             ),
         ),
