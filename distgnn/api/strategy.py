@@ -228,7 +228,12 @@ def describe_weights(rule: WeightRule) -> str:
         )
         when = f"after {rule.merge_every}"
         if rule.threshold is not None:
-            when = f"once the gradient of a rank changes by a share of {rule.threshold:g}"
+            whose_gradient = {
+                "any": "the gradient of a rank changes",
+                "half": "the gradients of more than half of the ranks change",
+                "mean": "the gradients of the ranks change on average",
+            }[rule.vote]
+            when = f"once {whose_gradient} by a share of {rule.threshold:g}"
         return f"none; each rank has a model of its own{moments}, and {whose} {when}"
     return describe(rule.codec)
 

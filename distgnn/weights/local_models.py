@@ -41,7 +41,8 @@ class LocalModels(OwnModels):
         s_t = (1 - a) s_(t-1) + a |g_p|^2      a = 2 / 26, which is a window of 25 steps
         rank p votes for a merge if |s_t - s_(t-1)| >= D s_(t-1), and in the first step
 
-    D = 0 merges always and D = inf never, both without a vote.
+    With vote=half more than half of the ranks have to, and with vote=mean the mean of their changes
+    has to reach D. D = 0 merges always and D = inf never, both without a vote.
 
     A share of the loss is the sum over a rank's own training vertices divided by the number of
     all. Times P it is as large as the loss of all, so that a step is as long. With a merge in every
@@ -133,11 +134,16 @@ class LocalModels(OwnModels):
         """Return whether a rank wants a merge; collective where ranks vote."""
         if not self._votes or self._rule.threshold is None:
             return True
-        vote = torch.tensor([float(self._change >= self._rule.threshold)])
+        is_mean = self._rule.vote == "mean"
+        above = self._change - self._rule.threshold
+        vote = torch.tensor([above if is_mean else float(above >= 0)])
         with self.clock.timed("weight_sync"):
-            self.group.all_reduce(vote, "max")
+            self.group.all_reduce(vote)
         self.bytes_sent += all_reduce_bytes(vote.nbytes, self.group.size)
-        return bool(vote)
+        total = float(vote)
+        if is_mean:
+            return total >= 0
+        return total > (self.group.size / 2 if self._rule.vote == "half" else 0)
 
     def _others(self) -> dict[str, Tensor]:
         if self._norm is None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from distgnn.exchange.codec import EXACT, CodecSpec
+from distgnn.exchange.spared import Vote
 from distgnn.weights.groups import draw_group
 
 
@@ -44,6 +45,8 @@ class WeightRule:
             step, see `LocalModels`; None where steps are counted.
         significance: Values of gradients that ranks tell each other, see `SignificantUpdates`;
             None where they tell all.
+        vote: Whether one rank suffices for a merge, more than half of them do, or the mean of their
+            changes decides.
     """
 
     codec: CodecSpec = EXACT
@@ -52,6 +55,7 @@ class WeightRule:
     group_size: int = 0
     threshold: float | None = None
     significance: Significance | None = None
+    vote: Vote = "any"
 
     @property
     def is_local(self) -> bool:
@@ -103,8 +107,9 @@ class WeightRule:
         if self.is_local:
             moments = "+own-moments" if self.keeps_moments else ""
             when = f"every({self.merge_every})"
+            vote = "" if self.vote == "any" else f",vote={self.vote}"
             if self.threshold is not None:
-                when = f"changed-gradient({self.threshold:.12g})"
+                when = f"changed-gradient({self.threshold:.12g}{vote})"
             return f"{when}{self._whom}+mean{moments}"
         return "sum" if self.codec == EXACT else self.codec.text
 

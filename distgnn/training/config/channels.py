@@ -45,7 +45,8 @@ class ChannelSettings:
         "a model of its own, and after every K steps all get the mean of weights and moments, or "
         "with +own-moments of weights alone; with +pairs or +groups(G) it is the mean of 2 or G "
         "ranks, drawn for each merge; changed-gradient(D) in place of every(K) merges once the "
-        "smoothed squared norm of the gradient of a rank changes by a share of D; or "
+        "smoothed squared norm of the gradient of a rank changes by a share of D, with "
+        "vote=half of more than half of them, with vote=mean of all on average; or "
         "changed(S): values of gradients are added up once they would move a weight by a share of "
         "S, or with decay=sqrt of S over the root of the steps (default: sum)",
         metavar="STRATEGY",

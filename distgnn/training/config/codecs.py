@@ -192,8 +192,8 @@ HALO = Grammar(
 """Words of --halo."""
 
 
-def _changed_gradient(value: float) -> dict[str, float]:
-    return {"merge_every": 1, "threshold": value}
+def _changed_gradient(value: float, vote: Vote = "any") -> dict[str, object]:
+    return {"merge_every": 1, "threshold": value, "vote": vote}
 
 
 def _significant(value: float, *, decay: bool = False) -> dict[str, Significance]:
@@ -214,7 +214,9 @@ WEIGHTS = Grammar(
         _SUM: Word(_APPLY, partial(str, _SUM), {}),
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
         "every": Word(_WHEN, lambda value: {"merge_every": value}, _whole(1)),
-        "changed-gradient": Word(_WHEN, _changed_gradient, {"": _CHANGE_OF_GRADIENT}),
+        "changed-gradient": Word(
+            _WHEN, _changed_gradient, {"": _CHANGE_OF_GRADIENT, "vote": _VOTE}
+        ),
         "changed": Word(_WHEN, _significant, {"": _CHANGE_OF_GRADIENT, "decay": _DECAY}),
         "all": Word(_WHOM, lambda: 0, {}),
         "pairs": Word(_WHOM, lambda: 2, {}),
