@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -313,6 +313,8 @@ def say(sentence: object) -> None:
     Args:
         sentence: Anything that str turns into text.
     """
-    # A path may hold a line break or a control character, and another rank's words anything.
-    sys.stderr.write(f"distgnn: {one_line(str(sentence))}\n")
-    sys.stderr.flush()
+    # A path may hold a line break or a control character, and another rank's words anything. A
+    # rank that cannot write to its log must still tell the others.
+    with suppress(OSError):
+        sys.stderr.write(f"distgnn: {one_line(str(sentence))}\n")
+        sys.stderr.flush()

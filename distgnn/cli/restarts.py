@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY
-from distgnn.api.source import num_parts_of
-from distgnn.api.use import write_note
 from distgnn.cli.flags import whole
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
@@ -112,6 +110,9 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
             f"--restarts continues what it began, but --overwrite would begin again each time; "
             f"remove '{arguments.run_dir}' and leave --overwrite out"
         )
+    from distgnn.api.source import num_parts_of
+    from distgnn.api.use import write_note
+
     hosts = _hosts_of(arguments.hosts)
     parts = num_parts_of(arguments.source)
     mpirun = shlex.split(arguments.mpirun or ("mpirun" if hosts else ""))
@@ -170,6 +171,8 @@ def _answering(mpirun: list[str], hosts: Mapping[str, int]) -> dict[str, int]:
     """
     if not hosts:
         return {}
+    from distgnn.api.use import write_note
+
     tried = {
         name: subprocess.Popen(
             [*mpirun, "-n", "1", "--host", name, "true"],

@@ -108,7 +108,7 @@ class Job:
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 words = (entry / "cmdline").read_bytes()
-                if b"distgnn" not in words or b"torchrun" in words or b"mpirun" in words:
+                if b"distgnn" not in words or b"run\0" in words.split(b"distgnn")[0]:
                     continue
                 variables = set((entry / "environ").read_bytes().split(b"\0"))
             except OSError:
@@ -117,11 +117,11 @@ class Job:
                 yield int(entry.name), variables
 
     def alive(self) -> list[int]:
-        """Ranks that run, and the launcher if it does."""
-        if not self.ranks:
+        """Ranks that run; the launcher if there are none."""
+        if self.launcher is not None:
             found = [pid for pid, _ in self._marked()]
-            assert self.launcher is not None, "there are ranks or a launcher"
-            return [*found, *([self.launcher.pid] if self.launcher.poll() is None else [])]
+            # Without a rank it has not started them, or is about to end.
+            return found or [self.launcher.pid] * (self.launcher.poll() is None)
         for number, rank in enumerate(self.ranks):
             if number not in self.statuses and (ended := os.waitpid(rank.pid, os.WNOHANG))[0]:
                 self.statuses[number] = os.waitstatus_to_exitcode(ended[1])
@@ -212,9 +212,10 @@ class Campaign:
             pid = job.pid(victim)
             if pid is not None:
                 strike(fault, pid)
-            waits = fault == "SIGSTOP" and launcher == "none"
-            ended_s = job.wait(LEFT_S, pid if waits else None)
-            left = 0 if ended_s is not None else len(job.alive())
+            # A rank that stands still is its launcher's to kill.
+            stopped = pid if fault == "SIGSTOP" else None
+            ended_s = job.wait(LEFT_S, stopped)
+            left = 0 if ended_s is not None else len(set(job.alive()) - {stopped})
             if ended_s is None and fault in ("full disk", "refused memory"):
                 left = 0 if job.wait(LIMIT_S) is not None else left
         finally:
@@ -328,7 +329,8 @@ def lines_of(rows: list[dict]) -> list[str]:
     return [
         f"{len(rows)} faults of jobs of {EPOCHS} epochs on {NUM_RANKS} ranks, with",
         f"`{' '.join(SHORT)}`. Ranks are named, and times count, where a signal struck.",
-        "A stopped rank without a launcher stays, and is not counted.",
+        "A stopped rank is its launcher's to kill, and not counted as left: torchrun takes 30 s,",
+        "and mpirun waits for one whose peers had ended in order.",
         "",
         *table(header, found),
     ]

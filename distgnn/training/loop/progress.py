@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -76,9 +77,10 @@ class Lines:
         self.note(describe_epoch(record))
 
     def note(self, line: str) -> None:
-        """Write the line."""
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+        """Write the line, unless it cannot be: a full disk of the log ends no run."""
+        with suppress(OSError):
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
     def warn(self, line: str) -> None:
         """Write the line."""

@@ -220,3 +220,18 @@ def test_a_terminal_without_rich_gets_lines(monkeypatch):
     assert isinstance(progress, Lines)
     progress.epoch(RECORD)
     assert terminal.getvalue().startswith("epoch    7  loss 1.2346")
+
+
+class Full:
+    """A log on a disk that is full."""
+
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_ends_no_run(monkeypatch):
+    from distgnn.api.job import say
+
+    monkeypatch.setattr("sys.stderr", Full())
+    Lines().note("a note")
+    say("a sentence")
