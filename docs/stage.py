@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDED = {
     "systems/adaptive": "examples/strategies/adaptive.md",
+    "systems/alone": "examples/strategies/alone.md",
     "systems/by_value": "examples/strategies/by_value.md",
     "systems/bytegrad": "examples/strategies/bytegrad.md",
     "systems/cgx": "examples/strategies/cgx.md",

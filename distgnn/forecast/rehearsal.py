@@ -18,6 +18,7 @@ from distgnn.forecast.traffic import Forecast, LayerRows
 from distgnn.ops import SparseRows
 from distgnn.partition.directory.store import whole_part
 from distgnn.training.config.codecs import halo_text
+from distgnn.training.config.presets import PRESETS
 from distgnn.training.loop.graphs import why_not_static
 from distgnn.training.loop.trainer import Trainer
 
@@ -227,7 +228,10 @@ def on_sample(part: Part, ends: DataInfo, config: TrainConfig, max_edges: int) -
     """
     sample = sample_of(part, config.split_index, max_edges)
     # The sample is of one split, and rows are never late.
-    alone = replace(config, split_index=0, reweight_loss=False, warm_up_epochs=0, start="graph")
+    weights: dict[str, Any] = {"reweight_loss": False, "coverage_correction": 0.0}
+    if config.preset is not None and PRESETS[config.preset].settings:
+        weights["preset"] = None
+    alone = replace(config, split_index=0, warm_up_epochs=0, start="graph", **weights)
     if config.optimizer == "lbfgs":
         # An epoch is a search of any length, of which one evaluation is predicted.
         alone = replace(alone, optimizer="sgd", lr=1e-3)

@@ -187,7 +187,7 @@ HALO = Grammar(
         "later": "when other codes take over",
     },
     {**_CODECS, "adapt": _ADAPT, **_LATER, **_TIMES},
-    names={name: preset.halo for name, preset in PRESETS.items()},
+    names={name: preset.halo for name, preset in PRESETS.items() if not preset.settings},
 )
 """Words of --halo."""
 
@@ -224,7 +224,7 @@ WEIGHTS = Grammar(
         "own-moments": Word(_MOMENTS, lambda: True, {}),
     },
     has_directions=False,
-    names={name: preset.weights for name, preset in PRESETS.items()},
+    names={name: preset.weights for name, preset in PRESETS.items() if not preset.settings},
 )
 """Words of --weights."""
 

@@ -71,6 +71,13 @@ def _given(name: str, value: Any) -> str:
     return f"{flag_of(name)} {value}"
 
 
+def _unlike_preset(config: RunSettings) -> list[tuple[str, Any]]:
+    """Return the settings of the preset that the run has otherwise, with the preset's values."""
+    preset = None if config.preset is None else PRESETS[config.preset]
+    settings = {} if preset is None else preset.settings
+    return [pair for pair in settings.items() if getattr(config, pair[0]) != pair[1]]
+
+
 def _option_of_a_model(name: str) -> Rule:
     """Return the rule that an option is for the models that read it."""
 
@@ -238,6 +245,14 @@ def _of_directions(is_odd: Callable[[DirectionRule], bool], sentence: Sentence) 
 
 
 RULES: tuple[Rule, ...] = (
+    (
+        lambda c: bool(_unlike_preset(c)),
+        lambda c: (
+            f"--preset {c.preset} says {_given(*_unlike_preset(c)[0])}, got "
+            f"{_given(_unlike_preset(c)[0][0], getattr(c, _unlike_preset(c)[0][0]))}; drop one of "
+            "the two"
+        ),
+    ),
     *(
         _option_of_a_model(name)
         for name in sorted(set().union(*(kind.options for kind in KINDS.values())))
@@ -374,6 +389,20 @@ RULES: tuple[Rule, ...] = (
     (
         lambda c: c.reweight_loss and not c.is_isolated,
         lambda _: "--reweight-loss has an effect with --algorithm 0c only; drop one of the two",
+    ),
+    (
+        lambda c: bool(c.coverage_correction) and not c.is_isolated,
+        lambda c: (
+            f"--coverage-correction {c.coverage_correction:g} has an effect with --algorithm 0c "
+            f"only, got {c.algorithm}; drop one of the two"
+        ),
+    ),
+    (
+        lambda c: bool(c.coverage_correction) and c.reweight_loss,
+        lambda c: (
+            f"--coverage-correction {c.coverage_correction:g} and --reweight-loss both weigh "
+            "vertices by the in-edges that their part has; give one of them"
+        ),
     ),
     (
         lambda c: not c.overlap and (c.is_isolated or c.strategy.is_delayed),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from distgnn.settings.fields import SHARE, at_least, flag
+from distgnn.settings.fields import SHARE, Bound, at_least, flag
+
+_STRENGTH = Bound("at least 0 and at most 1", lambda value: 0 <= value <= 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,12 @@ class DelaySettings:
         is_predicted=True,
     )
     reweight_loss: bool = flag(False, "0c: weigh vertices by local/global in-degree")
+    coverage_correction: float = flag(
+        0.0,
+        "0c: weigh vertices by 1 - S + S / C, where C is local/global in-degree (default: 0, alike)",
+        _STRENGTH,
+        metavar="S",
+    )
     overlap: bool = flag(
         True,
         "off: cd-0 waits for rows as soon as it has sent its own, to measure what is hidden "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,12 +18,14 @@ class Preset:
         weights: Words of --weights.
         about: Sentence on what they do.
         paper: Publication that they follow; empty for exact training.
+        settings: Other settings of the run that belong to it, by name.
     """
 
     halo: str
     weights: str
     about: str
     paper: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 PRESETS: Mapping[str, Preset] = {
@@ -137,6 +139,21 @@ PRESETS: Mapping[str, Preset] = {
         "a tenth of the rows, drawn in every epoch, stands for all of them",
         "Wan et al., BNS-GCN: Efficient Full-Graph Training of Graph Convolutional Networks with "
         "Partition-Parallelism and Random Boundary Node Sampling, MLSys 2022",
+    ),
+    "cofree": Preset(
+        "exact",
+        "sum",
+        "no row travels; vertices count by the share of their in-edges that their part has",
+        "Cao et al., Communication-Free Distributed GNN Training with Vertex Cut, arXiv:2308.03209",
+        {"algorithm": "0c", "reweight_loss": True},
+    ),
+    "grappa": Preset(
+        "exact",
+        "sum",
+        "no row travels; vertices count the more, the fewer of their in-edges their part has",
+        "Xu et al., Grappa: Gradient-Only Communication for Scalable Graph Neural Network "
+        "Training, arXiv:2602.01872",
+        {"algorithm": "0c", "coverage_correction": 0.5},
     ),
     "decentralized": Preset(
         "exact",

@@ -6,10 +6,17 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from distgnn.nn.config import KINDS, ModelConfig
-from distgnn.settings.fields import check_types, check_values, differences, picked
+from distgnn.settings.fields import (
+    check_types,
+    check_values,
+    differences,
+    picked,
+    settings_of,
+)
 from distgnn.settings.kfac import parse as parse_kfac
 from distgnn.training.config.codecs import halo_text, weights_text
 from distgnn.training.config.compatibility import check_together
+from distgnn.training.config.presets import PRESETS
 from distgnn.training.config.run import RunSettings
 
 if TYPE_CHECKING:
@@ -34,6 +41,7 @@ class TrainConfig(RunSettings):
 
     def __post_init__(self) -> None:
         """Check all values, and replace those that the algorithm and the preset decide."""
+        self._take_preset()
         check_values(self.model, but=("model",) if self.model.own else ())
         given: float | None = self.lr
         if given is None:
@@ -52,6 +60,16 @@ class TrainConfig(RunSettings):
         ):
             object.__setattr__(self, name, value)
         check_together(self)
+
+    def _take_preset(self) -> None:
+        """Take the settings of the preset in place of defaults; others are refused later."""
+        preset = PRESETS.get(self.preset or "")
+        if preset is None or not preset.settings:
+            return
+        for setting in settings_of(RunSettings):
+            name, is_default = setting.name, getattr(self, setting.name) == setting.default
+            if is_default and name in preset.settings:
+                object.__setattr__(self, name, preset.settings[name])
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> TrainConfig:

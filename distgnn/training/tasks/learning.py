@@ -87,14 +87,15 @@ def build_objective(
     if isinstance(inputs, LinkInputs):
         assert isinstance(model, LinkModel), "links are decoded"
         return LinkObjective(inputs, graphs.training, model.decoder)
-    degrees = None
-    if config.reweight_loss:
+    degrees, correction = None, config.coverage_correction or None
+    if config.reweight_loss or correction:
         degrees = (graphs.part_degree, graphs.exact.in_degree)
     graph = graphs.training
     loss = build_loss(
         *(inputs, graph.group),
         rows=graphs.loss_rows,
         degrees=degrees,
+        correction=correction,
         label_smoothing=config.label_smoothing,
         class_weights=class_weights_of(config.class_weights, inputs, graph.group, num_classes),
     )

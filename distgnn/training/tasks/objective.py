@@ -232,6 +232,7 @@ def build_loss(
     *,
     rows: Tensor | None,
     degrees: tuple[Tensor, Tensor] | None = None,
+    correction: float | None = None,
     label_smoothing: float = 0.0,
     class_weights: Tensor | None = None,
 ) -> Loss:
@@ -243,6 +244,8 @@ def build_loss(
         rows: (num_train_rows,) int64. Rows of the scores of training vertices; None for all rows.
         degrees: (num_roots or more, 1) in-degrees in the part alone, and in the whole graph: each
             vertex is weighted by their ratio. None weighs all alike.
+        correction: Strength in [0, 1] of weights that are inverse to that ratio; None weighs by the
+            ratio itself.
         label_smoothing: Share of a target that is spread over all classes.
         class_weights: (num_classes,) weights of classes; None for 1 each.
 
@@ -260,7 +263,10 @@ def build_loss(
         losses = smoothed(losses, label_smoothing, class_weights)
     if degrees is not None:
         local, whole = (degree[inputs.rows["train"], 0] for degree in degrees)
-        factors.append(torch.where(whole > 0, local / whole.clamp(min=1), 1).cpu())
+        if correction is None:
+            factors.append(torch.where(whole > 0, local / whole.clamp(min=1), 1).cpu())
+        else:
+            factors.append(coverage_weights(local, whole, correction).cpu())
     if not factors:
         total: float = max(inputs.counts["train"], 1)
         return Loss(inputs, rows=rows, weight=None, total=total, losses=losses)
@@ -269,6 +275,29 @@ def build_loss(
     group.all_reduce(weights)
     total = max(float(weights), _LEAST_TOTAL)
     return Loss(inputs, rows=rows, weight=weight, total=total, losses=losses)
+
+
+def coverage_weights(local: Tensor, whole: Tensor, strength: float) -> Tensor:
+    """Weigh vertices by how few of their in-edges a part has, as importance sampling does.
+
+    The share of its in-edges that a part has stands for the probability that the part sees the
+    neighbours of a vertex. The weight is 1 - strength + strength / share. A part that has none of
+    them counts as if it had one, as nothing can make up for them.
+
+    Args:
+        local: (num,) In-degrees in the part.
+        whole: (num,) In-degrees in the graph.
+        strength: In [0, 1]. 0 weighs all vertices alike; less than 1 has less variance.
+
+    Returns:
+        (num,) weights, at least 1; their mean is not 1.
+
+    References:
+        Xu et al., "Grappa: Gradient-Only Communication for Scalable Graph Neural Network Training",
+        arXiv:2602.01872, whose weights of batches stand for these weights of vertices.
+    """
+    inverse = torch.where(whole > 0, whole / local.clamp(min=1), 1)
+    return 1 - strength + strength * inverse
 
 
 class Scores:

@@ -37,13 +37,14 @@ def test_a_preset_is_words_of_both_channels_in_canonical_form(name):
     assert halo_text(parse_halo(preset.halo)) == preset.halo
     assert weights_text(parse_weights(preset.weights)) == preset.weights
     is_exact = parse_halo(preset.halo) == HaloRule() and parse_weights(preset.weights) == SUM
-    assert bool(preset.paper) == (not is_exact)
+    assert bool(preset.paper) == (not is_exact or bool(preset.settings))
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_run_with_a_preset_is_the_run_with_its_words(name):
     config = make_config(preset=name)
-    plain = make_config(halo=PRESETS[name].halo, weights=PRESETS[name].weights)
+    preset = PRESETS[name]
+    plain = make_config(halo=preset.halo, weights=preset.weights, **preset.settings)
     assert config.halo == plain.halo
     assert config.halo_codecs == plain.halo_codecs
     assert plain.differences(config) == []
@@ -59,7 +60,23 @@ def test_a_preset_and_its_own_words_agree():
     assert make_config(preset="cgx", halo="int4(round=random)").halo == "int4"
 
 
+def test_a_preset_may_say_that_nothing_travels():
+    config = make_config(preset="grappa")
+    assert (config.algorithm, config.coverage_correction) == ("0c", 0.5)
+    assert config.is_isolated
+    assert make_config(preset="cofree", algorithm="0c").reweight_loss
+
+
 REFUSED = [
+    (
+        {"preset": "grappa", "algorithm": "cd-5"},
+        "--preset grappa says --algorithm 0c, got --algorithm cd-5; drop one of the two",
+    ),
+    (
+        {"preset": "grappa", "coverage_correction": 1.0},
+        "--preset grappa says --coverage-correction 0.5, got --coverage-correction 1.0; drop one",
+    ),
+    ({"halo": "grappa"}, "--halo has no item 'grappa'"),
     (
         {"preset": "cgq"},
         "--preset must be one of bsp, bytegrad, cgx, adaqp, cgx-adaptive, pipegcn, sylvie, ",

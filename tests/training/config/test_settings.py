@@ -121,6 +121,18 @@ REFUSED = [
         {"reweight_loss": True},
         "--reweight-loss has an effect with --algorithm 0c only; drop one of the two",
     ),
+    (
+        {"coverage_correction": 0.5},
+        "--coverage-correction 0.5 has an effect with --algorithm 0c only, got cd-0; drop one",
+    ),
+    (
+        {"algorithm": "0c", "coverage_correction": 0.5, "reweight_loss": True},
+        "--coverage-correction 0.5 and --reweight-loss both weigh vertices by the in-edges that",
+    ),
+    (
+        {"algorithm": "0c", "coverage_correction": 1.5},
+        "--coverage-correction must be at least 0 and at most 1, got 1.5",
+    ),
     *(
         (
             {"algorithm": algorithm, **options},

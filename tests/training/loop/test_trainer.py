@@ -331,7 +331,7 @@ def dense_scores(matrix, rows, weights, kind):
     return rows
 
 
-def dense_isolated_step(graph, parts, state, kind, is_reweighted):
+def dense_isolated_step(graph, parts, state, kind, weighing):
     """Loss and gradients of 0c: each part alone, in double precision, and the sum of all."""
     weights = {name: tensor.double().requires_grad_() for name, tensor in state.items()}
     is_sparse = not isinstance(graph.features, np.ndarray)
@@ -345,7 +345,13 @@ def dense_isolated_step(graph, parts, state, kind, is_reweighted):
         train = np.flatnonzero(part.train_mask[0])
         local = np.diff(part.indptr)[: part.num_roots]
         share = np.divide(local, degree[ids], out=np.ones(len(ids)), where=degree[ids] > 0)
-        share = torch.from_numpy(share[train]) if is_reweighted else torch.ones(len(train))
+        share = torch.from_numpy(share[train])
+        if "coverage_correction" in weighing:
+            strength, count = weighing["coverage_correction"], torch.from_numpy(local[train])
+            whole = torch.from_numpy(degree[ids][train])
+            share = 1 - strength + strength * whole.clamp(min=1) / count.clamp(min=1)
+        elif not weighing:
+            share = torch.ones(len(train))
         labels = torch.from_numpy(graph.labels[ids][train])
         losses = functional.cross_entropy(scores[train], labels, reduction="none")
         loss, total = loss + (losses * share).sum(), total + float(share.sum())
@@ -354,14 +360,18 @@ def dense_isolated_step(graph, parts, state, kind, is_reweighted):
     return float(loss.detach()), {name: tensor.grad for name, tensor in weights.items()}
 
 
-@pytest.mark.parametrize("is_reweighted", [False, True])
+@pytest.mark.parametrize(
+    "weighing",
+    [{}, {"reweight_loss": True}, {"coverage_correction": 0.5}, {"coverage_correction": 1.0}],
+    ids=["alike", "reweighted", "half", "inverse"],
+)
 @pytest.mark.parametrize("how", CUTS)
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 @pytest.mark.parametrize("kind", ["random", "sparse-features", "weighted", "loops"])
-def test_0c_is_each_part_alone(kind, model, how, is_reweighted):
+def test_0c_is_each_part_alone(kind, model, how, weighing):
     graph = make_graph(kind)
     parts = cut(graph, 3, how=how)
-    config = make_config(model=model, algorithm="0c", reweight_loss=is_reweighted, epochs=1)
+    config = make_config(model=model, algorithm="0c", epochs=1, **weighing)
 
     def on_rank(group):
         trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
@@ -373,7 +383,7 @@ def test_0c_is_each_part_alone(kind, model, how, is_reweighted):
         return share, grads, state, sent, trainer.graphs.setup_bytes_sent
 
     results = run_ranks(3, on_rank)
-    loss, expected = dense_isolated_step(graph, parts, results[0][2], model, is_reweighted)
+    loss, expected = dense_isolated_step(graph, parts, results[0][2], model, weighing)
     assert sum(share for share, *_ in results) == pytest.approx(loss, rel=1e-5)
     largest = max(float(grad.abs().max()) for grad in expected.values())
     for _, grads, _, sent, _ in results:

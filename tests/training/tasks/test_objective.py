@@ -13,7 +13,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.training.data.inputs import Inputs, load_inputs
-from distgnn.training.tasks.objective import Loss, Scores, build_loss
+from distgnn.training.tasks.objective import Loss, Scores, build_loss, coverage_weights
 from distgnn.training.tasks.tasks import METRICS, TASKS
 
 RANKS = [1, 2, 3, 7]
@@ -202,6 +202,26 @@ def test_the_reweighted_loss_is_the_weighted_mean_over_all_training_vertices(num
     expected = (weights * losses)[train].sum() / weights[train].sum()
     assert sum(on_parts(parts, scores, work)) == pytest.approx(expected, rel=1e-5)
     assert num_parts == 1 or how in ("at-destination", "empty-part") or weights[train].min() < 1
+
+
+def test_weights_of_coverage_are_those_of_a_table():
+    local, whole = torch.tensor([4.0, 2, 1, 0, 0]), torch.tensor([4.0, 4, 4, 4, 0])
+    assert coverage_weights(local, whole, 1.0).tolist() == [1, 2, 4, 4, 1]
+    assert coverage_weights(local, whole, 0.5).tolist() == [1, 1.5, 2.5, 2.5, 1]
+    assert coverage_weights(local, whole, 0.0).tolist() == [1] * 5
+
+
+def test_corrected_sums_are_unbiased_over_random_parts():
+    """Each in-edge is in the part of its target with probability 1/2: seen terms stand for all."""
+    generator = torch.Generator().manual_seed(0)
+    whole, values = torch.full((20000,), 8.0), torch.randn(20000, 8, generator=generator) + 1
+    is_seen = torch.rand(20000, 8, generator=generator) < 0.5
+    local = is_seen.sum(dim=1).float()
+    weight = coverage_weights(local, whole, 1.0)
+    corrected = ((values * is_seen).sum(dim=1) * weight).mean()
+    # Of 256 vertices one has no edge at all, whose terms are lost.
+    assert float(corrected) == pytest.approx(float(values.sum(dim=1).mean()), rel=0.01)
+    assert float((values * is_seen).sum(dim=1).mean()) < 0.6 * float(corrected)
 
 
 def test_a_part_that_has_no_in_edge_of_any_training_vertex_still_has_a_finite_loss():
