@@ -147,6 +147,8 @@ def describe_rule(rule: Rule) -> str:
     chosen = (
         ""
         if spared is None
+        else f"those that changed most, in {100 * spared.limit:g} % of the bytes of all"
+        if spared.limit
         else f"of {spared.best_of} rows for a rank the one that changed most"
         if spared.threshold is None
         else f"those that changed by more than a share of {spared.threshold:g}"
@@ -178,7 +180,10 @@ def _describe_gate(gate: Gate) -> str:
         "mean": "those of the ranks on average",
     }
     age = f", or are {gate.most} epochs old" if gate.most else ""
-    return f"all rows once {who[gate.vote]} changed by more than a share of {gate.threshold:g}{age}"
+    level = f"by more than a share of {gate.threshold:g}"
+    if gate.quantile:
+        level = f"by more than in {100 * gate.quantile:.0f} % of the last epochs"
+    return f"all rows once {who[gate.vote]} changed {level}{age}"
 
 
 def describe(codec: CodecSpec) -> str:

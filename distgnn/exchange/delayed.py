@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from distgnn.exchange.masks import (
     write_masks,
 )
 from distgnn.exchange.turns import PeerRows, Turns
+from distgnn.exchange.votes import Votes
 from distgnn.kernels.devices import PROCESSOR
 
 if TYPE_CHECKING:
@@ -83,17 +83,14 @@ class Delayed(Exchange):
             assert not (way.has_trend and way.delay), "both ends move rows on in the same epoch"
             if is_asked and group.backend == "nccl":
                 raise InputError(
-                    "--halo changed sends messages whose size the one before tells, which "
-                    "--backend nccl cannot match; use --backend gloo, or best"
+                    "--halo changed or budget sends messages whose size the one before tells, "
+                    "which --backend nccl cannot match; use --backend gloo, or best"
                 )
         self.rule = rule
         self.codecs = rule.codecs
         self.epoch = 0
-        # Of both directions, forward first: squared change and squared rows of this epoch, whether
-        # rows travel in it, and the last epoch in which they did.
-        self._changes = [[0.0, 0.0], [0.0, 0.0]]
-        self._is_open = [True, True]
-        self._opened_at = [0, 0]
+        ways = {"forward": rule.forward, "backward": rule.backward}
+        self._votes = {name: Votes(way.gate, way.limit, group.size) for name, way in ways.items()}
         self._channels: dict[int, Channel] = {}
         self._loaded: dict[int, Loaded] = {}
 
@@ -125,11 +122,10 @@ class Delayed(Exchange):
                 "evaluate on an exact one"
             )
         is_whole = self._is_whole(self.epoch, state)
-        if state.rule.gate is not None:
-            change, of_rows = state.measure(rows)
-            self._changes[self.is_backward][0] += change
-            self._changes[self.is_backward][1] += of_rows
-            if not is_whole and not self._is_open[self.is_backward]:
+        gate = self._votes_of(state).gate
+        if gate is not None:
+            gate.note(*state.measure(rows))
+            if not is_whole and not gate.is_open:
                 return _Delivery(self, state)
             state.note(rows)
         send = self._send_whole if is_whole else self._send_turn
@@ -137,28 +133,32 @@ class Delayed(Exchange):
         return _Delivery(self, state)
 
     def end_epoch(self) -> None:
-        """Rotate the bins, and vote on the next epoch where there are gates."""
+        """Rotate the bins, and decide together about the next epoch where values do."""
         super().end_epoch()
-        if any(self.rule.of(is_backward=way).gate is not None for way in (False, True)):
-            self._vote()
+        self._vote()
         self.epoch += 1
 
+    def _votes_of(self, state: Channel) -> Votes:
+        return self._votes["backward" if state.is_backward else "forward"]
+
     def _vote(self) -> None:
-        """Tell all ranks how far rows have moved; open or shut the gates of the next epoch."""
-        own = [
-            math.sqrt(change / of_rows) if of_rows else change for change, of_rows in self._changes
-        ]
+        """Share the figures of this rank, and let all of them decide; collective if there are."""
+        own = {
+            (way, name): voter.take_own()
+            for way, votes in self._votes.items()
+            for name, voter in votes.voters.items()
+        }
+        if not own:
+            return
+        values = [each for mine in own.values() for each in mine]
+        figures = torch.tensor(values, dtype=torch.float64)
         with self.clock.timed("exchange_wait"):
-            gathered = self.group.all_gather(torch.tensor(own, dtype=torch.float64))
-        table = torch.stack(gathered)
-        for way, is_backward in enumerate((False, True)):
-            gate = self.rule.of(is_backward=is_backward).gate
-            if gate is not None:
-                if self._is_open[way] or self.rule.is_whole(self.epoch, is_backward=is_backward):
-                    self._opened_at[way] = self.epoch
-                age = self.epoch + 1 - self._opened_at[way]
-                self._is_open[way] = gate.is_open(table[:, way].tolist(), age)
-        self._changes = [[0.0, 0.0], [0.0, 0.0]]
+            table = torch.stack(self.group.all_gather(figures))
+        self.bytes_sent += (self.group.size - 1) * figures.nbytes
+        parts = table.split([len(mine) for mine in own.values()], dim=1)
+        for (way, name), part in zip(own, parts, strict=True):
+            is_whole = self.rule.is_whole(self.epoch, is_backward=way == "backward")
+            self._votes[way].voters[name].hear(part, self.epoch, is_whole=is_whole)
 
     def _since_whole(self, state: Channel) -> int:
         return self.rule.epochs_since_whole(self.epoch, is_backward=state.is_backward)
@@ -227,7 +227,13 @@ class Delayed(Exchange):
             if turn.num_sent:
                 kernels.gather_rows(rows, turn.picked, now)
                 kernels.gather_rows(state.told, turn.packed, known)
-            chosen = spared.choose(now, known, turn.outgoing, self._epochs_of_turns)
+            governor = self._votes_of(state).governor
+            if governor is None:
+                chosen = spared.choose(now, known, turn.outgoing, self._epochs_of_turns)
+            else:
+                width = rows.shape[1] * rows.element_size()
+                row_bytes = width if state.coder is None else state.coder.row_bytes
+                chosen = governor.choose(now, known, turn.outgoing, row_bytes)
             leaves = write_masks(chosen, turn.outgoing)
         message.masks = torch.zeros(sum(mask_bytes(turn.incoming)), dtype=torch.uint8)
         works = self.transfer(
@@ -375,8 +381,9 @@ class Delayed(Exchange):
                 tensors[f"{number}.told"] = channel.told
             for name, rows in channel.more.items():
                 tensors[f"{number}.{name}"] = rows
-        if any(self.rule.of(is_backward=way).gate is not None for way in (False, True)):
-            tensors["gates"] = torch.tensor([self._is_open, self._opened_at])
+        for way, votes in self._votes.items():
+            for name, voter in votes.voters.items():
+                tensors[f"{way}.{name}"] = torch.tensor(voter.state(), dtype=torch.float64)
         return tensors
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -412,9 +419,9 @@ class Delayed(Exchange):
                 None if told is None else told.clone(),
                 more,
             )
-        if "gates" in state:
-            is_open, self._opened_at = state["gates"].tolist()
-            self._is_open = [bool(way) for way in is_open]
+        for way, votes in self._votes.items():
+            for name, voter in votes.voters.items():
+                voter.load_state(state[f"{way}.{name}"].tolist())
 
 
 def _lane(buffer: Tensor, lane: PeerRows) -> Tensor:

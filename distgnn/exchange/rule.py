@@ -23,6 +23,7 @@ Remembers = Literal["nothing", "error", "value"]
 
 _MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _WORD = 2**64 - 1
+_FIGURE_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,16 @@ class Rule:
         return self.gate is None and (self.spared is None or self.spared.is_counted)
 
     @property
+    def limit(self) -> float:
+        """Budget of rows, as a share of the bytes of all; 0 for none."""
+        return 0.0 if self.spared is None else self.spared.limit
+
+    @property
+    def num_figures(self) -> int:
+        """Number of figures that each rank shares at the end of an epoch; see `votes`."""
+        return (self.gate is not None) + 3 * bool(self.limit)
+
+    @property
     def tells_values(self) -> bool:
         """Whether a sender keeps the values that its receivers have."""
         return self.spared is not None or self.remembers == "value"
@@ -239,7 +250,7 @@ class Rule:
     @property
     def share(self) -> Fraction:
         """Share of the rows that travels in an epoch, on average and at most."""
-        return self.deal.share / (1 if self.spared is None else self.spared.best_of)
+        return self.deal.share * (1 if self.spared is None else self.spared.share)
 
 
 @dataclass(frozen=True)
@@ -383,6 +394,11 @@ class HaloRule:
         if way.spared is None or self.is_whole(epoch, is_backward=is_backward):
             return 0
         return int((-(-way.deal.rows_between(table, epoch) // 8)).sum())
+
+    @property
+    def vote_bytes(self) -> int:
+        """Bytes of an epoch by which a rank tells another one what decides about the next."""
+        return (self.forward.num_figures + self.backward.num_figures) * _FIGURE_BYTES
 
     def codec_in(self, epoch: int, *, is_backward: bool) -> CodecSpec:
         """Return the code of the rows that travel in an epoch.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -31,6 +32,8 @@ class Spared:
         decays: Whether the threshold falls with the root of the number of the epoch.
         best_of: Number of rows for one peer of which the one that changed most travels; 1 where
             a threshold decides.
+        limit: Budget of bytes that the threshold moves to keep, as a share of those of all rows; 0
+            where it is fixed. See `Governor`.
 
     References:
         Hsieh et al., "Gaia: Geo-Distributed Machine Learning Approaching LAN Speeds", NSDI 2017.
@@ -40,11 +43,17 @@ class Spared:
     threshold: float | None = None
     decays: bool = False
     best_of: int = 1
+    limit: float = 0.0
 
     @property
     def is_counted(self) -> bool:
         """Whether the number of rows that travel does not depend on their values."""
-        return self.threshold is None
+        return self.threshold is None and not self.limit
+
+    @property
+    def share(self) -> Fraction:
+        """Share of the rows of turns that travels, on average and at most."""
+        return Fraction(self.limit) if self.limit else Fraction(1, self.best_of)
 
     def most_rows(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many rows of messages travel at most; exactly, where they are counted.
@@ -52,12 +61,14 @@ class Spared:
         Args:
             counts: Rows of each message's turn, of any shape.
         """
+        if self.limit:
+            return np.minimum(counts, np.ceil(2 * self.limit * counts).astype(np.int64))
         return -(-counts // self.best_of)
 
     def choose(
         self, now: Tensor, known: Tensor, lanes: Sequence[tuple[int, int, int]], epoch: int
     ) -> Tensor:
-        """Choose the rows that travel.
+        """Choose the rows that travel, where no budget does.
 
         Args:
             now: (num_sent, width). Rows of a turn.
@@ -93,10 +104,12 @@ class Gate:
     votes of an epoch decide the next one, so that nobody waits for them.
 
     Attributes:
-        threshold: Least change that is a yes.
+        threshold: Least change that is a yes, if it is fixed.
         vote: Whether one rank suffices, more than half of them do, or the mean of the changes
             decides.
         most: Largest age of a row, in epochs; 0 for any.
+        quantile: Share of the changes of the last epochs that the threshold is above; 0 where it is
+            fixed.
 
     References:
         Tyagi and Swany, "SelSync", CLUSTER 2023, arXiv:2307.07950, for gradients.
@@ -106,18 +119,33 @@ class Gate:
     threshold: float
     vote: Vote = "any"
     most: int = 0
+    quantile: float = 0.0
 
-    def is_open(self, changes: Sequence[float], age: int) -> bool:
+    def threshold_after(self, past: Sequence[Sequence[float]]) -> float:
+        """Return the threshold of an epoch.
+
+        Args:
+            past: Changes of each rank in the epochs before, for a threshold that is a quantile.
+        """
+        if not self.quantile:
+            return self.threshold
+        if not past:
+            return 0.0
+        values = [sum(changes) / len(changes) for changes in past] if self.vote == "mean" else past
+        return float(np.quantile(values, self.quantile))
+
+    def is_open(self, changes: Sequence[float], age: int, threshold: float) -> bool:
         """Say whether rows travel; the same on every rank.
 
         Args:
             changes: Change of each rank.
             age: Epochs that the rows of the receivers would have without.
+            threshold: See `threshold_after`.
         """
         if self.most and age > self.most:
             return True
         # A change that is not a number is a yes.
         if self.vote == "mean":
-            return not sum(changes) / len(changes) <= self.threshold
-        num_yes = sum(not change <= self.threshold for change in changes)
+            return not sum(changes) / len(changes) <= threshold
+        num_yes = sum(not change <= threshold for change in changes)
         return num_yes > 0 if self.vote == "any" else 2 * num_yes > len(changes)

@@ -130,10 +130,11 @@ class Forecast:
         Args:
             epoch: From 0.
         """
+        rule, size = self.rule, len(self.evaluation_rows.edges)
+        voted = size * (size - 1) * rule.vote_bytes
         if epoch < self.num_start_epochs:
-            return 0
-        rule = self.rule
-        return sum(
+            return voted
+        return voted + sum(
             leg.row_bytes(rule.codec_in(epoch, is_backward=is_backward))
             * rule.num_rows(rows.of_roots(leg), epoch, is_backward=is_backward)
             + rule.mask_bytes(rows.of_roots(leg), epoch, is_backward=is_backward)
@@ -174,7 +175,10 @@ class Forecast:
 
         Those of one epoch where all are alike.
         """
-        total = np.zeros(self.evaluation_rows.read.shape)
+        num_ranks = len(self.evaluation_rows.edges)
+        votes = self.num_bins * self.rule.vote_bytes
+        total = np.full((num_ranks, num_ranks), float(votes))
+        np.fill_diagonal(total, 0)
         for layer, rows in zip(self.layers, self.rows, strict=True):
             for legs, is_backward in layer.passes:
                 way = self.rule.of(is_backward=is_backward)
@@ -297,6 +301,7 @@ def planned_bytes(
     if codec is not None:
         rule, codecs = HaloRule(), HaloCodecs(codec, codec)
     rule = replace(rule, later=codecs.later)
+    total += (graphs.training.group.size - 1) * rule.vote_bytes
     for number, layer in enumerate(layers):
         halves = graphs.training.level(number).blocks.forward
         routes = {"read": halves.send.route, "write": halves.reduce.route}

@@ -23,6 +23,15 @@ RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("int8", {"hidden": 16}),
     ("fwd:int4+bwd:int8(round=near)", {"model": "gat", "heads": 2, "hidden": 16}),
     ("int2", {"aggregator": "max", "hidden": 16}),
+    ("changed(0.05)+int8", {"hidden": 16}),
+    ("best(3)+delay(1)+int4", {"model": "gcn", "hidden": 16}),
+    ("warmup(1)+budget(0.3)", {"hidden": 16}),
+    ("warmup(1)+gate(0.02,vote=half)+bf16", {"model": "gcn", "hidden": 16}),
+    ("gate(q60,vote=mean,most=2)", {"model": "gat", "heads": 2, "hidden": 16}),
+    (
+        "fwd:changed(0.1)+refresh(2)+int4+trend+bwd:refresh(2)+int4+feedback",
+        {"model": "gcn", "hidden": 16},
+    ),
 )
 
 

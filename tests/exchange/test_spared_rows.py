@@ -221,7 +221,8 @@ def test_a_gate_opens_by_the_votes_of_the_epoch_before(size, is_backward, gate):
         }[gate.vote]
         is_open = is_open or (gate.most > 0 and epoch + 1 - told > gate.most)
     sent = sum(sent for _, sent, _ in got)
-    assert sent == len(opened) * int(counts.sum()) * WIDE * 4
+    votes = EPOCHS * size * (size - 1) * rule.vote_bytes
+    assert sent == len(opened) * int(counts.sum()) * WIDE * 4 + votes
     if gate.most:
         assert max(b - a for a, b in pairwise(opened)) == gate.most + 1
     elif size > 1:
@@ -237,8 +238,8 @@ def test_a_gate_of_no_change_is_always_open_while_rows_change():
 
 def test_votes_that_are_not_numbers_open_the_gate():
     for vote in ("any", "half", "mean"):
-        assert Gate(0.1, vote).is_open([math.nan, math.nan, 0.0], 1)
-    assert not Gate(0.1, "half").is_open([1.0, 0.0, 0.0, 1.0], 1)
+        assert Gate(0.1, vote).is_open([math.nan, math.nan, 0.0], 1, 0.1)
+    assert not Gate(0.1, "half").is_open([1.0, 0.0, 0.0, 1.0], 1, 0.1)
 
 
 def test_filters_whose_size_is_not_known_are_refused_on_nccl():
@@ -261,6 +262,10 @@ STATEFUL = [
     Rule(deal=Rota("together", 2), refresh=5, has_trend=True),
     Rule(gate=Gate(0.2, "mean", 5), codec=CodecSpec(4), remembers="error"),
     Rule(gate=Gate(0.2), spared=Spared(threshold=0.1)),
+    Rule(gate=Gate(0.0, "half", quantile=0.6)),
+    Rule(spared=Spared(limit=0.3), codec=NEAR),
+    Rule(spared=Spared(limit=0.2), deal=Rota("peers", 2)),
+    Rule(gate=Gate(0.1), spared=Spared(limit=0.4)),
 ]
 
 

@@ -110,6 +110,7 @@ _LATER: Mapping[str, Word] = {
     "at": Word("later", _at, {"": Parameter(least=1, is_required=True)}),
 }
 """Table of words for codes that follow each other."""
+_QUANTILE = re.compile("q([1-9][0-9]?)")
 _CHANGE = re.compile(r"\+\s*at\s*\(\s*([0-9]+)\s*\)\s*\+")
 
 _MOST_BINS = 4096
@@ -137,8 +138,25 @@ def _best(value: int) -> Spared:
     return Spared(best_of=value)
 
 
-def _gate(value: float, vote: Vote = "any", most: int = 0) -> Gate:
-    return Gate(value, vote, most)
+def _budget(value: float) -> Spared:
+    return Spared(limit=value)
+
+
+class _Level(Parameter):
+    """Threshold, or qNN for a quantile of NN percent: a number and 0, or 0 and a share."""
+
+    @property
+    def allowed(self) -> str:
+        return f"{super().allowed}, or a quantile from q1 to q99"
+
+    def read(self, word: str) -> object:
+        found = _QUANTILE.fullmatch(word)
+        return (super().read(word), 0.0) if found is None else (0.0, int(found[1]) / 100)
+
+
+def _gate(value: tuple[float, float], vote: Vote = "any", most: int = 0) -> Gate:
+    threshold, quantile = value
+    return Gate(threshold, vote, most, quantile)
 
 
 def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
@@ -148,6 +166,8 @@ def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
 _DEALS = Parameter({"rows": "rows", "peers": "peers", "random": "random"})
 _SHARE = Parameter(number=float, below=1, is_required=True)
 _LIMIT = Parameter(number=float, below=math.inf, is_required=True)
+_LEVEL = _Level(number=float, below=math.inf, is_required=True)
+_BUDGET = Parameter(number=float, least=0.001, below=1, is_required=True)
 _CHANGE_OF_GRADIENT = Parameter(number=float, is_required=True)
 _DECAY = Parameter({"none": False, "sqrt": True})
 _VOTE = Parameter({"any": "any", "half": "half", "mean": "mean"})
@@ -156,8 +176,9 @@ _TIMES: Mapping[str, Word] = {
     "bins": Word(_DEAL, _bins, {**_whole(1, _MOST_BINS + 1), "deal": _DEALS}),
     "every": Word(_DEAL, _every, {**_whole(1), "for": Parameter(least=1)}),
     "never": Word(_DEAL, lambda: Rota(period=0), {}),
-    "gate": Word(_DEAL, _gate, {"": _LIMIT, "vote": _VOTE, "most": Parameter(least=1)}),
+    "gate": Word(_DEAL, _gate, {"": _LEVEL, "vote": _VOTE, "most": Parameter(least=1)}),
     "best": Word("spared", _best, _whole(2)),
+    "budget": Word("spared", _budget, {"": _BUDGET}),
     "changed": Word("spared", _changed, {"": _LIMIT, "decay": _DECAY}),
     "delay": Word("delay", lambda value: value, _whole(0)),
     "refresh": Word("refresh", lambda value: value, _whole(1)),
@@ -438,8 +459,11 @@ def _choices(rule: Rule) -> list[str]:
     if rule.gate is not None:
         vote = "" if rule.gate.vote == "any" else f",vote={rule.gate.vote}"
         most = f",most={rule.gate.most}" if rule.gate.most else ""
-        items.append(f"gate({rule.gate.threshold:.12g}{vote}{most})")
-    if rule.spared is not None and rule.spared.threshold is None:
+        quantile = f"q{100 * rule.gate.quantile:.0f}" if rule.gate.quantile else ""
+        items.append(f"gate({quantile or f'{rule.gate.threshold:.12g}'}{vote}{most})")
+    if rule.spared is not None and rule.spared.limit:
+        items.append(f"budget({rule.spared.limit:.12g})")
+    elif rule.spared is not None and rule.spared.threshold is None:
         items.append(f"best({rule.spared.best_of})")
     elif rule.spared is not None:
         decay = ",decay=sqrt" if rule.spared.decays else ""

@@ -608,7 +608,8 @@ RULES: tuple[Rule, ...] = (
     *_of_directions(
         lambda rule: rule.spared is not None and (not rule.is_cached or rule.smoothing > 0),
         lambda c: (
-            f"{_halo(c)} spares rows whose last value will do; use keep with changed and best"
+            f"{_halo(c)} spares rows whose last value will do; use keep with changed, best and "
+            "budget"
         ),
     ),
     *_of_directions(

@@ -72,7 +72,7 @@ class DelaySettings:
     reweight_loss: bool = flag(False, "0c: weigh vertices by local/global in-degree")
     coverage_correction: float = flag(
         0.0,
-        "0c: weigh vertices by 1 - S + S / C, where C is local/global in-degree (default: 0, alike)",
+        "0c: weigh vertices by 1 - S + S / C, with C their local/global in-degree (default: 0)",
         _STRENGTH,
         metavar="S",
     )

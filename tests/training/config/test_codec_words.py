@@ -103,6 +103,10 @@ def specs():
     return st.builds(CodecSpec, st.sampled_from([32, 16, 8, 4, 2, 1]), st.booleans())
 
 
+def percent(number):
+    return number / 100
+
+
 def rules():
     rows = st.builds(Rota, st.sampled_from(["rows", "peers", "random"]), st.integers(2, 99))
     together = st.integers(2, 9).flatmap(
@@ -115,6 +119,9 @@ def rules():
     gates = st.builds(
         Gate, thresholds, st.sampled_from(["any", "half", "mean"]), st.integers(0, 9)
     ).map(lambda gate: {"gate": gate})
+    gates |= st.builds(
+        Gate, st.just(0.0), st.just("mean"), st.integers(0, 9), st.integers(1, 99).map(percent)
+    ).map(lambda gate: {"gate": gate})
     rotas = st.one_of(st.just(Rota()), st.just(Rota(period=0)), rows, together)
     deals = st.one_of(rotas.map(lambda rota: {"deal": rota}), gates)
     return st.builds(
@@ -125,6 +132,7 @@ def rules():
             st.none(),
             st.builds(Spared, thresholds, st.booleans()),
             st.builds(Spared, best_of=st.integers(2, 99)),
+            st.builds(Spared, limit=st.integers(1, 99).map(percent)),
         ),
         delay=st.integers(0, 9),
         refresh=st.integers(0, 9),
@@ -159,6 +167,8 @@ RULES = [
     ("changed(0.05)", Rule(spared=Spared(threshold=0.05))),
     ("changed(0, decay=sqrt)+int4", Rule(spared=Spared(0.0, decays=True), codec=INT4)),
     ("best(10)+delay(2)", Rule(spared=Spared(best_of=10), delay=2)),
+    ("budget(0.25)+int8", Rule(spared=Spared(limit=0.25), codec=INT8)),
+    ("gate(q80,vote=mean)", Rule(gate=Gate(0.0, "mean", quantile=0.8))),
     ("gate(0.3)", Rule(gate=Gate(0.3))),
     ("gate(0.3,vote=half,most=4)", Rule(gate=Gate(0.3, "half", 4))),
     ("never+refresh(5)+trend", Rule(deal=Rota(period=0), refresh=5, has_trend=True)),
