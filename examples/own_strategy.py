@@ -27,10 +27,7 @@ class EveryFifth(Synchronous):
 
 
 with dg.init() as ranks:
-    data = ranks.load(sys.argv[1] if len(sys.argv) > 1 else "cora")
-    exchange = EveryFifth(data.graph.group)
-    exchange.seeds = data.graph.mask_seeds  # rounding depends on the seed and the epoch
-    data.graph.exchange = exchange
+    data = ranks.load(sys.argv[1] if len(sys.argv) > 1 else "cora", halo=EveryFifth)
     layers = dg.nn.SAGEConv(data.num_features, 32), dg.nn.SAGEConv(32, data.num_classes)
     model = ranks.replicate(torch.nn.ModuleList(layers))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -40,6 +37,7 @@ with dg.init() as ranks:
         loss = ranks.backward(data.loss(model[1](data.graph, hidden), "train"))
         optimizer.step()
         if epoch in (1, 2, 60):
-            ranks.print(f"epoch {epoch}: loss {loss:.7g}, {exchange.take_bytes() / 1e3:.1f} kB")
+            sent = data.graph.exchange.take_bytes() / 1e3
+            ranks.print(f"epoch {epoch}: loss {loss:.7g}, {sent:.1f} kB")
     hidden = model[0](data.exact, data.x).relu()
     ranks.print(f"test {data.metric(model[1](data.exact, hidden), 'test'):.3f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ import torch
 
 from distgnn.datasets.errors import InputError
 from distgnn.edges.planner import Planner
+from distgnn.exchange.base import Exchange, Synchronous
 from distgnn.nn.config import OWN, ModelConfig
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.inputs import SPLITS, Inputs, input_rows, split_rows
 from distgnn.training.loop.graphs import build_graphs
-from distgnn.training.loop.own_model import check_rows, check_scores
+from distgnn.training.loop.own_model import check_rows, check_scores, own_name
 from distgnn.training.tasks.tasks import choose, resolve
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.graph.local_graph import LocalGraph
     from distgnn.ops.rows import Rows
+
+ExchangeFactory = Callable[..., Exchange]
+"""Class of exchanges, or a function that returns one; called with the ranks and device=."""
 
 # Epochs of an own loop have no end that is known before.
 _ENDLESS = 10**9
@@ -66,11 +71,24 @@ class LoadOptions:
     sparse: bool
     run: dict[str, Any]
     """Fields of a run's configuration that decide when rows travel."""
+    own: ExchangeFactory | None = None
+    """Maker of the exchange of training, if the user wrote it."""
 
     @property
     def names(self) -> set[str]:
         """Names of the arguments of `Session.load` that are settings."""
         return {item.name for item in fields(self)} | set(self.run)
+
+    def may_delay(self, seed: int) -> bool:
+        """Say whether rows of other ranks may be older than the epoch in which they are used.
+
+        Args:
+            seed: Seed of dropout.
+        """
+        if self.own is None:
+            return not self.config(seed).halo_rule.is_synchronous
+        self.config(seed)
+        return not (isinstance(self.own, type) and issubclass(self.own, Synchronous))
 
     def config(self, seed: int) -> TrainConfig:
         """Return the configuration that builds the graphs.
@@ -86,6 +104,11 @@ class LoadOptions:
                 "algorithm 0c gives training other rows than evaluation, which a loop of your own "
                 "cannot see; use cd-0 or cd-R, or distgnn.train(..., model=Net, algorithm='0c')"
             )
+        if self.own is not None and (self.run["algorithm"] != "cd-0" or not self.run["overlap"]):
+            raise InputError(
+                f"halo={own_name(self.own)} and algorithm={self.run['algorithm']!r} or "
+                "overlap=False all say when rows travel; leave the others out"
+            )
         return TrainConfig(
             model=ModelConfig(model=OWN, own="a loop"),
             epochs=_ENDLESS,
@@ -97,6 +120,17 @@ class LoadOptions:
             metric=self.metric,
             **self.run,
         )
+
+
+def _made(own: ExchangeFactory, group: Group) -> Exchange:
+    """Call the user's maker of exchanges."""
+    exchange = own(group, device=group.device)
+    if not isinstance(exchange, Exchange):
+        raise InputError(
+            f"halo={own_name(own)} returned a {type(exchange).__name__}; return a subclass of "
+            "distgnn.exchange.base.Exchange"
+        )
+    return exchange
 
 
 class Data:
@@ -130,7 +164,7 @@ class Data:
         part, info = share.part, share.info
         config = resolve(options.config(seed), info)
         self._group, self._where = group, share.where
-        self.is_delayed = not config.halo_rule.is_synchronous
+        self.is_delayed = options.may_delay(seed)
         self._num_channels = 0
         self.name, self.class_names = info.name, info.class_names
         self.num_vertices, self.num_classes = info.num_vertices, info.num_classes
@@ -144,6 +178,11 @@ class Data:
         )
         self.graph: LocalGraph = graphs.training
         self.exact: LocalGraph = graphs.exact
+        if options.own is not None:
+            exchange = _made(options.own, group)
+            exchange.seeds = self.graph.mask_seeds
+            exchange.buffers = self.exact.exchange.buffers
+            self.graph.exchange = exchange
         # Any: torch's modules take tensors, and ours sparse rows, too.
         self.x: Any = rows
         self._version = self._version_of_x()

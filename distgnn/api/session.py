@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from distgnn.api.data import ExchangeFactory
     from distgnn.api.graphs import Source
     from distgnn.comm.group import Group, ReduceOp
 
@@ -205,7 +206,7 @@ class Session:
         task: str = "auto",
         metric: str = "auto",
         sparse: bool = False,
-        halo: str | None = None,
+        halo: str | ExchangeFactory | None = None,
         algorithm: str = "cd-0",
         bins: int | None = None,
         delay: int | None = None,
@@ -231,7 +232,8 @@ class Session:
             sparse: Whether sparse features stay `SparseRows`, which layers of distgnn.nn read and
                 modules of torch do not.
             halo: Codes of the rows between ranks while training, such as int8 or
-                fwd:int8+bwd:int4; None: as they are. `Data.exact` always reads them as they are.
+                fwd:int8+bwd:int4; None: as they are. Or a class of exchanges of your own, called
+                with the ranks and device=. `Data.exact` always reads them as they are.
             algorithm: cd-0: rows of other ranks are of this epoch; cd-R: R bins and delay R.
             bins: Share of the rows that travels in an epoch is 1 / bins; None: R.
             delay: Epochs between sending a row and using it; None: R.
@@ -255,6 +257,7 @@ class Session:
             Networks", SC 2021, for cd-R.
         """
         self._check_open()
+        own = None if isinstance(halo, str) else halo
         options = LoadOptions(
             split_index=split_index,
             feature_norm=feature_norm,
@@ -262,7 +265,7 @@ class Session:
             metric=metric,
             sparse=sparse,
             run={
-                "halo": halo,
+                "halo": halo if isinstance(halo, str) else None,
                 "algorithm": algorithm,
                 "bins": bins,
                 "delay": delay,
@@ -274,9 +277,10 @@ class Session:
                 "overlap": overlap,
                 "static_input": static_input,
             },
+            own=own,
         )
         with naming_arguments(options.names):
-            is_delayed = not options.config(self._seed).halo_rule.is_synchronous
+            is_delayed = options.may_delay(self._seed)
         if is_delayed and any(data.is_delayed for data in self._data):
             raise InputError(
                 "a second graph with delays would use the messages of the first; load it with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,8 @@ from distgnn.api.session import Session, refuse_inside
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
+from distgnn.exchange.base import Synchronous
+from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 from distgnn.partition import assign
 from distgnn.partition.directory.store import write
 from distgnn.partition.quality import measure
@@ -234,6 +237,59 @@ def test_a_second_graph_with_delays_is_refused(rule, parts):
             ranks.load(source, **rule)
 
     on_ranks(parts[3], load_two, 3)
+
+
+class CodedLater(Synchronous):
+    """Exact rows in the first epoch, 4 bits a value afterwards."""
+
+    def begin(self, route, rows, channel, picked=None, *, exact_columns=0):
+        codec = CodecSpec(4, least_columns=1) if self.seeds.epoch else EXACT
+        self.codecs = HaloCodecs(codec, codec)
+        return super().begin(route, rows, channel, picked, exact_columns=exact_columns)
+
+
+def test_an_exchange_of_the_users_is_that_of_training(parts):
+    def train(ranks, source, halo):
+        data = ranks.load(source, halo=halo)
+        weight = torch.nn.Parameter(torch.ones(data.num_features, data.num_classes))
+        model = ranks.replicate(torch.nn.ParameterList([weight]))
+        found = []
+        for _ in range(3):
+            rows = data.graph.aggregate(data.x.relu() @ model[0])
+            loss = float(ranks.backward(data.loss(rows)))
+            found.append((loss, data.graph.exchange.take_bytes()))
+        # Nobody knows what a function will return.
+        assert data.is_delayed == (not isinstance(halo, str | type))
+        assert float(data.metric(rows, "test")) >= 0
+        return found
+
+    own, exact, again = (
+        on_ranks(parts[3], lambda r, s, halo=halo: train(r, s, halo), 3)[0]
+        for halo in (CodedLater, "exact", lambda group, **more: CodedLater(group, **more))
+    )
+    assert own[0] == exact[0]
+    assert own == again
+    for (loss, sent), (other, most) in zip(own[1:], exact[1:], strict=True):
+        assert loss != other
+        assert 0 < sent < most
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"halo": CodedLater, "algorithm": "cd-2"},
+            "halo=CodedLater and algorithm='cd-2' or overlap=False all say when rows travel; leave",
+        ),
+        ({"halo": lambda *_, **__: 5}, "returned a int; return a subclass of distgnn.exchange"),
+    ],
+)
+def test_what_is_no_exchange_is_refused(options, sentence, parts):
+    def load(ranks, source):
+        with pytest.raises(InputError, match=re.escape(sentence)):
+            ranks.load(source, **options)
+
+    on_ranks(parts[3], load, 3)
 
 
 def test_many_evaluations_need_no_epoch(parts):
