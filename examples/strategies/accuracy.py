@@ -5,7 +5,8 @@
         [--only-table] [--record]
 
 Graphs are DIR/NAME.npz of --data, else of $DISTGNN_DATA; Cora comes along. Every run trains ranks
-as threads of this process, with the flags of the recipe NAME-MODEL where there is one. A graph
+as threads of this process, with the flags of the recipe NAME-MODEL where there is one. Among the
+halos may be presets, and 0c. A graph
 with several splits takes the one of the seed. Runs are lines of FOLDER/accuracy.jsonl; those that
 are there are not run again, so that an interrupted table goes on. Seeds are the outermost loop:
 the table has all rows after the first. --record puts it into examples/strategies/ACCURACY.md.
@@ -32,6 +33,7 @@ from distgnn.cli import main as distgnn
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import MANIFEST_NAME, read_manifest, read_part
+from distgnn.training.config.presets import PRESETS
 from distgnn.training.data.info import DataInfo
 from distgnn.training.loop.metrics import summarise
 from distgnn.training.loop.trainer import Trainer
@@ -100,7 +102,13 @@ def flags_of(cell: Cell, epochs: int, eval_every: int, num_splits: int) -> dict[
     name = f"{cell.set}-{cell.model}"
     if name in recipes.names():
         flags = recipes.read(name).settings(is_cut=True)
-    flags |= {"halo": cell.halo, "seed": cell.seed, "eval_every": eval_every}
+    flags |= {"seed": cell.seed, "eval_every": eval_every}
+    if cell.halo == "0c":
+        flags["algorithm"] = cell.halo
+    elif cell.halo in PRESETS:
+        flags["preset"] = cell.halo
+    else:
+        flags["halo"] = cell.halo
     # No end before the others: runs are compared at the same number of epochs.
     flags |= {"epochs": min(epochs, flags.get("epochs", epochs)), "patience": 0}
     return flags | {"split_index": cell.seed % max(num_splits, 1)}

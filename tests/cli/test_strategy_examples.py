@@ -38,11 +38,12 @@ def rows_of(text):
 def test_the_table_of_accuracy_goes_on_where_it_was(repository, tmp_path):
     script = repository / "examples/strategies/accuracy.py"
     words = ["out", "--sets", "cora", "--models", "gcn", "--parts", 2, "--cuts", "random"]
-    words += ["--halos", "exact,int8", "--epochs", 3, "--eval-every", 1]
+    words += ["--halos", "exact,int8,grappa", "--epochs", 3, "--eval-every", 1]
     first = run(script, *words, "--seeds", 1, cwd=tmp_path)
     runs = lines_of(tmp_path / "out/accuracy.jsonl")
-    assert [one["halo"] for one in runs] == ["exact", "int8"]
-    exact, coded = runs
+    assert [one["halo"] for one in runs] == ["exact", "int8", "grappa"]
+    exact, coded, alone = runs
+    assert alone["halo_bytes_per_epoch"] == 0
     assert exact["codec_error"] == 0 < exact["halo_bytes_per_epoch"]
     assert 0 < coded["codec_error"] < 0.05
     assert coded["halo_bytes_per_epoch"] < exact["halo_bytes_per_epoch"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from graphs import cut, make_graph
+from graphs import CUTS, cut, make_graph
 from training import check_same_values, ends_of, make_config, run
 
 from distgnn.comm.single import SingleGroup
@@ -172,6 +172,22 @@ def test_on_another_partition_weights_go_on_and_delays_start_cold(num_ranks, see
     longer = make_config(algorithm="cd-2", epochs=9)
     records = run(tmp_path, graph, cut(graph, num_ranks, seed=seed), longer, resume=True)[0].records
     assert [record["epoch"] for record in records] == list(range(9))
+
+
+def test_parts_alone_go_on_with_another_cut_every_few_epochs(tmp_path):
+    graph, every = make_graph(), 4
+    cuts = [cut(graph, 3, seed=seed, how=how) for seed, how in enumerate(CUTS)]
+    for number, parts in enumerate(cuts):
+        config = make_config(preset="grappa", epochs=every * (number + 1), dropout=0.3)
+        (before, *_) = run(tmp_path, graph, parts, config, resume=number > 0)
+        found, trainer = resumed_on(tmp_path, cuts[number - 1], config)[0]
+        assert found.why_cold == ""
+        assert trainer.num_epochs == every * (number + 1)
+        for part in ("model", "optimizer"):
+            left, right = (getattr(each, part).state_dict() for each in (trainer, before.trainer))
+            check_same_values(left, right)
+    assert [record["epoch"] for record in before.records] == list(range(every * len(cuts)))
+    assert all(record["halo_bytes_sent"] == 0 for record in before.records)
 
 
 def test_another_model_is_refused():
