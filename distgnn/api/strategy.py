@@ -33,6 +33,7 @@ _EXACT = (
     "gradients of vectors and small tensors",
 )
 """Data that no codec touches."""
+_NOWHERE = dict.fromkeys(("forward", "backward"), "never sent")
 _COLUMNS = (16, 64, 256)
 
 
@@ -64,12 +65,13 @@ def spell_out(config: TrainConfig, source: str) -> dict[str, Any]:
     return {
         "preset": config.preset,
         "about": None if preset is None else preset.about,
+        "settings": {} if preset is None else dict(preset.settings),
         "halo": config.halo,
         "warm_up_epochs": halo.warm_up_epochs,
         "start": config.start,
         "first_epochs": describe_start(config),
         "epoch": describe_epoch(config),
-        **_directions(halo),
+        **(_directions(halo) if not config.is_isolated else _NOWHERE),
         "weights": config.weights,
         "summed": describe_weights(config.weight_rule),
         "sends_at_most": halo.sends_at_most,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.cli.inspect_text import evaluation_text
 from distgnn.cli.output import human_bytes, pairs, table
+from distgnn.settings.fields import flag_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ def strategy_lines(values: Mapping[str, Any]) -> list[str]:
     facts = {}
     if values["preset"] is not None:
         facts["--preset"] = f"{values['preset']}: {values['about']}"
+    facts |= {flag_of(name): value for name, value in values["settings"].items()}
     facts["--halo"] = values["halo"]
     if values["warm_up_epochs"]:
         facts["warm-up"] = f"{values['warm_up_epochs']} epochs with exact rows"

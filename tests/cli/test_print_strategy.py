@@ -43,6 +43,25 @@ def test_a_rule_of_turns_and_memories_is_put_into_words(distgnn, ring):
     )
 
 
+def test_a_preset_that_sends_no_rows_says_so(distgnn, ring):
+    words = ("--preset", "grappa", "--print-strategy")
+    lines = distgnn("train", ring, *words).out.splitlines()
+    found = {line[:22].strip(): line[22:].strip() for line in lines if line.startswith("--")}
+    assert found["--algorithm"] == "0c"
+    assert found["--coverage-correction"] == "0.5"
+    values = distgnn("train", ring, *words, "--json").json
+    assert values["settings"] == {"algorithm": "0c", "coverage_correction": 0.5}
+    assert values["forward"] == values["backward"] == "never sent"
+
+
+def test_values_that_decide_are_put_into_words(distgnn, ring):
+    words = ("--halo", "fwd:budget(0.25)+bwd:gate(q80,vote=mean)", "--print-strategy", "--json")
+    values = distgnn("train", ring, *words).json
+    assert values["forward"].endswith("those that changed most, in 25 % of the bytes of all")
+    assert values["backward"].endswith("on average changed by more than in 80 % of the last epochs")
+    assert values["sends_at_most"]
+
+
 def test_rows_that_travel_as_they_are_have_no_paper(distgnn, ring):
     values = distgnn("train", ring, "--print-strategy", "--json").json
     assert (values["halo"], values["forward"], values["papers"]) == ("exact", "as they are", [])
