@@ -155,7 +155,7 @@ class Delayed(Exchange):
         with self.clock.timed("exchange_wait"):
             table = torch.stack(self.group.all_gather(figures))
         self.bytes_sent += (self.group.size - 1) * figures.nbytes
-        parts = table.split([len(mine) for mine in own.values()], dim=1)
+        parts = torch.split(table, [len(mine) for mine in own.values()], dim=1)
         for (way, name), part in zip(own, parts, strict=True):
             is_whole = self.rule.is_whole(self.epoch, is_backward=way == "backward")
             self._votes[way].voters[name].hear(part, self.epoch, is_whole=is_whole)

@@ -62,7 +62,8 @@ class Spared:
             counts: Rows of each message's turn, of any shape.
         """
         if self.limit:
-            return np.minimum(counts, np.ceil(2 * self.limit * counts).astype(np.int64))
+            most: NDArray[np.int64] = np.ceil(2 * self.limit * counts).astype(np.int64)
+            return np.asarray(np.minimum(counts, most))
         return -(-counts // self.best_of)
 
     def choose(

@@ -177,7 +177,7 @@ class Forecast:
         """
         num_ranks = len(self.evaluation_rows.edges)
         votes = self.num_bins * self.rule.vote_bytes
-        total = np.full((num_ranks, num_ranks), float(votes))
+        total: NDArray[np.float64] = np.full((num_ranks, num_ranks), float(votes))
         np.fill_diagonal(total, 0)
         for layer, rows in zip(self.layers, self.rows, strict=True):
             for legs, is_backward in layer.passes:
@@ -192,7 +192,7 @@ class Forecast:
                 if way.spared is not None:
                     turns = float((self.num_bins - num_whole) * way.deal.share)
                     total += turns * sum(-(-rows.sent_rows(leg) // 8) for leg in legs)
-        return np.rint(total).astype(np.int64)
+        return np.asarray(np.rint(total).astype(np.int64))
 
     @property
     def messages_between(self) -> NDArray[np.int64]:

@@ -52,11 +52,11 @@ def own_config(factory: Callable[[Any], nn.Module]) -> ModelConfig:
     return ModelConfig(model=OWN, own=own_name(factory))
 
 
-def own_name(factory: Callable[[Any], nn.Module]) -> str:
-    """Return the name that a run remembers of a user's model.
+def own_name(factory: Callable[..., object]) -> str:
+    """Return the name that a run remembers of a user's model or exchange.
 
     Args:
-        factory: Class of modules, or a function that returns one.
+        factory: Its class, or a function that returns one.
     """
     return str(getattr(factory, "__qualname__", type(factory).__name__))
 
