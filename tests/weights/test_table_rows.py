@@ -146,6 +146,7 @@ def test_one_rank_sends_nothing():
     assert table.grad.tolist() == [[0, 0]] * 3
 
 
+@pytest.mark.slow
 def test_am_kg_sends_a_twelfth_with_the_same_losses(data_dir, tmp_path):
     graph = load(str(data_dir / "am-kg.npz"), inverse_relations=True)
     directory, config = tmp_path / "parts", make_config(model="rgcn", hidden=16)
