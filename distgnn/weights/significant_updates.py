@@ -83,7 +83,10 @@ class SignificantUpdates(OwnModels):
         chosen = []
         for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
             before = self._unsent.get(name)
-            self._unsent[name] = gradient.clone() if before is None else before + gradient
+            # What a checkpoint kept lies in memory of the host.
+            self._unsent[name] = (
+                gradient.clone() if before is None else before.to(gradient.device) + gradient
+            )
             chosen.append(self._matters(parameter, self._unsent[name]).reshape(-1))
         own, mask = _flat(gradients), torch.cat(chosen)
         unsent = _flat([self._unsent[name] for name in parameters])

@@ -134,10 +134,11 @@ def test_a_gpu_trains_as_the_processor_does(name, tmp_path):
 # torch takes the device for its own, which has no values to copy; this one copies them.
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
 @pytest.mark.usefixtures("_second_device")
-def test_a_delayed_run_is_resumed_on_the_device_bit_by_bit(tmp_path):
+@pytest.mark.parametrize("options", [{"algorithm": "cd-2"}, {"weights": "changed(0.01)"}])
+def test_what_ranks_keep_is_resumed_on_the_device_bit_by_bit(options, tmp_path):
     graph = make_graph("random", num_vertices=16)
     parts = cut(graph, 2)
-    straight, half = (make_config(epochs=n, algorithm="cd-2") for n in (4, 2))
+    straight, half = (make_config(epochs=n, **options) for n in (4, 2))
     expected = train_on(DEVICE, graph, parts, straight, tmp_path / "straight")
     train_on(DEVICE, graph, parts, half, tmp_path / "resumed")
     got = train_on(DEVICE, graph, parts, straight, tmp_path / "resumed")
