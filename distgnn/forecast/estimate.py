@@ -50,8 +50,8 @@ def estimate_epoch(trainer: Trainer, part: Part, ends: DataInfo) -> float:
         layers = () if config.is_isolated else walked(trainer)[0].layers
         num_steps = sum(len(layer.legs) for layer in layers)
         rows_s = sent / link.bytes_per_s + num_steps * link.latency_s
-        num_bytes = planned_weights(config, model, trainer.weights.tables, trainer.graphs).num_bytes
-        weights_s = reduce_seconds(num_bytes, group.size, link)
+        planned = planned_weights(config, model, trainer.weights.tables, trainer.graphs)
+        weights_s = reduce_seconds(planned.ring_bytes(group.size), group.size, link)
     own_s = (max(compute_s, rows_s) if config.overlap else compute_s + rows_s) + weights_s
     slowest = torch.tensor([own_s], dtype=torch.float64)
     group.all_reduce(slowest, "max")

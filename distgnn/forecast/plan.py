@@ -223,5 +223,5 @@ def _wire(cluster: Cluster, found: Forecast, num_ranks: int, turns: float) -> _W
         latency_s,
         toll_seconds(found, tried.toll),
         wire_seconds(found, link),
-        reduce_seconds(found.weights.num_bytes, num_ranks, step),
+        reduce_seconds(found.weights.ring_bytes(num_ranks), num_ranks, step),
     )

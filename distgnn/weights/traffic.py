@@ -40,14 +40,17 @@ class WeightTraffic(NamedTuple):
     factors: FactorTraffic | None = None
     seed: int = 0
 
-    @property
-    def num_bytes(self) -> float:
-        """Bytes of a rank that are summed in an epoch, as they travel; the mean over epochs.
+    def ring_bytes(self, num_ranks: int) -> float:
+        """Return the bytes of a rank that are summed in an epoch, as they travel; the mean.
 
-        Sums within groups count as sums over all ranks, which take longer.
+        Sums within groups count as sums over all ranks, which take longer. Values that a rank tells
+        each of the others count as a sum for which a ring sends as many bytes.
+
+        Args:
+            num_ranks: Number of ranks.
         """
         if self.rule.significance is not None:
-            return self._told_bytes
+            return self._told_bytes * num_ranks / 2
         if self.rule.is_local:
             period = self.rule.merge_every
             return self._merged_bytes / period if self.rule.may_merge(period) else 0

@@ -338,7 +338,9 @@ def test_values_that_matter_are_at_most_all_of_them(directories):
         is_evaluated = record["val_metric"] is not None
         most = found.weights.bytes_in_epoch(3, record["epoch"], is_evaluated=is_evaluated)
         assert 0 < record["weight_bytes_sent"] < most
-    assert none.weights.bytes_in_epoch(3) == 0
+    assert none.weights.bytes_in_epoch(3) == none.weights.ring_bytes(3) == 0
+    # A ring sends 2 (P - 1) / P of what is summed from each of P ranks.
+    assert 2 * (3 - 1) * found.weights.ring_bytes(3) == found.weights.bytes_in_epoch(3)
     assert found.weights.working_bytes(3) > none.weights.working_bytes(3) > 0
 
 
