@@ -104,6 +104,11 @@ class LoadOptions:
                 "algorithm 0c gives training other rows than evaluation, which a loop of your own "
                 "cannot see; use cd-0 or cd-R, or distgnn.train(..., model=Net, algorithm='0c')"
             )
+        if self.own is not None and not callable(self.own):
+            raise InputError(
+                f"halo must be words or a class of exchanges, got a {type(self.own).__name__}; "
+                "give the class, as load makes the exchange"
+            )
         if self.own is not None and (self.run["algorithm"] != "cd-0" or not self.run["overlap"]):
             raise InputError(
                 f"halo={own_name(self.own)} and algorithm={self.run['algorithm']!r} or "

@@ -281,6 +281,10 @@ def test_an_exchange_of_the_users_is_that_of_training(parts):
             {"halo": CodedLater, "algorithm": "cd-2"},
             "halo=CodedLater and algorithm='cd-2' or overlap=False all say when rows travel; leave",
         ),
+        (
+            {"halo": CodedLater(SingleGroup())},
+            "halo must be words or a class of exchanges, got a CodedLater; give the class",
+        ),
         ({"halo": lambda *_, **__: 5}, "returned a int; return a subclass of distgnn.exchange"),
     ],
 )
