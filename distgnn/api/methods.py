@@ -39,6 +39,7 @@ def given_parts(asked: PartitionOptions) -> NDArray[Any] | None:
         method = asked.method or DEFAULT_METHOD
         if method == AUTO:
             _check_auto(asked)
+            options.check_quality(DEFAULT_METHOD, asked.quality, [])
             return None
         values = options.parse(method, list(asked.option))
         options.check_quality(method, asked.quality, list(values))
@@ -105,6 +106,8 @@ def run_method(
         asked.say(f"method {method}: {choice.reason}")
     if asked.quality and "quality" in options.defaults(method):
         chosen = chosen | {"quality": asked.quality}
+    elif asked.quality:
+        asked.say(f"--quality {asked.quality} has no effect on method {method}, which was chosen")
     values = options.parse(method, list(asked.option)) | chosen
     with noting_compilation(asked.say):
         assignment = assign(

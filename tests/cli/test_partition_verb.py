@@ -278,6 +278,14 @@ def test_auto_says_what_it_chose_and_why(distgnn, ring):
     assert manifest.options["chosen"].endswith("GiB that are free")
 
 
+def test_a_quality_that_the_method_of_auto_has_not_is_named(distgnn, ring, monkeypatch):
+    monkeypatch.setattr("distgnn.api.methods.available_memory", lambda: 0)
+    words = ("--method", "auto", "--quality", "best")
+    outcome = distgnn("partition", ring, "--parts", 2, "--out", "p", *words)
+    assert "--quality best has no effect on method hdrf, which was chosen" in outcome.err
+    assert "quality" not in read_manifest("p").options
+
+
 def test_what_auto_chose_gets_the_balance_and_is_refined(distgnn, here):
     command = ("partition", "synthetic:rmat,scale=8", "--parts", 4, "--json", "--method", "auto")
     found = distgnn(*command, "--out", "p", "--imbalance", 1.2, "--refine", "on").json
