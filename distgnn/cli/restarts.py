@@ -14,19 +14,22 @@ import time
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY
 from distgnn.cli.flags import whole
 from distgnn.comm.launch import detect
 from distgnn.datasets.errors import InputError
+from distgnn.machine.facts import find_mpirun
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
 _FLAGS = ("--restarts", "--mpirun", "--hosts")
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# The last one comes as a terminal is closed; an mpirun that did not hear of it would run on.
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 # An end that somebody asked for, or that would come again.
 _FINAL = (EXIT_BAD_INPUT, EXIT_INTERRUPTED, *(128 + number for number in _FORWARDED))
 _TRACEBACK = 1
@@ -34,6 +37,8 @@ _TRACEBACK = 1
 _GRACE_S = 10.0
 _ANSWER_S = 15.0
 _POLL_S = 0.05
+# Longest wait for the last words of ranks; a process that mpirun left behind may hold the pipe.
+_WORDS_S = 2.0
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(?::[1-9]\d{0,4})?")
 
 
@@ -115,12 +120,16 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
 
     hosts = _hosts_of(arguments.hosts)
     parts = num_parts_of(arguments.source)
-    mpirun = shlex.split(arguments.mpirun or ("mpirun" if hosts else ""))
+    mpirun = _mpirun_of(arguments.mpirun, is_needed=bool(hosts))
     own = _without_flags(words)
+    # What was in RUN before is not this job's to continue: the ranks refuse it.
+    resumes = not arguments.resume and _is_free(arguments.run_dir)
     with _forwarding() as asked:
         for attempt in range(arguments.restarts + 1):
             if attempt:
                 hosts = _answering(mpirun, hosts)
+            if asked.number:
+                return 128 + asked.number
             num_ranks = min(parts, sum(hosts.values())) if hosts else parts
             if attempt:
                 write_note(
@@ -128,7 +137,7 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
                     f"{'rank' if num_ranks == 1 else 'ranks'}"
                 )
             more = ["--merge-parts"] * ("--merge-parts" not in own)
-            more += ["--resume"] * (attempt > 0 and not arguments.resume)
+            more += ["--resume"] * (attempt > 0 and resumes)
             job = _Job([sys.executable, "-m", "distgnn", *own, *more], num_ranks, mpirun, hosts)
             status = job.run(asked)
             if status is not None:
@@ -149,6 +158,36 @@ def _hosts_of(text: str | None) -> dict[str, int]:
             f"such as node1:2,node2, got {text!r}"
         )
     return {name: int(word.partition(":")[2] or 1) for name, word in zip(names, words, strict=True)}
+
+
+def _mpirun_of(text: str | None, *, is_needed: bool) -> list[str]:
+    """Return the words that start ranks; none for processes of this machine.
+
+    Raises:
+        InputError: If the command of the user cannot be split, or there is no mpirun.
+    """
+    if text:
+        try:
+            return shlex.split(text)
+        except ValueError as error:
+            raise InputError(
+                f"--mpirun must be a command as a shell takes it, got {text!r} ({error}); close "
+                "its quotation marks"
+            ) from error
+    if not is_needed:
+        return []
+    found = find_mpirun()
+    if found is None:
+        raise InputError(
+            "--hosts needs mpirun, which is not installed; pip install 'distgnn[mpi]', or name "
+            "another launcher with --mpirun"
+        )
+    return [found]
+
+
+def _is_free(folder: str | None) -> bool:
+    """Return whether a directory holds nothing yet, but for hidden files."""
+    return folder is None or next(Path(folder).glob("[!.]*"), None) is None
 
 
 def _without_flags(words: Sequence[str]) -> list[str]:
@@ -230,11 +269,14 @@ def _forwarding() -> Iterator[_Asked]:
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before = [signal.signal(kind, forward) for kind in _FORWARDED]
+    # Under nohup the job is to live on.
+    is_deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    kinds = [kind for kind in _FORWARDED if not (is_deaf and kind is signal.SIGHUP)]
+    before = [signal.signal(kind, forward) for kind in kinds]
     try:
         yield asked
     finally:
-        for kind, handler in zip(_FORWARDED, before, strict=True):
+        for kind, handler in zip(kinds, before, strict=True):
             signal.signal(kind, handler)
 
 
@@ -257,6 +299,7 @@ class _Job:
         self._hosts = hosts
         self._codes: list[int] = []
         self._has_spoken = threading.Event()
+        self._listener: threading.Thread | None = None
 
     def run(self, asked: _Asked) -> int | None:
         """Start the ranks, wait for them, and print what they print unless one was lost.
@@ -308,7 +351,8 @@ class _Job:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-            threading.Thread(target=self._relay, args=(process,), daemon=True).start()
+            self._listener = threading.Thread(target=self._relay, args=(process,), daemon=True)
+            self._listener.start()
             return [process]
         # As torchrun does it, so that the ranks meet in a file that is this job's alone.
         job = {
@@ -334,8 +378,10 @@ class _Job:
         assert process.stderr is not None, "it was asked for"
         with process.stderr as lines:
             for line in lines:
-                sys.stderr.write(line.decode(errors="replace"))
-                sys.stderr.flush()
+                # A log that is full is no reason to end: mpirun waits for whoever reads.
+                with suppress(OSError):
+                    sys.stderr.write(line.decode(errors="replace"))
+                    sys.stderr.flush()
                 if line.startswith(b"distgnn: "):
                     self._has_spoken.set()
 
@@ -350,6 +396,8 @@ class _Job:
                     _kill(process)
             time.sleep(_POLL_S)
         self._codes = [int(process.wait()) for process in started]
+        if self._listener is not None:
+            self._listener.join(_WORDS_S)
 
     def _status(self, asked: int) -> int | None:
         if not any(self._codes):

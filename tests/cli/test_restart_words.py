@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
+from types import SimpleNamespace
+
 import pytest
 
-from distgnn.cli.restarts import _hosts_of, _without_flags
+from distgnn.cli import restarts
+from distgnn.cli.restarts import _hosts_of, _Job, _without_flags
 from distgnn.comm.launch import SINGLE, detect, without_launcher
 from distgnn.datasets.errors import InputError
 
@@ -46,6 +51,49 @@ def test_a_run_cannot_be_replaced_each_time(distgnn):
 def test_how_ranks_start_needs_restarts(distgnn, flag):
     done = distgnn("train", "cora", "--run", "run", flag, "a")
     assert done.sentence.startswith(f"{flag} says how --restarts starts ranks, which is not given")
+
+
+def test_a_command_with_an_open_quotation_mark_is_refused(distgnn):
+    done = distgnn("train", "cora", "--run", "run", "--restarts", "1", "--mpirun", "mpirun 'x")
+    assert done.sentence == (
+        "--mpirun must be a command as a shell takes it, got \"mpirun 'x\" (No closing quotation); "
+        "close its quotation marks"
+    )
+
+
+def test_hosts_need_mpirun(distgnn, monkeypatch):
+    monkeypatch.setattr(restarts, "find_mpirun", lambda: None)
+    done = distgnn("train", "cora", "--run", "run", "--restarts", "1", "--hosts", "a,b")
+    assert done.sentence.startswith("--hosts needs mpirun, which is not installed")
+
+
+@pytest.mark.parametrize(("name", "resumes"), [("config.json", False), (".lock", True)])
+def test_a_run_that_was_there_before_is_not_continued_after_a_loss(
+    distgnn, monkeypatch, tmp_path, name, resumes
+):
+    begun = []
+
+    def lose(job, asked):
+        begun.append("--resume" in job._command)
+        job._codes = [-9]
+
+    monkeypatch.setattr(_Job, "run", lose)
+    run = tmp_path / "earlier"
+    run.mkdir()
+    (run / name).write_text("{}")
+    assert distgnn("train", "cora", "--run", run, "--restarts", "1").status == 75
+    assert begun == [False, resumes]
+
+
+def test_a_log_that_is_full_ends_no_job(monkeypatch):
+    def write(text):
+        raise OSError(28, "No space left on device")
+
+    job = _Job([], 1, ["mpirun"], {})
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=write, flush=lambda: None))
+    said = io.BytesIO(b"epoch 1\ndistgnn: lost\n")
+    job._relay(SimpleNamespace(stderr=said))
+    assert job._has_spoken.is_set()
 
 
 def test_a_process_of_a_rank_can_be_no_rank():
