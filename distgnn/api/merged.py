@@ -58,7 +58,8 @@ def _make(source: Source, target: Path, num_parts: int, say: Callable[[str], Non
     words = ["repartition", source.values["source"], "--parts", str(num_parts)]
     done = subprocess.run(
         [sys.executable, "-m", "distgnn", *words, "--out", str(target), "--json"],
-        env=without_launcher(os.environ),
+        # As a job of one rank it ends with this process; else the next try would write there, too.
+        env={**without_launcher(os.environ), "RANK": "0", "WORLD_SIZE": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
