@@ -136,7 +136,9 @@ def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:
         graph = load_graph(source.to_json(), asked.say, source.graph)
         if source.graph is None:
             graph = with_features_aside(graph, folder)
-        return _cut(asked, graph, parts, source, start)
+        manifest = _cut(asked, graph, parts, source, start)
+        del graph  # A network's file system removes no folder of a file that is mapped.
+    return manifest
 
 
 def _cut(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ def test_features_move_to_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert isinstance(lighter.features, np.ndarray)
     assert isinstance(lighter.features.base, np.memmap)
     assert np.array_equal(lighter.features, FEATURES)
+    assert list(tmp_path.iterdir()) == [], "a killed process would leave the file behind"
     assert with_features_aside(lighter, tmp_path) is lighter
     for other in (graph_of(None), graph_of(sp.csr_matrix(FEATURES))):
         assert with_features_aside(other, tmp_path) is other
@@ -48,6 +50,32 @@ def test_small_features_and_full_disks_leave_them_in_memory(
     assert with_features_aside(graph, tmp_path) is graph
     monkeypatch.setattr(set_aside, "LEAST_BYTES", 1)
     assert with_features_aside(graph, tmp_path / "missing") is graph
+
+
+def test_a_disk_without_room_for_the_parts_too_gets_no_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    graph = graph_of(FEATURES)
+    monkeypatch.setattr(set_aside, "LEAST_BYTES", 1)
+    usage = SimpleNamespace(free=3 * FEATURES.nbytes - 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    assert with_features_aside(graph, tmp_path) is graph
+    usage.free += 1
+    assert with_features_aside(graph, tmp_path) is not graph
+
+
+def test_a_file_that_cannot_be_written_whole_goes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(file: Path, features: object) -> None:
+        file.write_bytes(b"half")
+        raise OSError("1 requested and 0 written")
+
+    graph = graph_of(FEATURES)
+    monkeypatch.setattr(set_aside, "LEAST_BYTES", 1)
+    monkeypatch.setattr(np, "save", full)
+    assert with_features_aside(graph, tmp_path) is graph
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_folder_is_beside_the_directory_and_goes(tmp_path: Path) -> None:
