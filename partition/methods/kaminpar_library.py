@@ -23,6 +23,8 @@ IMBALANCE = 0.03
 # Bits of the ParHIP format: what is absent, and what is 32 bits wide.
 _NO_EDGE_WEIGHTS, _NARROW_VERTICES, _NARROW_EDGE_WEIGHTS = 1, 8, 32
 _HEADER_BYTES, _OFFSET_BYTES, _VERTEX_BYTES = 24, 8, 4
+# The method auto and the best quality call KaMinPar by themselves, so that leaving out is no cure.
+_WITHOUT = "cut with --method metis --option roots=metis"
 
 
 def is_installed() -> bool:
@@ -72,7 +74,7 @@ def part_graph(
         (num_vertices,) int32. Part of each vertex; parts may be empty.
 
     Raises:
-        InputError: If KaMinPar is not installed, or its process dies.
+        InputError: If KaMinPar is not installed, its file cannot be written, or its process dies.
 
     References:
         Gottesbueren, Heuer, Sanders, Schulz and Seemaier, "Deep multilevel graph partitioning", ESA
@@ -82,7 +84,13 @@ def part_graph(
     check_installed()
     with tempfile.TemporaryDirectory(prefix="distgnn-") as folder:
         graph, parts = Path(folder, "graph.parhip"), Path(folder, "parts.npy")
-        _write(graph, adjacency, vertex_weight)
+        try:
+            _write(graph, adjacency, vertex_weight)
+        except OSError as error:
+            raise InputError(
+                f"cannot write the graph for KaMinPar to '{folder}': {error.strerror or error}; "
+                f"name a folder with room by TMPDIR, or {_WITHOUT}"
+            ) from error
         request = {
             "graph": str(graph),
             "out": str(parts),
@@ -98,8 +106,8 @@ def part_graph(
         if done.returncode != 0:
             last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
             raise InputError(
-                f"KaMinPar ended with status {done.returncode} ({' '.join(last)}); leave out the "
-                "option roots, or free memory"
+                f"KaMinPar ended with status {done.returncode} ({' '.join(last)}); free memory, or "
+                f"{_WITHOUT}"
             )
         found: NDArray[np.int32] = np.load(parts, allow_pickle=False)
     return found

@@ -143,9 +143,25 @@ def test_caps_hold_and_every_edge_has_a_part() -> None:
 @needs_kaminpar
 def test_a_process_that_dies_is_one_sentence() -> None:
     links = undirected(two_cliques())
-    with pytest.raises(InputError, match=r"KaMinPar ended with status .*leave out the option ro"):
+    with pytest.raises(InputError, match=r"KaMinPar ended with status .*--option roots=metis"):
         kaminpar_library.part_graph(
             links, 2, vertex_weight=np.ones(20, np.int64), seed=0, preset="no preset"
+        )
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("9 requested and 0 written")
+
+    monkeypatch.setattr(kaminpar_library, "is_installed", lambda: True)
+    monkeypatch.setattr(kaminpar_library, "_write", full)
+    with pytest.raises(InputError, match=r"cannot write the graph for KaMinPar to .*: 9 requested"):
+        kaminpar_library.part_graph(
+            undirected(two_cliques()),
+            2,
+            vertex_weight=np.ones(20, np.int64),
+            seed=0,
+            preset="default",
         )
 
 
