@@ -101,7 +101,13 @@ def run_method(
     if method == AUTO:
         refine = bool(asked.refine)
         sizes = graph.num_vertices, graph.num_edges
-        choice = auto.choose(*sizes, available_memory(), refine=refine, has_kaminpar=is_installed())
+        choice = auto.choose(
+            *sizes,
+            available_memory(),
+            refine=refine,
+            has_kaminpar=is_installed(),
+            is_fast=asked.quality == options.FAST,
+        )
         method, reason, chosen = choice.method, {"chosen": choice.reason}, choice.options
         asked.say(f"method {method}: {choice.reason}")
     if asked.quality and "quality" in options.defaults(method):

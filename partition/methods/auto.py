@@ -61,6 +61,7 @@ def choose(
     *,
     refine: bool = False,
     has_kaminpar: bool = False,
+    is_fast: bool = False,
 ) -> MethodChoice:
     """Choose a method for a graph of some size.
 
@@ -70,6 +71,7 @@ def choose(
         available_bytes: Memory that is free beside the graph.
         refine: Whether any assignment is to be refined; metis refines unless that is off.
         has_kaminpar: Whether roots by KaMinPar may be tried beside those by METIS.
+        is_fast: Whether one cut has to do, so that KaMinPar comes only in place of METIS.
 
     Returns:
         The first of NEEDS that fits into USABLE_FRACTION of the memory, else the last one.
@@ -80,8 +82,9 @@ def choose(
         (need.method, need, {}) for need in NEEDS
     ]
     if has_kaminpar:
-        # KaMinPar runs before or after METIS, and takes less.
-        candidates[0][2]["roots"] = "best"
+        if not is_fast:
+            # KaMinPar runs before or after METIS, and takes less.
+            candidates[0][2]["roots"] = "best"
         by_kaminpar = "metis with roots=kaminpar", KAMINPAR_NEED, {"roots": "kaminpar"}
         candidates.insert(1, by_kaminpar)
     for name, need, _ in candidates:

@@ -25,7 +25,8 @@ from distgnn.partition.methods.cover import place_arcs, place_evenly
 from distgnn.partition.methods.grown import better_grown
 from distgnn.partition.methods.kaminpar_library import is_preset
 from distgnn.partition.methods.metis_library import check_objective, part_graph
-from distgnn.partition.methods.starts import FAST, starts_of
+from distgnn.partition.methods.options import FAST
+from distgnn.partition.methods.starts import starts_of
 from distgnn.partition.refine.balance import (
     EDGE_SHARE,
     Balance,

@@ -15,7 +15,8 @@ from distgnn.datasets.errors import InputError
 MAX_WHOLE = 2**31 - 1
 MAX_NUMBER = 1e30
 # Values of the option "quality", of the methods that have it.
-QUALITIES = ("fast", "default", "best")
+FAST, BEST = "fast", "best"
+QUALITIES = (FAST, "default", BEST)
 # Modules whose name is not that of their method.
 _MODULES = {"2ps-l": "two_phase"}
 # Keywords that are no options: arguments of `distgnn.partition.assign`, which hands them on.

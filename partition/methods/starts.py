@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from distgnn.datasets.errors import InputError
 from distgnn.partition.methods.kaminpar_library import check_installed, is_installed, is_preset
 from distgnn.partition.methods.metis_library import check_objective
-from distgnn.partition.methods.options import QUALITIES
+from distgnn.partition.methods.options import BEST, FAST, QUALITIES
 from distgnn.partition.refine.balance import EDGE_SHARE
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ ROOTS = ("metis", "kaminpar", "best")
 # KaMinPar balances edges alone: with METIS's share of 0.65, four real graphs in 16 parts ended with
 # 1 to 7 % more rows. Roots are evened out afterwards.
 KAMINPAR_EDGE_SHARE = 1.0
-FAST, _, BEST = QUALITIES
 # Shares of the edges and steps of the seed that the best quality tries beside those of METIS's cut.
 # A cut with 0.85 moved 0.6, 5.3 and 3.7 % fewer rows, and once 0.4 % more.
 OTHER_SHARES, OTHER_SEEDS = (0.85, 1.0), (1,)

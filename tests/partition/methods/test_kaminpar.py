@@ -189,6 +189,7 @@ def test_bad_options_say_what_is_allowed(options: dict[str, Any], message: str) 
 def test_auto_tries_both_roots_where_both_are_there() -> None:
     assert choose(1000, 10**4, 2**30, has_kaminpar=True).options == {"roots": "best"}
     assert choose(1000, 10**4, 2**30).options == {}
+    assert choose(1000, 10**4, 2**30, has_kaminpar=True, is_fast=True).options == {}
     assert choose(10**6, 10**9, 2**30, has_kaminpar=True).options == {}
 
 
