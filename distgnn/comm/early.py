@@ -14,7 +14,7 @@ from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import detect
 from distgnn.comm.process import die_with_parent, end_orphan
 from distgnn.comm.rendezvous import meet, meets_without_help
-from distgnn.comm.roster import Roster
+from distgnn.comm.roster import Roster, is_same_flaw
 from distgnn.datasets import InputError
 
 if TYPE_CHECKING:
@@ -115,5 +115,6 @@ def tell(sentence: str) -> str:
         place.remove_file()
     except (InputError, PeerError, RuntimeError):
         return named
-    # Ranks that were started alike have the same flaw, and rank 0 has said so.
-    return "" if first.partition("): ")[2] == sentence and first != named else named
+    # Ranks that were started alike have the same flaw, and rank 0 says so.
+    is_said = not first or (is_same_flaw(first, named) and first != named)
+    return "" if is_said else named

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from distgnn.comm.store import Store
 
 _POLL_S = 0.02
+# A flaw that all ranks share is found by rank 0 at once: its store begins only to tell of it.
+_ZERO_S = 3.0
 _FAILURE = "roll-failure"
+_FLAW_OF_ZERO = "flaw-of-rank-0"  # 1: another one than the first; 2: the same
 _IDENTITY = "identity"
 _EXIT_BAD_INPUT = 2
 _MOST_HOSTS = 8
@@ -111,13 +114,18 @@ class Roster:
             timeout_s: Longest wait of rank 0.
 
         Returns:
-            The sentence that counts: the first of all ranks.
+            The sentence that counts: the first of all ranks. Empty if this rank was the first,
+            and rank 0 has the same flaw.
         """
         self._is_opening.set()
         if self._verdict:  # what this rank has heard already
             return self._verdict
         row = json.dumps([str(error), True])
-        first = json.loads(self._first.compare_set(_FAILURE, "", row))[0]
+        first = str(json.loads(self._first.compare_set(_FAILURE, "", row))[0])
+        if self._launch.rank == 0:
+            self._first.add(_FLAW_OF_ZERO, 1 + is_same_flaw(first, str(error)))
+        elif first == str(error) and self._is_flaw_of_zero(min(timeout_s, _ZERO_S)):
+            first = ""
         num_told = self._first.add("told", 1)
         deadline_s = time.monotonic() + timeout_s
         while (
@@ -127,7 +135,16 @@ class Roster:
         ):
             time.sleep(_POLL_S)
             num_told = self._first.add("told", 0)
-        return str(first)
+        return first
+
+    def _is_flaw_of_zero(self, timeout_s: float) -> bool:
+        """Wait for what rank 0 says of the flaw of this rank, which told it before rank 0 did."""
+        deadline_s = time.monotonic() + timeout_s
+        while (answer := self._first.add(_FLAW_OF_ZERO, 0)) == 0:
+            if time.monotonic() > deadline_s:
+                break
+            time.sleep(_POLL_S)
+        return answer > 1
 
     def call(self, timeout_s: float, identity: Mapping[str, str] | None = None) -> None:
         """Come, and wait until all ranks have.
@@ -436,6 +453,12 @@ class Roster:
             self._store.compare_set(_FAILURE, "", row)
         if self._launch.rank == 0:
             time.sleep(2 * self._tick_s)
+
+
+def is_same_flaw(one: str, other: str) -> bool:
+    """Tell whether sentences, each after the name of a rank, say the same."""
+    first, second = (said.partition("): ")[2] or said for said in (one, other))
+    return first == second
 
 
 def _number(peer: Peer) -> float:

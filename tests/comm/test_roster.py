@@ -218,6 +218,17 @@ def test_a_rank_that_loads_torch_ends_when_another_fails(job, monkeypatch, capfd
     assert other.roll(1, 2).tell(InputError("second"), 5) == "first"
 
 
+@pytest.mark.parametrize(("flaw", "said"), [("no lr", ""), ("no run", "rank 1 (b): no lr")])
+def test_a_rank_that_tells_a_flaw_before_rank_0_leaves_it_to_rank_0(job, flaw, said):
+    mine, zeros = job.roll(1, 2, store=job.client()), job.roll(0, 2)
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(mine.tell, InputError("rank 1 (b): no lr"), 20)
+        while not job.server.check(["roll-failure"]):
+            time.sleep(0.01)
+        assert zeros.tell(InputError(f"rank 0 (a): {flaw}"), 20) == "rank 1 (b): no lr"
+        assert told.result() == said
+
+
 def test_a_rank_0_that_ends_is_named(job):
     roll = job.roll(1, 2)
     del job.server  # which ends with it
