@@ -56,7 +56,7 @@ def test_how_ranks_start_needs_restarts(distgnn, flag):
 def test_a_command_with_an_open_quotation_mark_is_refused(distgnn):
     done = distgnn("train", "cora", "--run", "run", "--restarts", "1", "--mpirun", "mpirun 'x")
     assert done.sentence == (
-        "--mpirun must be a command as a shell takes it, got \"mpirun 'x\" (No closing quotation); "
+        '--mpirun must be a command as a shell takes it, got "mpirun \'x" (No closing quotation); '
         "close its quotation marks"
     )
 
