@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -162,15 +163,37 @@ class RunLock:
                 f"'{self._folder}' is in use by {_named(found)}; wait until that job has ended, or "
                 "choose another --run"
             )
-        # By another name first: of two jobs that find a dead owner one alone succeeds.
-        aside = self._file.with_name(f"{NAME}.{self._token}.dead")
-        with suppress(FileNotFoundError):
-            self._file.rename(aside)
-            if self._read_from(aside).get("token") != found.get("token"):
-                # Another job was faster, and this is its own file.
-                with suppress(OSError):
-                    os.link(aside, self._file)
-            aside.unlink()
+        self._remove(found.get("token"))
+
+    def _remove(self, token: object) -> None:
+        """Remove the file of a dead owner, unless another job is at it or has done it.
+
+        Only who has made the mark of a token removes the file with that token. The file of a
+        living owner is never away, or a third job would make its own in that moment.
+        """
+        # The token is whatever the file says, and no part of a path.
+        name = hashlib.sha256(str(token).encode(errors="replace")).hexdigest()[:16]
+        mark = self._file.with_name(f"{NAME}.{name}.dead")
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            self._outwait(mark)
+            return
+        try:
+            if self._read().get("token") == token:
+                self._file.unlink()
+        except FileNotFoundError:
+            pass
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def _outwait(self, mark: Path) -> None:
+        """Wait until another job has removed a file; clear up after it if it died meanwhile."""
+        deadline_s = time.monotonic() + _STALE_S
+        while mark.exists():
+            if time.monotonic() > deadline_s:
+                mark.unlink(missing_ok=True)
+            time.sleep(0.01)
 
     def _is_beating(self, found: dict[str, Any]) -> bool:
         """Watch the time of the file for as long as it may stand still."""
@@ -200,13 +223,9 @@ class RunLock:
                     os.utime(self._file)
 
     def _read(self) -> dict[str, Any]:
-        return self._read_from(self._file)
-
-    @staticmethod
-    def _read_from(file: Path) -> dict[str, Any]:
         """Return the content; nothing for a file that is not ours or only half there."""
         with suppress(ValueError, RecursionError):
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = json.loads(self._file.read_text(encoding="utf-8"))
             numbers = ("pid", "start")
             if isinstance(content, dict) and all(
                 isinstance(content.get(name, 0), int) for name in numbers

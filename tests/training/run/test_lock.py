@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -137,6 +138,26 @@ def test_of_many_jobs_that_find_a_dead_owner_one_succeeds(tmp_path):
     assert len(taken) == 1
     taken[0].release()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mark_whose_job_died_is_cleared(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_STALE_S", 0.1)
+    write(tmp_path, start=1)
+    made, touch = [], Path.touch
+
+    def die(mark, **options):
+        made.append(mark)
+        touch(mark, **options)
+        raise OSError(5, "died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "touch", die)
+        with pytest.raises(InputError, match="died"):
+            RunLock(tmp_path).take()
+    assert made[0].exists()
+    with RunLock(tmp_path) as lock:
+        lock.take()
+        assert not made[0].exists()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"pid": 1, "start": "x"}'])
