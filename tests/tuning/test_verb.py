@@ -302,6 +302,9 @@ def test_processes_that_a_killed_study_left_are_ended(tmp_path):
     run = f"--run={tmp_path / 'trial-0000'}"
     program = [sys.executable, "-c", "import time; time.sleep(600)"]
     left, another = (subprocess.Popen([*program, word]) for word in (run, f"{run}0"))
+    # A process that begins has no words for a moment.
+    while run not in Path(f"/proc/{left.pid}/cmdline").read_text():
+        time.sleep(0.01)
     end_left(run)
     assert left.wait(60) == -signal.SIGTERM
     assert another.poll() is None
