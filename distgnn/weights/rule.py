@@ -15,7 +15,7 @@ class Significance:
     """Values of gradients that other ranks are told.
 
     Attributes:
-        threshold: A value is told once it would move its weight by this share of the weight.
+        threshold: Least change of a weight, as a share of it, for which a value is told.
         decays: Whether the threshold falls with the root of the number of steps.
     """
 
@@ -64,7 +64,7 @@ class WeightRule:
 
     @property
     def sends_at_most(self) -> bool:
-        """Whether values decide how much travels, so that less may than is foretold."""
+        """Whether a forecast is a limit, since values decide how much travels."""
         return self.votes or self.significance is not None
 
     @property
