@@ -160,7 +160,12 @@ def resume(
         say(f"resuming {where}")
         if found is not None and found.why_cold:
             if trainer.config.weight_rule.is_local:
-                say("ranks start from the mean of their models, which are of another partition")
+                rest = "; gradients that were not told yet are dropped"
+                has_rest = trainer.config.weight_rule.significance is not None
+                say(
+                    "ranks start from the mean of their models, which are of another partition"
+                    + rest * has_rest
+                )
             if not trainer.config.halo_rule.is_synchronous:
                 say(f"delays start cold: {found.why_cold}")
             if trainer.config.halo_rule.is_adaptive:
