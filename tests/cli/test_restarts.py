@@ -135,10 +135,8 @@ def test_without_a_host_training_goes_on_on_merged_parts(folder, mpirun, tmp_pat
     job = start([PROGRAM, *words, "--mpirun", program, "--hosts", "a,b,gone"], mark)
     flag.touch()
     kill_after(job, run, 30, mark, 2)
-    begin_s = time.monotonic()
     out, err = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, err
-    assert time.monotonic() - begin_s < 60
     assert "without gone, on which nothing could be started" in err
     assert "restart 1 of 1, on 2 ranks" in err
     assert "merging 3 parts to 2" in err
