@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from graphs import cut, make_graph
 
 from distgnn.comm.threads import run_ranks
 from distgnn.nn.config import ModelConfig
@@ -22,6 +23,7 @@ from distgnn.training.tasks.tasks import METRICS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from distgnn.comm.group import Group
     from distgnn.datasets import Graph
     from distgnn.partition.directory.store import Part
 
@@ -59,6 +61,21 @@ def make_config(**options: Any) -> TrainConfig:
     small = {"hidden": 4, "dropout": 0.0, "epochs": 3, **options}
     model = {key: small.pop(key) for key in list(small) if key in MODEL_FIELDS}
     return TrainConfig(model=ModelConfig(**model), **small)
+
+
+def trained_on_ranks(num_parts: int, **options: Any) -> list[tuple[list[Any], dict[str, Any]]]:
+    """Train a small model on a small graph; return records and state of each rank."""
+    graph = make_graph()
+    parts = cut(graph, num_parts)
+    config = make_config(**{"epochs": 5, "model": "gcn", **options})
+
+    def on_rank(group: Group) -> tuple[list[Any], dict[str, Any]]:
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        records = list(trainer.epochs())
+        state = {**trainer.model.state_dict(), "moments": trainer.optimizer.state_dict()}
+        return records, state
+
+    return run_ranks(num_parts, on_rank)
 
 
 def run(

@@ -5,42 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from graphs import cut, make_graph
 from torch import nn
-from training import check_same_values, ends_of, make_config
+from training import check_same_values, trained_on_ranks
 
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.clock import Clock
 from distgnn.optim.optimizers import build_optimizer
 from distgnn.training.config.codecs import parse_weights
-from distgnn.training.loop.trainer import Trainer
 from distgnn.weights.significant_updates import SignificantUpdates
 
 STEPS, LR = 12, 0.05
-
-
-def trained(num_parts, **options):
-    """Records and state of each rank after some epochs."""
-    graph = make_graph()
-    parts = cut(graph, num_parts)
-    config = make_config(epochs=5, model="gcn", **options)
-
-    def on_rank(group):
-        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
-        records = list(trainer.epochs())
-        state = {**trainer.model.state_dict(), "moments": trainer.optimizer.state_dict()}
-        return records, state
-
-    return run_ranks(num_parts, on_rank)
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_without_a_threshold_it_is_the_sum_of_gradients_to_the_bit(optimizer, num_parts):
     options = {"optimizer": optimizer, "norm": "batch", "clip_grad_norm": 0.5}
-    told = trained(num_parts, weights="changed(0)", **options)
-    summed = trained(num_parts, **options)
+    told = trained_on_ranks(num_parts, weights="changed(0)", **options)
+    summed = trained_on_ranks(num_parts, **options)
     for (records, state), (others, other) in zip(told, summed, strict=True):
         check_same_values(state, other)
         for name in ("loss", "val_metric", "test_metric"):
