@@ -22,6 +22,7 @@ def test_no_cell_was_stored_with_its_output():
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells())
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_every_cell_runs(tmp_path, monkeypatch, mpirun):
     monkeypatch.chdir(tmp_path)

@@ -34,6 +34,7 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_quickstart_reaches_the_accuracy_of_the_literature(mpirun, repository, tmp_path):
     script = repository / "examples/quickstart.sh"
     folder = str(Path(sys.executable).parent)

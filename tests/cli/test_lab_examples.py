@@ -27,6 +27,7 @@ def run(repository, script, *words, cwd, lab=None):
     )
 
 
+@pytest.mark.slow
 def test_killed_runs_end_like_the_straight_one(repository, tmp_path):
     done = run(repository, "random_kills.py", "--kills", 3, "--seed", 1, "out", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,6 +15,7 @@ def blocks(text, kind):
     return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_readme_can_be_followed_from_top_to_bottom(repository, tmp_path, mpirun):
     """Programs are saved under the names that the text gives them, commands run as printed."""
