@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from distgnn.api.partition_options import PartitionOptions
     from distgnn.datasets.graph import Graph
     from distgnn.partition.assignment import Assignment
+    from distgnn.partition.methods.auto import MethodChoice
 
 
 def given_parts(asked: PartitionOptions) -> NDArray[Any] | None:
@@ -86,40 +87,65 @@ def run_method(
     Raises:
         InputError: If the method cannot be used so, or the parts are of another graph.
     """
-    from distgnn.partition import assign
     from distgnn.partition.compilation import noting_compilation
-    from distgnn.partition.methods import auto, options
-    from distgnn.partition.methods.kaminpar_library import is_installed
+    from distgnn.partition.methods import options
+    from distgnn.partition.methods.kaminpar_library import KaMinParFailedError, is_installed
 
-    recorded: dict[str, Any] = {"refine": asked.refine, "imbalance": asked.imbalance}
     if parts is not None:
         with noting_compilation(asked.say):
             assignment, values = _completed(asked, graph, parts)
-        return assignment, "assignment", recorded | values
-    method, reason = asked.method or DEFAULT_METHOD, {}
-    chosen: dict[str, Any] = {}
-    if method == AUTO:
-        refine = bool(asked.refine)
-        sizes = graph.num_vertices, graph.num_edges
-        choice = auto.choose(
-            *sizes,
-            available_memory(),
-            refine=refine,
-            has_kaminpar=is_installed(),
-            is_fast=asked.quality == options.FAST,
-        )
-        method, reason, chosen = choice.method, {"chosen": choice.reason}, choice.options
-        asked.say(f"method {method}: {choice.reason}")
+        given = {"refine": asked.refine, "imbalance": asked.imbalance}
+        return assignment, "assignment", given | values
+    if asked.method != AUTO:
+        method = asked.method or DEFAULT_METHOD
+        return _assigned(asked, graph, method, options.parse(method, list(asked.option)))
+    choice = _choice(asked, graph, has_kaminpar=is_installed())
+    try:
+        return _assigned(asked, graph, choice.method, choice.options, {"chosen": choice.reason})
+    except KaMinParFailedError as error:
+        asked.say(f"no roots by KaMinPar: {error}")
+    choice = _choice(asked, graph, has_kaminpar=False)
+    return _assigned(asked, graph, choice.method, choice.options, {"chosen": choice.reason})
+
+
+def _choice(asked: PartitionOptions, graph: Graph, *, has_kaminpar: bool) -> MethodChoice:
+    """Choose a method by the memory that is free, and say why."""
+    from distgnn.partition.methods import auto, options
+
+    choice = auto.choose(
+        graph.num_vertices,
+        graph.num_edges,
+        available_memory(),
+        refine=bool(asked.refine),
+        has_kaminpar=has_kaminpar,
+        is_fast=asked.quality == options.FAST,
+    )
+    asked.say(f"method {choice.method}: {choice.reason}")
+    return choice
+
+
+def _assigned(
+    asked: PartitionOptions,
+    graph: Graph,
+    method: str,
+    values: dict[str, Any],
+    reason: dict[str, Any] | None = None,
+) -> tuple[Assignment, str, dict[str, Any]]:
+    """Run a method with its options, and describe it."""
+    from distgnn.partition import assign
+    from distgnn.partition.compilation import noting_compilation
+    from distgnn.partition.methods import options
+
+    recorded: dict[str, Any] = {"refine": asked.refine, "imbalance": asked.imbalance}
     if asked.quality and "quality" in options.defaults(method):
-        chosen = chosen | {"quality": asked.quality}
+        values = values | {"quality": asked.quality}
     elif asked.quality:
         asked.say(f"--quality {asked.quality} has no effect on method {method}, which was chosen")
-    values = options.parse(method, list(asked.option)) | chosen
     with noting_compilation(asked.say):
         assignment = assign(
             method, graph, asked.parts, seed=asked.seed, progress=asked.say, **recorded, **values
         )
-    return assignment, method, recorded | values | reason
+    return assignment, method, recorded | values | (reason or {})
 
 
 def _completed(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,10 @@ _NO_EDGE_WEIGHTS, _NARROW_VERTICES, _NARROW_EDGE_WEIGHTS = 1, 8, 32
 _HEADER_BYTES, _OFFSET_BYTES, _VERTEX_BYTES = 24, 8, 4
 # The method auto and the best quality call KaMinPar by themselves, so that leaving out is no cure.
 _WITHOUT = "cut with --method metis --option roots=metis"
+
+
+class KaMinParFailedError(InputError):
+    """KaMinPar is installed and could not finish; METIS may place the roots all the same."""
 
 
 def is_installed() -> bool:
@@ -61,7 +67,8 @@ def part_graph(
     """Call KaMinPar on one thread of a process of its own, where the seed fixes what it does.
 
     In one process a call depends on those before it, whatever the seed. The library reads graphs
-    from files only. It keeps links compressed, in a few bytes each.
+    from files only. It keeps links compressed, in a few bytes each. The files have no names, so
+    that none is left behind whoever is killed, and the process ends with this one.
 
     Args:
         adjacency: Undirected.
@@ -74,7 +81,8 @@ def part_graph(
         (num_vertices,) int32. Part of each vertex; parts may be empty.
 
     Raises:
-        InputError: If KaMinPar is not installed, its file cannot be written, or its process dies.
+        InputError: If KaMinPar is not installed.
+        KaMinParFailedError: If its file cannot be written, or its process cannot start or dies.
 
     References:
         Gottesbueren, Heuer, Sanders, Schulz and Seemaier, "Deep multilevel graph partitioning", ESA
@@ -82,48 +90,73 @@ def part_graph(
         partitioning", 2024 (compressed links).
     """
     check_installed()
-    with tempfile.TemporaryDirectory(prefix="distgnn-") as folder:
-        graph, parts = Path(folder, "graph.parhip"), Path(folder, "parts.npy")
+    with ExitStack() as files:
         try:
+            graph, out = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             _write(graph, adjacency, vertex_weight)
         except OSError as error:
-            raise InputError(
-                f"cannot write the graph for KaMinPar to '{folder}': {error.strerror or error}; "
-                f"name a folder with room by TMPDIR, or {_WITHOUT}"
+            raise KaMinParFailedError(
+                f"cannot write the graph for KaMinPar to '{tempfile.gettempdir()}': "
+                f"{error.strerror or error}; name a folder with room by TMPDIR, or {_WITHOUT}"
             ) from error
         request = {
-            "graph": str(graph),
-            "out": str(parts),
+            "parent": os.getpid(),
+            "graph": graph.fileno(),
+            "out": out.fileno(),
             "parts": num_parts,
             "imbalance": IMBALANCE,
             "seed": seed % (2**31 - 1),
             "preset": preset,
         }
-        command = [sys.executable, "-m", "distgnn.partition.methods.kaminpar_process"]
-        done = subprocess.run(
-            [*command, json.dumps(request)], capture_output=True, text=True, check=False
+        _run(request)
+        out.seek(0)
+        found: NDArray[np.int32] = np.fromfile(out, np.int32)
+    if found.size != vertex_weight.size:
+        raise KaMinParFailedError(
+            f"KaMinPar wrote {found.size} parts for {vertex_weight.size} vertices; make room in "
+            f"'{tempfile.gettempdir()}', or {_WITHOUT}"
         )
-        if done.returncode != 0:
-            last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-            raise InputError(
-                f"KaMinPar ended with status {done.returncode} ({' '.join(last)}); free memory, or "
-                f"{_WITHOUT}"
-            )
-        found: NDArray[np.int32] = np.load(parts, allow_pickle=False)
     return found
 
 
-def _write(path: Path, adjacency: Adjacency, vertex_weight: NDArray[np.int64]) -> None:
+def _run(request: dict[str, Any]) -> None:
+    """Run `kaminpar_process`; its two files are open in it under the same numbers."""
+    command = [sys.executable, "-m", "distgnn.partition.methods.kaminpar_process"]
+    try:
+        done = subprocess.run(
+            [*command, json.dumps(request)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            pass_fds=(request["graph"], request["out"]),
+        )
+    except OSError as error:
+        raise KaMinParFailedError(
+            f"cannot start a process for KaMinPar: {error.strerror or error}; free memory, or "
+            f"{_WITHOUT}"
+        ) from error
+    if done.returncode == 0:
+        return
+    end = f"ended with status {done.returncode}"
+    if done.returncode < 0:
+        end = f"was ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})"
+    last = "".join(f": {line}" for line in done.stderr.splitlines()[-1:] if line.strip())
+    raise KaMinParFailedError(f"KaMinPar {end}{last}; free memory, or {_WITHOUT}")
+
+
+def _write(file: IO[bytes], adjacency: Adjacency, vertex_weight: NDArray[np.int64]) -> None:
     """Write a graph in the binary format of ParHIP, whose offsets are places in the file."""
     weight: NDArray[Any] = adjacency.weight
     is_weighted = bool(np.any(weight != weight[:1]))
     version = _NARROW_VERTICES | (_NARROW_EDGE_WEIGHTS if is_weighted else _NO_EDGE_WEIGHTS)
     sizes = vertex_weight.size, adjacency.indices.size
     begin = _HEADER_BYTES + _OFFSET_BYTES * adjacency.indptr.size
-    with path.open("wb") as file:
-        np.array([version, *sizes], np.uint64).tofile(file)
-        (adjacency.indptr * _VERTEX_BYTES + begin).tofile(file)
-        adjacency.indices.tofile(file)
-        vertex_weight.tofile(file)
-        if is_weighted:
-            weight.astype(np.int32, copy=False).tofile(file)
+    np.array([version, *sizes], np.uint64).tofile(file)
+    (adjacency.indptr * _VERTEX_BYTES + begin).tofile(file)
+    adjacency.indices.tofile(file)
+    vertex_weight.tofile(file)
+    if is_weighted:
+        weight.astype(np.int32, copy=False).tofile(file)
+    file.flush()

@@ -23,7 +23,7 @@ from distgnn.partition.methods.candidates import (
 )
 from distgnn.partition.methods.cover import place_arcs, place_evenly
 from distgnn.partition.methods.grown import better_grown
-from distgnn.partition.methods.kaminpar_library import is_preset
+from distgnn.partition.methods.kaminpar_library import KaMinParFailedError, is_preset
 from distgnn.partition.methods.metis_library import check_objective, part_graph
 from distgnn.partition.methods.options import FAST
 from distgnn.partition.methods.starts import starts_of
@@ -78,8 +78,8 @@ def assign(
         vertex_balance: Largest part's roots over the mean that is aimed at.
         balance: "train": parts also share the training vertices evenly if these are few; or "none".
         roots: "metis"; "kaminpar", an extra that takes less memory; or "best": both, and the
-            assignment that moves fewer rows is kept. Empty: "metis", and "best" for the best
-            quality where KaMinPar is installed.
+            assignment that moves fewer rows is kept, METIS's alone where KaMinPar fails. Empty:
+            "metis", and "best" for the best quality where KaMinPar is installed.
         quality: "fast": nothing but a cut, a cover and refinement; "default"; or "best": from
             several roots, with other weights and seeds, too.
         refine: Whether to refine.
@@ -90,7 +90,8 @@ def assign(
 
     Raises:
         InputError: If the objective, the roots, the quality or what to balance is unknown, a
-            balance is below 1, or KaMinPar is needed and not installed.
+            balance is below 1, or KaMinPar is asked for and not installed.
+        KaMinParFailedError: If it alone was asked for and fails.
 
     References:
         Karypis and Kumar, "A fast and high quality multilevel scheme for partitioning irregular
@@ -112,15 +113,21 @@ def assign(
         if best is None:
             # METIS takes the most memory of all; these 8 bytes an arc are soon found again.
             arcs = arcs.lean()
-        placed = metis_roots(
-            graph,
-            num_parts,
-            adjacency=adjacency,
-            seed=start.seed,
-            objective=start.name,
-            balance=aim.of_roots(),
-            edge_share=start.edge_share,
-        )
+        try:
+            placed = metis_roots(
+                graph,
+                num_parts,
+                adjacency=adjacency,
+                seed=start.seed,
+                objective=start.name,
+                balance=aim.of_roots(),
+                edge_share=start.edge_share,
+            )
+        except KaMinParFailedError as error:
+            if best is None:
+                raise
+            watch.note(f"no more roots by KaMinPar, those so far are kept: {error}")
+            break  # It comes after METIS.
         watch.note(f"roots by {start}")
         if best is None:
             arcs = arcs.whole()

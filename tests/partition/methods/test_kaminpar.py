@@ -140,15 +140,6 @@ def test_caps_hold_and_every_edge_has_a_part() -> None:
     assert quality.clone_balance <= 1.5
 
 
-@needs_kaminpar
-def test_a_process_that_dies_is_one_sentence() -> None:
-    links = undirected(two_cliques())
-    with pytest.raises(InputError, match=r"KaMinPar ended with status .*--option roots=metis"):
-        kaminpar_library.part_graph(
-            links, 2, vertex_weight=np.ones(20, np.int64), seed=0, preset="no preset"
-        )
-
-
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError("9 requested and 0 written")
