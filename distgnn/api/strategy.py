@@ -230,9 +230,9 @@ def describe_weights(rule: WeightRule) -> str:
         )
     if rule.is_local:
         moments = ", with its own moments" if rule.keeps_moments else ""
-        whose = {0: "their mean", 2: "the mean of random pairs"}.get(
-            rule.group_size, f"the mean of random groups of {rule.group_size}"
-        )
+        order = {"random": "random groups", "tournament": "groups in the rounds of a tournament"}
+        how = order.get(rule.group_order, "rows and columns of a grid")
+        whose = f"the mean of {how}, of {rule.group_size} each" if rule.group_size else "their mean"
         when = f"after {rule.merge_every}"
         if rule.threshold is not None:
             whose_gradient = {

@@ -117,7 +117,7 @@ class Rota:
         if self.how == "together":
             return every if bin_id < self.open_for else every[:0]
         return (
-            every if _round_of(rank, segment.peer, num_ranks) % self.period == bin_id else every[:0]
+            every if round_of(rank, segment.peer, num_ranks) % self.period == bin_id else every[:0]
         )
 
     def rows_between(self, table: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
@@ -147,7 +147,7 @@ class Rota:
             return table if bin_id < self.open_for else np.zeros_like(table)
         size = len(table)
         rounds = np.array(
-            [[_round_of(p, q, size) if p != q else -1 for q in range(size)] for p in range(size)]
+            [[round_of(p, q, size) if p != q else -1 for q in range(size)] for p in range(size)]
         )
         return np.where((rounds >= 0) & (rounds % self.period == bin_id), table, 0)
 
@@ -167,8 +167,14 @@ class Rota:
         return np.asarray((mixed >> np.uint64(11)) * 2.0**-53 < 1 / self.period)
 
 
-def _round_of(one: int, other: int, num_ranks: int) -> int:
-    """Return the round of a tournament in which two ranks meet, by the circle method."""
+def round_of(one: int, other: int, num_ranks: int) -> int:
+    """Return the round of a tournament in which two ranks meet, by the circle method.
+
+    Args:
+        one: A rank.
+        other: Another rank.
+        num_ranks: Number of ranks.
+    """
     num_rounds = num_ranks - 1 + num_ranks % 2
     last = num_rounds  # the player who stays in place; nobody where the number of ranks is odd
     if last in (one, other):

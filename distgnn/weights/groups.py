@@ -1,19 +1,81 @@
-"""Groups of ranks whose models are merged together, drawn again for each merge."""
+"""Groups of ranks whose models are merged together, others for each merge."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 
+from distgnn.exchange.rule import round_of
 from distgnn.exchange.tags import WEIGHTS_TAG
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from distgnn.comm.group import Group
+
+
+Order = Literal["random", "tournament", "grid"]
+
+
+def num_rounds(num_ranks: int, group_size: int, order: Order) -> int:
+    """Return the merges after which groups come again; 1 where groups are drawn.
+
+    Args:
+        num_ranks: Number of ranks.
+        group_size: Ranks of a group.
+        order: How groups follow each other.
+    """
+    if order == "tournament":
+        num_halves = -(-num_ranks // (group_size // 2))
+        return max(num_halves - 1 + num_halves % 2, 1)
+    count, reach = 1, group_size
+    while order == "grid" and reach < num_ranks:
+        count, reach = count + 1, reach * group_size
+    return count
+
+
+def play_group(rank: int, num_ranks: int, group_size: int, merge: int) -> list[int]:
+    """Return a rank's group in a tournament, itself included, ascending.
+
+    Ranks are cut into halves of groups, and in a round each half meets another one. Two halves
+    meet once in all rounds. Of an odd number of halves one is by itself.
+
+    Args:
+        rank: The rank.
+        num_ranks: Number of ranks.
+        group_size: Ranks of a group, even.
+        merge: Number of the merge, from 0.
+    """
+    half = group_size // 2
+    own, num_halves = rank // half, -(-num_ranks // half)
+    now = merge % num_rounds(num_ranks, group_size, "tournament")
+    both = [
+        each for each in range(num_halves) if each == own or round_of(own, each, num_halves) == now
+    ]
+    return [each for each in range(num_ranks) if each // half in both]
+
+
+def grid_group(rank: int, num_ranks: int, group_size: int, merge: int) -> list[int]:
+    """Return a rank's group in a grid, itself included, ascending.
+
+    With G ranks in a group, numbers of ranks are written with the digits 0 to G - 1. The ranks of
+    a group differ in one digit alone, the last one in the first merge, the one before it in the
+    next. With G * G ranks these are rows and columns of a square. If the number of ranks is a
+    power of G, or a power times at most G, all models are one after a merge for each digit.
+
+    Args:
+        rank: The rank.
+        num_ranks: Number of ranks.
+        group_size: Ranks of a group.
+        merge: Number of the merge, from 0.
+    """
+    place = group_size ** (merge % num_rounds(num_ranks, group_size, "grid"))
+    above, below = rank // (place * group_size), rank % place
+    first = above * place * group_size + below
+    return [each for each in range(first, first + place * group_size, place) if each < num_ranks]
 
 
 def draw_group(rank: int, num_ranks: int, group_size: int, seed: int, num_steps: int) -> list[int]:

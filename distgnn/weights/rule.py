@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from distgnn.exchange.codec import EXACT, CodecSpec
 from distgnn.exchange.spared import Vote
-from distgnn.weights.groups import draw_group
+from distgnn.weights.groups import Order, draw_group, grid_group, num_rounds, play_group
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ class WeightRule:
             are added up in every step, so that there is one model.
         keeps_moments: Whether each rank keeps its own moments of the optimizer at a merge, instead
             of their mean.
-        group_size: Ranks of a group, whose models are merged; groups are drawn for each merge. 0
-            for one group of all ranks.
+        group_size: Ranks of a group, whose models are merged. 0 for one group of all ranks.
+        group_order: How groups follow each other: drawn for each merge, in the rounds of a
+            tournament, or as rows and columns of a grid; see `weights.groups`.
         threshold: Least relative change of a rank's gradient for which models are merged after a
             step, see `LocalModels`; None where steps are counted.
         significance: Values of gradients that ranks tell each other, see `SignificantUpdates`;
@@ -53,6 +54,7 @@ class WeightRule:
     merge_every: int = 0
     keeps_moments: bool = False
     group_size: int = 0
+    group_order: Order = "random"
     threshold: float | None = None
     significance: Significance | None = None
     vote: Vote = "any"
@@ -97,7 +99,22 @@ class WeightRule:
         """
         if self.makes_one(num_ranks):
             return list(range(num_ranks))
+        merge = num_steps // self.merge_every - 1
+        if self.group_order == "tournament":
+            return play_group(rank, num_ranks, self.group_size, merge)
+        if self.group_order == "grid":
+            return grid_group(rank, num_ranks, self.group_size, merge)
         return draw_group(rank, num_ranks, self.group_size, seed, num_steps)
+
+    def num_rounds(self, num_ranks: int) -> int:
+        """Return the merges after which groups of the same sizes come again.
+
+        Args:
+            num_ranks: Number of ranks.
+        """
+        if self.makes_one(num_ranks):
+            return 1
+        return num_rounds(num_ranks, self.group_size, self.group_order)
 
     @property
     def text(self) -> str:
@@ -117,6 +134,8 @@ class WeightRule:
     def _whom(self) -> str:
         if self.group_size == 0:
             return ""
+        if self.group_order != "random":
+            return f"+groups({self.group_size},order={self.group_order})"
         return "+pairs" if self.group_size == 2 else f"+groups({self.group_size})"
 
 

@@ -103,7 +103,7 @@ class WeightTraffic(NamedTuple):
 
     def bytes_per_epoch(self, num_ranks: int) -> float:
         """Return the mean of the bytes that all ranks send in an epoch without an evaluation."""
-        period = max(self.rule.merge_every, 1)
+        period = max(self.rule.merge_every, 1) * self.rule.num_rounds(num_ranks)
         total = sum(self._summed_bytes(num_ranks, epoch) for epoch in range(period))
         mean = total // period if total % period == 0 else total / period
         return mean + (self.factors.mean_bytes(num_ranks) if self.factors else 0)

@@ -11,7 +11,7 @@ from training import check_same_values, make_config, run
 from distgnn.training.config.codecs import parse_weights
 from distgnn.training.config.presets import PRESETS
 
-SIZES = (1, 2, 3, 4)
+SIZES = (1, 2, 3, 4, pytest.param(8, marks=pytest.mark.slow))
 NAMES = [name for name, preset in PRESETS.items() if parse_weights(preset.weights).is_local]
 EPOCHS = 7
 

@@ -307,6 +307,17 @@ def test_models_that_are_merged(weights, options, optimizer, directories):
     assert found.weight_bytes == pytest.approx(sum(merging) / 3)
 
 
+@pytest.mark.parametrize("order", ["tournament", "grid"])
+def test_models_that_are_merged_in_turns(order, directories):
+    words = f"every(1)+groups(4,order={order})"
+    config = make_config(epochs=5, eval_every=2, weights=words)
+    found = check(directories("random", "libra", 6), config)
+    rounds = [found.weights.bytes_in_epoch(6, epoch) for epoch in range(6)]
+    assert found.weight_bytes == pytest.approx(sum(rounds) / 6)
+    # Rows of a grid have four and two ranks, its columns two each and one; halves have two.
+    assert (rounds[0] > rounds[1]) == (order == "grid")
+
+
 @pytest.mark.parametrize("whom", ["", "+pairs"])
 def test_models_that_are_merged_by_votes_send_at_most_so_much(whom, directories):
     directory = directories("random", "libra", 3)

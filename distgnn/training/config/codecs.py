@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.rule import How
     from distgnn.exchange.spared import Vote
     from distgnn.training.config.grammar import Direction
+    from distgnn.weights.groups import Order
 
 _CODEC = "codec"
 _APPLY = "apply"
@@ -169,6 +170,7 @@ _LIMIT = Parameter(number=float, below=math.inf, is_required=True)
 _LEVEL = _Level(number=float, below=math.inf, is_required=True)
 _BUDGET = Parameter(number=float, least=0.001, below=1, is_required=True)
 _CHANGE_OF_GRADIENT = Parameter(number=float, is_required=True)
+_ORDER = Parameter({"random": "random", "tournament": "tournament", "grid": "grid"})
 _DECAY = Parameter({"none": False, "sqrt": True})
 _VOTE = Parameter({"any": "any", "half": "half", "mean": "mean"})
 
@@ -221,6 +223,15 @@ def _significant(value: float, *, decay: bool = False) -> dict[str, Significance
     return {"significance": Significance(value, decay)}
 
 
+def _groups(value: int, order: Order = "random") -> dict[str, object]:
+    if order == "tournament" and value % 2:
+        raise InputError(
+            f"--weights groups({value},order=tournament) lets halves of groups meet; give groups "
+            "an even number of ranks"
+        )
+    return {"group_size": value, "group_order": order}
+
+
 WEIGHTS = Grammar(
     "--weights",
     {
@@ -239,9 +250,9 @@ WEIGHTS = Grammar(
             _WHEN, _changed_gradient, {"": _CHANGE_OF_GRADIENT, "vote": _VOTE}
         ),
         "changed": Word(_WHEN, _significant, {"": _CHANGE_OF_GRADIENT, "decay": _DECAY}),
-        "all": Word(_WHOM, lambda: 0, {}),
-        "pairs": Word(_WHOM, lambda: 2, {}),
-        "groups": Word(_WHOM, lambda value: value, _whole(2)),
+        "all": Word(_WHOM, dict, {}),
+        "pairs": Word(_WHOM, partial(_groups, 2), {}),
+        "groups": Word(_WHOM, _groups, {**_whole(2), "order": _ORDER}),
         "own-moments": Word(_MOMENTS, lambda: True, {}),
     },
     has_directions=False,
@@ -369,7 +380,7 @@ def parse_weights(text: str) -> WeightRule:
     rule = WeightRule(
         **cast("dict[str, Any]", answers[_WHEN]),
         keeps_moments=_MOMENTS in answers,
-        group_size=cast("int", answers.get(_WHOM, 0)),
+        **cast("dict[str, Any]", answers.get(_WHOM, {})),
     )
     if rule.significance is not None:
         if set(answers) <= {_WHEN, _APPLY} and apply != _MEAN:

@@ -28,6 +28,11 @@ class Preset:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+_DS_SYNC = (
+    "Wang et al., DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle "
+    "Synchronization for Distributed DNN Training, INFOCOM 2022"
+)
+
 PRESETS: Mapping[str, Preset] = {
     "bsp": Preset("exact", "sum", "rows and gradients travel as they are, in every step"),
     "bytegrad": Preset(
@@ -89,8 +94,7 @@ PRESETS: Mapping[str, Preset] = {
         "bins(4,deal=peers)",
         "sum",
         "pairs of ranks tell each other their rows in turns, in the rounds of a tournament",
-        "Wang et al., DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle "
-        "Synchronization for Distributed DNN Training, INFOCOM 2022",
+        _DS_SYNC,
     ),
     "gaia": Preset(
         "changed(0.05,decay=sqrt)",
@@ -165,8 +169,20 @@ PRESETS: Mapping[str, Preset] = {
         "exact",
         "every(1)+groups(4)+mean",
         "each rank steps by itself, and random groups of ranks take the means of their models",
-        "Wang et al., DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle "
-        "Synchronization for Distributed DNN Training, INFOCOM 2022",
+        _DS_SYNC,
+    ),
+    "ds-sync-tournament": Preset(
+        "exact",
+        "every(1)+groups(2,order=tournament)+mean",
+        "each rank steps by itself, and pairs of ranks, all in turns, take the means of their "
+        "models",
+        _DS_SYNC,
+    ),
+    "ds-sync-grid": Preset(
+        "exact",
+        "every(1)+groups(2,order=grid)+mean",
+        "each rank steps by itself, and rows and columns of a grid take the means of their models",
+        _DS_SYNC,
     ),
     "selsync-weights": Preset(
         "exact",
