@@ -233,6 +233,9 @@ def describe_weights(rule: WeightRule) -> str:
         order = {"random": "random groups", "tournament": "groups in the rounds of a tournament"}
         how = order.get(rule.group_order, "rows and columns of a grid")
         whose = f"the mean of {how}, of {rule.group_size} each" if rule.group_size else "their mean"
+        if rule.is_ring:
+            told = describe(rule.codec)
+            whose = f"its mean with two neighbors in a ring, who are told changes, {told},"
         when = f"after {rule.merge_every}"
         if rule.threshold is not None:
             whose_gradient = {

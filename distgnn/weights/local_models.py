@@ -99,11 +99,13 @@ class LocalModels(OwnModels):
         self._is_one = is_due and self._rule.makes_one(self.group.size)
         if is_due and self.group.size > 1:
             self.num_merges += 1
-            moments = {} if self._rule.keeps_moments else self._moments(model)
-            members = self._rule.members(
-                self.group.rank, self.group.size, self._seed, self._num_steps
-            )
-            self._average([*self._weights(model).values(), *moments.values()], members)
+            self._merge(model)
+
+    def _merge(self, model: nn.Module) -> None:
+        """Replace weights and moments by their means over this rank's group."""
+        moments = {} if self._rule.keeps_moments else self._moments(model)
+        members = self._rule.members(self.group.rank, self.group.size, self._seed, self._num_steps)
+        self._average([*self._weights(model).values(), *moments.values()], members)
 
     @property
     def _has_one_model(self) -> bool:

@@ -34,7 +34,8 @@ class WeightRule:
     """Rule of the weights that ranks tell each other, and when.
 
     Attributes:
-        codec: Code of large gradients while ranks add them up.
+        codec: Code of large gradients while ranks add them up, or of what neighbors in a ring are
+            told.
         merge_every: Steps from one mean of the models of all ranks to the next; 0 where gradients
             are added up in every step, so that there is one model.
         keeps_moments: Whether each rank keeps its own moments of the optimizer at a merge, instead
@@ -42,6 +43,7 @@ class WeightRule:
         group_size: Ranks of a group, whose models are merged. 0 for one group of all ranks.
         group_order: How groups follow each other: drawn for each merge, in the rounds of a
             tournament, or as rows and columns of a grid; see `weights.groups`.
+        is_ring: Whether each rank mixes its model with those of two neighbors, see `TrackedRing`.
         threshold: Least relative change of a rank's gradient for which models are merged after a
             step, see `LocalModels`; None where steps are counted.
         significance: Values of gradients that ranks tell each other, see `SignificantUpdates`;
@@ -55,6 +57,7 @@ class WeightRule:
     keeps_moments: bool = False
     group_size: int = 0
     group_order: Order = "random"
+    is_ring: bool = False
     threshold: float | None = None
     significance: Significance | None = None
     vote: Vote = "any"
@@ -86,7 +89,7 @@ class WeightRule:
 
     def makes_one(self, num_ranks: int) -> bool:
         """Return whether a merge leaves one model, not as many as there are groups."""
-        return not 0 < self.group_size < num_ranks
+        return not self.is_ring and not 0 < self.group_size < num_ranks
 
     def members(self, rank: int, num_ranks: int, seed: int, num_steps: int) -> list[int]:
         """Return the ranks that merge their models with that of a rank, itself included, ascending.
@@ -112,7 +115,7 @@ class WeightRule:
         Args:
             num_ranks: Number of ranks.
         """
-        if self.makes_one(num_ranks):
+        if self.is_ring or self.makes_one(num_ranks):
             return 1
         return num_rounds(num_ranks, self.group_size, self.group_order)
 
@@ -127,13 +130,14 @@ class WeightRule:
             vote = "" if self.vote == "any" else f",vote={self.vote}"
             if self.threshold is not None:
                 when = f"changed-gradient({self.threshold:.12g}{vote})"
-            return f"{when}{self._whom}+mean{moments}"
+            code = "" if self.codec == EXACT else f"+{self.codec.text}"
+            return f"{when}{self._whom}{code}+mean{moments}"
         return "sum" if self.codec == EXACT else self.codec.text
 
     @property
     def _whom(self) -> str:
         if self.group_size == 0:
-            return ""
+            return "+ring" * self.is_ring
         if self.group_order != "random":
             return f"+groups({self.group_size},order={self.group_order})"
         return "+pairs" if self.group_size == 2 else f"+groups({self.group_size})"

@@ -53,6 +53,8 @@ class WeightTraffic(NamedTuple):
             return self._told_bytes * num_ranks / 2
         if self.rule.is_local:
             period = self.rule.merge_every
+            if self.rule.is_ring and num_ranks > 1:
+                return self._ring_bytes(num_ranks) * num_ranks / (2 * (num_ranks - 1) * period)
             return self._merged_bytes / period if self.rule.may_merge(period) else 0
         layout, row_bytes = self._layout
         return _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
@@ -77,7 +79,9 @@ class WeightTraffic(NamedTuple):
         if self.rule.votes:
             sums.append(_ITEM_BYTES)
         is_merged = self.rule.may_merge(num_steps)
-        if is_merged:
+        if is_merged and self.rule.is_ring:
+            coded = self._ring_bytes(num_ranks)
+        elif is_merged:
             members = self.rule.members(rank, num_ranks, self.seed, num_steps)
             if len(members) == num_ranks:
                 sums.append(self._merged_bytes)
@@ -125,9 +129,18 @@ class WeightTraffic(NamedTuple):
             # A checkpoint takes the mean of the moments, too, even if ranks keep theirs.
             told = num_ranks * self._told_bytes + _ITEM_BYTES * self._num_values
             merged = 2 * _ITEM_BYTES * self._num_values * (1 + self.num_moments)
+            if self.rule.is_ring:
+                # Three models, what changes, and its message.
+                return merged + 5 * _ITEM_BYTES * self._num_values
             return merged if self.rule.significance is None else merged + told
         layout, row_bytes = self._layout
         return factors + layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)
+
+    def _ring_bytes(self, num_ranks: int) -> int:
+        """Bytes that a rank tells its neighbors in a ring."""
+        layout, row_bytes = self._layout
+        told = _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
+        return min(num_ranks - 1, 2) * told
 
     @property
     def _num_values(self) -> int:

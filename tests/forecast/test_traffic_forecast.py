@@ -307,6 +307,17 @@ def test_models_that_are_merged(weights, options, optimizer, directories):
     assert found.weight_bytes == pytest.approx(sum(merging) / 3)
 
 
+@pytest.mark.parametrize("code", ["", "+int8"])
+def test_models_that_neighbors_are_told(code, directories):
+    config = make_config(epochs=5, eval_every=3, hidden=40, weights=f"every(2)+ring{code}")
+    found = check(directories("random", "libra", 4), config)
+    merged = found.weights.bytes_in_epoch(4, 1)
+    assert found.weight_bytes == pytest.approx(merged / 2)
+    # A ring of sums sends 2 (P - 1) / P of what is summed from each of P ranks.
+    assert 2 * 3 * found.weights.ring_bytes(4) == pytest.approx(found.weight_bytes)
+    assert found.weights.working_bytes(4) > found.weights.working_bytes(1) == 0
+
+
 @pytest.mark.parametrize("order", ["tournament", "grid"])
 def test_models_that_are_merged_in_turns(order, directories):
     words = f"every(1)+groups(4,order={order})"

@@ -45,6 +45,8 @@ class ChannelSettings:
         "a model of its own, and after every K steps all get the mean of weights and moments, or "
         "with +own-moments of weights alone; with +pairs or +groups(G) it is the mean of 2 or G "
         "ranks, drawn for each merge, or with groups(G,order=tournament) or order=grid in turns; "
+        "with +ring each rank mixes its model with those of two neighbors, which may be told in a "
+        "code as in every(1)+ring+int8; "
         "changed-gradient(D) in place of every(K) merges once the "
         "smoothed squared norm of the gradient of a rank changes by a share of D, with "
         "vote=half of more than half of them, with vote=mean of all on average; or "

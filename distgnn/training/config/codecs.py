@@ -252,6 +252,7 @@ WEIGHTS = Grammar(
         "changed": Word(_WHEN, _significant, {"": _CHANGE_OF_GRADIENT, "decay": _DECAY}),
         "all": Word(_WHOM, dict, {}),
         "pairs": Word(_WHOM, partial(_groups, 2), {}),
+        "ring": Word(_WHOM, lambda: {"is_ring": True, "keeps_moments": True}, {}),
         "groups": Word(_WHOM, _groups, {**_whole(2), "order": _ORDER}),
         "own-moments": Word(_MOMENTS, lambda: True, {}),
     },
@@ -377,11 +378,9 @@ def parse_weights(text: str) -> WeightRule:
                 f"--weights {text} says with whom models are merged, but not when; add every(K)"
             )
         return WeightRule(codec)
-    rule = WeightRule(
-        **cast("dict[str, Any]", answers[_WHEN]),
-        keeps_moments=_MOMENTS in answers,
-        **cast("dict[str, Any]", answers.get(_WHOM, {})),
-    )
+    said = {"keeps_moments": _MOMENTS in answers}
+    said |= cast("dict[str, Any]", answers[_WHEN]) | cast("dict[str, Any]", answers.get(_WHOM, {}))
+    rule = WeightRule(**said)
     if rule.significance is not None:
         if set(answers) <= {_WHEN, _APPLY} and apply != _MEAN:
             return rule
@@ -395,12 +394,12 @@ def parse_weights(text: str) -> WeightRule:
             f"--weights {text} adds gradients up in every step, but {when} says when models are "
             f"merged; use {rule.text}, or drop {when}"
         )
-    if codec != EXACT:
+    if codec != EXACT and not rule.is_ring:
         raise InputError(
             f"--weights {text} codes gradients, but of models that are merged none are sent; use "
             f"{rule.text}, or {codec.text} alone"
         )
-    return rule
+    return replace(rule, codec=codec)
 
 
 def halo_text(rule: HaloRule) -> str:

@@ -165,6 +165,13 @@ PRESETS: Mapping[str, Preset] = {
         "each rank steps by itself, and random pairs of ranks take the means of their models",
         "Gan et al., BAGUA: Scaling up Distributed Learning with System Relaxations, VLDB 2021",
     ),
+    "lowprec-decentralized": Preset(
+        "exact",
+        "every(1)+ring+int8(round=near)+mean+own-moments",
+        "each rank steps by itself, and tells two neighbors in a ring changes of its model in 8 "
+        "bits a value",
+        "Gan et al., BAGUA: Scaling up Distributed Learning with System Relaxations, VLDB 2021",
+    ),
     "ds-sync-weights": Preset(
         "exact",
         "every(1)+groups(4)+mean",

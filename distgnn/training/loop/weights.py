@@ -10,6 +10,7 @@ from distgnn.weights.local_models import LocalModels
 from distgnn.weights.significant_updates import SignificantUpdates
 from distgnn.weights.summed_gradients import SummedGradients
 from distgnn.weights.table_rows import NO_TABLES, TableRows
+from distgnn.weights.tracked_ring import TrackedRing
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,6 +38,15 @@ def build_weights(
     if rule.significance is not None:
         assert isinstance(optimizer, GradientRule), "others need one gradient"
         return SignificantUpdates(group, exchange.clock, optimizer=optimizer, how=rule.significance)
+    if rule.is_ring:
+        return TrackedRing(
+            group,
+            exchange.clock,
+            optimizer=optimizer,
+            rule=rule,
+            seeds=graph.mask_seeds,
+            buffers=exchange.buffers,
+        )
     if rule.is_local:
         return LocalModels(group, exchange.clock, optimizer=optimizer, rule=rule, seed=config.seed)
     tables = NO_TABLES
