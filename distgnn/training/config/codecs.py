@@ -378,7 +378,7 @@ def parse_weights(text: str) -> WeightRule:
                 f"--weights {text} says with whom models are merged, but not when; add every(K)"
             )
         return WeightRule(codec)
-    said = {"keeps_moments": _MOMENTS in answers}
+    said: dict[str, Any] = {"keeps_moments": _MOMENTS in answers}
     said |= cast("dict[str, Any]", answers[_WHEN]) | cast("dict[str, Any]", answers.get(_WHOM, {}))
     rule = WeightRule(**said)
     if rule.significance is not None:
