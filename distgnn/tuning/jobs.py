@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from distgnn.api.job import EXIT_RETRY
 from distgnn.datasets.errors import InputError
@@ -169,21 +169,32 @@ class Jobs:
             *(run, f"--pause-after={epochs}", "--resume", "--quiet"),
             *([] if self._slots.launcher and not self._slots.threads else [f"--threads={threads}"]),
         ]
-        logs = self._folder / LOGS
-        logs.mkdir(exist_ok=True)
         end_left(run)
-        try:
-            with (logs / f"{trial.name}.log").open("ab") as log:
-                log.write(f"$ {shlex.join(words)}\n".encode())
-                log.flush()
+        with self._open_log(trial, words) as log:
+            try:
                 # A group of its own, so that all ranks of a trial can be ended.
                 return subprocess.Popen(
                     words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
                 )
+            except OSError as error:
+                raise InputError(
+                    f"cannot start '{words[0]}': {error.strerror}; check --launcher"
+                ) from error
+
+    def _open_log(self, trial: Trial, words: Sequence[str]) -> BinaryIO:
+        """Open the log of a trial, and begin it with the command that is started."""
+        logs = self._folder / LOGS
+        try:
+            logs.mkdir(exist_ok=True)
+            log = (logs / f"{trial.name}.log").open("ab")
+            log.write(f"$ {shlex.join(words)}\n".encode())
+            log.flush()
         except OSError as error:
             raise InputError(
-                f"cannot start '{words[0]}': {error.strerror}; check --launcher"
+                f"cannot write '{logs}': {error.strerror}; put that right and continue with "
+                "--resume, or choose another --run"
             ) from error
+        return log
 
     def _num_checkpointed(self, trial: Trial) -> int:
         names = sorted(RunDirectory(self._folder / trial.name).checkpoints.glob("epoch-*"))

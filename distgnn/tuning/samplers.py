@@ -17,12 +17,8 @@ from distgnn.tuning.trial import WORST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from distgnn.tuning.trial import Trial
-
-JOURNAL = "optuna.log"
-"""File of a study that optuna-dashboard opens."""
 
 
 class RandomSampler:
@@ -68,19 +64,18 @@ class GridSampler:
 class TpeSampler:
     """Draws trials near the good ones, by Optuna's tree Parzen estimator.
 
-    Its journal is a file of JSON lines for optuna-dashboard. The study keeps what it needs itself,
-    so that the journal can be lost.
-
     Args:
         space: Settings that are searched.
         seed: Seed of the draws.
-        folder: Directory of the study; None to keep no journal.
+
+    Attributes:
+        spans: Distributions of Optuna, by the name of their setting.
 
     Raises:
         InputError: If Optuna is not installed.
     """
 
-    def __init__(self, space: Space, seed: int, folder: Path | None) -> None:
+    def __init__(self, space: Space, seed: int) -> None:
         try:
             import optuna
         except ImportError as error:
@@ -92,8 +87,7 @@ class TpeSampler:
         self._optuna = optuna
         self._seed = seed
         self._space = space
-        self._journal = None if folder is None else folder / JOURNAL
-        self._spans = {name: self._span(values) for name, values in space.values.items()}
+        self.spans = {name: self._span(values) for name, values in space.values.items()}
 
     def _span(self, values: Any) -> Any:
         spans = self._optuna.distributions
@@ -116,27 +110,7 @@ class TpeSampler:
             sampler=self._optuna.samplers.TPESampler(seed=_seed_of(self._seed, number)),
         )
         study.add_trials([self._as_optuna(trial) for trial in trials])
-        return dict(study.ask(self._spans).params)
-
-    def write(self, trials: Sequence[Trial]) -> None:
-        """Write the journal, in place of the one before.
-
-        Args:
-            trials: All trials.
-        """
-        if self._journal is None:
-            return
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-
-        temporary = self._journal.with_name(f".{JOURNAL}.tmp")
-        temporary.unlink(missing_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(temporary)))
-        study = self._optuna.create_study(
-            study_name="distgnn", direction="maximize", storage=storage
-        )
-        study.add_trials([self._as_optuna(trial) for trial in trials])
-        temporary.replace(self._journal)
+        return dict(study.ask(self.spans).params)
 
     def _as_optuna(self, trial: Trial) -> Any:
         states = self._optuna.trial.TrialState
@@ -144,11 +118,10 @@ class TpeSampler:
         has_score = score != WORST
         return self._optuna.trial.create_trial(
             params=trial.settings,
-            distributions=self._spans,
+            distributions=self.spans,
             value=score if has_score else None,
             state=states.COMPLETE if has_score else states.FAIL,
             intermediate_values=dict(trial.curve),
-            user_attrs={"run": trial.name, "epochs": trial.epochs},
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.datasets.errors import InputError
-from distgnn.tuning.samplers import TpeSampler, changed_settings
+from distgnn.tuning.samplers import changed_settings
 from distgnn.tuning.trial import WORST, Stint, StintResult, Trial, Visit
 
 if TYPE_CHECKING:
@@ -296,7 +296,5 @@ class Study:
             )
             raise InputError(f"no trial of the study has a score, {why}")
         best = min(trained, key=lambda trial: (-trial.best(), trial.number))
-        if isinstance(self._sampler, TpeSampler):
-            self._sampler.write(self.trials)
         epochs = sum(trial.epochs for trial in self.trials)
         return Found(best, epochs, self.scheduler.epochs * len(self.trials))

@@ -30,6 +30,7 @@ from distgnn.training.run.lock import RunLock
 from distgnn.tuning.display import choose_display
 from distgnn.tuning.in_job import METRIC, InJob
 from distgnn.tuning.jobs import LOGS, Jobs, JobSlots, words_of
+from distgnn.tuning.journal import JOURNAL, NoJournal, OptunaJournal
 from distgnn.tuning.samplers import GridSampler, RandomSampler, TpeSampler
 from distgnn.tuning.schedulers import (
     Asha,
@@ -140,12 +141,11 @@ class SearchOptions:
         share = 10 if self.scheduler in ("median", "pbt") else self.factor**3
         return max(1, -(-self.epochs // share))
 
-    def build_sampler(self, space: Space, folder: Path | None) -> Sampler:
+    def build_sampler(self, space: Space) -> Sampler:
         """Build the sampler.
 
         Args:
             space: Settings that are searched.
-            folder: Directory of the study.
 
         Raises:
             InputError: If it cannot sample this space.
@@ -153,7 +153,7 @@ class SearchOptions:
         if self.sampler == "grid":
             return GridSampler(space, self.seed)
         if self.sampler == "tpe":
-            return TpeSampler(space, self.seed, folder)
+            return TpeSampler(space, self.seed)
         return RandomSampler(space, self.seed)
 
     def build_scheduler(self, sampler: Sampler) -> Scheduler:
@@ -304,6 +304,7 @@ class Tuning:
             )
         words = [*self.asked.source.words(), *words_of(self.values), *_machine_words(self.asked)]
         jobs = Jobs(self.slots, self.folder, words, self.options.objective)
+        self._check_source(self.slots)
         with self._owned():
             return self._study(StudyLog(self.folder), jobs, parts)
 
@@ -330,6 +331,29 @@ class Tuning:
             raise
         trainable.end()
         return of_rank_0(group, found)
+
+    def _check_source(self, slots: JobSlots) -> None:
+        """Open the source once, so that one that cannot be used is no failure of trials.
+
+        Raises:
+            InputError: If it cannot be opened, or has another number of parts than a trial has
+                ranks.
+        """
+        num_parts = self.asked.source.open(self.asked.say).num_parts
+        # A launcher of the user's own has its own number of ranks.
+        if slots.launcher is not None or num_parts == slots.ranks:
+            return
+        name = self.asked.source.source
+        if num_parts > 1:
+            raise InputError(
+                f"partition directory '{name}' was made for {num_parts} parts, but trials have "
+                f"--ranks {slots.ranks}; give --ranks {num_parts}"
+            )
+        raise InputError(
+            f"'{name}' is not cut into parts, but trials have --ranks {slots.ranks}; leave "
+            f"--ranks out, or distgnn partition {name} --parts {slots.ranks} --out DIR and tune "
+            "on DIR"
+        )
 
     def _identity(self) -> dict[str, str]:
         """Return what all ranks must have been started with."""
@@ -360,7 +384,7 @@ class Tuning:
         space = Space.of(self.options.search)
         self.options.check()
         self.options.check_space(space)
-        sampler = self.options.build_sampler(space, self.folder)
+        sampler = self.options.build_sampler(space)
         scheduler = self.options.build_scheduler(sampler)
         return {"space": space, "sampler": sampler, "scheduler": scheduler}
 
@@ -368,11 +392,20 @@ class Tuning:
         self, log: StudyLog, trainable: InJob | Jobs, parts: Mapping[str, Any]
     ) -> dict[str, Any]:
         display = choose_display(parts["scheduler"], is_quiet=self.quiet)
-        study = Study(log, trainable=trainable, seed=self.options.seed, show=display.show, **parts)
+        sampler = parts["sampler"]
+        is_kept = isinstance(sampler, TpeSampler)
+        journal = OptunaJournal(self.folder, sampler.spans) if is_kept else NoJournal()
+
+        def show(study: Study) -> None:
+            journal.show(study)
+            display.show(study)
+
+        study = Study(log, trainable=trainable, seed=self.options.seed, show=show, **parts)
         try:
             found = study.run()
         finally:
             display.close()
+        journal.end(study)
         summary = self._summary(study, found)
         self._write(BEST, self._recipe(found))
         self._write(SUMMARY, summary)
@@ -391,7 +424,7 @@ class Tuning:
             self._check_spec(path, spec)
             return
         if self.overwrite and path.exists():
-            for name in (LOG, BEST, SUMMARY, STUDY):
+            for name in (LOG, BEST, SUMMARY, JOURNAL, STUDY):
                 (self.folder / name).unlink(missing_ok=True)
             for folder in (*self.folder.glob("trial-*"), self.folder / LOGS):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -6,66 +6,18 @@ import json
 
 import numpy as np
 import pytest
-from curves import curves
+from curves import SCHEDULERS, KilledError, Table, curves
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distgnn.datasets.errors import InputError
 from distgnn.tuning.samplers import RandomSampler
-from distgnn.tuning.schedulers import Asha, Everything, Halving, Population
+from distgnn.tuning.schedulers import Everything, Halving
 from distgnn.tuning.space import Space
 from distgnn.tuning.study import LOG, Study, StudyLog
 from distgnn.tuning.trial import StintResult
 
 SPACE = Space.of({"lr": "log(1e-4,1e-1)"})
-
-
-class KilledError(Exception):
-    """Stands for kill -9: nothing that the study would do afterwards happens."""
-
-
-class Table:
-    """Runs stints on recorded curves, and is killed after a number of actions.
-
-    A run is the row of the table that its curve follows, and the epochs that it has. It is kept in
-    a dictionary that outlives a kill, as a RUN directory does.
-    """
-
-    num_slots = 1
-
-    def __init__(self, table, runs, actions=None):
-        self._table, self._runs, self._actions = table, runs, actions
-        self._waiting = []
-
-    def _act(self):
-        if self._actions is not None:
-            self._actions -= 1
-            if self._actions < 0:
-                raise KilledError
-
-    def start(self, trial, epochs):
-        self._act()
-        self._waiting.append((trial.number, epochs))
-
-    def wait(self):
-        number, epochs = self._waiting.pop(0)
-        self._act()
-        row, done = self._runs.get(number, (number, 0))
-        assert done <= epochs
-        self._runs[number] = (row, epochs)
-        self._act()
-        if number % 7 == 5:
-            return number, StintResult([], "its loss is not finite", 1.0)
-        curve = [(epoch + 1, float(self._table[row, epoch])) for epoch in range(epochs)]
-        return number, StintResult(curve, None, 1.0)
-
-    def clone(self, parent, child):
-        self._act()
-        row, epochs = self._runs[parent.number]
-        # A parent that had trained on would give its child what it must not know yet.
-        assert epochs == parent.epochs
-        self._runs[child.number] = (row, epochs)
-        self._act()
 
 
 def run(folder, scheduler, trainable):
@@ -78,13 +30,6 @@ def run(folder, scheduler, trainable):
         seed=0,
     )
     return study.run(), study.trials
-
-
-SCHEDULERS = {
-    "asha": lambda: Asha(num_trials=12, epochs=16, grace=1, factor=2),
-    "halving": lambda: Halving(num_trials=12, epochs=16, grace=1, factor=2),
-    "pbt": lambda: Population(num_trials=12, epochs=16, grace=4, seed=0),
-}
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

@@ -193,10 +193,37 @@ def test_what_cannot_be_is_refused_before_any_work(ring, tmp_path, words, senten
     assert not (tmp_path / "s").exists()
 
 
-def test_a_source_that_is_not_there_is_no_failure_of_trials(tmp_path):
+@pytest.mark.parametrize("jobs", [None, 1])
+def test_a_source_that_is_not_there_is_no_failure_of_trials(tmp_path, jobs):
     with pytest.raises(InputError, match=r"^\S+no\.npz: there is no such file; check"):
-        search(tmp_path / "no.npz", tmp_path / "s")
+        search(tmp_path / "no.npz", tmp_path / "s", jobs=jobs)
+    (tmp_path / "no.npz").write_bytes(b"PK no graph")
+    with pytest.raises(InputError, match=r"no\.npz"):
+        search(tmp_path / "no.npz", tmp_path / "s", jobs=jobs)
     assert not (tmp_path / "s").exists()
+
+
+def test_a_source_has_a_part_for_each_rank_of_a_trial(ring, tmp_path, monkeypatch):
+    monkeypatch.setattr(JobSlots, "check", lambda self: [])
+    dg.partition_graph(ring, 2, tmp_path / "parts")
+    for source, ranks, sentence in (
+        (tmp_path / "parts", 3, "was made for 2 parts, but trials have --ranks 3; give --ranks 2"),
+        (ring, 2, "is not cut into parts, but trials have --ranks 2; leave --ranks out, or"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            search(source, tmp_path / "s", jobs=1, ranks=ranks)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_study_that_cannot_be_written_is_no_failure_of_trials(ring, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot write study .*; choose another with --run"):
+        search(ring, tmp_path / "file/s", jobs=1)
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s/logs").touch()
+    jobs = Jobs(JobSlots(1, threads=1), tmp_path / "s", [])
+    with pytest.raises(InputError, match=r"cannot write .*logs': File exists; put that right"):
+        jobs.start(Trial(0, {}), 3)
 
 
 def test_a_graph_in_memory_is_not_given_to_processes(ring, tmp_path):
@@ -270,7 +297,8 @@ def test_tpe_is_optunas_and_keeps_its_journal(ring, tmp_path):
     study = optuna.load_study(study_name=kept.study_name, storage=storage)
     assert [trial.params for trial in study.trials] == [t["settings"] for t in found.trials]
     assert study.best_value == found.summary["best"]["score"]
-    again = search(ring, tmp_path / "again", **words)
+    assert {trial.state.name for trial in study.trials} == {"COMPLETE"}
+    again = search(ring, tmp_path / "s", overwrite=True, **words)
     assert [t["settings"] for t in again.trials] == [t["settings"] for t in found.trials]
 
 
