@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -12,6 +14,7 @@ from distgnn.api import job
 from distgnn.api.data import Data, LoadOptions, ShareOfMean, share_of
 from distgnn.api.graphs import open_share
 from distgnn.api.settings import naming_arguments
+from distgnn.api.shared_models import SharedModel
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.limits import num_killed
 from distgnn.exchange.clock import Clock
@@ -19,6 +22,7 @@ from distgnn.training.loop.own_model import check_own, leaves, trainable
 from distgnn.weights.summed_gradients import SummedGradients
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from torch import Tensor, nn
@@ -132,8 +136,9 @@ class Session:
         self._killed_before = num_killed()
         self._weights = SummedGradients(group, Clock())
         self._models: list[nn.Module] = []
+        self._shared: list[SharedModel] = []
         self._data: list[Data] = []
-        self._watch: Any = None
+        self._watches: list[Any] = []
         self._state = "new"
         self._thread = threading.get_ident()
         self.rank, self.size, self.device = group.rank, group.size, group.device
@@ -178,8 +183,8 @@ class Session:
         self._state = "closed"
         if getattr(_OPEN, "session", None) is self:
             _OPEN.session = None
-        if self._watch is not None:
-            self._watch.remove()
+        for watch in self._watches:
+            watch.remove()
 
     def _fail(self, error: BaseException) -> None:
         """End all ranks with the reason; on one rank the exception goes on."""
@@ -292,45 +297,64 @@ class Session:
         self._data.append(data)
         return data
 
-    def replicate(self, model: Model) -> Model:
+    def replicate(self, model: Model, *, weights: str | None = None) -> Model:
         """Give every rank the weights and buffers of rank 0; collective.
 
         The session sums the gradients of its parameters in `backward`. Call it before the optimizer
         is built where the device is cuda, as the model moves there.
 
         Args:
-            model: Module with forward(graph, x); changed in place.
+            model: Module with forward(graph, x), or any other; changed in place.
+            weights: Words of --weights, such as int8, every(8)+mean or every(1)+groups(2)+mean;
+                None for sums of gradients. Where the words let ranks have models of their own,
+                `backward` leaves this rank's gradient, and a step of an optimizer of torch.optim is
+                followed by what the words say. Read `consensus` then.
 
         Returns:
             The same module, on this rank's device.
 
         Raises:
             InputError: If the module would compute something else on several ranks: batch norm of
-                torch, a buffer with a row for each vertex, or other shapes on other ranks.
+                torch, a buffer with a row for each vertex, or other shapes on other ranks. If the
+                words are no strategy, or the module shares parameters with one of other words.
         """
         self._check_open()
         num_vertices = max((data.num_vertices for data in self._data), default=0)
         check_own(model, self._group, num_vertices=num_vertices)
         model.to(self.device)
         self._weights.broadcast(model)
-        if not any(model is other for other in self._models):
-            self._models.append(model)
+        self._shared = [each for each in self._shared if each.model is not model]
+        others = [other for other in self._models if other is not model]
+        if weights is not None:
+            shared = SharedModel(model, weights, self._group, self._seed)
+            if any(shared.holds(each) for each in trainable(others)):
+                raise InputError(
+                    f"the model with weights={weights!r} has parameters of another replicated "
+                    "model; replicate one module that holds both"
+                )
+            self._shared.append(shared)
+            importlib.import_module("torch.optim")  # whose steps are followed by the words
+            self._watch_optimizers()
+        self._models = [*others, model]
         return model
 
     def backward(self, loss: Tensor, *, count: int | None = None) -> Tensor:
         """Compute gradients, sum them over ranks, and end the epoch of the exchange; collective.
 
         Afterwards each parameter of the replicated models has the same gradient on every rank, that
-        of the mean loss over all ranks. It is added to a gradient that is there already.
+        of the mean loss over all ranks. It is added to a gradient that is there already. The words
+        of `replicate` may say otherwise.
 
         Args:
             loss: () tensor: this rank's share, from `Data.loss` or `Data.mean`, or sums and
-                multiples of shares. With count, the mean over this rank's own terms.
+                multiples of shares. With count, the mean over this rank's own terms. Where no graph
+                was loaded, a mean over as many terms as on every other rank.
             count: Number of terms, such as vertices, that this rank's loss is the mean of; 0 if it
-                has none. None for a share.
+                has none. None for a share, and for a mean over as many terms as elsewhere.
 
         Returns:
-            () tensor: the loss over all ranks, the same on every rank.
+            () tensor: the loss over all ranks, the same on every rank. Where no graph was loaded
+            and ranks have models of their own, this rank's loss, as nothing is sent for it.
 
         Raises:
             InputError: If no model was replicated, the loss depends on parameters of another one,
@@ -343,6 +367,10 @@ class Session:
                 "ranks.backward sums the gradients of replicated models, but there is none; call "
                 "model = ranks.replicate(model) before the optimizer is built"
             )
+        is_alone = not self._data and all(
+            any(each.model is model and each.is_local for each in self._shared)
+            for model in self._models
+        )
         loss = self._checked(loss, count)
         parameters = list(trainable(self._models))
         self._check_leaves(loss, parameters)
@@ -350,11 +378,16 @@ class Session:
         for parameter in parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        self._weights.sum(parameters)
+        rest = [one for one in parameters if not any(each.holds(one) for each in self._shared)]
+        self._weights.sum(rest)
+        for shared in self._shared:
+            shared.after_backward()
         for parameter, grad in zip(parameters, before, strict=True):
             if grad is not None and parameter.grad is not None:
                 parameter.grad += grad
         total = loss.detach().clone()
+        if is_alone and count is None:
+            return total * self.size
         self._group.all_reduce(total)
         for data in self._data:
             data.end_epoch()
@@ -376,6 +409,8 @@ class Session:
             if not whole:
                 raise InputError("count is 0 on every rank, so there is no loss; check the mask")
             return share_of(loss, count / whole)
+        if not _is_share(loss) and not self._data:
+            return self.once(loss)
         if self.size > 1 and not _is_share(loss):
             raise InputError(
                 "the loss is not divided by the number of vertices of all ranks: a mean over one "
@@ -410,8 +445,11 @@ class Session:
     def _watch_optimizers(self) -> None:
         """Have torch's optimizers checked before each step, once they are loaded."""
         module = sys.modules.get("torch.optim.optimizer")
-        if self._watch is None and module is not None:
-            self._watch = module.register_optimizer_step_pre_hook(self._check_step)
+        if not self._watches and module is not None:
+            self._watches = [
+                module.register_optimizer_step_pre_hook(self._check_step),
+                module.register_optimizer_step_post_hook(self._end_step),
+            ]
 
     def _check_step(self, optimizer: Any, *rest: Any) -> None:
         del rest
@@ -426,6 +464,34 @@ class Session:
                 f"the optimizer holds {what} of a replicated model; build it from "
                 "model.parameters() after model = ranks.replicate(model)"
             )
+        for shared in self._shared:
+            shared.before_step(optimizer)
+
+    def _end_step(self, optimizer: Any, *rest: Any) -> None:
+        del rest
+        if threading.get_ident() == self._thread:
+            for shared in self._shared:
+                shared.after_step(optimizer)
+
+    @contextmanager
+    def consensus(self) -> Iterator[None]:
+        """Give the replicated models the mean of all ranks inside a with block; collective.
+
+        Where ranks have models of their own, it is this mean that is evaluated and saved. After the
+        block each rank has its own model again. Other models are the same on every rank anyway.
+        """
+        self._check_open()
+        with ExitStack() as stack:
+            for shared in self._shared:
+                stack.enter_context(shared.consensus())
+            yield
+
+    def take_weight_bytes(self) -> int:
+        """Return the payload bytes of gradients and weights that this rank sent since then.
+
+        Sums of losses and counts are not among them. The count begins anew with each call.
+        """
+        return self._weights.take_bytes() + sum(each.take_bytes() for each in self._shared)
 
     def all_reduce(self, value: Number, op: ReduceOp = "sum") -> Number:
         """Combine a value of every rank; collective.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
-    from distgnn.optim.optimizers import Optimizer
+    from distgnn.weights.own_models import HasMoments
     from distgnn.weights.rule import WeightRule
 
 _NORM = "norm"
@@ -72,7 +72,7 @@ class LocalModels(OwnModels):
         group: Group,
         clock: Clock,
         *,
-        optimizer: Optimizer,
+        optimizer: HasMoments,
         rule: WeightRule,
         seed: int = 0,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -14,15 +14,21 @@ from distgnn.weights.groups import average_within
 from distgnn.weights.strategy import WeightStrategy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
-    from distgnn.optim.optimizers import Optimizer
 
 _WEIGHT, _MOMENT = "weight.", "moment."
+
+
+class HasMoments(Protocol):
+    """Optimizer whose moments models that differ can merge."""
+
+    def state_dict(self) -> Mapping[int, Mapping[str, Tensor]]:
+        """Return the moments of each parameter by its number, themselves and no copies."""
 
 
 class OwnModels(WeightStrategy):
@@ -34,7 +40,7 @@ class OwnModels(WeightStrategy):
         optimizer: Optimizer of the model.
     """
 
-    def __init__(self, group: Group, clock: Clock, *, optimizer: Optimizer) -> None:
+    def __init__(self, group: Group, clock: Clock, *, optimizer: HasMoments) -> None:
         super().__init__(group, clock)
         self._optimizer = optimizer
 

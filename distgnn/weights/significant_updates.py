@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from distgnn.exchange.tags import WEIGHTS_TAG
-from distgnn.weights.own_models import OwnModels, trained, with_gradients
+from distgnn.weights.own_models import HasMoments, OwnModels, trained, with_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,10 +18,21 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
-    from distgnn.optim.optimizers import GradientRule
     from distgnn.weights.rule import Significance
 
 _UNSENT = "unsent."
+
+
+@runtime_checkable
+class StepRule(HasMoments, Protocol):
+    """Optimizer of which it is known by how much a gradient moves a weight."""
+
+    @property
+    def lr(self) -> float | Tensor:
+        """Length of a step."""
+
+    def divisor(self, parameter: Tensor) -> float | Tensor:
+        """Return by what a gradient times lr is divided for what it moves a weight by."""
 
 
 class SignificantUpdates(OwnModels):
@@ -52,7 +63,7 @@ class SignificantUpdates(OwnModels):
     """
 
     def __init__(
-        self, group: Group, clock: Clock, *, optimizer: GradientRule, how: Significance
+        self, group: Group, clock: Clock, *, optimizer: StepRule, how: Significance
     ) -> None:
         super().__init__(group, clock, optimizer=optimizer)
         self._rule = optimizer

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.exchange.clock import Clock
-    from distgnn.optim.optimizers import Optimizer
+    from distgnn.weights.own_models import HasMoments
     from distgnn.weights.rule import WeightRule
 
 # Numbers of these messages begin here, where neither rows nor sums of gradients come.
@@ -71,7 +71,7 @@ class TrackedRing(LocalModels):
         group: Group,
         clock: Clock,
         *,
-        optimizer: Optimizer,
+        optimizer: HasMoments,
         rule: WeightRule,
         seeds: MaskSeeds | None = None,
         buffers: Buffers | None = None,

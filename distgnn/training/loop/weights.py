@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distgnn.nn.models import GNN
-from distgnn.optim.optimizers import GradientRule
 from distgnn.weights.local_models import LocalModels
-from distgnn.weights.significant_updates import SignificantUpdates
+from distgnn.weights.significant_updates import SignificantUpdates, StepRule
 from distgnn.weights.summed_gradients import SummedGradients
 from distgnn.weights.table_rows import NO_TABLES, TableRows
 from distgnn.weights.tracked_ring import TrackedRing
@@ -15,9 +14,15 @@ from distgnn.weights.tracked_ring import TrackedRing
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from distgnn.comm.group import Group
+    from distgnn.exchange.clock import Clock
     from distgnn.graph.local_graph import LocalGraph
+    from distgnn.kernels.seeds import MaskSeeds
+    from distgnn.ops.buffers import Buffers
     from distgnn.optim.optimizers import Optimizer
     from distgnn.training.config.settings import TrainConfig
+    from distgnn.weights.own_models import HasMoments, OwnModels
+    from distgnn.weights.rule import WeightRule
     from distgnn.weights.strategy import WeightStrategy
 
 _PREFIX = "weights."
@@ -35,20 +40,15 @@ def build_weights(
         optimizer: Its optimizer.
     """
     rule, group, exchange = config.weight_rule, graph.group, graph.exchange
-    if rule.significance is not None:
-        assert isinstance(optimizer, GradientRule), "others need one gradient"
-        return SignificantUpdates(group, exchange.clock, optimizer=optimizer, how=rule.significance)
-    if rule.is_ring:
-        return TrackedRing(
+    if rule.is_local:
+        return build_local(
+            rule,
             group,
             exchange.clock,
             optimizer=optimizer,
-            rule=rule,
             seeds=graph.mask_seeds,
             buffers=exchange.buffers,
         )
-    if rule.is_local:
-        return LocalModels(group, exchange.clock, optimizer=optimizer, rule=rule, seed=config.seed)
     tables = NO_TABLES
     if isinstance(model, GNN):
         tables = TableRows.find(model.table_rows(graph), group)
@@ -60,6 +60,35 @@ def build_weights(
         seeds=graph.mask_seeds,
         buffers=exchange.buffers,
     )
+
+
+def build_local(
+    rule: WeightRule,
+    group: Group,
+    clock: Clock,
+    *,
+    optimizer: HasMoments,
+    seeds: MaskSeeds,
+    buffers: Buffers,
+) -> OwnModels:
+    """Build the channel of ranks whose models differ.
+
+    Args:
+        rule: Rule of the weights that they tell each other.
+        group: All ranks.
+        clock: Gets the time of messages.
+        optimizer: Optimizer of the model.
+        seeds: Seeds of the run, also of random rounding.
+        buffers: Memory for codes.
+    """
+    if rule.significance is not None:
+        assert isinstance(optimizer, StepRule), "others need one gradient"
+        return SignificantUpdates(group, clock, optimizer=optimizer, how=rule.significance)
+    if rule.is_ring:
+        return TrackedRing(
+            group, clock, optimizer=optimizer, rule=rule, seeds=seeds, buffers=buffers
+        )
+    return LocalModels(group, clock, optimizer=optimizer, rule=rule, seed=seeds.seed)
 
 
 def join_state(rows: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, Tensor]:
