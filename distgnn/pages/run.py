@@ -212,6 +212,14 @@ def _traffic(records: Records) -> list[Html]:
             "relative to the rows",
             from_zero=True,
         )
+    distances = _series(records, "consensus_distance")
+    if any(value for _, value in distances):
+        drawn += _curves(
+            "Distance of the ranks' models from their mean, where it was evaluated",
+            {"distance": distances},
+            "relative to the mean",
+            from_zero=True,
+        )
     staleness = _series(records, "max_staleness")
     if any(value for _, value in staleness):
         oldest = {"oldest row": staleness}

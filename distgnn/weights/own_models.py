@@ -43,6 +43,7 @@ class OwnModels(WeightStrategy):
     def __init__(self, group: Group, clock: Clock, *, optimizer: HasMoments) -> None:
         super().__init__(group, clock)
         self._optimizer = optimizer
+        self._deviation: float | None = None
 
     @property
     @abstractmethod
@@ -104,11 +105,18 @@ class OwnModels(WeightStrategy):
         own = [each.clone() for each in tensors]
         if tensors:
             self._average(tensors, list(range(self.group.size)))
+        num_weights = 0 if self._has_one_model else len(self._weights(model))
+        self._deviation = _deviation(own[:num_weights], tensors[:num_weights])
         try:
             yield
         finally:
             for each, before in zip(tensors, own, strict=True):
                 each.copy_(before)
+
+    def take_deviation(self) -> float | None:
+        """Return how far this rank's model was from the mean; see `WeightStrategy`."""
+        deviation, self._deviation = self._deviation, None
+        return deviation
 
     def _others(self) -> dict[str, Tensor]:
         """Return what a checkpoint keeps besides weights and moments, by name."""
@@ -138,6 +146,14 @@ class OwnModels(WeightStrategy):
     @abstractmethod
     def _load_others(self, others: dict[str, Tensor], num_steps: int, *, is_one: bool) -> None:
         """Restore what `_others` returned after some steps, and whether models are one now."""
+
+
+def _deviation(own: Sequence[Tensor], means: Sequence[Tensor]) -> float:
+    """Return the squared distance of tensors from means, by the squares of these."""
+    changes = [each.double() - mean.double() for each, mean in zip(own, means, strict=True)]
+    distance = sum(float(each.square().sum()) for each in changes)
+    norm = sum(float(mean.double().square().sum()) for mean in means)
+    return distance / norm if norm else distance
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -93,6 +93,15 @@ class WeightStrategy(ABC):
         sent, self.bytes_sent = self.bytes_sent, 0
         return sent
 
+    def take_deviation(self) -> float | None:
+        """Return how far this rank's model was from the mean of all in a `consensus`, since then.
+
+        Returns:
+            |w_p - w|^2 / |w|^2, with the mean w; 0 where the models were one. None where there is
+            one model anyway, or no consensus was taken since the last call.
+        """
+        return None
+
     def take_merges(self) -> int:
         """Return the number of merges of models since the last call."""
         merges, self.num_merges = self.num_merges, 0

@@ -64,6 +64,28 @@ def test_models_are_one_after_a_merge_and_differ_before(optimizer, num_parts):
         assert [r["val_metric"] for r in records] == [r["val_metric"] for r in own[0][0]]
 
 
+def test_a_record_says_how_far_models_are_from_their_mean():
+    graph = make_graph()
+    config = make_config(epochs=4, weights=every(4), eval_every=2, dropout=0.0)
+    parts = cut(graph, 3)
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        found = []
+        for record in trainer.epochs():
+            flat = torch.cat([each.detach().reshape(-1) for each in trainer.model.parameters()])
+            found.append((record.get("consensus_distance"), flat.double().numpy()))
+        return found
+
+    results = run_ranks(3, on_rank)
+    for epoch, seen in enumerate(zip(*results, strict=True)):
+        own = np.array([flat for _, flat in seen])
+        far = np.sqrt(((own - own.mean(0)) ** 2).sum(1).mean()) / np.linalg.norm(own.mean(0))
+        expected = None if epoch % 2 == 0 else pytest.approx(far, rel=1e-5)
+        assert [distance for distance, _ in seen] == [expected] * 3
+        assert (far > 1e-4) == (epoch < 3)
+
+
 def by_the_formula(gradients, *, steps, merge_every, lr, keeps_moments=False, group_size=0):
     """Gradient descent of each rank with momentum 0.9, and the means of weights and momenta."""
     weights, momenta = np.zeros_like(gradients[0]), np.zeros_like(gradients[0])

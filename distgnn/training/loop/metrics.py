@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import statistics
 from pathlib import Path
@@ -25,6 +26,7 @@ SUMMED = (
     "eval_halo_bytes_sent",
     "code_bits",
     "coded_values",
+    "deviation",
 )
 SLOWEST = (
     "epoch_s",
@@ -68,7 +70,10 @@ def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:
 
     Returns:
         Value by name, the same on every rank. `codec_bits` are the mean bits of a value that
-        travels in a code; 0 where none does.
+        travels in a code; 0 where none does. Where ranks have models w_p of their own, and their
+        mean w was evaluated in this epoch, `consensus_distance` is::
+
+            sqrt(mean of |w_p - w|^2 over the ranks p) / |w|
     """
     names = (*SUMMED, *SLOWEST)
     vector = torch.tensor([float(own[name]) for name in names], dtype=torch.float64)
@@ -80,6 +85,9 @@ def over_ranks(group: Group, own: Mapping[str, float]) -> dict[str, Any]:
         values[name] = int(value) if name in _COUNTS else value
     bits, coded = values.pop("code_bits"), values.pop("coded_values")
     values["codec_bits"] = bits / max(coded, 1)
+    deviation = values.pop("deviation")
+    if not math.isnan(deviation):
+        values["consensus_distance"] = math.sqrt(deviation / group.size)
     return values
 
 

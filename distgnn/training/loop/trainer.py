@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -288,8 +289,10 @@ class Trainer:
             own = self._measure(loss, stop - start)
             metrics, eval_s = self._evaluate_if_due()
             own["weight_bytes_sent"] += self.weights.take_bytes()
+            deviation = self.weights.take_deviation()
             own |= {
                 "eval_s": eval_s,
+                "deviation": math.nan if deviation is None else deviation,
                 "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes()
                 + self.screen.take_bytes()
                 + self.controller.take_bytes()
@@ -440,8 +443,9 @@ class Trainer:
             state = pack_state(self.model, self.optimizer, self.average, self.best_state)
             state |= tensors
             checkpoints.write(self.num_epochs, progress, state, own)
-        # What a checkpoint sends is of no epoch.
+        # What a checkpoint sends and finds is of no epoch.
         self.weights.take_bytes()
+        self.weights.take_deviation()
         self._saved_at = self.num_epochs
 
     def resume(self, checkpoints: Checkpoints) -> Checkpoint | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -22,6 +23,7 @@ def test_bytes_and_loss_are_sums_and_times_those_of_the_slowest_rank():
     columns = {name: [values_of(rank)[name] for rank in range(3)] for name in values_of(0)}
     expected = {name: sum(c) if name in SUMMED else max(c) for name, c in columns.items()}
     expected["codec_bits"] = expected.pop("code_bits") / expected.pop("coded_values")
+    expected["consensus_distance"] = math.sqrt(expected.pop("deviation") / 3)
     assert results == [expected] * 3
     assert {"loss", "halo_bytes_sent", "weight_bytes_sent"} <= set(SUMMED)
     assert {"epoch_s", "eval_s", "update_s", *(f"{phase}_s" for phase in PHASES)} < set(SLOWEST)
