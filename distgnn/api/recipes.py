@@ -68,7 +68,7 @@ class Recipe(NamedTuple):
                     f"recipe '{self.name}' has source {key}, but it may have "
                     f"{', '.join(_SWITCHES)}; give other flags of a source on the command line"
                 )
-            words += words_of(self.name, key, value, takes_value=False)
+            words += words_of(self.name, key, value, takes_value=False) * bool(value)
         return words
 
     def check_cut(self, directory: str, manifest: Manifest) -> None:
@@ -115,7 +115,7 @@ def words_of(name: str, key: str, value: Any, *, takes_value: bool) -> list[str]
         raise InputError(f"recipe '{name}' has {key} = {json.dumps(value)}, but it takes {wanted}")
     if takes_value:
         return [f"--{key}={value}"]
-    return [f"--{key}"] * value
+    return [f"--{key}" if value else f"--no-{key}"]
 
 
 def folder() -> Path:

@@ -63,6 +63,8 @@ class Flag:
         choices: Names that are allowed, instead of those that the type lists.
         bounds: Conditions on the value.
         varies: Whether the default depends on other settings where the flag is left out.
+        usual: Value of a setting that presets may set, where neither the flag nor a preset is
+            given; None of other settings.
         is_free: Whether a run that is resumed may change it.
         is_predicted: Whether it decides what an epoch computes and sends, so that the verbs that
             predict an epoch take it, too.
@@ -75,6 +77,7 @@ class Flag:
     choices: tuple[str, ...]
     bounds: tuple[Bound, ...]
     varies: bool
+    usual: Any
     is_free: bool
     is_predicted: bool
     is_optional: bool
@@ -88,6 +91,7 @@ def flag(
     metavar: str | None = None,
     choices: tuple[str, ...] = (),
     varies: bool = False,
+    in_presets: bool = False,
     is_free: bool = False,
     is_predicted: bool = False,
     is_optional: bool = False,
@@ -102,6 +106,8 @@ def flag(
         metavar: Name of the value in the help.
         choices: Names that are allowed, instead of those that the type lists.
         varies: Whether the default depends on other settings.
+        in_presets: Whether presets may set it. The field is None then where it was not given, so
+            that the default, given beside a preset that says otherwise, is not lost.
         is_free: Whether a run that is resumed may change it.
         is_predicted: Whether the verbs that predict an epoch take it.
         is_optional: Whether a run may have no value, which is None.
@@ -110,10 +116,12 @@ def flag(
     Returns:
         The field.
     """
+    usual = default if in_presets else None
     about = Flag(
-        *(text, metavar, choices, bounds, varies, is_free, is_predicted, is_optional, is_common)
+        *(text, metavar, choices, bounds, varies or in_presets, usual),
+        *(is_free, is_predicted, is_optional, is_common),
     )
-    return field(default=default, metadata={"flag": about})
+    return field(default=None if in_presets else default, metadata={"flag": about})
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,7 @@ class Setting:
         name: Name of the field.
         kind: Type of its values: int, float, bool or str.
         choices: Values that are allowed, where they are names.
-        default: Value where it is left out.
+        default: Value where it is left out, and no preset is given.
         about: Description that `flag` gives; None for a field that is no flag.
     """
 
@@ -170,7 +178,9 @@ def settings_of(owner: type) -> tuple[Setting, ...]:
         kind = str if choices else hint
         choices = (about.choices if about else ()) or choices
         if kind in (int, float, bool, str):
-            found.append(Setting(item.name, kind, choices, item.default, about))
+            usual = None if about is None else about.usual
+            default = item.default if usual is None else usual
+            found.append(Setting(item.name, kind, choices, default, about))
     return tuple(found)
 
 

@@ -337,3 +337,19 @@ def test_ranks_that_are_refused_raise_and_end(mpirun, ring, tmp_path):
     assert refused
     assert all("2 ranks were started on" in line for line in refused)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "sentence"),
+    [
+        ("grappa", {"algorithm": "cd-0"}, "--algorithm 0c, got --algorithm cd-0"),
+        ("grappa", {"coverage_correction": 0}, "0.5, got --coverage-correction 0"),
+        ("cofree", {"reweight_loss": False}, "--reweight-loss, got --no-reweight-loss"),
+        ("bsp", {"algorithm": "0c"}, "--algorithm cd-0, got --algorithm 0c"),
+    ],
+)
+def test_a_default_beside_a_preset_that_says_otherwise_is_refused(
+    ring, tmp_path, preset, given, sentence
+):
+    with pytest.raises(dg.InputError, match=f"^--preset {preset} says .*{sentence}; drop one of"):
+        dg.train(ring, out=tmp_path / "r", preset=preset, **given, **QUICK)

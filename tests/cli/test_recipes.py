@@ -179,3 +179,30 @@ def test_the_page_of_published_figures_keeps_the_rows_of_recipes_that_are_not_ru
     before, after = (set(file.read_text().splitlines()) for file in (script["RESULTS"], page))
     assert before <= after
     assert sum(line.startswith("| other |") for line in after) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "words", "sentence"),
+    [
+        ({"preset": "grappa"}, ("--algorithm", "cd-0"), "--algorithm 0c, got --algorithm cd-0"),
+        ({"algorithm": "cd-0"}, ("--preset", "grappa"), "--algorithm 0c, got --algorithm cd-0"),
+        (
+            {"preset": "cofree"},
+            ("--no-reweight-loss",),
+            "--reweight-loss, got --no-reweight-loss",
+        ),
+        (
+            {"reweight-loss": False},
+            ("--preset", "cofree"),
+            "--reweight-loss, got --no-reweight-loss",
+        ),
+        ({"preset": "bsp"}, ("--algorithm", "0c"), "--algorithm cd-0, got --algorithm 0c"),
+    ],
+)
+def test_a_recipe_and_a_flag_that_its_preset_contradicts_are_refused(
+    distgnn, ring, write, flags, words, sentence
+):
+    recipe = write(flags=flags)
+    refused = distgnn("train", ring, "--run", "r", "--recipe", recipe, *words)
+    assert refused.status == 2
+    assert refused.sentence.endswith(f" says {sentence}; drop one of the two")

@@ -17,13 +17,13 @@ from distgnn.settings.fields import flag_of, settings_of
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights
 from distgnn.training.config.presets import PRESETS
+from distgnn.training.config.run import RunSettings
 from distgnn.training.config.strategy import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distgnn.exchange.rule import Rule as DirectionRule
-    from distgnn.training.config.run import RunSettings
 
     When = Callable[[RunSettings], bool]
     Sentence = Callable[[RunSettings], str]
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # More would be index lists of a row or two each.
 _MAX_BINS = 4096
+_SWITCHES = {setting.name for setting in settings_of(RunSettings) if setting.is_plain}
 _MODEL_DEFAULTS = {setting.name: setting.default for setting in settings_of(ModelSettings)}
 
 
@@ -66,6 +67,8 @@ def _refuse(config: RunSettings, rules: tuple[Rule, ...]) -> None:
 
 def _given(name: str, value: Any) -> str:
     """Return the words of the command line that set a field."""
+    if value is False and name in _SWITCHES:
+        return flag_of(name).replace("--", "--no-", 1)
     if isinstance(value, bool):
         return flag_of(name) if value else f"{flag_of(name)} off"
     return f"{flag_of(name)} {value}"

@@ -14,14 +14,15 @@ _STRENGTH = Bound("at least 0 and at most 1", lambda value: 0 <= value <= 1)
 class DelaySettings:
     """Times at which rows travel between ranks and are used.
 
-    A setting that is None is as the algorithm says; a whole `TrainConfig` has none left.
+    A setting that is None is as the algorithm or the preset says; a whole `TrainConfig` has none.
     """
 
     GROUP: ClassVar[str] = "when ranks send it"
 
     algorithm: str = flag(
         "cd-0",
-        "cd-0: synchronous; cd-R: R bins, delay R; 0c: nothing travels (default: %(default)s)",
+        "cd-0: synchronous; cd-R: R bins, delay R; 0c: nothing travels (default: cd-0)",
+        in_presets=True,
         is_predicted=True,
     )
     bins: int | None = flag(
@@ -69,12 +70,15 @@ class DelaySettings:
         metavar="N",
         is_predicted=True,
     )
-    reweight_loss: bool = flag(False, "0c: weigh vertices by local/global in-degree")
+    reweight_loss: bool = flag(
+        False, "0c: weigh vertices by local/global in-degree", in_presets=True
+    )
     coverage_correction: float = flag(
         0.0,
         "0c: weigh vertices by 1 - S + S / C, with C their local/global in-degree (default: 0)",
         _STRENGTH,
         metavar="S",
+        in_presets=True,
     )
     overlap: bool = flag(
         True,

@@ -18,7 +18,8 @@ class Preset:
         weights: Words of --weights.
         about: Sentence on what they do.
         paper: Publication that they follow; empty for exact training.
-        settings: Other settings of the run that belong to it, by name.
+        settings: Other settings of the run that belong to it, by name; their flags are declared
+            with `in_presets`.
     """
 
     halo: str
@@ -34,7 +35,12 @@ _DS_SYNC = (
 )
 
 PRESETS: Mapping[str, Preset] = {
-    "bsp": Preset("exact", "sum", "rows and gradients travel as they are, in every step"),
+    "bsp": Preset(
+        "exact",
+        "sum",
+        "rows and gradients travel as they are, in every step",
+        settings={"algorithm": "cd-0"},
+    ),
     "bytegrad": Preset(
         "int8(round=near)",
         "int8(round=near)",

@@ -62,14 +62,13 @@ class TrainConfig(RunSettings):
         check_together(self)
 
     def _take_preset(self) -> None:
-        """Take the settings of the preset in place of defaults; others are refused later."""
+        """Take what the preset says for settings that were not given; others are refused later."""
         preset = PRESETS.get(self.preset or "")
-        if preset is None or not preset.settings:
-            return
+        said = {} if preset is None else preset.settings
         for setting in settings_of(RunSettings):
-            name, is_default = setting.name, getattr(self, setting.name) == setting.default
-            if is_default and name in preset.settings:
-                object.__setattr__(self, name, preset.settings[name])
+            is_open = setting.about is not None and setting.about.usual is not None
+            if is_open and getattr(self, setting.name) is None:
+                object.__setattr__(self, setting.name, said.get(setting.name, setting.default))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> TrainConfig:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from training import make_config
 
 from distgnn.datasets import InputError
 from distgnn.exchange.codec import EXACT_CODECS, CodecSpec, HaloCodecs
-from distgnn.exchange.rule import HaloRule
+from distgnn.settings.fields import flag_of, settings_of
 from distgnn.training.config.codecs import halo_text, parse_halo, parse_weights, weights_text
 from distgnn.training.config.compatibility import check_length
 from distgnn.training.config.presets import PRESETS
+from distgnn.training.config.run import RunSettings
 from distgnn.training.config.settings import TrainConfig
-from distgnn.weights.rule import SUM
 
 
 def test_rows_are_exact_unless_something_else_is_asked_for():
@@ -36,8 +37,7 @@ def test_a_preset_is_words_of_both_channels_in_canonical_form(name):
     preset = PRESETS[name]
     assert halo_text(parse_halo(preset.halo)) == preset.halo
     assert weights_text(parse_weights(preset.weights)) == preset.weights
-    is_exact = parse_halo(preset.halo) == HaloRule() and parse_weights(preset.weights) == SUM
-    assert bool(preset.paper) == (not is_exact or bool(preset.settings))
+    assert bool(preset.paper) == (name != "bsp")
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -65,6 +65,56 @@ def test_a_preset_may_say_that_nothing_travels():
     assert (config.algorithm, config.coverage_correction) == ("0c", 0.5)
     assert config.is_isolated
     assert make_config(preset="cofree", algorithm="0c").reweight_loss
+
+
+SET = [
+    (name, key, value)
+    for name, preset in PRESETS.items()
+    for key, value in {
+        "halo": preset.halo,
+        "weights": preset.weights,
+        **preset.settings,
+    }.items()
+]
+"""Settings of every preset, with its values."""
+USUAL = {setting.name: setting.default for setting in settings_of(RunSettings)}
+USUAL |= {"halo": "exact", "weights": "sum"}
+OTHER = {"halo": "int4(round=near)", "weights": "bf16", "algorithm": "cd-7"}
+
+
+def in_words(key, value):
+    """A setting, as messages name it."""
+    if isinstance(value, bool):
+        return flag_of(key) if value else f"--no-{flag_of(key)[2:]}"
+    return f"{flag_of(key)} {value}"
+
+
+@pytest.mark.parametrize(("name", "key", "value"), SET)
+def test_a_flag_beside_a_preset_agrees_with_it_or_is_refused(name, key, value):
+    assert make_config(preset=name, **{key: value}) == make_config(preset=name)
+    for given in {USUAL[key], OTHER.get(key, not value)} - {value}:
+        with pytest.raises(InputError) as caught:
+            make_config(preset=name, **{key: given})
+        sentence = str(caught.value)
+        assert sentence.startswith(f"--preset {name} ")
+        assert f"{in_words(key, given)}; drop one" in sentence or (
+            f"{in_words(key, given)} both say" in sentence
+        )
+
+
+def test_settings_of_presets_know_whether_they_were_given():
+    unknown = {s.name for s in settings_of(RunSettings) if s.about and s.about.usual is not None}
+    assert unknown == {key for preset in PRESETS.values() for key in preset.settings}
+
+
+def test_a_resumed_or_copied_run_keeps_its_preset():
+    config = make_config(preset="grappa")
+    assert TrainConfig.from_json(config.to_json()) == config
+    assert replace(config, seed=1).coverage_correction == 0.5
+    assert (make_config().algorithm, make_config().reweight_loss) == ("cd-0", False)
+    altered = {**config.to_json(), "algorithm": "cd-0"}
+    with pytest.raises(InputError, match=r"^--preset grappa says --algorithm 0c, got"):
+        TrainConfig.from_json(altered)
 
 
 REFUSED = [
