@@ -176,16 +176,26 @@ def describe_rule(rule: Rule) -> str:
 
 def _describe_gate(gate: Gate) -> str:
     """Describe in words when all ranks let rows travel."""
-    who = {
-        "any": "those of a rank",
-        "half": "those of more than half of the ranks",
-        "mean": "those of the ranks on average",
-    }
     age = f", or are {gate.most} epochs old" if gate.most else ""
-    level = f"by more than a share of {gate.threshold:g}"
+    return f"all rows once those of {_who(gate)} changed {_level(gate, 'epochs')}{age}"
+
+
+def _who(gate: Gate) -> str:
+    """Describe in words who has to be above the threshold."""
+    if isinstance(gate.vote, float):
+        return f"{100 * gate.vote:g} % of the ranks"
+    return {
+        "any": "a rank",
+        "half": "more than half of the ranks",
+        "mean": "the ranks on average",
+    }[gate.vote]
+
+
+def _level(gate: Gate, times: str) -> str:
+    """Describe in words above what."""
     if gate.quantile:
-        level = f"by more than in {100 * gate.quantile:.0f} % of the last epochs"
-    return f"all rows once {who[gate.vote]} changed {level}{age}"
+        return f"by more than in {100 * gate.quantile:.0f} % of the last {times}"
+    return f"by more than a share of {gate.threshold:g}"
 
 
 def describe(codec: CodecSpec) -> str:
@@ -237,13 +247,8 @@ def describe_weights(rule: WeightRule) -> str:
             told = describe(rule.codec)
             whose = f"its mean with two neighbors in a ring, who are told changes, {told},"
         when = f"after {rule.merge_every}"
-        if rule.threshold is not None:
-            whose_gradient = {
-                "any": "the gradient of a rank changes",
-                "half": "the gradients of more than half of the ranks change",
-                "mean": "the gradients of the ranks change on average",
-            }[rule.vote]
-            when = f"once {whose_gradient} by a share of {rule.threshold:g}"
+        if rule.gate is not None:
+            when = f"once gradients of {_who(rule.gate)} changed {_level(rule.gate, 'steps')}"
         return f"none; each rank has a model of its own{moments}, and {whose} {when}"
     return describe(rule.codec)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-Vote = Literal["any", "half", "mean"]
+Vote = Literal["any", "half", "mean"] | float
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Gate:
 
     Attributes:
         threshold: Least change that is a yes, if it is fixed.
-        vote: Whether one rank suffices, more than half of them do, or the mean of the changes
-            decides.
+        vote: Whether one rank suffices, more than half of them do, the mean of the changes decides,
+            or at least a share of the ranks, in (0, 1], is needed.
         most: Largest age of a row, in epochs; 0 for any.
         quantile: Share of the changes of the last epochs that the threshold is above; 0 where it is
             fixed.
@@ -149,4 +149,14 @@ class Gate:
         if self.vote == "mean":
             return not sum(changes) / len(changes) <= threshold
         num_yes = sum(not change <= threshold for change in changes)
+        if isinstance(self.vote, float):
+            # A third of three ranks is one, whatever a third is rounded to.
+            return num_yes >= self.vote * len(changes) - 1e-9
         return num_yes > 0 if self.vote == "any" else 2 * num_yes > len(changes)
+
+    @property
+    def arguments(self) -> str:
+        """Canonical words of the threshold and of the vote."""
+        level = f"q{100 * self.quantile:.0f}" if self.quantile else f"{self.threshold:.12g}"
+        vote = f"{self.vote:.12g}" if isinstance(self.vote, float) else self.vote
+        return level if vote == "any" else f"{level},vote={vote}"

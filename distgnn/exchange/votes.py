@@ -43,6 +43,40 @@ class Voter(Protocol):
         """Restore what `state` returned."""
 
 
+class Ballot:
+    """Counts votes of all ranks, and remembers changes of which a threshold is a quantile.
+
+    Args:
+        gate: Threshold, and who has to be above it.
+        num_ranks: Number of ranks.
+    """
+
+    def __init__(self, gate: Gate, num_ranks: int) -> None:
+        self._gate, self._num_ranks = gate, num_ranks
+        self._past: list[list[float]] = []
+
+    def is_carried(self, changes: list[float], age: int = 0) -> bool:
+        """Say whether all ranks act, by the change of each; the same on every rank.
+
+        Args:
+            changes: Change of each rank.
+            age: See `Gate.is_open`.
+        """
+        answer = self._gate.is_open(changes, age, self._gate.threshold_after(self._past))
+        if self._gate.quantile and any(changes) and all(map(math.isfinite, changes)):
+            self._past = [*self._past, changes][-_WINDOW:]
+        return answer
+
+    def state(self) -> list[float]:
+        """Return what a run that is resumed needs."""
+        return [change for changes in self._past for change in changes]
+
+    def load_state(self, state: Sequence[float]) -> None:
+        """Restore what `state` returned."""
+        past, size = list(state), self._num_ranks
+        self._past = [past[start : start + size] for start in range(0, len(past), size)]
+
+
 class Gatekeeper:
     """Opens and shuts the epochs of one direction, by a vote; see `Gate`.
 
@@ -55,11 +89,10 @@ class Gatekeeper:
     """
 
     def __init__(self, gate: Gate, num_ranks: int) -> None:
-        self._gate, self._num_ranks = gate, num_ranks
+        self._ballot = Ballot(gate, num_ranks)
         self.is_open = True
         self._opened_at = 0
         self._change = self._of_rows = 0.0
-        self._past: list[list[float]] = []
 
     def note(self, change: float, of_rows: float) -> None:
         """Add what a message measured.
@@ -81,22 +114,16 @@ class Gatekeeper:
         """Count the votes; see `Voter`."""
         if self.is_open or is_whole:
             self._opened_at = epoch
-        changes: list[float] = table[:, 0].tolist()
-        threshold = self._gate.threshold_after(self._past)
-        self.is_open = self._gate.is_open(changes, epoch + 1 - self._opened_at, threshold)
-        if self._gate.quantile and any(changes) and all(map(math.isfinite, changes)):
-            self._past = [*self._past, changes][-_WINDOW:]
+        self.is_open = self._ballot.is_carried(table[:, 0].tolist(), epoch + 1 - self._opened_at)
 
     def state(self) -> list[float]:
         """Return what a run that is resumed needs."""
-        past = [change for changes in self._past for change in changes]
-        return [float(self.is_open), float(self._opened_at), *past]
+        return [float(self.is_open), float(self._opened_at), *self._ballot.state()]
 
     def load_state(self, state: Sequence[float]) -> None:
         """Restore what `state` returned."""
         self.is_open, self._opened_at = bool(state[0]), int(state[1])
-        past, size = list(state[2:]), self._num_ranks
-        self._past = [past[start : start + size] for start in range(0, len(past), size)]
+        self._ballot.load_state(state[2:])
 
 
 class Governor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distgnn.exchange.base import all_reduce_bytes
+from distgnn.exchange.votes import Ballot
 from distgnn.weights.own_models import OwnModels, with_gradients
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ class LocalModels(OwnModels):
     With a threshold D ranks vote in every step, and merge if one of them says so::
 
         s_t = (1 - a) s_(t-1) + a |g_p|^2      a = 2 / 26, which is a window of 25 steps
-        rank p votes for a merge if |s_t - s_(t-1)| >= D s_(t-1), and in the first step
+        rank p votes for a merge if |s_t - s_(t-1)| > D s_(t-1), and in the first step
 
-    With vote=half more than half of the ranks have to, and with vote=mean the mean of their changes
-    has to reach D. D = 0 merges always and D = inf never, both without a vote.
+    With vote=half more than half of the ranks have to, with vote=F at least a share F, and with
+    vote=mean the mean of their changes has to be above D. D = 0 merges always and D = inf never,
+    both without a vote. A threshold may also be a quantile of the changes of the last 20 steps.
 
     A share of the loss is the sum over a rank's own training vertices divided by the number of
     all. Times P it is as large as the loss of all, so that a step is as long. With a merge in every
@@ -83,6 +84,7 @@ class LocalModels(OwnModels):
         self._is_one = True
         self._norm: float | None = None
         self._change = 0.0
+        self._ballot = None if rule.gate is None else Ballot(rule.gate, group.size)
 
     def after_backward(self, model: nn.Module) -> None:
         """Scale the gradient of this rank's share; a missing one counts as zeros."""
@@ -133,25 +135,24 @@ class LocalModels(OwnModels):
             self._change = abs(self._norm - before) / before
 
     def _is_voted_for(self) -> bool:
-        """Return whether a rank wants a merge; collective where ranks vote."""
-        if not self._votes or self._rule.threshold is None:
+        """Return whether enough ranks want a merge; collective where they vote."""
+        if not self._votes or self._ballot is None:
             return True
-        is_mean = self._rule.vote == "mean"
-        above = self._change - self._rule.threshold
-        vote = torch.tensor([above if is_mean else float(above >= 0)])
+        vote = torch.tensor([self._change], dtype=torch.float64)
         with self.clock.timed("weight_sync"):
-            self.group.all_reduce(vote)
-        self.bytes_sent += all_reduce_bytes(vote.nbytes, self.group.size)
-        total = float(vote)
-        if is_mean:
-            return total >= 0
-        return total > (self.group.size / 2 if self._rule.vote == "half" else 0)
+            changes = [float(each) for each in self.group.all_gather(vote)]
+        self.bytes_sent += (self.group.size - 1) * vote.nbytes
+        return self._ballot.is_carried(changes)
 
     def _others(self) -> dict[str, Tensor]:
         if self._norm is None:
             return {}
-        return {_NORM: torch.tensor([self._norm], dtype=torch.float64)}
+        past = [] if self._ballot is None else self._ballot.state()
+        return {_NORM: torch.tensor([self._norm, *past], dtype=torch.float64)}
 
     def _load_others(self, others: dict[str, Tensor], num_steps: int, *, is_one: bool) -> None:
         self._num_steps, self._is_one = num_steps, is_one
-        self._norm = float(others[_NORM]) if _NORM in others else None
+        values = others[_NORM].tolist() if _NORM in others else []
+        self._norm = values[0] if values else None
+        if self._ballot is not None:
+            self._ballot.load_state(values[1:])

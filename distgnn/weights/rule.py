@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from distgnn.exchange.codec import EXACT, CodecSpec
-from distgnn.exchange.spared import Vote
+from distgnn.exchange.spared import Gate
 from distgnn.weights.groups import Order, draw_group, grid_group, num_rounds, play_group
 
 
@@ -44,12 +44,10 @@ class WeightRule:
         group_order: How groups follow each other: drawn for each merge, in the rounds of a
             tournament, or as rows and columns of a grid; see `weights.groups`.
         is_ring: Whether each rank mixes its model with those of two neighbors, see `TrackedRing`.
-        threshold: Least relative change of a rank's gradient for which models are merged after a
-            step, see `LocalModels`; None where steps are counted.
+        gate: Relative changes of the ranks' gradients for which models are merged after a step, see
+            `LocalModels`; None where steps are counted.
         significance: Values of gradients that ranks tell each other, see `SignificantUpdates`;
             None where they tell all.
-        vote: Whether one rank suffices for a merge, more than half of them do, or the mean of their
-            changes decides.
     """
 
     codec: CodecSpec = EXACT
@@ -58,9 +56,8 @@ class WeightRule:
     group_size: int = 0
     group_order: Order = "random"
     is_ring: bool = False
-    threshold: float | None = None
+    gate: Gate | None = None
     significance: Significance | None = None
-    vote: Vote = "any"
 
     @property
     def is_local(self) -> bool:
@@ -75,7 +72,8 @@ class WeightRule:
     @property
     def votes(self) -> bool:
         """Whether ranks vote in each step on a merge, so that fewer bytes may travel."""
-        return self.threshold is not None and 0 < self.threshold < math.inf
+        gate = self.gate
+        return gate is not None and (gate.quantile > 0 or 0 < gate.threshold < math.inf)
 
     @property
     def tells_all(self) -> bool:
@@ -84,7 +82,7 @@ class WeightRule:
 
     def may_merge(self, num_steps: int) -> bool:
         """Return whether models are merged after a number of steps, or may be by a vote."""
-        is_never = self.threshold == math.inf
+        is_never = self.gate is not None and self.gate.threshold == math.inf
         return self.merge_every > 0 and not is_never and num_steps % self.merge_every == 0
 
     def makes_one(self, num_ranks: int) -> bool:
@@ -127,9 +125,8 @@ class WeightRule:
         if self.is_local:
             moments = "+own-moments" if self.keeps_moments else ""
             when = f"every({self.merge_every})"
-            vote = "" if self.vote == "any" else f",vote={self.vote}"
-            if self.threshold is not None:
-                when = f"changed-gradient({self.threshold:.12g}{vote})"
+            if self.gate is not None:
+                when = f"changed-gradient({self.gate.arguments})"
             code = "" if self.codec == EXACT else f"+{self.codec.text}"
             return f"{when}{self._whom}{code}+mean{moments}"
         return "sum" if self.codec == EXACT else self.codec.text
@@ -143,5 +140,7 @@ class WeightRule:
         return "+pairs" if self.group_size == 2 else f"+groups({self.group_size})"
 
 
+VOTE_BYTES = 8
+"""Bytes by which a rank tells another one the change of its gradient."""
 SUM = WeightRule()
 """Gradients are added up as they are."""

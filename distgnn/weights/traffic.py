@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from distgnn.exchange.base import all_reduce_bytes
 from distgnn.exchange.sliced import slice_bytes
 from distgnn.weights.layout import WIDTH, Layout
-from distgnn.weights.rule import SUM, WeightRule
+from distgnn.weights.rule import SUM, VOTE_BYTES, WeightRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,8 +76,6 @@ class WeightTraffic(NamedTuple):
             sums.append(_ITEM_BYTES * layout.num_exact)
             coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
         coded += (num_ranks - 1) * self._told_bytes
-        if self.rule.votes:
-            sums.append(_ITEM_BYTES)
         is_merged = self.rule.may_merge(num_steps)
         if is_merged and self.rule.is_ring:
             coded = self._ring_bytes(num_ranks)
@@ -88,6 +86,8 @@ class WeightTraffic(NamedTuple):
             else:
                 num_values = self._merged_bytes // _ITEM_BYTES
                 coded = slice_bytes(num_values, members.index(rank), len(members), _ITEM_BYTES)
+        if self.rule.votes:
+            coded += (num_ranks - 1) * VOTE_BYTES
         is_one = (is_merged and self.rule.makes_one(num_ranks)) or self.rule.tells_all
         if self.rule.is_local and is_evaluated and not is_one:
             sums.append(_ITEM_BYTES * self._num_values)

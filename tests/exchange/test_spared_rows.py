@@ -240,6 +240,10 @@ def test_votes_that_are_not_numbers_open_the_gate():
     for vote in ("any", "half", "mean"):
         assert Gate(0.1, vote).is_open([math.nan, math.nan, 0.0], 1, 0.1)
     assert not Gate(0.1, "half").is_open([1.0, 0.0, 0.0, 1.0], 1, 0.1)
+    assert Gate(0.1, 0.5).is_open([1.0, 0.0, 0.0, 1.0], 1, 0.1)
+    assert not Gate(0.1, 0.75).is_open([1.0, 0.0, 0.0, 1.0], 1, 0.1)
+    # A share of 0.7 of ten ranks is a little more than seven in floating point.
+    assert Gate(0.1, 0.7).is_open([1.0] * 7 + [0.0] * 3, 1, 0.1)
 
 
 def test_filters_whose_size_is_not_known_are_refused_on_nccl():

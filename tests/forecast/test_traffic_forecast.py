@@ -335,7 +335,7 @@ def test_models_that_are_merged_by_votes_send_at_most_so_much(whom, directories)
     config = make_config(epochs=20, eval_every=3, weights=f"changed-gradient(0.03){whom}")
     found = forecast(directory, read_manifest(directory), config)
     records, _ = trained(directory, config)
-    votes = 3 * (2 * 2 * 4 // 3)
+    votes = 3 * 2 * 8
     for record in records:
         most = found.weights.bytes_in_epoch(
             3, record["epoch"], is_evaluated=record["val_metric"] is not None

@@ -15,6 +15,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets import InputError
 from distgnn.exchange.clock import Clock
+from distgnn.exchange.spared import Gate
 from distgnn.optim.optimizers import build_optimizer
 from distgnn.training.config.codecs import parse_weights
 from distgnn.training.loop.trainer import Trainer
@@ -137,38 +138,34 @@ def test_weights_are_those_of_the_formula(group_size, keeps_moments, merge_every
         torch.testing.assert_close(found, torch.from_numpy(expected[rank]), rtol=0, atol=1e-12)
 
 
-def by_votes(gradients, *, steps, threshold, lr, vote):
-    """Gradient descent of each rank, and the mean of weights once a rank's gradient changes."""
-    weights, momenta, merges = np.zeros_like(gradients[0]), np.zeros_like(gradients[0]), []
-    norms = None
-    for step in range(steps):
-        own = len(weights) * gradients[step]
+def by_votes(gradients, *, level, lr, vote):
+    """Gradient descent of each rank, and the mean of weights once gradients change."""
+    weights, momenta, merges, past, norms = 0 * gradients[0], 0 * gradients[0], [], [], None
+    for own in len(gradients[0]) * gradients:
         momenta = 0.9 * momenta + own
         weights = weights - lr * momenta
-        squares = (own**2).sum(1)
-        changes, before = np.full(len(weights), np.inf), norms
-        norms = squares if norms is None else norms + 2 / 26 * (squares - norms)
-        if before is not None:
-            changes = abs(norms - before) / before
-        yes = changes >= threshold
-        decisions = {
-            "any": yes.any(),
-            "half": 2 * yes.sum() > len(yes),
-            "mean": changes.mean() >= threshold,
-        }
-        merges.append(bool(decisions[vote]) and threshold < np.inf)
-        if merges[-1]:
-            weights = np.repeat(weights.mean(0, keepdims=True), len(weights), 0)
+        squares, before = (own**2).sum(1), norms
+        norms = squares if before is None else before + 2 / 26 * (squares - before)
+        changes = own[:, 0] + np.inf if before is None else abs(norms - before) / before
+        limit = float(level) if level[0] != "q" else 0.0
+        if level[0] == "q" and past:
+            seen = np.mean(past, 1) if vote == "mean" else past
+            limit = np.quantile(seen, int(level[1:]) / 100)
+        share = {"any": 1 / len(own), "half": 0.51}.get(vote, vote)
+        yes = changes.mean() > limit if vote == "mean" else (changes > limit).mean() >= share
+        past = [*past, changes][-20:] if np.isfinite(changes).all() else past
+        merges.append(bool(yes) and limit < np.inf)
+        weights = np.repeat(weights.mean(0, keepdims=True), len(own), 0) if merges[-1] else weights
     return weights, merges
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3, np.inf])
-@pytest.mark.parametrize("vote", ["any", "half", "mean"])
-def test_ranks_merge_once_gradients_change(vote, threshold, size):
-    gradients = np.random.default_rng(0).normal(size=(25, size, 5))
+@pytest.mark.parametrize("level", ["0", "0.1", "0.3", "inf", "q50", "q90"])
+@pytest.mark.parametrize("vote", ["any", "half", "mean", 0.75])
+def test_ranks_merge_once_gradients_change(vote, level, size):
+    gradients = np.random.default_rng(0).normal(size=(35, size, 5))
     gradients[7, -1] *= 9.0
-    rule = parse_weights(f"changed-gradient({threshold},vote={vote})+own-moments")
+    rule = parse_weights(f"changed-gradient({level},vote={vote})+own-moments")
 
     def on_rank(group):
         model = nn.Linear(5, 1, bias=False).double()
@@ -184,15 +181,15 @@ def test_ranks_merge_once_gradients_change(vote, threshold, size):
             merges.append(strategy.take_merges() == 1)
         return model.weight.detach()[0], merges, strategy.take_bytes()
 
-    expected, merges = by_votes(gradients, steps=25, threshold=threshold, lr=0.1, vote=vote)
-    if threshold == 0.3 and vote == "any":
+    expected, merges = by_votes(gradients, level=level, lr=0.1, vote=vote)
+    if level in ("0.3", "q90") and vote == "any":
         assert merges[7]
         assert not all(merges)
     for rank, (found, seen, sent) in enumerate(run_ranks(size, on_rank)):
         torch.testing.assert_close(found, torch.from_numpy(expected[rank]), rtol=0, atol=1e-12)
-        assert seen == (merges if size > 1 else [False] * 25)
-        vote = 2 * (size - 1) * 4 // size * 25 * (0 < threshold < np.inf)
-        assert sent == vote + sum(seen) * (2 * (size - 1) * 5 * 8 // size)
+        assert seen == (merges if size > 1 else [False] * 35)
+        votes = 8 * (size - 1) * 35 * (level not in ("0", "inf"))
+        assert sent == votes + sum(seen) * (2 * (size - 1) * 5 * 8 // size)
 
 
 def test_the_least_threshold_is_a_merge_in_every_step_and_the_largest_is_none():
@@ -305,6 +302,7 @@ def test_a_rank_without_a_gradient_counts_as_one_of_zeros():
         "every(2)+pairs",
         "every(1)+pairs+own-moments",
         "changed-gradient(0.02)",
+        "changed-gradient(q40,vote=0.5)",
         "changed-gradient(0.03)+pairs+own-moments",
     ],
 )
@@ -367,10 +365,13 @@ def test_words_are_read_and_written_back():
     pairs = WeightRule(merge_every=4, group_size=2)
     assert parse_weights("groups(2)+every(4)") == parse_weights(pairs.text) == pairs
     assert pairs.text == "every(4)+pairs+mean"
-    changed = WeightRule(merge_every=1, threshold=0.05)
+    changed = WeightRule(merge_every=1, gate=Gate(0.05))
     assert changed.text == "changed-gradient(0.05)+mean"
     half = parse_weights("changed-gradient(0.05,vote=half)")
     assert half.text == "changed-gradient(0.05,vote=half)+mean"
+    quorum = parse_weights("changed-gradient(q80,vote=0.25)")
+    assert quorum.gate == Gate(0.0, 0.25, quantile=0.8)
+    assert quorum.text == "changed-gradient(q80,vote=0.25)+mean"
     never = parse_weights("changed-gradient(inf)+groups(4)")
     assert never.text == "changed-gradient(inf)+groups(4)+mean"
     for rule in (changed, half, never):
@@ -419,11 +420,24 @@ def test_presets_merge_models_within_groups(preset):
         ),
         (
             {"weights": "changed-gradient"},
-            ("--weights changed-gradient needs a number of at least 0; write changed-gradient(0)"),
+            (
+                "--weights changed-gradient needs a number of at least 0, or a quantile from q1 to "
+                "q99; write changed-gradient(0)"
+            ),
         ),
         (
             {"weights": "changed-gradient(nan)"},
-            "--weights changed-gradient has nan at character 18; it is a number of at least 0",
+            (
+                "--weights changed-gradient has nan at character 18; it is a number of at least 0, "
+                "or a quantile from q1 to q99"
+            ),
+        ),
+        (
+            {"weights": "changed-gradient(q80,vote=2)"},
+            (
+                "--weights changed-gradient has vote=2 at character 22; vote is any or half or "
+                "mean, or a share of the ranks above 0 and at most 1"
+            ),
         ),
         (
             {"weights": "changed-gradient(0.1)+sum"},

@@ -48,8 +48,9 @@ class ChannelSettings:
         "with +ring each rank mixes its model with those of two neighbors, which may be told in a "
         "code as in every(1)+ring+int8; "
         "changed-gradient(D) in place of every(K) merges once the "
-        "smoothed squared norm of the gradient of a rank changes by a share of D, with "
-        "vote=half of more than half of them, with vote=mean of all on average; or "
+        "smoothed squared norm of the gradient of a rank changes by more than a share of D, or by "
+        "more than in NN % of the last 20 steps with changed-gradient(qNN); with vote=half, or "
+        "vote=F for a share F, of so many of them, with vote=mean of all on average; or "
         "changed(S): values of gradients are added up once they would move a weight by a share of "
         "S, or with decay=sqrt of S over the root of the steps (default: sum)",
         metavar="STRATEGY",

@@ -155,6 +155,22 @@ class _Level(Parameter):
         return (super().read(word), 0.0) if found is None else (0.0, int(found[1]) / 100)
 
 
+class _Share(Parameter):
+    """Word for a vote, or the least share of ranks that carries it, as a float in (0, 1]."""
+
+    @property
+    def allowed(self) -> str:
+        return f"{super().allowed}, or a share of the ranks above 0 and at most 1"
+
+    def read(self, word: str) -> object:
+        if word in self.values:
+            return self.values[word]
+        share = float(word)
+        if not 0 < share <= 1:
+            raise ValueError(word)
+        return share
+
+
 def _gate(value: tuple[float, float], vote: Vote = "any", most: int = 0) -> Gate:
     threshold, quantile = value
     return Gate(threshold, vote, most, quantile)
@@ -167,12 +183,13 @@ def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
 _DEALS = Parameter({"rows": "rows", "peers": "peers", "random": "random"})
 _SHARE = Parameter(number=float, below=1, is_required=True)
 _LIMIT = Parameter(number=float, below=math.inf, is_required=True)
+_ANY_LEVEL = _Level(number=float, is_required=True)
 _LEVEL = _Level(number=float, below=math.inf, is_required=True)
 _BUDGET = Parameter(number=float, least=0.001, below=1, is_required=True)
 _CHANGE_OF_GRADIENT = Parameter(number=float, is_required=True)
 _ORDER = Parameter({"random": "random", "tournament": "tournament", "grid": "grid"})
 _DECAY = Parameter({"none": False, "sqrt": True})
-_VOTE = Parameter({"any": "any", "half": "half", "mean": "mean"})
+_VOTE = _Share({"any": "any", "half": "half", "mean": "mean"})
 
 _TIMES: Mapping[str, Word] = {
     "bins": Word(_DEAL, _bins, {**_whole(1, _MOST_BINS + 1), "deal": _DEALS}),
@@ -215,8 +232,8 @@ HALO = Grammar(
 """Words of --halo."""
 
 
-def _changed_gradient(value: float, vote: Vote = "any") -> dict[str, object]:
-    return {"merge_every": 1, "threshold": value, "vote": vote}
+def _changed_gradient(value: tuple[float, float], vote: Vote = "any") -> dict[str, object]:
+    return {"merge_every": 1, "gate": _gate(value, vote)}
 
 
 def _significant(value: float, *, decay: bool = False) -> dict[str, Significance]:
@@ -246,9 +263,7 @@ WEIGHTS = Grammar(
         _SUM: Word(_APPLY, partial(str, _SUM), {}),
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
         "every": Word(_WHEN, lambda value: {"merge_every": value}, _whole(1)),
-        "changed-gradient": Word(
-            _WHEN, _changed_gradient, {"": _CHANGE_OF_GRADIENT, "vote": _VOTE}
-        ),
+        "changed-gradient": Word(_WHEN, _changed_gradient, {"": _ANY_LEVEL, "vote": _VOTE}),
         "changed": Word(_WHEN, _significant, {"": _CHANGE_OF_GRADIENT, "decay": _DECAY}),
         "all": Word(_WHOM, dict, {}),
         "pairs": Word(_WHOM, partial(_groups, 2), {}),
@@ -388,7 +403,7 @@ def parse_weights(text: str) -> WeightRule:
             f"--weights {text} says more than changed, which adds single values of gradients up "
             f"as they are; use {rule.text}"
         )
-    when = "every" if rule.threshold is None else "changed-gradient"
+    when = "every" if rule.gate is None else "changed-gradient"
     if apply == _SUM:
         raise InputError(
             f"--weights {text} adds gradients up in every step, but {when} says when models are "
@@ -467,10 +482,8 @@ def _choices(rule: Rule) -> list[str]:
     """Return the words that let values of rows decide what travels."""
     items = []
     if rule.gate is not None:
-        vote = "" if rule.gate.vote == "any" else f",vote={rule.gate.vote}"
         most = f",most={rule.gate.most}" if rule.gate.most else ""
-        quantile = f"q{100 * rule.gate.quantile:.0f}" if rule.gate.quantile else ""
-        items.append(f"gate({quantile or f'{rule.gate.threshold:.12g}'}{vote}{most})")
+        items.append(f"gate({rule.gate.arguments}{most})")
     if rule.spared is not None and rule.spared.limit:
         items.append(f"budget({rule.spared.limit:.12g})")
     elif rule.spared is not None and rule.spared.threshold is None:

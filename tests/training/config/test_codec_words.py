@@ -170,6 +170,7 @@ RULES = [
     ("budget(0.25)+int8", Rule(spared=Spared(limit=0.25), codec=INT8)),
     ("gate(q80,vote=mean)", Rule(gate=Gate(0.0, "mean", quantile=0.8))),
     ("gate(0.3)", Rule(gate=Gate(0.3))),
+    ("gate(0.3,vote=0.25)", Rule(gate=Gate(0.3, 0.25))),
     ("gate(0.3,vote=half,most=4)", Rule(gate=Gate(0.3, "half", 4))),
     ("never+refresh(5)+trend", Rule(deal=Rota(period=0), refresh=5, has_trend=True)),
 ]
