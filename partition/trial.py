@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -42,9 +43,9 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     tiny = Graph(name="tiny", num_vertices=3, src=np.array([0, 1]), dst=np.array([1, 2]))
     assign(method, tiny, 2, **options)
     before = _memory_bytes("VmRSS")
-    start, start_cpu = time.perf_counter(), time.process_time()
+    start, start_cpu = time.perf_counter(), _cpu_seconds()
     assignment = assign(method, graph, request["parts"], seed=request["seed"], **options)
-    seconds, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
+    seconds, cpu_s = time.perf_counter() - start, _cpu_seconds() - start_cpu
     peak = _memory_bytes("VmHWM")
     quality = measure(graph, assignment)
     return {
@@ -60,6 +61,11 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         "peak_rss_bytes": peak,
         "method_bytes": max(peak - before, 0),
     }
+
+
+def _cpu_seconds() -> float:
+    """Sum up the CPU seconds of this process and of those that it ran, as KaMinPar's."""
+    return sum(os.times()[:4])
 
 
 def _memory_bytes(field: str) -> int:
