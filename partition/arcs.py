@@ -63,16 +63,21 @@ class Arcs(NamedTuple):
         return _partitioner.with_mates(self.weight, self.mate, is_simple)
 
     def lean(self) -> Arcs:
-        """Return arcs without what `whole` finds again: the mates, and weights that are all one."""
+        """Return arcs without what `whole` finds again: heads, mates, weights that are all one."""
         is_simple = self.head.size == self.of_edge.size
         weight = self.weight[:0].copy() if is_simple else self.weight
-        return self._replace(mate=self.mate[:0].copy(), weight=weight)
+        return self._replace(head=self.head[:0].copy(), mate=self.mate[:0].copy(), weight=weight)
 
-    def whole(self) -> Arcs:
-        """Return the arcs, all distinct, that `lean` was called for."""
-        is_simple = self.head.size == self.of_edge.size
-        weight = np.ones(self.head.size, np.int32) if is_simple else self.weight
-        return self._replace(mate=_mates(self.start, self.head, self.of_edge.dtype), weight=weight)
+    def whole(self, head: NDArray[np.int32]) -> Arcs:
+        """Return the arcs, all distinct, that `lean` was called for.
+
+        Args:
+            head: (num_arcs,) int32. Their heads.
+        """
+        is_simple = head.size == self.of_edge.size
+        weight = np.ones(head.size, np.int32) if is_simple else self.weight
+        mate = _mates(self.start, head, self.of_edge.dtype)
+        return self._replace(head=head, mate=mate, weight=weight)
 
     def parts(self, edge_part: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return (num_arcs,) int32: the part of each arc, if the edges of an arc share theirs.
@@ -161,6 +166,23 @@ class Adjacency(NamedTuple):
     """(num_links,) int32. Neighbours."""
     weight: NDArray[np.int32]
     """(num_links,) int32. Edges of the graph, of either direction, behind each link."""
+
+    def lean(self, numbers: Any) -> Adjacency:
+        """Return the same for a library: one weight where all are alike, `whole` finds the others.
+
+        Args:
+            numbers: Integers of the neighbours.
+        """
+        is_even = self.weight.size > 0 and not np.any(self.weight != self.weight[0])
+        weight = self.weight[:1].copy() if is_even else self.weight
+        return Adjacency(self.indptr, self.indices.astype(numbers, copy=False), weight)
+
+    def whole(self) -> Adjacency:
+        """Return the adjacency that `lean` was called for; itself if it is whole."""
+        weight, size = self.weight, self.indices.size
+        if weight.size < size:
+            weight = np.full(size, weight[0], np.int32)
+        return Adjacency(self.indptr, self.indices.astype(np.int32, copy=False), weight)
 
 
 def adjacency_of(arcs: Arcs) -> Adjacency:

@@ -169,8 +169,9 @@ def summary(cells: Sequence[dict[str, Any]], ratios: dict[str, list[float]]) -> 
     """Say when and how the cells were run, and what they come to."""
     commits = sorted({cell["commit"] for cell in cells})
     times = sorted(cell["at"] for cell in cells)
+    told = f"Seed 0, {times[0]} to {times[-1]} UTC, commit {', '.join(commits)}, beside other work."
     lines = [
-        f"Seed 0, {times[0]} to {times[-1]} UTC, commit {', '.join(commits)}, beside other work. "
+        told,
         "Rows move per layer and direction. Edges and clones: the largest part over the mean, of",
         "`default`. CPU seconds are of the method with KaMinPar's process, bytes beyond the graph",
         "without it.",

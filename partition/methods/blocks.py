@@ -166,7 +166,7 @@ def _clusters(adjacency: Adjacency, roots: NDArray[np.int32], num_parts: int) ->
 def _blocks_of(adjacency: Adjacency, label: NDArray[np.int32], num_clusters: int) -> _Blocks:
     # Links and edges between clusters, each link at both of its ends.
     ends, edges = np.zeros((2, num_clusters, num_clusters), np.int64)
-    _partitioner.count_blocks(adjacency, label, ends, edges)
+    _partitioner.count_blocks(adjacency.whole(), label, ends, edges)
     one, other = np.nonzero(np.triu(ends))
     is_inner = one == other
     # Inside a cluster every link is met at both of its ends.

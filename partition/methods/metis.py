@@ -111,8 +111,11 @@ def assign(
     search = None
     for start in starts:
         if best is None:
-            # METIS takes the most memory of all; these 8 bytes an arc are soon found again.
+            # METIS takes the most memory of all; these 16 bytes an arc are soon found again. Its
+            # numbers are 64 bits wide, and those of KaMinPar's file 32.
+            head = None if adjacency.indices is arcs.head else arcs.head
             arcs = arcs.lean()
+            adjacency = adjacency.lean(np.int32 if is_preset(start.name) else np.int64)
         try:
             placed = metis_roots(
                 graph,
@@ -130,7 +133,8 @@ def assign(
             break  # It comes after METIS.
         watch.note(f"roots by {start}")
         if best is None:
-            arcs = arcs.whole()
+            adjacency = adjacency.whole().lean(np.int32)
+            arcs = arcs.whole(adjacency.indices if head is None else head)
             if refine and training is None and quality != FAST:
                 search = BlockSearch(arcs, adjacency, num_parts, aim, seed=seed, watch=watch)
         settled = settle(

@@ -68,7 +68,7 @@ def part_graph(
     # The library is built for 64 bits; narrower arrays it would copy number by number.
     weights: dict[str, Any] = {"eweights": adjacency.weight.astype(np.int64)} if is_weighted else {}
     _return_freed_memory()
-    csr = pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices.astype(np.int64))
+    csr = pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices.astype(np.int64, copy=False))
     with _silent_stdout():
         _, parts = pymetis.part_graph(
             num_parts,

@@ -53,7 +53,7 @@ def lightened(adjacency: Adjacency, hub: float) -> Adjacency:
     """
     if np.diff(adjacency.indptr).max(initial=0) <= hub:
         return adjacency
-    return adjacency._replace(weight=_partitioner.light_weights(adjacency, hub))
+    return adjacency._replace(weight=_partitioner.light_weights(adjacency.whole(), hub))
 
 
 def edges_beside(adjacency: Adjacency, hub: float) -> NDArray[np.float64]:
@@ -66,4 +66,4 @@ def edges_beside(adjacency: Adjacency, hub: float) -> NDArray[np.float64]:
     Returns:
         (num_vertices,) float64. Edges beside each root, self-loops apart; all are counted once.
     """
-    return _partitioner.edges_beside(adjacency, hub)
+    return _partitioner.edges_beside(adjacency.whole(), hub)

@@ -44,7 +44,10 @@ def rebalance(
     # Loads in units of their limits: above 1 is too much, whatever the constraint.
     load /= limit
     share = size / limit
+    if load.max() <= 1.0:
+        return part
+    links = adjacency.whole()
     for _ in range(MAX_PASSES):
-        if load.max() <= 1.0 or _partitioner.drain_vertices(adjacency, part, share, load) == 0:
+        if load.max() <= 1.0 or _partitioner.drain_vertices(links, part, share, load) == 0:
             break
     return part

@@ -7,6 +7,8 @@ import scipy.sparse as sp
 from distgnn.datasets import Graph
 from distgnn.partition import arcs as arcs_module
 from distgnn.partition.arcs import adjacency_of, arcs_of, split_arcs_of
+from distgnn.partition.refine.hubs import edges_beside, lightened
+from distgnn.partition.refine.rebalance import rebalance
 
 
 def multigraph(seed: int, *, is_symmetric: bool) -> Graph:
@@ -47,10 +49,36 @@ def test_arcs_that_were_lean_are_whole_again(
         graph = Graph(name="g", num_vertices=graph.num_vertices, src=src, dst=dst)
     arcs = arcs_of(graph)
     lean = arcs.lean()
-    assert lean.mate.size == 0
+    assert lean.mate.size == lean.head.size == 0
     assert lean.weight.size == (0 if arcs.head.size == graph.num_edges else arcs.head.size)
-    for one, same in zip(arcs, lean.whole(), strict=True):
+    for one, same in zip(arcs, lean.whole(arcs.head), strict=True):
         assert one.dtype == same.dtype
+        assert np.array_equal(one, same)
+
+
+@pytest.mark.parametrize("numbers", [np.int32, np.int64])
+@pytest.mark.parametrize("is_simple", [False, True])
+def test_an_adjacency_that_was_lean_is_whole_again(is_simple: bool, numbers: type) -> None:
+    adjacency = adjacency_of(arcs_of(multigraph(0, is_symmetric=True)))
+    if is_simple:
+        adjacency = adjacency._replace(weight=np.full_like(adjacency.weight, 2))
+    lean = adjacency.lean(numbers)
+    assert lean.indices.dtype == numbers
+    assert lean.weight.size == (1 if is_simple else adjacency.weight.size)
+    for one, same in zip(adjacency, lean.whole(), strict=True):
+        assert one.dtype == same.dtype
+        assert np.array_equal(one, same)
+    loads = np.array([[0.0], [0.0]])
+    parts = np.arange(adjacency.indptr.size - 1, dtype=np.int32) % 2
+    found = [
+        (
+            edges_beside(links, 4.0),
+            lightened(links, 4.0).weight,
+            rebalance(links, parts, np.ones((parts.size, 1)), np.array([parts.size / 2.5]), loads),
+        )
+        for links in (adjacency, lean)
+    ]
+    for one, same in zip(*found, strict=True):
         assert np.array_equal(one, same)
 
 
