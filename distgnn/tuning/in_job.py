@@ -118,8 +118,11 @@ class InJob:
         begun = time.perf_counter()
         failure = self._train(trial.name, dict(trial.settings), epochs)
         folder = RunDirectory(self._asked.folder / trial.name)
-        curve = [] if failure else read_curve(folder, self._objective)
-        return trial.number, StintResult(curve, failure, time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        if failure is not None:
+            return trial.number, StintResult([], failure, seconds)
+        curve = read_curve(folder, self._objective)
+        return trial.number, StintResult(curve, None, seconds, read_losses(folder))
 
     def follow(self) -> None:
         """Train what rank 0 says until it ends.
@@ -186,6 +189,16 @@ def read_curve(run: RunDirectory, objective: str = METRIC) -> list[tuple[int, fl
         for record in run.read_metrics()
         if record["val_metric"] is not None
     ]
+
+
+def read_losses(run: RunDirectory) -> dict[int, float]:
+    """Return the validation loss of each evaluation of a run, by its number of epochs.
+
+    Args:
+        run: Directory of the run.
+    """
+    found = {record["epoch"] + 1: record.get("val_loss") for record in run.read_metrics()}
+    return {epochs: loss for epochs, loss in found.items() if loss is not None}
 
 
 def clone_run(parent: Path, child: Path, settings: Mapping[str, Any]) -> None:

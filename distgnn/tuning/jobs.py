@@ -19,7 +19,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.machine.facts import find_mpirun
 from distgnn.settings.fields import flag_of, settings_of
 from distgnn.training.run.directory import RunDirectory
-from distgnn.tuning.in_job import METRIC, clone_run, read_curve
+from distgnn.tuning.in_job import METRIC, clone_run, read_curve, read_losses
 from distgnn.tuning.trial import StintResult, Trial
 
 if TYPE_CHECKING:
@@ -222,7 +222,8 @@ class Jobs:
         folder = RunDirectory(self._folder / running.trial.name)
         seconds = time.perf_counter() - running.begun
         if code == 0:
-            return StintResult(read_curve(folder, self._objective), None, seconds)
+            curve = read_curve(folder, self._objective)
+            return StintResult(curve, None, seconds, read_losses(folder))
         if code < 0 or code in _RETRIED:
             now = self._num_checkpointed(running.trial)
             running.deaths = 0 if now > running.seen else running.deaths + 1

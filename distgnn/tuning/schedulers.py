@@ -46,9 +46,16 @@ def rungs(*, grace: int, factor: int, epochs: int) -> list[int]:
     return [*found, epochs]
 
 
-def ranked(trials: Sequence[Trial], epochs: int) -> list[Trial]:
-    """Sort trials by their best score up to an epoch, best first; the earlier one of equals."""
-    return sorted(trials, key=lambda trial: (-trial.best(epochs), trial.number))
+def ranked(trials: Sequence[Trial], epochs: int | None = None) -> list[Trial]:
+    """Sort trials by their best score, best first.
+
+    Of equal scores the one with the lower loss comes first, and of equal losses the earlier trial.
+
+    Args:
+        trials: Trials of a study.
+        epochs: Number of the epochs that count; None for all.
+    """
+    return sorted(trials, key=lambda t: (-t.best(epochs), t.loss(epochs), t.number))
 
 
 class Everything:
@@ -270,7 +277,7 @@ class Median:
     def _is_below(self, trial: Trial, trials: Sequence[Trial]) -> bool:
         if not trial.visits:
             return False
-        epochs, arrived, _ = trial.visits[-1]
+        epochs, arrived = trial.visits[-1][:2]
         means = [
             other.mean(epochs)
             for other in trials
@@ -316,7 +323,7 @@ class Population:
             return None
         until = min(begun + self._grace, self.epochs)
         # Scores of that moment: a trial that was copied since has the records of its parent.
-        order = sorted(alive, key=lambda trial: (-_score_at(trial, begun), trial.number))
+        order = sorted(alive, key=lambda trial: _place_at(trial, begun))
         num_moved = int(len(order) * QUANTILE)
         # Copies are made first, while every parent still is at the beginning of the generation.
         for trial in order[len(order) - num_moved :]:
@@ -330,6 +337,8 @@ class Population:
         return None
 
 
-def _score_at(trial: Trial, epochs: int) -> float:
+def _place_at(trial: Trial, epochs: int) -> tuple[float, float, int]:
+    """Return what the place of a trial depends on, as in `ranked`; less is better."""
     visit = trial.visit_at(epochs)
-    return WORST if visit is None else visit.score
+    score, loss = (WORST, math.inf) if visit is None else (visit.score, visit.loss)
+    return -score, loss, trial.number

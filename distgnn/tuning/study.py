@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.datasets.errors import InputError
 from distgnn.tuning.samplers import changed_settings
+from distgnn.tuning.schedulers import ranked
 from distgnn.tuning.trial import WORST, Stint, StintResult, Trial, Visit
 
 if TYPE_CHECKING:
@@ -99,9 +100,13 @@ class StudyLog:
             first = event["first"]
             trial.curve = [pair for pair in trial.curve if pair[0] < first]
             trial.curve += [(epoch, score) for epoch, score in event["curve"]]
+            trial.losses = {epoch: loss for epoch, loss in trial.losses.items() if epoch < first}
+            # Studies that began before losses were kept have none.
+            trial.losses.update(event.get("losses", []))
             trial.failure = event["failure"]
             trial.seconds += event["seconds"]
-            trial.visits.append(Visit(event["epochs"], self.num_ended, trial.best()))
+            place = (trial.best(), trial.loss())
+            trial.visits.append(Visit(event["epochs"], self.num_ended, *place))
             self.num_ended += 1
             del self.pending[number]
         else:
@@ -145,6 +150,7 @@ class StudyLog:
                 "epochs": stint.epochs,
                 "first": first if tail else stint.epochs + 1,
                 "curve": tail,
+                "losses": [pair for pair in outcome.losses.items() if pair[0] >= first],
                 "failure": outcome.failure,
                 "seconds": round(outcome.seconds, 3),
             }
@@ -295,6 +301,6 @@ class Study:
                 else "none was evaluated, or none reached its goal"
             )
             raise InputError(f"no trial of the study has a score, {why}")
-        best = min(trained, key=lambda trial: (-trial.best(), trial.number))
+        best = ranked(trained)[0]
         epochs = sum(trial.epochs for trial in self.trials)
         return Found(best, epochs, self.scheduler.epochs * len(self.trials))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -19,11 +22,14 @@ class Visit(NamedTuple):
         epochs: Epoch up to which the stint trained.
         number: Position among the ends of all stints of the study.
         score: Best score of the trial then.
+        loss: Lowest validation loss of the evaluations with that score; of equal scores that with
+            the lower loss is better.
     """
 
     epochs: int
     number: int
     score: float
+    loss: float = math.inf
 
 
 @dataclass
@@ -34,6 +40,7 @@ class Trial:
         number: Position in the study, from 0.
         settings: Values of the settings that are searched, by name.
         curve: Number of epochs and score of each evaluation, in order; higher is better.
+        losses: Validation loss of each evaluation that has one, by its number of epochs.
         visits: Ends of its stints, in order.
         failure: Sentence of the error that ended it; None while it may continue.
         num_clones: Number of times that it began again from another trial.
@@ -43,6 +50,7 @@ class Trial:
     number: int
     settings: dict[str, Any]
     curve: list[tuple[int, float]] = field(default_factory=list)
+    losses: dict[int, float] = field(default_factory=dict)
     visits: list[Visit] = field(default_factory=list)
     failure: str | None = None
     num_clones: int = 0
@@ -71,6 +79,19 @@ class Trial:
         if self.failure is not None:
             return WORST
         return max((s for e, s in self.curve if epochs is None or e <= epochs), default=WORST)
+
+    def loss(self, epochs: int | None = None) -> float:
+        """Return the lowest validation loss of the evaluations with the best score.
+
+        It breaks ties between trials, as it does between epochs of a run: before their first
+        epochs teach anything, many trials predict the same class.
+
+        Args:
+            epochs: Number of the epochs that count; None for all.
+        """
+        best = self.best(epochs)
+        tied = (e for e, s in self.curve if s == best and (epochs is None or e <= epochs))
+        return min((self.losses.get(epoch, math.inf) for epoch in tied), default=math.inf)
 
     def mean(self, epochs: int) -> float:
         """Return the mean of the scores of its first epochs.
@@ -108,11 +129,13 @@ class StintResult(NamedTuple):
         curve: Number of epochs and score of each evaluation of the run so far.
         failure: Sentence of the error that ended it; None if the run may continue.
         seconds: Seconds that the stint took.
+        losses: Validation loss of each evaluation that has one, by its number of epochs.
     """
 
     curve: list[tuple[int, float]]
     failure: str | None
     seconds: float
+    losses: Mapping[int, float] = MappingProxyType({})
 
 
 class Scheduler(Protocol):

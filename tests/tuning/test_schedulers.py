@@ -24,7 +24,7 @@ from distgnn.tuning.schedulers import (
 from distgnn.tuning.trial import Trial, Visit
 
 
-def play(scheduler, table, *, slots=1, fails=(), seed=0):
+def play(scheduler, table, *, slots=1, fails=(), seed=0, losses=None):
     """Run a scheduler on a table; return the trials and the stints in order of their ends."""
     random = np.random.default_rng(seed)
     trials, running, ended = [], {}, []
@@ -52,7 +52,9 @@ def play(scheduler, table, *, slots=1, fails=(), seed=0):
         if number in fails:
             trial.failure = "it failed"
         trial.curve = list(enumerate(table[number][: stint.epochs].tolist(), 1))
-        trial.visits.append(Visit(stint.epochs, len(ended), trial.best()))
+        if losses is not None:
+            trial.losses = dict(enumerate(losses[number][: stint.epochs].tolist(), 1))
+        trial.visits.append(Visit(stint.epochs, len(ended), trial.best(), trial.loss()))
         ended.append(stint)
 
 
@@ -71,6 +73,48 @@ def test_halving_keeps_the_best_of_each_rung(slots):
         assert {t.number for t in trials if t.epochs >= above} == set(kept)
     # The figure of successive halving: 64 x 1 + 16 x 3 + 4 x 12 + 1 x 84.
     assert sum(trial.epochs for trial in trials) == 244
+
+
+def tied_curves(num_trials, num_epochs, seed):
+    """Scores of which many are equal, as on a plateau where all predict one class; and losses."""
+    losses = np.random.default_rng([seed, 1]).uniform(size=(num_trials, num_epochs))
+    return np.round(curves(num_trials, num_epochs, seed), 1), losses
+
+
+def best_places(table, losses, epochs):
+    """For each trial its best evaluation: the highest score, and of equal ones the lowest loss."""
+    pairs = zip(table[:, :epochs].tolist(), losses[:, :epochs].tolist(), strict=True)
+    return [max(zip(row, [-loss for loss in of], strict=True)) for row, of in pairs]
+
+
+@given(st.integers(0, 99), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_of_equal_scores_the_lower_loss_is_promoted(seed, slots):
+    table, losses = tied_curves(32, 16, seed)
+    scheduler = Halving(num_trials=32, epochs=16, grace=1, factor=4)
+    trials, _ = play(scheduler, table, slots=slots, losses=losses)
+    kept = list(range(32))
+    for rung, above in ((1, 4), (4, 16)):
+        places = best_places(table, losses, rung)
+        kept = sorted(kept, key=lambda number: places[number])[-(len(kept) // 4) :]
+        assert {t.number for t in trials if t.epochs >= above} == set(kept)
+    asha = Asha(num_trials=32, epochs=16, grace=1, factor=4)
+    trials, _ = play(asha, table, slots=slots, losses=losses, seed=seed)
+    for rung, above in ((1, 4), (4, 16)):
+        there = [t.number for t in trials if t.epochs >= rung]
+        places = best_places(table, losses, rung)
+        top = sorted(there, key=lambda number: places[number])[len(there) - len(there) // 4 :]
+        assert set(top) <= {t.number for t in trials if t.epochs >= above}
+
+
+def test_of_equal_scores_a_population_copies_the_lower_loss():
+    table, losses = np.full((8, 20), 0.8), np.zeros((8, 20))
+    losses[:] = np.array([5, 2, 7, 1, 8, 3, 6, 4])[:, None]
+    scheduler = Population(num_trials=8, epochs=20, grace=10, seed=0)
+    _, ended = play(scheduler, table, losses=losses)
+    copies = [stint for stint in ended if stint.clone_of is not None]
+    assert {stint.trial for stint in copies} == {2, 4}
+    assert {stint.clone_of for stint in copies} <= {1, 3}
 
 
 def test_a_trial_that_failed_does_not_stop_a_halving():

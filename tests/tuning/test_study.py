@@ -60,6 +60,20 @@ def test_the_best_trial_is_that_with_the_best_score(tmp_path):
     assert all(len(trial.curve) == 8 for trial in trials)
 
 
+def test_of_equal_scores_the_trial_with_the_lower_loss_is_the_best(tmp_path):
+    class Tied(Table):
+        def wait(self):
+            number, (_, result) = self._waiting[0][0], super().wait()
+            return number, result._replace(losses={e: 9.0 - number for e, _ in result.curve})
+
+    found, trials = run(tmp_path, Everything(num_trials=4, epochs=3), Tied(np.zeros((4, 3)), {}))
+    assert found.best.number == 3
+    # A study that continues has them from its log.
+    again, read = run(tmp_path, Everything(num_trials=4, epochs=3), Tied(np.zeros((4, 3)), {}))
+    assert again.best == found.best
+    assert read == trials
+
+
 def test_a_study_whose_first_trials_all_fail_says_why(tmp_path):
     class Broken(Table):
         def wait(self):
