@@ -5,7 +5,8 @@
 
 The first form runs each graph, number of parts, cap and quality in a process of its own, small
 graphs first, and appends a line to CELLS.jsonl. What is there already is not run again, so that it
-may be stopped and started at any time. A graph may also be SHAPE@SCALE, such as products@0.0625.
+may be stopped and started at any time; what failed is tried again. A graph may also be a twin,
+SHAPE@SCALE, such as products@0.0625.
 The second form writes the section of all cells; OLD.md is a table with the rows of an earlier time.
 """
 
@@ -75,7 +76,7 @@ def run(asked: argparse.Namespace, cells: Path) -> None:
     """Run what is missing of every graph, and write a line for each cell."""
     graphs = sorted(((graph_of(source), source) for source in asked.graphs), key=size)
     end = time.monotonic() + 60 * asked.minutes
-    done = {tuple(cell[name] for name in KEY) for cell in read(cells)}
+    done = {tuple(cell[name] for name in KEY) for cell in read(cells) if "error" not in cell}
     choices = list(product(numbers(asked.caps, float), numbers(asked.parts, int), QUALITIES))
     with tempfile.TemporaryDirectory(prefix="distgnn-") as folder:
         edges = str(Path(folder, "edges.npz"))
@@ -154,7 +155,7 @@ def section(cells: Sequence[dict[str, Any]], before: dict[tuple[str, int], float
         cell.append(", ".join(f"{speed / 1e6:.2f} M" for speed in speeds))
         cell.append(", ".join(f"{one['method_bytes'] / one['num_edges']:.0f}" for one in both))
         lines.append(f"| {' | '.join(cell)} |")
-    return [TITLE, "", *summary(cells, ratios), "", *lines, ""]
+    return [TITLE, *summary(cells, ratios, at), "", *lines, ""]
 
 
 def change(rows: int, other: float | None, ratios: list[float]) -> str:
@@ -165,7 +166,11 @@ def change(rows: int, other: float | None, ratios: list[float]) -> str:
     return f"{100 * (ratios[-1] - 1):+.1f} %"
 
 
-def summary(cells: Sequence[dict[str, Any]], ratios: dict[str, list[float]]) -> list[str]:
+def summary(
+    cells: Sequence[dict[str, Any]],
+    ratios: dict[str, list[float]],
+    at: dict[tuple[Any, ...], dict[str, Any]],
+) -> list[str]:
     """Say when and how the cells were run, and what they come to."""
     commits = sorted({cell["commit"] for cell in cells})
     times = sorted(cell["at"] for cell in cells)
