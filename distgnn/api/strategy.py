@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from distgnn.exchange.rule import HaloRule, Rule
     from distgnn.exchange.spared import Gate
     from distgnn.training.config.settings import TrainConfig
-    from distgnn.weights.rule import WeightRule
+    from distgnn.weights.rule import Background, WeightRule
 
 _STEPS = (
     "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, "
@@ -246,11 +246,25 @@ def describe_weights(rule: WeightRule) -> str:
         if rule.is_ring:
             told = describe(rule.codec)
             whose = f"its mean with two neighbors in a ring, who are told changes, {told},"
+        if rule.background is not None:
+            whose = _describe_background(rule.background, whose)
         when = f"after {rule.merge_every}"
         if rule.gate is not None:
             when = f"once gradients of {_who(rule.gate)} changed {_level(rule.gate, 'steps')}"
         return f"none; each rank has a model of its own{moments}, and {whose} {when}"
     return describe(rule.codec)
+
+
+def _describe_background(how: Background, mean: str) -> str:
+    """Describe what a model moves to; the mean in words."""
+    way = "all of the way" if how.share == 1 else f"{how.share:g} of the way"
+    center = {
+        "mean": mean,
+        "momentum": f"a mean that keeps {how.momentum:g} of its last move",
+        "elastic": "a center that moves towards each of them",
+    }[how.center]
+    late = f", {how.lag} steps late" if how.lag else ""
+    return f"goes {way} to {center}{late},"
 
 
 def _bytes_of_epoch(config: TrainConfig, source: str) -> dict[str, int | float | None]:

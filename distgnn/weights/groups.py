@@ -107,10 +107,7 @@ def average_within(group: Group, values: Tensor, members: list[int]) -> None:
         values: (num_values,) floating point, contiguous; changed.
         members: Ranks of the mean, ascending; this one is among them.
     """
-    size = len(members)
-    bounds = [place * len(values) // size for place in range(size + 1)]
-    parts = [values[start:stop] for start, stop in pairwise(bounds)]
-    slices = dict(zip(members, parts, strict=True))
+    slices = slices_of(values, members)
     mine = slices[group.rank]
     others = {peer: part for peer, part in slices.items() if peer != group.rank}
     arrived = {peer: torch.empty_like(mine) for peer in others}
@@ -118,8 +115,21 @@ def average_within(group: Group, values: Tensor, members: list[int]) -> None:
     total = torch.zeros_like(mine)
     for peer in members:
         total += mine if peer == group.rank else arrived[peer]
-    mine.copy_(total / size)
+    mine.copy_(total / len(members))
     _transfer(group, others, dict.fromkeys(others, mine))
+
+
+def slices_of(values: Tensor, members: list[int]) -> dict[int, Tensor]:
+    """Return the slice of a vector that each member owns, by rank.
+
+    Args:
+        values: (num_values,) any type.
+        members: Ranks, ascending.
+    """
+    size = len(members)
+    bounds = [place * len(values) // size for place in range(size + 1)]
+    parts = [values[start:stop] for start, stop in pairwise(bounds)]
+    return dict(zip(members, parts, strict=True))
 
 
 def _transfer(group: Group, incoming: dict[int, Tensor], outgoing: dict[int, Tensor]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from distgnn.exchange.codec import EXACT, CodecSpec
 from distgnn.exchange.spared import Gate
@@ -30,6 +31,45 @@ class Significance:
 
 
 @dataclass(frozen=True)
+class Background:
+    """How models move towards a center that ranks find meanwhile, see `BackgroundModels`.
+
+    Attributes:
+        lag: Steps from the weights that a center is found of to the step that moves towards it.
+        center: Whether it is the mean of all models, a mean that moves with momentum, or a point
+            that models and it draw towards each other.
+        share: Share of the way that a model moves.
+        is_corrected: Whether the way begins at the weights that the center was found of, not at
+            those of now.
+        momentum: Share of the center's last move that the next one takes again.
+        rate: Share of the way to the mean that a center with momentum is pushed.
+    """
+
+    lag: int = 0
+    center: Literal["mean", "momentum", "elastic"] = "mean"
+    share: float = 1.0
+    is_corrected: bool = True
+    momentum: float = 0.0
+    rate: float = 1.0
+
+    @property
+    def keeps_center(self) -> bool:
+        """Whether the center depends on those of earlier rounds."""
+        return self.center != "mean"
+
+    @property
+    def text(self) -> str:
+        """Canonical words of --weights."""
+        lag = f"lag({self.lag})+" if self.lag else ""
+        share = f"{self.share:.12g}"
+        if self.center == "momentum":
+            return f"{lag}momentum({self.momentum:.12g},rate={self.rate:.12g},share={share})"
+        if self.center == "elastic":
+            return f"{lag}elastic({share})"
+        return lag + ("corrected" if self.is_corrected else f"lerp({share})")
+
+
+@dataclass(frozen=True)
 class WeightRule:
     """Rule of the weights that ranks tell each other, and when.
 
@@ -48,6 +88,8 @@ class WeightRule:
             `LocalModels`; None where steps are counted.
         significance: Values of gradients that ranks tell each other, see `SignificantUpdates`;
             None where they tell all.
+        background: How models move towards a center that is found meanwhile; None where they become
+            their mean at once.
     """
 
     codec: CodecSpec = EXACT
@@ -58,6 +100,7 @@ class WeightRule:
     is_ring: bool = False
     gate: Gate | None = None
     significance: Significance | None = None
+    background: Background | None = None
 
     @property
     def is_local(self) -> bool:
@@ -87,7 +130,12 @@ class WeightRule:
 
     def makes_one(self, num_ranks: int) -> bool:
         """Return whether a merge leaves one model, not as many as there are groups."""
-        return not self.is_ring and not 0 < self.group_size < num_ranks
+        is_whole = not self.is_ring and self.background is None
+        return is_whole and not self.has_groups(num_ranks)
+
+    def has_groups(self, num_ranks: int) -> bool:
+        """Return whether some ranks merge without the others."""
+        return 0 < self.group_size < num_ranks
 
     def members(self, rank: int, num_ranks: int, seed: int, num_steps: int) -> list[int]:
         """Return the ranks that merge their models with that of a rank, itself included, ascending.
@@ -98,7 +146,7 @@ class WeightRule:
             seed: Seed of the run.
             num_steps: Steps that were taken before the merge.
         """
-        if self.makes_one(num_ranks):
+        if not self.has_groups(num_ranks):
             return list(range(num_ranks))
         merge = num_steps // self.merge_every - 1
         if self.group_order == "tournament":
@@ -113,7 +161,7 @@ class WeightRule:
         Args:
             num_ranks: Number of ranks.
         """
-        if self.is_ring or self.makes_one(num_ranks):
+        if not self.has_groups(num_ranks):
             return 1
         return num_rounds(num_ranks, self.group_size, self.group_order)
 
@@ -128,7 +176,8 @@ class WeightRule:
             if self.gate is not None:
                 when = f"changed-gradient({self.gate.arguments})"
             code = "" if self.codec == EXACT else f"+{self.codec.text}"
-            return f"{when}{self._whom}{code}+mean{moments}"
+            apply = "mean" if self.background is None else self.background.text
+            return f"{when}{self._whom}{code}+{apply}{moments}"
         return "sum" if self.codec == EXACT else self.codec.text
 
     @property

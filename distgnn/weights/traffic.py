@@ -81,7 +81,7 @@ class WeightTraffic(NamedTuple):
             coded = self._ring_bytes(num_ranks)
         elif is_merged:
             members = self.rule.members(rank, num_ranks, self.seed, num_steps)
-            if len(members) == num_ranks:
+            if len(members) == num_ranks and self.rule.background is None:
                 sums.append(self._merged_bytes)
             else:
                 num_values = self._merged_bytes // _ITEM_BYTES
@@ -129,8 +129,9 @@ class WeightTraffic(NamedTuple):
             # A checkpoint takes the mean of the moments, too, even if ranks keep theirs.
             told = num_ranks * self._told_bytes + _ITEM_BYTES * self._num_values
             merged = 2 * _ITEM_BYTES * self._num_values * (1 + self.num_moments)
-            if self.rule.is_ring:
-                # Three models, what changes, and its message.
+            if self.rule.is_ring or self.rule.background is not None:
+                # Three models, what changes, and its message; or weights of before, those that
+                # arrive, what is found and told, and the center.
                 return merged + 5 * _ITEM_BYTES * self._num_values
             return merged if self.rule.significance is None else merged + told
         layout, row_bytes = self._layout

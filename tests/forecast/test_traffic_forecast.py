@@ -296,7 +296,14 @@ def test_gradients_that_are_coded(options, weights, directories):
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"model": "rgcn"}])
 @pytest.mark.parametrize(
-    "weights", ["every(3)", "every(3)+own-moments", "every(3)+pairs", "every(3)+groups(3)"]
+    "weights",
+    [
+        "every(3)",
+        "every(3)+own-moments",
+        "every(3)+pairs",
+        "every(3)+groups(3)",
+        "every(3)+lag(2)+elastic(0.5)",
+    ],
 )
 def test_models_that_are_merged(weights, options, optimizer, directories):
     words = {"epochs": 7, "eval_every": 2, "weights": weights, "optimizer": optimizer}

@@ -14,7 +14,7 @@ from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
 from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
-from distgnn.weights.rule import Significance, WeightRule
+from distgnn.weights.rule import Background, Significance, WeightRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,7 @@ _APPLY = "apply"
 _WHEN = "when"
 _WHOM = "whom"
 _MOMENTS = "moments"
+_LAG = "lag"
 _SUM, _MEAN = "sum", "mean"
 _DEAL = "deal"
 _MEMORY = "memory"
@@ -249,6 +250,18 @@ def _groups(value: int, order: Order = "random") -> dict[str, object]:
     return {"group_size": value, "group_order": order}
 
 
+def _lerp(value: float) -> Background:
+    return Background(share=value, is_corrected=False)
+
+
+def _elastic(value: float) -> Background:
+    return Background(center="elastic", share=value)
+
+
+def _momentum(value: float, rate: float = 1.0, share: float = 0.5) -> Background:
+    return Background(0, "momentum", share, is_corrected=False, momentum=value, rate=rate)
+
+
 WEIGHTS = Grammar(
     "--weights",
     {
@@ -256,12 +269,26 @@ WEIGHTS = Grammar(
         _APPLY: "what becomes of them",
         _WHEN: "when models are merged, or values told",
         _WHOM: "with whom",
+        _LAG: "how many steps a merge takes",
         _MOMENTS: "what becomes of the moments of the optimizer",
     },
     {
         **_CODECS,
         _SUM: Word(_APPLY, partial(str, _SUM), {}),
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
+        "corrected": Word(_APPLY, Background, {}),
+        "lerp": Word(_APPLY, _lerp, {"": _SHARE}),
+        "elastic": Word(_APPLY, _elastic, {"": _SHARE}),
+        "momentum": Word(
+            _APPLY,
+            _momentum,
+            {
+                "": _SHARE,
+                "rate": Parameter(number=float, below=math.inf),
+                "share": Parameter(number=float, below=1),
+            },
+        ),
+        "lag": Word(_LAG, lambda value: value, _whole(0)),
         "every": Word(_WHEN, lambda value: {"merge_every": value}, _whole(1)),
         "changed-gradient": Word(_WHEN, _changed_gradient, {"": _ANY_LEVEL, "vote": _VOTE}),
         "changed": Word(_WHEN, _significant, {"": _CHANGE_OF_GRADIENT, "decay": _DECAY}),
@@ -392,12 +419,17 @@ def parse_weights(text: str) -> WeightRule:
             raise InputError(
                 f"--weights {text} says with whom models are merged, but not when; add every(K)"
             )
+        if _LAG in answers or isinstance(apply, Background):
+            raise InputError(
+                f"--weights {text} says how models move towards each other, but not when; add "
+                "every(K)"
+            )
         return WeightRule(codec)
     said: dict[str, Any] = {"keeps_moments": _MOMENTS in answers}
     said |= cast("dict[str, Any]", answers[_WHEN]) | cast("dict[str, Any]", answers.get(_WHOM, {}))
     rule = WeightRule(**said)
     if rule.significance is not None:
-        if set(answers) <= {_WHEN, _APPLY} and apply != _MEAN:
+        if set(answers) <= {_WHEN, _APPLY} and apply in (None, _SUM):
             return rule
         raise InputError(
             f"--weights {text} says more than changed, which adds single values of gradients up "
@@ -409,12 +441,43 @@ def parse_weights(text: str) -> WeightRule:
             f"--weights {text} adds gradients up in every step, but {when} says when models are "
             f"merged; use {rule.text}, or drop {when}"
         )
+    rule = _in_background(text, rule, apply, cast("int", answers.get(_LAG, 0)))
     if codec != EXACT and not rule.is_ring:
         raise InputError(
             f"--weights {text} codes gradients, but of models that are merged none are sent; use "
             f"{rule.text}, or {codec.text} alone"
         )
     return replace(rule, codec=codec)
+
+
+def _in_background(text: str, rule: WeightRule, apply: object, lag: int) -> WeightRule:
+    """Let merges take some steps, or models move towards a center."""
+    how = apply if isinstance(apply, Background) else None
+    if how is None:
+        if lag:
+            raise InputError(
+                f"--weights {text} takes the mean of models {lag} steps late, but does not say "
+                "what becomes of these steps; add corrected, lerp(A), elastic(A) or momentum(E)"
+            )
+        return rule
+    words = replace(how, lag=lag).text
+    if rule.gate is not None or rule.is_ring:
+        what = "changed-gradient" if rule.gate is not None else "ring"
+        raise InputError(
+            f"--weights {text} moves models towards a center, which {what} does not; use "
+            f"every(K)+{words}, or drop {words}"
+        )
+    if lag > rule.merge_every:
+        raise InputError(
+            f"--weights {text} lets a merge take {lag} steps, but the next one begins after "
+            f"{rule.merge_every}; use every({lag}) or lag({rule.merge_every})"
+        )
+    if rule.group_size and how.keeps_center:
+        raise InputError(
+            f"--weights {text} has one center of all ranks, but groups that merge by themselves; "
+            "use corrected or lerp(A), or all"
+        )
+    return replace(rule, background=replace(how, lag=lag), keeps_moments=True)
 
 
 def halo_text(rule: HaloRule) -> str:

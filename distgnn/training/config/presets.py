@@ -29,6 +29,10 @@ class Preset:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+_SHADOW = (
+    "Zheng et al., ShadowSync: Performing Synchronization in the Background for Highly Scalable "
+    "Distributed Training, arXiv:2003.03477"
+)
 _DS_SYNC = (
     "Wang et al., DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle "
     "Synchronization for Distributed DNN Training, INFOCOM 2022"
@@ -177,6 +181,30 @@ PRESETS: Mapping[str, Preset] = {
         "each rank steps by itself, and tells two neighbors in a ring changes of its model in 8 "
         "bits a value",
         "Gan et al., BAGUA: Scaling up Distributed Learning with System Relaxations, VLDB 2021",
+    ),
+    "async-average": Preset(
+        "exact",
+        "every(2)+lag(2)+corrected+own-moments",
+        "each rank steps by itself, and adds by how much the mean of models was ahead 2 steps ago",
+        "Gan et al., BAGUA: Scaling up Distributed Learning with System Relaxations, VLDB 2021",
+    ),
+    "shadow-easgd": Preset(
+        "exact",
+        "every(2)+lag(2)+elastic(0.5)+own-moments",
+        "each rank steps by itself, and models and a center draw towards each other 2 steps late",
+        _SHADOW,
+    ),
+    "shadow-ma": Preset(
+        "exact",
+        "every(2)+lag(2)+lerp(0.5)+own-moments",
+        "each rank steps by itself, and goes half of the way to the mean of models 2 steps ago",
+        _SHADOW,
+    ),
+    "shadow-bmuf": Preset(
+        "exact",
+        "every(2)+lag(2)+momentum(0.5,rate=1,share=0.5)+own-moments",
+        "each rank steps by itself, and goes half of the way to a mean that moves with momentum",
+        _SHADOW,
     ),
     "ds-sync-weights": Preset(
         "exact",

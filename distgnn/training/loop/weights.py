@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distgnn.nn.models import GNN
+from distgnn.weights.background import BackgroundModels
 from distgnn.weights.local_models import LocalModels
 from distgnn.weights.significant_updates import SignificantUpdates, StepRule
 from distgnn.weights.summed_gradients import SummedGradients
@@ -88,7 +89,8 @@ def build_local(
         return TrackedRing(
             group, clock, optimizer=optimizer, rule=rule, seeds=seeds, buffers=buffers
         )
-    return LocalModels(group, clock, optimizer=optimizer, rule=rule, seed=seeds.seed)
+    kind = LocalModels if rule.background is None else BackgroundModels
+    return kind(group, clock, optimizer=optimizer, rule=rule, seed=seeds.seed)
 
 
 def join_state(rows: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, Tensor]:
