@@ -33,8 +33,12 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 # An end that somebody asked for, or that would come again.
 _FINAL = (EXIT_BAD_INPUT, EXIT_INTERRUPTED, *(128 + number for number in _FORWARDED))
 _TRACEBACK = 1
+# Of a run that came to its end. Open MPI's mpirun ends with 0 if a host goes with its daemon.
+_LAST_WORDS = re.compile(rb"^(results |\{)", re.MULTILINE)
 # Of the last ranks, once the first has failed: mpirun itself may hang when a host is lost.
 _GRACE_S = 10.0
+# From there on mpirun seems to hang.
+_HANG_S = 2.0
 _ANSWER_S = 15.0
 _POLL_S = 0.05
 # Longest wait for the last words of ranks; a process that mpirun left behind may hold the pipe.
@@ -126,8 +130,6 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
     resumes = not arguments.resume and _is_free(arguments.run_dir)
     with _forwarding() as asked:
         for attempt in range(arguments.restarts + 1):
-            if attempt:
-                hosts = _answering(mpirun, hosts)
             if asked.number:
                 return 128 + asked.number
             num_ranks = min(parts, sum(hosts.values())) if hosts else parts
@@ -140,10 +142,13 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
             more += ["--resume"] * (attempt > 0 and resumes)
             job = _Job([sys.executable, "-m", "distgnn", *own, *more], num_ranks, mpirun, hosts)
             status = job.run(asked)
-            if status is not None:
-                return status
-            write_note(job.what_failed())
-    return EXIT_RETRY
+            if status is None:
+                write_note(job.what_failed())
+            if status is not None or attempt == arguments.restarts:
+                job.end_probe()
+                break
+            hosts = job.answering()
+    return EXIT_RETRY if status is None else status
 
 
 def _hosts_of(text: str | None) -> dict[str, int]:
@@ -202,43 +207,56 @@ def _without_flags(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _answering(mpirun: list[str], hosts: Mapping[str, int]) -> dict[str, int]:
-    """Leave out hosts on which mpirun can start nothing.
+class _Probe:
+    """Attempt to start something on each host, to learn which ones are left.
 
-    Raises:
-        InputError: If that leaves none.
+    Args:
+        mpirun: Command that starts ranks.
+        hosts: Ranks of each host.
     """
-    if not hosts:
-        return {}
-    from distgnn.api.use import write_note
 
-    tried = {
-        name: subprocess.Popen(
-            [*mpirun, "-n", "1", "--host", name, "true"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for name in hosts
-    }
-    deadline_s = time.monotonic() + _ANSWER_S
-    found: dict[str, int] = {}
-    for name, process in tried.items():
-        try:
-            if process.wait(max(0.0, deadline_s - time.monotonic())) == 0:
-                found[name] = hosts[name]
-        except subprocess.TimeoutExpired:
+    def __init__(self, mpirun: list[str], hosts: Mapping[str, int]) -> None:
+        self._hosts = hosts
+        self._tried = {
+            name: subprocess.Popen(
+                [*mpirun, "-n", "1", "--host", name, "true"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            for name in hosts
+        }
+        self._deadline_s = time.monotonic() + _ANSWER_S
+
+    def end(self) -> None:
+        """Kill what still tries."""
+        for process in self._tried.values():
             _kill(process)
-    lost = [name for name in hosts if name not in found]
-    if not found:
-        raise InputError(
-            f"none of the hosts {', '.join(hosts)} answers mpirun within {_ANSWER_S:g} s; see "
-            "whether they are up, and start again with --resume"
-        )
-    if lost:
-        write_note(f"without {', '.join(lost)}, on which nothing could be started")
-    return found
+
+    def answering(self) -> dict[str, int]:
+        """Return the hosts that answer, with their ranks.
+
+        Raises:
+            InputError: If none does.
+        """
+        from distgnn.api.use import write_note
+
+        found: dict[str, int] = {}
+        for name, process in self._tried.items():
+            with suppress(subprocess.TimeoutExpired):
+                if process.wait(max(0.0, self._deadline_s - time.monotonic())) == 0:
+                    found[name] = self._hosts[name]
+        self.end()
+        lost = [name for name in self._hosts if name not in found]
+        if not found:
+            raise InputError(
+                f"none of the hosts {', '.join(self._hosts)} answers mpirun within "
+                f"{_ANSWER_S:g} s; see whether they are up, and start again with --resume"
+            )
+        if lost:
+            write_note(f"without {', '.join(lost)}, on which nothing could be started")
+        return found
 
 
 @dataclass
@@ -298,6 +316,8 @@ class _Job:
         self._mpirun = mpirun
         self._hosts = hosts
         self._codes: list[int] = []
+        self._is_cut_off = False
+        self._probe: _Probe | None = None
         self._has_spoken = threading.Event()
         self._listener: threading.Thread | None = None
 
@@ -318,22 +338,47 @@ class _Job:
                 if asked.number:  # it came before there was anybody to pass it on to
                     for process in started:
                         process.send_signal(asked.number)
-                self._wait(started)
+                self._wait(started, asked)
             finally:
                 for process in started:
                     _kill(process)
                 asked.processes[:] = []
+            printed.seek(0)
+            said = printed.read()
+            self._is_cut_off = bool(self._mpirun) and _LAST_WORDS.search(said) is None
             status = self._status(asked.number)
             if status is not None:
-                printed.seek(0)
-                sys.stdout.write(printed.read().decode(errors="replace"))
+                sys.stdout.write(said.decode(errors="replace"))
                 sys.stdout.flush()
             return status
+
+    def answering(self) -> dict[str, int]:
+        """Return the hosts that are left, with their ranks.
+
+        Raises:
+            InputError: If there are none.
+        """
+        if not self._hosts:
+            return {}
+        self._ask()
+        assert self._probe is not None, "it was made just now"
+        return self._probe.answering()
+
+    def _ask(self) -> None:
+        """Begin to ask which hosts are left, unless that was begun."""
+        if self._hosts and self._probe is None:
+            self._probe = _Probe(self._mpirun, self._hosts)
+
+    def end_probe(self) -> None:
+        """Ask no further which hosts are left."""
+        if self._probe is not None:
+            self._probe.end()
 
     def what_failed(self) -> str:
         """Return which ranks were lost, as far as this process knows."""
         if self._mpirun:
-            return f"mpirun ended with {_end_of(self._codes[0])}"
+            how = "" if self._codes[0] else ", but rank 0 did not come to its end"
+            return f"mpirun ended with {_end_of(self._codes[0])}{how}"
         return ", ".join(
             f"rank {rank} ended with {_end_of(code)}"
             for rank, code in enumerate(self._codes)
@@ -385,13 +430,17 @@ class _Job:
                 if line.startswith(b"distgnn: "):
                     self._has_spoken.set()
 
-    def _wait(self, started: list[subprocess.Popen[bytes]]) -> None:
+    def _wait(self, started: list[subprocess.Popen[bytes]], asked: _Asked) -> None:
         """Wait until all have ended; kill those that have not soon after the first has failed."""
         deadline_s = float("inf")
         while None in (codes := [process.poll() for process in started]):
             if any(codes) or self._has_spoken.is_set():
                 deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
-            if time.monotonic() > deadline_s:
+            left_s = deadline_s - time.monotonic()
+            if left_s < _GRACE_S - _HANG_S and not asked.number:
+                # A lost host answers late or never: ask while mpirun waits for it, too.
+                self._ask()
+            if left_s < 0:
                 for process in started:
                     _kill(process)
             time.sleep(_POLL_S)
@@ -400,7 +449,7 @@ class _Job:
             self._listener.join(_WORDS_S)
 
     def _status(self, asked: int) -> int | None:
-        if not any(self._codes):
+        if not any(self._codes) and not self._is_cut_off:
             return 0
         if asked:
             return 128 + asked

@@ -206,10 +206,22 @@ class Lab:
             # Else Hydra ends the survivors before they can speak.
             quiet = "--extra=-disable-auto-cleanup"
             line = ["--mpi", "hydra", "--mpirun", str(launcher), quiet, *count]
+        return self.launch([*line, sys.executable, DISTGNN, *words], out, environ)
+
+    def launch(
+        self, words: list[str], out: Path, environ: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start `netlab.py mpirun`, in a session of its own.
+
+        Args:
+            words: What follows.
+            out: File for what it says.
+            environ: Its environment; None for that of the lab.
+        """
         with out.open("wb") as file:
             return subprocess.Popen(
-                [*self._netlab, "mpirun", *line, sys.executable, DISTGNN, *words],
-                env=environ,
+                [*self._netlab, "mpirun", *words],
+                env=environ or self._environ,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -226,6 +238,10 @@ class Lab:
         words = ["ip", "netns", "pids", f"{self.name}n{host}"]
         listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
         return [pid for pid in map(int, listed.split()) if _is_rank(pid)]
+
+    def crash(self, host: int) -> None:
+        """Kill all processes of a host, for good."""
+        os.kill(self._first_process(host), signal.SIGKILL)
 
     def counters(self) -> list[Counters]:
         """Count what each host's interface has sent."""

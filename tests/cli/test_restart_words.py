@@ -85,6 +85,39 @@ def test_a_run_that_was_there_before_is_not_continued_after_a_loss(
     assert begun == [False, resumes]
 
 
+def stub(folder, *lines):
+    """An mpirun of a few lines of shell; the second job ends well."""
+    program = folder / "mpirun"
+    again = 'test -e begun && echo "results  run" && exit 0'
+    program.write_text("\n".join(["#!/bin/sh", f"cd {folder}", *lines, again, "touch begun"]))
+    program.chmod(0o755)
+    return program
+
+
+def test_an_mpirun_that_ends_well_before_its_ranks_is_started_again(distgnn, tmp_path):
+    """Open MPI's does so where a host is gone with its daemon."""
+    words = ["train", "cora", "--run", "run", "--restarts", "1", "--mpirun", stub(tmp_path)]
+    done = distgnn(*words)
+    assert (done.status, done.out) == (0, "results  run\n")
+    assert "mpirun ended with status 0, but rank 0 did not come to its end" in done.err
+
+
+def test_lost_hosts_are_looked_for_while_mpirun_waits_for_them(distgnn, tmp_path, monkeypatch):
+    monkeypatch.setattr(restarts, "_GRACE_S", 3.0)
+    monkeypatch.setattr(restarts, "_HANG_S", 0.2)
+    asks = (
+        'case "$*" in *true) kill -0 $(cat job) && echo "$4" >> asked; test "$4" = a; exit;; esac'
+    )
+    program = stub(tmp_path, asks)
+    hangs = "\necho $$ > job; echo 'distgnn: rank 1 is lost' >&2; exec sleep 60\n"
+    program.write_text(program.read_text() + hangs)
+    words = ["train", "cora", "--run", "run", "--restarts", "1", "--mpirun", program]
+    done = distgnn(*words, "--hosts", "a,b")
+    assert (done.status, done.out) == (0, "results  run\n")
+    assert "without b, on which nothing could be started" in done.err
+    assert sorted((tmp_path / "asked").read_text().split()) == ["a", "b"]
+
+
 def test_a_log_that_is_full_ends_no_job(monkeypatch):
     def write(text):
         raise OSError(28, "No space left on device")
