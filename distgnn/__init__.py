@@ -9,7 +9,9 @@ loaded when it is used first, so that importing this package takes no time and n
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+
+# Not that of typing: a working directory, which `python -m` searches first, may have that name.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from distgnn import nn, optim

@@ -1,5 +1,83 @@
-"""`python -m distgnn`."""
+"""The program, as `distgnn` and as `python -m distgnn`: what holds while its modules are loaded.
 
-from distgnn.cli import main
+That takes seconds, in which the user may interrupt and the system may refuse memory. A module of
+the standard library that is loaded here is loaded where it is needed, as the working directory may
+hold one of the same name.
+"""
 
-raise SystemExit(main())
+from __future__ import annotations
+
+import os
+import sys
+
+# A library is mapped in pieces of about this size.
+_PIECE = 64 << 20
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+def main() -> int:
+    """Run one command; see `distgnn.cli.main`.
+
+    Returns:
+        Exit status.
+    """
+    import signal
+
+    # What `kill -INT` finds in a job in the background stays: to ignore it.
+    is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_heard:
+        signal.signal(signal.SIGINT, _interrupted)
+    try:
+        from distgnn.cli import main as run
+
+        if is_heard:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return run()
+    except Exception as error:
+        if not _is_memory_refused():
+            raise
+        return _end(
+            f"there is not enough memory to load the program ({type(error).__name__}); raise the "
+            "limit of the process (ulimit -v), start fewer ranks on this host, or use another one",
+            2,
+        )
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """End at once: an exception would be lost in a module that is half loaded, or be printed."""
+    del number, frame
+    is_speaker = all(os.environ.get(name, "0") == "0" for name in _RANKS)
+    os._exit(_end("interrupted" if is_speaker else "", 130))
+
+
+def _end(sentence: str, status: int) -> int:
+    """Say why the program ends, with as little as that takes."""
+    if sentence:
+        os.write(2, f"distgnn: {sentence}\n".encode(errors="replace"))
+    return status
+
+
+def _is_memory_refused() -> bool:
+    """Whether the system refuses this process memory.
+
+    Modules that are not loaded for that raise all kinds of errors, syntax errors among them.
+    """
+    try:
+        from mmap import mmap
+
+        mmap(-1, _PIECE).close()
+    except (ImportError, MemoryError, OSError, SystemError):
+        return True
+    return False
+
+
+def _leave_out_working_directory() -> None:
+    """Find no module in the working directory, which `python -m` puts first; `distgnn` does not."""
+    working = os.getcwd()  # noqa: PTH109 - pathlib loads modules of its own
+    if sys.path and sys.path[0] == working != __file__.rsplit(os.sep, 2)[0]:
+        del sys.path[0]
+
+
+if __name__ == "__main__":
+    _leave_out_working_directory()
+    raise SystemExit(main())

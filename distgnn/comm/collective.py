@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# As torch, Triton, cuBLAS and NCCL say it.
+# As torch, Triton, cuBLAS, NCCL, Python's threads and the loader of libraries say it.
 _OUT_OF_MEMORY = re.compile(
-    r"can't allocate memory|not enough memory|CUDA( error:|\]:)? out of memory"
+    r"can('t|not) allocate memory|not enough memory|can't start new thread|failed to map segment"
+    r"|CUDA( error:|\]:)? out of memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure \d+ 'out of memory'",
     re.IGNORECASE,
 )
@@ -39,7 +40,8 @@ def as_input_error(error: BaseException) -> InputError | None:
     if isinstance(error, PeerError):
         return None  # whatever another rank failed for
     if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error))
+        isinstance(error, (RuntimeError, ImportError, OSError))
+        and _OUT_OF_MEMORY.search(str(error))
     ):
         return InputError(
             f"there is not enough memory on {socket.gethostname()} ({_first_line(error)}); use "

@@ -1,0 +1,72 @@
+"""What holds while the program still loads its modules."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+# Does something as a module is about to be imported, whatever the load of the machine.
+STRUCK = """
+import os, resource, runpy, signal, sys
+kind, name = sys.argv.pop(1), sys.argv.pop(1)
+
+def strike(event, arguments):
+    if event != "import" or arguments[0] != name or struck:
+        return
+    struck.append(name)
+    if kind == "interrupt":
+        os.kill(os.getpid(), signal.SIGINT)
+    else:
+        pages = int(open("/proc/self/statm").read().split()[0])
+        limit = pages * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+struck = []
+sys.addaudithook(strike)
+runpy.run_module("distgnn", run_name="__main__", alter_sys=True)
+"""
+
+
+def struck(kind, name, folder):
+    words = ["train", "synthetic:planted,num_vertices=300", "--run", "run", "--epochs", "1"]
+    return subprocess.run(
+        [sys.executable, "-P", "-c", STRUCK, kind, name, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ["argparse", "distgnn.cli", "numpy", "torch"])
+def test_an_interrupt_while_modules_are_loaded_ends_in_order(tmp_path, name):
+    done = struck("interrupt", name, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "distgnn: interrupted\n")
+
+
+@pytest.mark.parametrize("name", ["argparse", "distgnn.cli", "numpy", "torch"])
+def test_memory_that_is_refused_while_modules_are_loaded_is_named(tmp_path, name):
+    done = struck("memory", name, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"distgnn: there is not enough memory (on|to load the) .*\n", done.stderr)
+
+
+def test_modules_of_the_working_directory_are_not_those_of_python(tmp_path):
+    for name in ("argparse", "dataclasses", "json", "mmap", "random", "signal", "typing"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')\n")
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    done = subprocess.run(
+        [sys.executable, "-m", "distgnn", "--version"],
+        cwd=tmp_path,
+        env=kept,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout.startswith("distgnn "), done.stdout + done.stderr
