@@ -214,7 +214,7 @@ class Lab:
         """Start `netlab.py mpirun`, in a session of its own.
 
         Args:
-            words: What follows.
+            words: Options of that, and the command.
             out: File for what it says.
             environ: Its environment; None for that of the lab.
         """

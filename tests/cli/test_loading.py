@@ -1,4 +1,4 @@
-"""What holds while the program still loads its modules."""
+"""Interrupts and refused memory while the program still loads its modules."""
 
 from __future__ import annotations
 
