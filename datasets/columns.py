@@ -27,6 +27,8 @@ FLAGS = {
     "impute": "--impute",
 }
 """Flag that gives each field of `Columns`, apart from `label_values`."""
+KEYWORDS = {field: flag.removeprefix("--").replace("-", "_") for field, flag in FLAGS.items()}
+"""Keyword in Python that gives each field of `Columns`, apart from `label_values`."""
 _OF_EDGES = ("source", "target", "weight", "edge_features")
 _OF_VERTICES = ("id", "label", "features", "one_hot")
 SEVERAL = ("edge_features", "features", "one_hot")
@@ -160,6 +162,21 @@ class Columns:
                 raise ValueError(f"columns have {name} {value}")
             found[name] = tuple(value) if is_several else value
         return Columns(**found)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Read names between commas; a name with a comma stands between double quotes.
+
+    Args:
+        text: Names, such as `age,"city, state"`.
+
+    Raises:
+        InputError: If there is no name, or an empty one.
+    """
+    names = tuple(next(csv.reader([text]), ()))
+    if not names or not all(names):
+        raise InputError(f"must be names between commas, got '{text}'")
+    return names
 
 
 NO_COLUMNS = Columns()

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse
 
+from distgnn.api.columns import LABEL_TASKS, columns_of
+from distgnn.api.settings import Keywords
+from distgnn.datasets.columns import KEYWORDS as COLUMN_KEYWORDS
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.partition.directory.store import (
@@ -40,6 +43,8 @@ def load(
     edge_split: str | None = None,
     seed: int = 0,
     root: str | Path | None = None,
+    task: str | None = None,
+    **columns: Any,
 ) -> Graph:
     """Load a whole graph into this process.
 
@@ -58,6 +63,12 @@ def load(
         edge_split: Shares of links to learn and to hold out, such as "0.9/0.05/0.05".
         seed: Seed of both random splits.
         root: Folder of data sets that are named; None for DISTGNN_DATASETS or ./dataset.
+        task: "regression" where labels that are whole numbers are values to learn; None where they
+            are classes.
+        columns: Choices about columns of tables, as the flags of `distgnn partition` with
+            underscores for dashes: source_column, target_column, weight_column,
+            edge_feature_columns, id_column, label_column, feature_columns, one_hot_columns and
+            impute. Several names are a list.
 
     Returns:
         The graph: numpy arrays, checked.
@@ -77,18 +88,28 @@ def load(
         "split": split,
         "edge_split": edge_split,
     }
+    words = Keywords("load", {**columns, "task": task})
+    chosen = columns_of(words)
+    words.refuse_others((*changes, "vertices", "seed", "root"))
+    if task not in (None, *LABEL_TASKS):
+        raise InputError(f"task must be {' or '.join(LABEL_TASKS)} here, got {task!r}")
     if isinstance(source, os.PathLike):  # a Partition, too
         source = Path(source)
     is_path = isinstance(source, (str, Path))
     if is_path and not is_partition_directory(source):
-        return datasets.load(source, vertices=vertices, seed=seed, root=root, **changes)
+        return datasets.load(
+            source, vertices=vertices, seed=seed, root=root, columns=chosen, **changes
+        )
+    if chosen.given:
+        name = COLUMN_KEYWORDS[chosen.given[0]]
+        raise InputError(f"{name} is about columns of a table, but this is none; leave it out")
     if vertices is not None:
         raise InputError(
             f"vertices={vertices!r} has an effect on an edge list only; leave it out, or build the "
             "graph with the arrays of its vertices"
         )
     graph = join_parts(source) if is_path else from_memory(source)
-    return changed(graph, **changes, seed=seed)
+    return changed(graph, **changes, label_values=bool(chosen.label_values), seed=seed)
 
 
 def from_memory(source: Source) -> Graph:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 DEFAULT_METHOD = "metis"
 AUTO, ON, OFF = "auto", "on", "off"
-LABEL_TASKS = ("auto", "regression")
-"""Tasks that decide how labels are read as a graph is cut."""
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.api.columns import LABEL_TASKS
 from distgnn.api.methods import given_parts, run_method
 from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
 from distgnn.api.partition import Partition
-from distgnn.api.partition_options import LABEL_TASKS, PartitionOptions
+from distgnn.api.partition_options import PartitionOptions
 from distgnn.api.set_aside import folder_beside, with_features_aside
 from distgnn.api.settings import Keywords
 from distgnn.api.source import SWITCHES, load_graph, options_of

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgnn.api.columns import columns_of
 from distgnn.datasets.columns import FLAGS as COLUMN_FLAGS
 from distgnn.datasets.columns import NO_COLUMNS, Columns
 from distgnn.datasets.errors import InputError
@@ -158,14 +159,8 @@ def options_of(words: Keywords, source: Any) -> SourceOptions:
 
         graph = from_memory(source)
     options = words.fields_of(SourceOptions, but=("source", "graph", "columns"))
-    columns = {
-        field: words.take(flag.removeprefix("--").replace("-", "_"))
-        for field, flag in COLUMN_FLAGS.items()
-    }
     text = IN_MEMORY if graph is not None else os.fspath(source)
-    is_regression = words.take("task") == "regression"
-    chosen = Columns(**columns, label_values=True if is_regression else None)
-    return SourceOptions(text, graph=graph, columns=chosen, **options)
+    return SourceOptions(text, graph=graph, columns=columns_of(words), **options)
 
 
 def load_graph(

@@ -6,8 +6,9 @@ import argparse
 import time
 from dataclasses import fields
 
+from distgnn.api.columns import LABEL_TASKS
 from distgnn.api.directories import manifest_json
-from distgnn.api.partition_options import LABEL_TASKS, PartitionOptions
+from distgnn.api.partition_options import PartitionOptions
 from distgnn.cli.flags import MAX_SEED, path, whole
 from distgnn.cli.inspect_text import quality_lines
 from distgnn.cli.method import add_method_arguments

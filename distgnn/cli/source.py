@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import csv
 
 from distgnn.api.source import SWITCHES, SourceOptions
 from distgnn.cli.flags import path
 from distgnn.datasets.columns import FLAGS as COLUMN_FLAGS
-from distgnn.datasets.columns import IMPUTE_CHOICES, SEVERAL, Columns
+from distgnn.datasets.columns import IMPUTE_CHOICES, SEVERAL, Columns, parse_names
+from distgnn.datasets.columns import KEYWORDS as COLUMN_KEYWORDS
+from distgnn.datasets.errors import InputError
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, *, or_parts: bool) -> None:
@@ -103,17 +104,14 @@ def _add_column_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _names(text: str) -> tuple[str, ...]:
     """Convert names between commas; a name with a comma stands between double quotes."""
-    names = tuple(next(csv.reader([text]), ()))
-    if not all(names):
-        raise argparse.ArgumentTypeError(f"must be names between commas, got '{text}'")
-    return names
+    try:
+        return parse_names(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _columns(arguments: argparse.Namespace) -> Columns:
-    found = {
-        field: getattr(arguments, flag.removeprefix("--").replace("-", "_"))
-        for field, flag in COLUMN_FLAGS.items()
-    }
+    found = {field: getattr(arguments, name) for field, name in COLUMN_KEYWORDS.items()}
     return Columns(**found, label_values=True if arguments.task == "regression" else None)
 
 

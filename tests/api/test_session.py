@@ -589,6 +589,65 @@ def test_the_table_of_vertices_has_no_effect_on_graphs_in_memory(graph):
         dg.load(graph, vertices="vertices.csv")
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """Tables whose columns have names of their own: a gap, a category and whole numbers."""
+    edges, people = tmp_path / "friends.csv", tmp_path / "people.csv"
+    edges.write_text("who,whom,years\nann,bob,1\nbob,cid,2\ncid,ann,3\n")
+    people.write_text(
+        "name,born,city,height\nann,1990,Rome,1.5\nbob,1980,Oslo,\ncid,1970,Rome,1.7\n"
+    )
+    columns = {
+        "source_column": "who",
+        "target_column": "whom",
+        "weight_column": "years",
+        "id_column": "name",
+        "label_column": "born",
+        "feature_columns": ["height"],
+        "one_hot_columns": "city",
+        "impute": "mean",
+        "task": "regression",
+    }
+    return edges, {"vertices": people, **columns}
+
+
+def test_load_and_partition_graph_take_choices_about_columns(tables, tmp_path):
+    edges, options = tables
+    graph = dg.load(edges, **options)
+    assert graph.features.tolist() == [
+        pytest.approx(row) for row in ([1.5, 0, 1], [1.6, 1, 0], [1.7, 0, 1])
+    ]
+    assert graph.edge_weight.tolist() == [1, 2, 3]
+    assert graph.labels.dtype == np.float32
+    assert graph.labels.ravel().tolist() == [1990, 1980, 1970]
+    parts = dg.partition_graph(
+        edges, 1, tmp_path / "parts", **{**options, "vertices": str(options["vertices"])}
+    )
+    assert np.array_equal(dg.load(parts).features, graph.features)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"label_colum": "born"}, "load has no setting 'label_colum'; did you mean label_column?"),
+        ({"label_column": 3}, "label_column must be a text, got 3"),
+        ({"feature_columns": 3}, "feature_columns must be names of columns, such as"),
+        ({"one_hot_columns": "city,"}, "one_hot_columns must be names between commas, got 'city,'"),
+        ({"impute": "mode"}, "impute must be mean, median or zero, got 'mode'"),
+        ({"task": "link"}, "task must be auto or regression here, got 'link'"),
+    ],
+)
+def test_load_refuses_choices_about_columns_that_are_none(tables, wrong, message):
+    edges, options = tables
+    with pytest.raises(InputError, match=re.escape(message)):
+        dg.load(edges, **{**options, **wrong})
+
+
+def test_choices_about_columns_have_no_effect_on_graphs_in_memory(graph):
+    with pytest.raises(InputError, match="impute is about columns of a table"):
+        dg.load(graph, impute="mean")
+
+
 def test_a_graph_in_memory_takes_the_options_of_a_file(graph):
     changed = dg.load(graph, undirected=True, split="0.5/0.25/0.25", seed=3)
     assert changed.num_edges > graph.num_edges
