@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import myst_nb.core.render
+from docutils import nodes
+from sphinx.application import Sphinx
 
 from distgnn import __version__
 
@@ -72,3 +74,26 @@ def joined(outputs: list[Any]) -> list[Any]:
 
 
 myst_nb.core.render.coalesce_streams = joined
+
+
+_SHELL = "%%bash\n"
+
+
+def setup(app: Sphinx) -> None:
+    """Let Sphinx show cells of the shell as the lines that a reader types."""
+    app.connect("doctree-read", without_magic)
+
+
+def without_magic(_: Sphinx, page: nodes.document) -> None:
+    """Leave out the line that sends a cell to the shell, which a terminal would not take.
+
+    Args:
+        page: Page that was read; changed in place.
+    """
+    for block in page.findall(nodes.literal_block):
+        if block.astext().startswith(_SHELL):
+            text = block.astext().removeprefix(_SHELL)
+            block.rawsource = text  # What differs from the text is not highlighted.
+            block.children = []
+            block += nodes.Text(text)
+            block["language"] = "bash"

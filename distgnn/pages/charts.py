@@ -10,7 +10,7 @@ from distgnn.machine.units import human_bytes
 from distgnn.pages.markup import Html, tag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     Points = Sequence[tuple[float, float]]
 
@@ -24,6 +24,8 @@ _MAX_LABELLED = 16
 # Places of a drawing of curves that show their values to a pointer.
 _MAX_BANDS = 40
 _MOST_LETTERS = 20
+# Drawings with room for larger letters, which narrow screens show.
+_CHART = "chart"
 
 
 class _Scale(NamedTuple):
@@ -62,8 +64,8 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 def _text(x: float, y: float, value: object, *, anchor: str = "middle", soft: bool = True) -> Html:
     colour = "var(--soft)" if soft else "var(--ink)"
-    style = f"fill:{colour};font-size:12px"
-    return tag("text", value, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, style=style)
+    place = {"x": f"{x:.1f}", "y": f"{y:.1f}"}
+    return tag("text", value, **place, text_anchor=anchor, style=f"fill:{colour}")
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, *, dash: str = "") -> Html:
@@ -78,15 +80,16 @@ def _rect(x: float, y: float, width: float, height: float, style: str, title: st
     return tag("g", tag("title", title), shape) if title else shape
 
 
-def _svg(description: str, *content: Html, width: float = _WIDTH, height: float = _HEIGHT) -> Html:
+def _svg(description: str, *content: Html, height: float = _HEIGHT, kind: str = "") -> Html:
     return tag(
         "svg",
         tag("title", description),
         *content,
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width:g} {height:g}",
+        viewBox=f"0 0 {_WIDTH:g} {height:g}",
         role="img",
         aria_label=description,
+        **({"class_": kind} if kind else {}),
     )
 
 
@@ -117,18 +120,15 @@ def _axes(
     return drawn
 
 
-def _legend(names: Sequence[str], *, is_filled: bool) -> list[Html]:
+def _legend(names: Sequence[str]) -> list[Html]:
     drawn = []
     place = _WIDTH - _RIGHT
     for number, name in reversed(list(enumerate(names))):
         place -= 7.0 * len(name)
         drawn.append(_text(place, 14, name, anchor="start", soft=False))
         place -= 26
-        if is_filled:
-            drawn.append(_rect(place + 8, 5, 12, 10, f"fill:{_colour(number)}", ""))
-        else:
-            style = _stroke(number)
-            drawn.append(tag("line", x1=place, y1=10, x2=place + 20, y2=10, style=style))
+        style = _stroke(number)
+        drawn.append(tag("line", x1=place, y1=10, x2=place + 20, y2=10, style=style))
         place -= 10
     return drawn
 
@@ -185,8 +185,8 @@ def lines(
         else:
             drawn.append(tag("polyline", points=ends, style=_stroke(number)))
     drawn += _bands(series, x, labels[0], write)
-    legend = _legend(list(series), is_filled=False) if has_legend else []
-    return _svg(description, *drawn, *legend)
+    legend = _legend(list(series)) if has_legend else []
+    return _svg(description, *drawn, *legend, kind=_CHART)
 
 
 def _bands(
@@ -241,13 +241,34 @@ def bars(values: Mapping[str, float], *, description: str, write: Callable[[floa
     return _svg(description, *drawn, height=16.0 + 30 * len(values))
 
 
-def swatch(number: int) -> Html:
-    """Draw a short piece of a curve, as a key of a drawing.
+def legend(names: Iterable[str], *, is_filled: bool = False) -> Html:
+    """Say above a drawing which curve or layer is which; wraps on narrow screens.
 
     Args:
-        number: Number of the curve, in the order of the drawing.
+        names: Names in the order of the drawing.
+        is_filled: Whether layers are named, not curves.
     """
-    piece = tag("line", x1=0, y1=5, x2=28, y2=5, style=_stroke(number))
+    return tag("p", *legend_names(names, is_filled=is_filled), class_="key")
+
+
+def legend_names(names: Iterable[str], *, is_filled: bool = False) -> list[Html]:
+    """Put before each name a piece of its curve or layer.
+
+    Args:
+        names: Names in the order of the drawing.
+        is_filled: Whether layers are named, not curves.
+    """
+    return [
+        tag("span", _swatch(number, is_filled=is_filled), " ", name, class_="name")
+        for number, name in enumerate(names)
+    ]
+
+
+def _swatch(number: int, *, is_filled: bool) -> Html:
+    if is_filled:
+        piece = _rect(8, 0, 12, 10, _fill(number), "")
+    else:
+        piece = tag("line", x1=0, y1=5, x2=28, y2=5, style=_stroke(number))
     return tag("svg", piece, viewBox="0 0 28 10", class_="swatch", aria_hidden="true")
 
 
@@ -262,7 +283,7 @@ def stack(
     description: str,
     write: Callable[[float], str],
 ) -> Html:
-    """Draw columns made of layers; where there are too many, means of neighbours.
+    """Draw columns made of layers, which `legend` names; where too many, means of neighbours.
 
     Args:
         layers: A value for each column, by name; at least one column.
@@ -296,7 +317,7 @@ def stack(
                 _rect(begin, top, 0.92 * (end - begin), bottom - top, _fill(number), title)
             )
             below[column] += value
-    return _svg(description, *drawn, *_legend(list(layers), is_filled=True))
+    return _svg(description, *drawn, kind=_CHART)
 
 
 def columns(
@@ -327,7 +348,7 @@ def columns(
     ends = {"x1": _LEFT, "x2": _WIDTH - _RIGHT, "y1": f"{y(mean):.1f}", "y2": f"{y(mean):.1f}"}
     drawn.append(tag("line", **ends, style=style))
     drawn.append(_text(_WIDTH - _RIGHT, 14, f"mean {write(mean)}", anchor="end", soft=False))
-    return _svg(description, *drawn)
+    return _svg(description, *drawn, kind=_CHART)
 
 
 def _labelled(count: int) -> range:
@@ -375,9 +396,7 @@ def heat_map(
 def _cell_text(place: tuple[float, float], side: float, text: str) -> Html:
     # On a ground of its own, so that it can be read on the darkest cell and the lightest.
     x, y = place[0] + side / 2, place[1] + side / 2 + 4
-    style = (
-        "fill:var(--ink);font-size:12px;paint-order:stroke;stroke:var(--ground);stroke-width:3px"
-    )
+    style = "fill:var(--ink);paint-order:stroke;stroke:var(--ground);stroke-width:3px"
     return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor="middle", style=style)
 
 

@@ -71,7 +71,7 @@ def figures_of(
         Figure(
             "peak memory",
             human_bytes(max(memory)) if memory else "-",
-            "of the largest rank",
+            "largest rank",
         ),
         Figure("ranks", str(config.get("num_ranks", "-"))),
     ]

@@ -140,27 +140,33 @@ body { margin: 0; background: var(--ground); color: var(--ink);
 main { max-width: 58rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.6rem; overflow-wrap: anywhere; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 figure { margin: 1.5rem 0; } figcaption, caption { font-weight: 600; text-align: left; }
-svg { width: 100%; height: auto; display: block; } .pair { display: grid; gap: 0 1.5rem;
+svg { width: 100%; height: auto; display: block; } svg text { font-size: 12px; }
+@media (max-width: 600px) { .chart text { font-size: 17px; } } .pair { display: grid; gap: 0 1.5rem;
  grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
 svg.swatch { display: inline-block; width: 28px; height: 10px; vertical-align: middle; }
-.name { white-space: nowrap; } .key .name { margin-right: 1.2rem; }
+.name { white-space: nowrap; } .key { margin: 0.3rem 0; } .key .name { margin-right: 1.2rem; }
 .band { fill: var(--ink); fill-opacity: 0; } .band:hover { fill-opacity: 0.12; }
 .tiles { display: grid; gap: 0.8rem; margin: 1rem 0;
  grid-template-columns: repeat(auto-fit, minmax(min(9rem, 100%), 1fr)); }
 .tiles div { border: 1px solid var(--rule); border-radius: 8px; padding: 0.6rem 0.9rem; }
-dt { color: var(--soft); font-size: 0.85rem; } dd { margin: 0; font-size: 1.5rem;
+dt { color: var(--soft); font-size: 0.85rem; } dd { margin: 0; font-size: 1.25rem;
  font-variant-numeric: tabular-nums; } dd small { display: block; font-size: 0.8rem;
  color: var(--soft); min-height: 1.2em; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--rule);
  border-radius: 8px; padding: 0.6rem 0.9rem; font-size: 0.85rem; }
-.wide { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; }
+.wide { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; min-width: min(24rem, 100%); }
 th, td { padding: 0.15rem 0.7rem; border-bottom: 1px solid var(--rule); text-align: right;
- font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-thead th { color: var(--soft); } tbody th, .facts td { text-align: left; font-weight: 400; }
+ font-variant-numeric: tabular-nums; }
+thead th { color: var(--soft); } tbody th, .facts td { font-weight: 400; }
+th:first-child, .facts th, .facts td { text-align: left; } td { white-space: nowrap; }
+.facts td { overflow-wrap: anywhere; white-space: normal; } caption { max-width: 90vw; }
 .note, footer, summary { color: var(--soft); } summary { cursor: pointer; }
+footer { margin-top: 2.5rem; font-size: 0.85rem; }
 @media print { :root { color-scheme: light; --ground: #fff; --ink: #000; --soft: #444;
  --rule: #bbb; --s1: #0072b2; --s2: #c44e00; --s3: #007a5a; --s4: #a0447f; --s5: #737373; }
  body { font-size: 11px; } main { max-width: none; padding: 0; }
  figure, .tiles, tr, pre { break-inside: avoid; } h2 { break-after: avoid; }
- .wide { overflow: visible; } details:not([open]) { display: none; } }
+ .wide { overflow: visible; } th, td { overflow-wrap: anywhere; white-space: normal; }
+ details:not([open]) { display: none; } }
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distgnn.machine.units import human_bytes
-from distgnn.pages.charts import lines, stack
+from distgnn.pages.charts import legend, lines, stack
 from distgnn.pages.figures import command_of, figures_of, tiles
 from distgnn.pages.markup import Html, escaped, figure, folded, page, section, table, tag
 from distgnn.pages.text import human_count, human_seconds
@@ -135,8 +135,9 @@ def _curves(
         for name, points in shown.items()
     )
     labels = ("epoch", label)
-    drawn = lines(shown, labels=labels, description=f"{title}: {ends}", write=write, **options)
-    return [figure(title, drawn, note=f"{ends}.")]
+    options |= {"write": write, "has_legend": False}
+    drawn = lines(shown, labels=labels, description=f"{title}: {ends}", **options)
+    return [figure(title, *([legend(shown)] if len(shown) > 1 else []), drawn, note=f"{ends}.")]
 
 
 def _learning(records: Records) -> list[Html]:
@@ -182,7 +183,7 @@ def _time(records: Records) -> list[Html]:
     )
     evaluation = {"epoch": _series(records, "epoch_s"), "evaluation": _series(records, "eval_s")}
     return [
-        figure("Where an epoch's time goes", drawn, note=note),
+        figure("Where an epoch's time goes", legend(known, is_filled=True), drawn, note=note),
         *_curves("Epochs and evaluations", evaluation, "time", write=human_seconds, from_zero=True),
     ]
 

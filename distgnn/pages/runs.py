@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distgnn.machine.units import human_bytes
-from distgnn.pages.charts import bars, lines, swatch
+from distgnn.pages.charts import bars, legend, legend_names, lines
 from distgnn.pages.figures import command_of, figures_of
 from distgnn.pages.markup import Html, figure, page, section, table, tag
 from distgnn.pages.text import human_count, human_seconds
@@ -53,7 +53,7 @@ def runs_page(runs: Sequence[ShownRun]) -> str:
 
 
 def _names(runs: Sequence[ShownRun]) -> list[Html]:
-    return _key({run.name: run for run in runs})
+    return legend_names(run.name for run in runs)
 
 
 def _figures(runs: Sequence[ShownRun]) -> Html:
@@ -139,13 +139,7 @@ def _curves(
         from_zero=from_zero,
         has_legend=False,
     )
-    return [figure(title, tag("p", *_key(series), class_="key"), drawn, note=f"{ends}.")]
-
-
-def _key(names: Mapping[str, Any]) -> list[Html]:
-    return [
-        tag("span", swatch(number), " ", name, class_="name") for number, name in enumerate(names)
-    ]
+    return [figure(title, legend(series), drawn, note=f"{ends}.")]
 
 
 def _points(records: Records, key: str) -> list[tuple[float, float]]:

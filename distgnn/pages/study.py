@@ -6,7 +6,8 @@ import statistics
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from distgnn.pages.charts import lines
+from distgnn.pages.charts import legend, lines
+from distgnn.pages.figures import Figure, tiles
 from distgnn.pages.markup import Html, figure, folded, page, section, table
 from distgnn.pages.text import human_count, human_seconds
 
@@ -34,7 +35,7 @@ def study_page(summary: Mapping[str, Any], curves: Curves) -> str:
     ranked = sorted(trials, key=lambda trial: worst if trial["score"] is None else trial["score"])
     ranked.reverse()
     shown = {t["run"]: curves[t["run"]] for t in ranked[:_MOST_CURVES] if curves.get(t["run"])}
-    content = [section("Summary", _summary(summary))]
+    content = [tiles(_figures(summary)), section("Best settings", _best(summary))]
     if shown:
         metric = str(summary["metric"])
         drawn = lines(
@@ -42,29 +43,31 @@ def study_page(summary: Mapping[str, Any], curves: Curves) -> str:
             labels=("epoch", metric),
             description=f"validation {metric} of the best {len(shown)} trials",
             write=human_count,
+            has_legend=False,
         )
-        content.append(section("Learning", figure(f"The best {len(shown)} trials", drawn)))
+        title = f"Validation {metric} of the best {len(shown)} trials"
+        content.append(section("Learning", figure(title, legend(shown), drawn)))
     content.append(section("Rungs", _rungs(trials)))
     content.append(section("Importance", *_importance(trials, curves)))
     content.append(section("Trials", folded("As a table", _trials(ranked))))
     return page(f"a search over {', '.join(summary['best']['settings'])}", *content)
 
 
-def _summary(summary: Mapping[str, Any]) -> Html:
-    best = summary["best"]
-    facts: list[tuple[str, object]] = [
-        ("trials", f"{summary['num_trials']}, {summary['num_failed']} failed"),
-        ("epochs trained", human_count(summary["epochs_trained"])),
-        ("epochs of all trials to the end", human_count(summary["epochs_of_all"])),
-        ("time of all trials", human_seconds(summary["seconds"])),
-        ("best run", best["run"]),
+def _figures(summary: Mapping[str, Any]) -> list[Figure]:
+    best, metric = summary["best"], summary["metric"]
+    epochs, of_all = (human_count(summary[key]) for key in ("epochs_trained", "epochs_of_all"))
+    return [
+        Figure(f"val {metric}", _short(best["val_metric"]), f"of {best['run']}"),
+        Figure(f"test {metric}", _short(best["test_metric"]), "of the same run"),
+        Figure("trials", human_count(summary["num_trials"]), f"{summary['num_failed']} failed"),
+        Figure("epochs trained", epochs, f"of {of_all} of all to the end"),
+        Figure("time", human_seconds(summary["seconds"]), "of all trials"),
     ]
-    facts += [(f"its {name}", _short(value)) for name, value in best["settings"].items()]
-    facts += [
-        (f"its {split} {summary['metric']}", _short(best[f"{split}_metric"]))
-        for split in ("val", "test")
-    ]
-    return table(["fact", "value"], facts, caption="The search")
+
+
+def _best(summary: Mapping[str, Any]) -> Html:
+    rows = [(name, _short(value)) for name, value in summary["best"]["settings"].items()]
+    return table(["setting", "value"], rows, caption=f"Settings of {summary['best']['run']}")
 
 
 def _rungs(trials: Sequence[Mapping[str, Any]]) -> Html:
@@ -76,7 +79,9 @@ def _rungs(trials: Sequence[Mapping[str, Any]]) -> Html:
         (epochs, len(scores), _short(max(scores)) if max(scores) > float("-inf") else "-")
         for epochs, scores in sorted(ends.items())
     ]
-    return table(["epochs", "trials that ended there", "best of them"], rows, caption="Rungs")
+    return table(
+        ["epochs", "trials that ended there", "best of them"], rows, caption="Epochs of the trials"
+    )
 
 
 def _importance(trials: Sequence[Mapping[str, Any]], curves: Curves) -> list[Html]:
