@@ -58,6 +58,20 @@ def ranked(trials: Sequence[Trial], epochs: int | None = None) -> list[Trial]:
     return sorted(trials, key=lambda t: (-t.best(epochs), t.loss(epochs), t.number))
 
 
+def num_promoted(num_trials: int, rung: int, above: int) -> int:
+    """Return how many trials of a rung continue, so that no rung costs more than the one below.
+
+    That is 1 / factor of them between powers of factor. The last rung may be nearer, and then more
+    of them continue: where it has twice the epochs, a half.
+
+    Args:
+        num_trials: Number of trials at the rung.
+        rung: Epochs of the rung.
+        above: Epochs of the rung above.
+    """
+    return num_trials * rung // above
+
+
 class Everything:
     """Trains every trial to its end.
 
@@ -88,6 +102,8 @@ def _first_short(
 class Halving:
     """Trains all trials to a rung, and a share of 1 / factor of them, the best, to the next.
 
+    See `num_promoted` for the share where the last rung is nearer.
+
     Args:
         num_trials: Number of trials.
         epochs: Epochs of the last rung.
@@ -102,7 +118,6 @@ class Halving:
         self.num_trials = num_trials
         self.epochs = epochs
         self._first = first
-        self._factor = factor
         self._rungs = rungs(grace=grace, factor=factor, epochs=epochs)
 
     def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
@@ -116,7 +131,7 @@ class Halving:
         for rung, above in itertools.pairwise(self._rungs):
             if not all(trial.has_reached(rung) for trial in kept):
                 return None
-            num_kept = max(1, num_kept // self._factor)
+            num_kept = max(1, num_promoted(num_kept, rung, above))
             kept = [trial for trial in ranked(kept, rung) if trial.failure is None][:num_kept]
             for trial in kept:
                 if trial.number not in running and not trial.has_reached(above):
@@ -174,6 +189,8 @@ class HyperBand:
 class Asha:
     """Promotes a trial as soon as it is among the best 1 / factor at its rung.
 
+    See `num_promoted` for the share where the last rung is nearer.
+
     In the paper new trials never run out. Here they do, and rungs with fewer trials than factor
     would promote none: the best trial of the highest rung then continues alone to the end.
 
@@ -187,14 +204,13 @@ class Asha:
     def __init__(self, *, num_trials: int, epochs: int, grace: int, factor: int) -> None:
         self.num_trials = num_trials
         self.epochs = epochs
-        self._factor = factor
         self._rungs = rungs(grace=grace, factor=factor, epochs=epochs)
 
     def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
         """Return the next stint; see `Scheduler`."""
         for rung, above in reversed(list(itertools.pairwise(self._rungs))):
             there = [trial for trial in trials if trial.has_reached(rung)]
-            for trial in ranked(there, rung)[: len(there) // self._factor]:
+            for trial in ranked(there, rung)[: num_promoted(len(there), rung, above)]:
                 if trial.number not in running and not trial.has_reached(above):
                     return Stint(trial.number, above)
         stint = _first_short(trials, running, self.num_trials, self._rungs[0])

@@ -75,6 +75,23 @@ def test_halving_keeps_the_best_of_each_rung(slots):
     assert sum(trial.epochs for trial in trials) == 244
 
 
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize(("epochs", "kept"), [(128, 2), (200, 1), (85, 3), (256, 1)])
+def test_more_trials_continue_where_the_last_rung_is_near(slots, epochs, kept):
+    table = curves(64, epochs, 8)
+    scheduler = Halving(num_trials=64, epochs=epochs, grace=4, factor=4)
+    trials, _ = play(scheduler, table.copy(), slots=slots)
+    spent = {}
+    for rung in rungs(grace=4, factor=4, epochs=epochs):
+        spent[rung] = rung * sum(trial.epochs >= rung for trial in trials)
+    # As in the paper, all trials of a rung cost as much as those of another, or less.
+    assert list(spent.values())[:3] == [256, 256, 256]
+    assert spent[epochs] == kept * epochs <= 256
+    alive = [t.number for t in trials if t.epochs >= 64]
+    best = sorted(alive, key=lambda number: -best_until(table, 64)[number])[:kept]
+    assert {t.number for t in trials if t.epochs == epochs} == set(best)
+
+
 def tied_curves(num_trials, num_epochs, seed):
     """Scores of which many are equal, as on a plateau where all predict one class; and losses."""
     losses = np.random.default_rng([seed, 1]).uniform(size=(num_trials, num_epochs))
@@ -150,7 +167,9 @@ def test_asha_promotes_the_top_of_each_rung(num_trials, slots, seed, grace):
         there = [t.number for t in trials if t.epochs >= rung]
         promoted = {t.number for t in trials if t.epochs >= above}
         scores = best_until(table, rung)
-        top = sorted(there, key=lambda number: -scores[number])[: len(there) // 4]
+        # A quarter, or more where the last rung has less than four times the epochs.
+        most = math.floor(len(there) * rung / above)
+        top = sorted(there, key=lambda number: -scores[number])[:most]
         # All of the top is promoted in the end; others were, when fewer trials were there.
         assert set(top) <= promoted <= set(there)
     # However few there are, one goes to the end.
