@@ -28,6 +28,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 SEARCH = ["--search", "lr=choice(0.3,0.03,0.003)", "--search", "hidden=choice(4,8)"]
 SHARED = ["--sampler", "grid", "--scheduler", "halving", "--grace", "4", "--factor", "2"]
@@ -39,7 +40,7 @@ KINDS = {
     "rank": ["--jobs", "1", "--ranks", "2"],
 }
 STUDIES = ("study", "left")
-LIMIT_S = 900.0
+LIMIT_S = 3600.0
 FILES = ("best.json", "summary.json")
 TIMES = ("seconds", "command")
 
@@ -59,6 +60,7 @@ class Campaign:
         self.words = [sys.executable, "-m", "distgnn", "tune", source, *SEARCH, *SHARED]
         self.words += [*KINDS[kind], "--quiet"]
         self.counts: Counter[str] = Counter()
+        self.patience = 1.0
 
     def start(self, study: Path) -> subprocess.Popen[bytes]:
         """Start or continue a study."""
@@ -69,7 +71,7 @@ class Campaign:
     def straight(self) -> float:
         """Run the study that nobody kills; return its seconds."""
         begun = time.monotonic()
-        code = self.start(self.folder / f"{self.kind}-straight").wait(LIMIT_S)
+        code = self.end_of(self.start(self.folder / f"{self.kind}-straight"))
         if code != 0:
             self.fail(f"the straight study ended with status {code}")
         return time.monotonic() - begun
@@ -82,26 +84,44 @@ class Campaign:
             within_s: Time between two kills, at most.
         """
         study = self.folder / f"{self.kind}-killed"
-        process = self.start(study)
+        process, before = self.start(study), lines_of(study)
         while self.counts["kills"] < most and process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(self.dice.uniform(0.0, 1.0) * within_s)
+                process.wait(self.dice.uniform(0.0, 1.0) * within_s * self.patience)
                 break
             victim = process.pid if self.kind in STUDIES else self.victim(study)
             # It may end by itself just before.
             with suppress(ProcessLookupError):
                 if victim is not None:
                     os.kill(victim, signal.SIGKILL)
-                    self.counts["kills"] += 1
+                    self.count("kills")
+            # On a machine that became busy, all kills would hit processes that only begin.
+            after = lines_of(study)
+            self.patience = 1.0 if after > before else 1.5 * self.patience
+            before = after
             if victim == process.pid:
                 break
-        code = process.wait(LIMIT_S)
+        code = self.end_of(process)
         if code == 0:
             self.check(study)
             shutil.rmtree(study)
-            self.counts["ends"] += 1
+            self.count("ends")
         elif code != -signal.SIGKILL:
             self.fail(f"the study ended with status {code}")
+
+    def end_of(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for a study to end; return its status."""
+        try:
+            return process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            self.fail(f"a study has not ended in {LIMIT_S:.0f} s")
+
+    def count(self, what: str) -> None:
+        """Count a kill or an end, and say so: a campaign may be stopped at any time."""
+        self.counts[what] += 1
+        found = f"{self.counts['kills']} kills, {self.counts['ends']} studies ended"
+        print(f"{self.kind}: {found}", flush=True)
 
     def victim(self, study: Path) -> int | None:
         """Choose a process of a trial: a trial, a rank or a launcher."""
@@ -130,9 +150,15 @@ class Campaign:
         if "Traceback" in (self.folder / f"{self.kind}.log").read_text():
             self.fail("there is a traceback")
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str) -> NoReturn:
         """End the script."""
         sys.exit(f"{self.kind}: {why}; see {self.folder / self.kind}.log")
+
+
+def lines_of(study: Path) -> int:
+    """Count the lines of a study's log."""
+    log = study / "study.jsonl"
+    return len(log.read_bytes().splitlines()) if log.exists() else 0
 
 
 def losses(run: Path) -> list[float]:
@@ -174,8 +200,6 @@ def main() -> None:
         while campaign.counts["kills"] < share:
             campaign.once(share, within_s)
         campaign.once(share, within_s)
-        found = f"{campaign.counts['kills']} kills, {campaign.counts['ends']} studies ended"
-        print(f"{kind}: {found}", flush=True)
 
 
 if __name__ == "__main__":
