@@ -51,8 +51,8 @@ class ChannelSettings:
         "all of the way, lerp(A) or elastic(A) by a share of it, momentum(E) to a mean that moves "
         "on; changed-gradient(D) in place of every(K) merges once the "
         "smoothed squared norm of the gradient of a rank changes by more than a share of D, or by "
-        "more than in NN % of the last 20 steps with changed-gradient(qNN); with vote=half, or "
-        "vote=F for a share F, of so many of them, with vote=mean of all on average; or "
+        "more than in NN percent of the last 20 steps with changed-gradient(qNN); with vote=half, "
+        "or vote=F for a share F, of so many of them, with vote=mean of all on average; or "
         "changed(S): values of gradients are added up once they would move a weight by a share of "
         "S, or with decay=sqrt of S over the root of the steps (default: sum)",
         metavar="STRATEGY",
