@@ -76,9 +76,10 @@ class FactorTraffic(NamedTuple):
         options, num_workers = self.options, self.options.num_workers(num_ranks)
         sides = [side for group in self.groups for side in group.sides]
         total = 0
-        if epoch % options.factors == 0:
+        if options.is_read(epoch):
             # Rows are known to stay once they were read twice.
-            sent = [s for s in sides if not s.is_constant or epoch // options.factors < 2]
+            second = 1 if options.first > 1 else options.factors
+            sent = [s for s in sides if not s.is_constant or epoch <= second]
             count = 2 * len(sides) + sum(num_values(s.width, options.widest) for s in sent)
             total += num_ranks * all_reduce_bytes(_ITEM_BYTES * count, num_ranks)
         due = sides if epoch == 0 else [side for side in sides if not side.is_repeated]
@@ -92,10 +93,10 @@ class FactorTraffic(NamedTuple):
     def _is_decomposed(self, epoch: int) -> bool:
         """Whether factors were read since the decomposition before."""
         options = self.options
-        if epoch % options.inverses:
+        if not options.is_decomposed(epoch):
             return False
-        last_read = epoch - epoch % options.factors
-        return epoch == 0 or last_read > epoch - options.inverses
+        before = next((e for e in range(epoch - 1, -1, -1) if options.is_decomposed(e)), -1)
+        return any(options.is_read(each) for each in range(before + 1, epoch + 1))
 
     def mean_bytes(self, num_ranks: int) -> int:
         """Return the mean bytes that all ranks send in an epoch, once rows are known to stay.
@@ -104,7 +105,8 @@ class FactorTraffic(NamedTuple):
             num_ranks: Number of ranks.
         """
         period = self.options.factors * self.options.inverses
-        epochs = range(2 * period, 3 * period)
+        start = max(2, -(-self.options.first // period)) * period
+        epochs = range(start, start + period)
         return sum(self.bytes_in_epoch(num_ranks, epoch) for epoch in epochs) // period
 
     @property

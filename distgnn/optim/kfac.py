@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from distgnn.comm.group import Group
     from distgnn.optim.optimizers import Moments
 
-ADAM_SHARE = 0.02
-"""Adam's step as a share of that of K-FAC: 0.01 beside 0.5."""
+ADAM_SHARE = 0.1
+"""Adam's step as a share of that of K-FAC: 0.01 beside 0.1."""
 _JITTERS = (0.0, 1e-6, 1e-5, 1e-4)
 """Shares of the mean eigenvalue that are added in turn until a factor can be decomposed."""
 _FAILED = len(_JITTERS)
@@ -71,10 +71,10 @@ class Kfac(Sgd):
 
         step = nu (G kron A + gamma I)^-1 gradient,  computed in the bases of A and G
         nu   = min(1, sqrt(clip / |sum of <step, gradient> lr^2|)) over all maps
-        v    = 0.5 v + step + weight_decay w;  w = w - lr v
+        v    = 0.9 v + step + weight_decay w;  w = w - lr v
 
     A bias shares G with its map and has A = 1. Maps of `distgnn.nn.Linear` and of R-GCN are
-    preconditioned. Parameters that no such map holds are stepped by Adam with 0.02 lr: vectors of
+    preconditioned. Parameters that no such map holds are stepped by Adam with 0.1 lr: vectors of
     attention, learned rows, norms, decoders of links and layers of torch.
 
     Args:
@@ -97,14 +97,12 @@ class Kfac(Sgd):
         Networks with Natural Gradient Descent", 2020.
     """
 
-    momentum: ClassVar[float] = 0.5
-
     def __init__(
         self,
         model: nn.Module,
         whole: Whole,
         *,
-        lr: float = 0.5,
+        lr: float = 0.1,
         weight_decay: float = 0.0,
         decaying: Iterable[Tensor] | None = None,
         options: KfacOptions | None = None,
@@ -180,14 +178,14 @@ class Kfac(Sgd):
             steps = self._curved()
         self._step_all(steps)
         self._num_steps += 1
-        self._reader.is_open = self._num_steps % self.options.factors == 0
+        self._reader.is_open = self.options.is_read(self._num_steps)
 
     def _curved(self) -> dict[int, Tensor]:
         """Return the steps of what has factors, by number of the parameter; collective."""
         values = self._factors.values
         if self._reader.is_open:
             self._factors.update(self._whole.num_terms)
-        is_due = self._num_steps % self.options.inverses == 0
+        is_due = self.options.is_decomposed(self._num_steps)
         # After a checkpoint was loaded the last decompositions are done again.
         wanted = {
             key: value if is_due else self._decomposed.get(key, value)
@@ -470,7 +468,7 @@ class Kfac(Sgd):
             self._decomposed[key] = value if last is None else last.to(value.device, copy=True)
         super().load_state_dict(sgd)
         self._adam.load_state_dict(adam)
-        self._reader.is_open = self._num_steps % self.options.factors == 0
+        self._reader.is_open = self.options.is_read(self._num_steps)
 
 
 class Piece(NamedTuple):

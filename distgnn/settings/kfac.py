@@ -9,11 +9,12 @@ from typing import Any
 from distgnn.datasets.errors import InputError
 
 _SHARES = {"all": 1.0, "half": 0.5, "one": 0.0}
-_INTERVALS = ("factors", "inverses", "widest")
+_INTERVALS = ("factors", "inverses", "first", "widest")
 _ALLOWED = {
     "damping": "positive and finite",
     "factors": "a whole number of at least 1",
     "inverses": "a whole number of at least 1",
+    "first": "a whole number of at least 1",
     "clip": "at least 0 and finite",
     "decay": "at least 0 and below 1",
     "workers": "all, half, one or a share above 0 and at most 1",
@@ -29,6 +30,8 @@ class KfacOptions:
         damping: Number that is added to each product of two eigenvalues.
         factors: Steps from one reading of the factors to the next.
         inverses: Steps from one decomposition of the factors to the next.
+        first: Steps at the beginning that each read and decompose the factors: there the weights
+            move far, and older factors are those of another place.
         clip: Bound on the quadratic form of a step; 0 for none.
         decay: Share of an older factor that stays when a new one is read.
         workers: Share of the ranks that precondition a map: all, half, one or a number. The others
@@ -36,9 +39,10 @@ class KfacOptions:
         widest: Factors of more columns are diagonals.
     """
 
-    damping: float = 0.03
+    damping: float = 0.001
     factors: int = 5
     inverses: int = 5
+    first: int = 10
     clip: float = 0.01
     decay: float = 0.0
     workers: str = "all"
@@ -62,6 +66,22 @@ class KfacOptions:
             return type(value) is int and value >= 1
         least = {"damping": value > 0, "clip": value >= 0, "decay": 0 <= value < 1}
         return bool(least[name] and value < float("inf"))
+
+    def is_read(self, step: int) -> bool:
+        """Return whether a step reads the factors.
+
+        Args:
+            step: From 0.
+        """
+        return step < self.first or step % self.factors == 0
+
+    def is_decomposed(self, step: int) -> bool:
+        """Return whether a step decomposes the factors that it finds.
+
+        Args:
+            step: From 0.
+        """
+        return step < self.first or step % self.inverses == 0
 
     def num_workers(self, num_ranks: int) -> int:
         """Return how many ranks precondition a map.

@@ -81,7 +81,8 @@ def check(found, expected):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_any_model_on_any_number_of_ranks(name):
-    options = KfacOptions(factors=1, inverses=2, decay=0.5)
+    # With less damping a dead unit of gin gets a bias of 0 to rounding, where ReLU has its kink.
+    options = KfacOptions(damping=0.03, factors=1, inverses=2, first=1, decay=0.5)
     ((expected, sent),) = weights_after(name, 1, options)
     assert sent == 0
     for num_parts in (2, 3, 4, 7):
@@ -91,8 +92,8 @@ def test_any_model_on_any_number_of_ranks(name):
 @pytest.mark.parametrize("num_parts", [2, 3, 4, 7])
 @pytest.mark.parametrize("workers", ["all", "half", "one", "0.3"])
 def test_any_sharing_of_the_work(workers, num_parts):
-    ((expected, _),) = weights_after("sage", 1, KfacOptions(factors=2, inverses=2))
-    options = KfacOptions(factors=2, inverses=2, workers=workers)
+    ((expected, _),) = weights_after("sage", 1, KfacOptions(factors=2, inverses=2, first=1))
+    options = KfacOptions(factors=2, inverses=2, first=1, workers=workers)
     found = weights_after("sage", num_parts, options)
     check(found, expected)
     for weights, _ in found[1:]:

@@ -62,7 +62,7 @@ def test_settings_are_read_and_written_alike():
     options = parse("damping=0.1, inverses=10,workers=half")
     assert options == KfacOptions(damping=0.1, inverses=10, workers="half")
     assert parse(str(options)) == options
-    assert str(parse("damping=.03,factors=5")) == ""
+    assert str(parse("damping=.001,factors=5,first=10")) == ""
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_settings_are_read_and_written_alike():
     [
         (
             "gamma=1",
-            "--kfac has no setting 'gamma'; it has damping, factors, inverses, clip, decay",
+            "--kfac has no setting 'gamma'; it has damping, factors, inverses, first, clip, decay",
         ),
         ("clip=1,clip=2", "--kfac sets clip twice; keep one"),
         ("damping=0", "damping of --kfac must be positive and finite, got 0.0"),

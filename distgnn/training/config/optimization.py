@@ -59,15 +59,15 @@ class OptimizationSettings:
     )
     kfac: str = flag(
         "",
-        "how kfac preconditions: damping=0.03, factors=5 and inverses=5 epochs apart, clip=0.01, "
-        "decay=0, workers=all|half|one|SHARE of the ranks, widest=2048 columns of a factor that "
-        "is no diagonal (default: these values)",
+        "how kfac preconditions: damping=0.001, factors=5 and inverses=5 epochs apart, but none "
+        "apart in the first=10, clip=0.01, decay=0, workers=all|half|one|SHARE of the ranks, "
+        "widest=2048 columns of a factor that is no diagonal (default: these values)",
         metavar="NAME=X,...",
         is_predicted=True,
     )
     lr: float = flag(
         None,
-        "rate of a step (default: 0.5 of kfac, 1 of lbfgs, else 0.01)",
+        "rate of a step (default: 0.1 of kfac, 1 of lbfgs, else 0.01)",
         POSITIVE,
         metavar="R",
         varies=True,

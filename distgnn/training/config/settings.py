@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _LR = 0.01
-_LR_OF: Mapping[OptimizerName, float] = {"kfac": 0.5, "lbfgs": 1.0}
+_LR_OF: Mapping[OptimizerName, float] = {"kfac": 0.1, "lbfgs": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)

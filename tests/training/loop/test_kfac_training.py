@@ -47,7 +47,7 @@ def trained(kind, name, num_parts, **options):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_are_those_of_one_rank_and_bytes_those_that_were_predicted(name):
-    options = {"epochs": 4, "kfac": "factors=1,inverses=2,workers=half"}
+    options = {"epochs": 4, "kfac": "factors=1,inverses=2,first=1,workers=half"}
     kind = KINDS[name]
     ((_, expected, _),) = trained(kind, name, 1, **options)
     for _, records, predicted in trained(kind, name, 3, **options):
@@ -57,10 +57,11 @@ def test_losses_are_those_of_one_rank_and_bytes_those_that_were_predicted(name):
         assert sent == [predicted.bytes_in_epoch(3, epoch) for epoch in range(4)]
 
 
-@pytest.mark.parametrize("workers", ["all", "one"])
+@pytest.mark.parametrize(("workers", "first"), [("all", 1), ("one", 3)])
 @pytest.mark.parametrize("name", ["gcn", "sage-mean", "sage-max", "sage-pool", "gat", "gin", "sgc"])
-def test_bytes_of_sparse_input_are_predicted(name, workers):
-    options = {"epochs": 7, "kfac": f"factors=2,inverses=3,workers={workers},widest=4"}
+def test_bytes_of_sparse_input_are_predicted(name, workers, first):
+    kfac = f"factors=2,inverses=3,first={first},workers={workers},widest=4"
+    options = {"epochs": 7, "kfac": kfac}
     for _, records, predicted in trained("sparse-features", name, 3, **options):
         sent = [record["weight_bytes_sent"] for record in records]
         assert sent == [predicted.bytes_in_epoch(3, epoch) for epoch in range(7)]
@@ -77,7 +78,9 @@ def test_the_factors_of_a_run_are_those_that_were_described():
 
 
 @pytest.mark.parametrize("num_parts", [1, 2])
-@pytest.mark.parametrize("kfac", ["factors=2,inverses=3,decay=0.5", "factors=1,inverses=4"])
+@pytest.mark.parametrize(
+    "kfac", ["factors=2,inverses=3,first=3,decay=0.5", "factors=1,inverses=4,first=1"]
+)
 def test_a_resumed_run_has_the_bits_of_a_straight_one(kfac, num_parts, tmp_path):
     graph = make_graph("random")
     parts = cut(graph, num_parts)
@@ -116,7 +119,7 @@ def test_links_count_their_pairs_and_their_decoder_is_stepped_by_adam():
 
 
 def test_records_tell_the_time_of_curvature_as_a_part_of_the_update():
-    options = {"epochs": 4, "kfac": "factors=4,inverses=4"}
+    options = {"epochs": 4, "kfac": "factors=4,inverses=4,first=1"}
     for _, records, _ in trained("random", "gcn", 2, **options):
         for record in records:
             assert 0 < record["preconditioner_s"] < record["epoch_s"]
@@ -126,8 +129,8 @@ def test_records_tell_the_time_of_curvature_as_a_part_of_the_update():
 
 def test_the_length_of_a_step_depends_on_the_optimizer_unless_it_is_given():
     assert TrainConfig(**fields_of()).lr == 0.01
-    assert TrainConfig(**fields_of(optimizer="kfac")).lr == 0.5
-    assert TrainConfig(**fields_of(optimizer="kfac", lr=0.1)).lr == 0.1
+    assert TrainConfig(**fields_of(optimizer="kfac")).lr == 0.1
+    assert TrainConfig(**fields_of(optimizer="kfac", lr=0.3)).lr == 0.3
 
 
 def fields_of(**options):
