@@ -37,7 +37,7 @@ import jobs
 from results import origin, record, table
 
 NUM_RANKS, EPOCHS = 2, 120
-LIMIT_S, LEFT_S = 120.0, 30.0
+LIMIT_S, LEFT_S = 600.0, 30.0
 LONG = ["--hidden", "8", "--epochs", str(EPOCHS), "--threads", "1", "--resume"]
 SHORT = ["--heartbeat-timeout", "10", "--start-timeout", "20"]
 # A fault of a moment that is short is drawn where the run is at it nearly all the time.
@@ -249,7 +249,8 @@ class Campaign:
         if found["has_traceback"] or left or not found["has_same_bits"]:
             found["said"], found["said_again"] = said[-4000:], again[-4000:]
             shutil.rmtree(self.folder / f"wrong-{number}", ignore_errors=True)
-            shutil.copytree(run, self.folder / f"wrong-{number}")
+            if run.exists():
+                shutil.copytree(run, self.folder / f"wrong-{number}")
         return found
 
     def wait_for(
