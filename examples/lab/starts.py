@@ -52,8 +52,8 @@ def lines_of(rows: list[dict]) -> list[str]:
         odd = sum(row["is_odd"] for row in some)
         found.append([f"{transport}, {launcher}", str(len(some)), statuses, str(odd)])
     return [
-        f"Jobs of {NUM_RANKS} ranks and three epochs that nothing disturbed. Odd is a status that is",
-        "not 0, results that are printed twice or not at all, or a traceback.",
+        f"Jobs of {NUM_RANKS} ranks and three epochs that nothing disturbed. Odd is a status that",
+        "is not 0, results that are printed twice or not at all, or a traceback.",
         "",
         *table(["way", "starts", "statuses", "odd"], found),
     ]

@@ -49,6 +49,14 @@ def test_drawn_faults_leave_runs_that_resume_with_the_same_bits(repository, tmp_
     assert (num_faults, wrong, tracebacks, left) == (2, 0, 0, 0)
 
 
+@pytest.mark.slow
+def test_small_jobs_end_well_under_each_launcher(repository, tmp_path):
+    done = run(repository, "starts.py", "--starts", 3, "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for way in ("gloo, torchrun", "gloo, mpirun", "mpi, mpirun"):
+        assert f"| {way} | 1 | 1 x 0 | 0 |" in done.stdout
+
+
 def test_without_a_lab_a_script_says_what_it_needs(repository, tmp_path):
     done = run(repository, "faults.py", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
