@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from distgnn.api.cuts import CutTurn
     from distgnn.api.source import Source, SourceOptions
     from distgnn.comm.group import Group
     from distgnn.edges.planner import Planner
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from distgnn.training.run.series import Member
 
 _SEED_LIMIT = 2**63
+_CUT_EVERY = 10
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Training:
         factory: Class or function that makes the model, if the user wrote it.
         pause_after: Number of epochs after which the run pauses; None to train all of them.
         merge_parts: Whether fewer ranks than parts train on parts that are merged.
+        cuts: More partition directories of the graph, between which training turns.
+        turn: Where a run with cuts is; None for the whole run.
     """
 
     source: SourceOptions
@@ -77,6 +82,8 @@ class Training:
     factory: Callable[[Any], nn.Module] | None = None
     pause_after: int | None = None
     merge_parts: bool = False
+    cuts: tuple[str, ...] = ()
+    turn: CutTurn | None = None
 
     @property
     def is_series(self) -> bool:
@@ -92,6 +99,7 @@ class Training:
         from distgnn.api.plans import check_tuning
         from distgnn.training.data.placement import check_features_on
 
+        self._check_cuts()
         self.trace.check(self.config.epochs)
         if self.factory is not None and (self.tune_kernels or self.estimate):
             asked = "--tune-kernels" if self.tune_kernels else "--estimate"
@@ -123,6 +131,29 @@ class Training:
             )
         if self.config.seed + (self.seeds or 1) > _SEED_LIMIT:
             raise InputError(f"--seeds {self.seeds} leads past the last seed, {_SEED_LIMIT - 1}")
+
+    def _check_cuts(self) -> None:
+        if not self.cuts:
+            if self.config.cut_every != _CUT_EVERY:
+                raise InputError(
+                    f"--cut-every {self.config.cut_every} has an effect with --cuts only; drop it"
+                )
+            return
+        if not self.config.is_isolated:
+            raise InputError(
+                f"--cuts has an effect with --algorithm 0c only, got {self.config.algorithm}, "
+                "which trains the same on every cut; use --preset grappa, or leave it out"
+            )
+        for reason, is_given in (
+            ("--seeds and --split-index all make several runs", self.is_series),
+            ("--trace shows the epochs of one cut", self.trace.path is not None),
+            ("--merge-parts merges the parts of one cut", self.merge_parts),
+        ):
+            if is_given:
+                raise InputError(
+                    f"{reason}, but --cuts names {len(self.cuts)} more of one run; leave one of "
+                    "them out"
+                )
 
     def check_estimate(self, config: TrainConfig) -> None:
         """Refuse to estimate the time of epochs that no trial resembles.
@@ -160,7 +191,7 @@ class Training:
         self.check()
         names = (
             *("resume", "overwrite", "pause_after", "estimate", "tune_kernels"),
-            *("seeds", "all_splits", "merge_parts"),
+            *("seeds", "all_splits", "merge_parts", "cuts"),
         )
         options = {name: getattr(self, name) for name in names}
         options.update(run=self.folder, trace=self.trace.path)
@@ -195,11 +226,61 @@ def train_one(asked: Training, group: Group) -> dict[str, Any]:
     with run_dir.owned(asked.say) as lock:
         if of_rank_0(group, run_dir.has_run()):
             on_rank_0(group, lock.take)
-        trainer = _load(asked, run_dir, group)
-        if asked.pause_after is not None:
-            trainer.until = min(asked.pause_after, asked.config.epochs)
-        with trainer.trace:
-            return _run_epochs(asked, trainer, run_dir)
+        if asked.cuts:
+            return _train_in_turn(asked, run_dir, group)
+        return _train_part(asked, run_dir, group)
+
+
+def _train_in_turn(asked: Training, run_dir: RunDirectory, group: Group) -> dict[str, Any]:
+    """Train a run on its cuts in turn; collective; return the summary."""
+    from distgnn.api.cuts import CutTurn, manifests_of, most_bytes, num_done
+    from distgnn.kernels.devices import PROCESSOR
+    from distgnn.machine.memory_check import check_memory
+    from distgnn.training.tasks.tasks import resolve
+
+    every, last = asked.config.cut_every, asked.config.epochs
+    last = last if asked.pause_after is None else min(asked.pause_after, last)
+    directories = (asked.source.source, *asked.cuts)
+    manifests = collectively(group, lambda: manifests_of(directories, group.size))
+    first = _open_source(asked, group)
+    if asked.factory is None and group.device == PROCESSOR:
+        config = collectively(group, lambda: resolve(asked.config, first.ends))
+        # Of a turn by itself it would be known in the middle of the run.
+        most = most_bytes(directories, manifests, config, group.rank)
+        what = "the largest part of all cuts"
+        check_memory(group, most, what=what, is_forced=asked.force, say=asked.say)
+    about: dict[str, Any] = {"cuts": [manifest.fingerprint for manifest in manifests]}
+    about |= {name: first.to_json()[name] for name in ("source", "partition")}
+    done, is_first = num_done(run_dir, group) if asked.resume else 0, True
+    while True:
+        number = done // every % len(directories)
+        until = min((done // every + 1) * every, last)
+        turn = CutTurn(directories[number], until, about, is_first, is_last=until == last)
+        if not asked.quiet and group.rank == 0:
+            asked.say(f"cut {number + 1} of {len(directories)}, '{turn.directory}'")
+        own = replace(
+            asked,
+            source=replace(asked.source, source=turn.directory),
+            pause_after=until,
+            resume=asked.resume or not is_first,
+            overwrite=asked.overwrite and is_first,
+            turn=turn,
+        )
+        summary = _train_part(own, run_dir, group)
+        done, is_first = summary["num_epochs"], False
+        if done < until or done >= last:
+            return summary
+        # Rows of this cut go before those of the next one come.
+        gc.collect()
+
+
+def _train_part(asked: Training, run_dir: RunDirectory, group: Group) -> dict[str, Any]:
+    """Train on one partition, up to the end or the pause; collective; return the summary."""
+    trainer = _load(asked, run_dir, group)
+    if asked.pause_after is not None:
+        trainer.until = min(asked.pause_after, asked.config.epochs)
+    with trainer.trace:
+        return _run_epochs(asked, trainer, run_dir)
 
 
 def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
@@ -234,7 +315,8 @@ def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dic
         logged(progress, trainer, run_dir, len(records)) as shown,
     ):
         summary = train(trainer, run_dir, shown, records=records)
-    if rank == 0 and trainer.num_epochs == trainer.until < trainer.config.epochs:
+    is_pause = asked.turn is None or asked.turn.is_last
+    if rank == 0 and is_pause and trainer.num_epochs == trainer.until < trainer.config.epochs:
         asked.say(
             f"paused after epoch {trainer.until} of {trainer.config.epochs}; --resume continues"
         )
@@ -290,7 +372,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
     announce(
         *(trainer, opened.part, opened.ends, predicted),
         estimates=asked.estimate,
-        is_quiet=asked.quiet,
+        is_quiet=asked.quiet or not (asked.turn is None or asked.turn.is_first),
         say=asked.say,
     )
     if opened.config.halo_rule.auto is not None and group.size > 1:
@@ -329,6 +411,7 @@ def _open(asked: Training, run_dir: RunDirectory, group: Group) -> _Opened:
     check_memory(group, to_read, what="reading features", is_forced=asked.force, say=asked.say)
     part = collectively(group, lambda: source.part(group.rank))
     begin = begins_with(source.to_json(), part, config, group)
+    begin |= {} if asked.turn is None else asked.turn.about
     if asked.resume:
         on_rank_0(group, lambda: check_graph(run_dir, begin))
     planner = build_planner(

@@ -16,7 +16,7 @@ from distgnn.api.use import check_no_session, embed, evaluate, job_of, predict, 
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from torch import nn
 
@@ -133,6 +133,7 @@ def train(
         factory=factory,
         pause_after=words.take("pause_after"),
         merge_parts=words.take("merge_parts", False),
+        cuts=_cuts_of(words.take("cuts", ())),
     )
     words.refuse_others(_TRAIN)
     check_no_session("train")
@@ -140,6 +141,12 @@ def train(
     if asked.is_series:
         return Series(out, values)
     return Run(out, values, source=asked.source.graph, model=factory)
+
+
+def _cuts_of(given: str | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Return partition directories that are a list, or a text with commas between them."""
+    names = given.split(",") if isinstance(given, str) else [os.fspath(one) for one in given]
+    return tuple(name for name in names if name)
 
 
 def with_recipe(given: Mapping[str, Any], name: str | None, source: Any) -> dict[str, Any]:

@@ -137,6 +137,13 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
         "learning rates of the whole run",
     )
     add(
+        "--cuts",
+        type=path,
+        metavar="DIR,DIR",
+        help="0c: other partition directories of the graph; every --cut-every epochs training "
+        "turns to the next one, so that parts see other neighbours (Grappa)",
+    )
+    add(
         "--merge-parts",
         action="store_true",
         help="where fewer ranks were started than SOURCE has parts, merge these in a directory "

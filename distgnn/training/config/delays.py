@@ -80,6 +80,12 @@ class DelaySettings:
         metavar="S",
         in_presets=True,
     )
+    cut_every: int = flag(
+        10,
+        "of --cuts: epochs on one cut before the next (default: %(default)s)",
+        at_least(1),
+        metavar="K",
+    )
     overlap: bool = flag(
         True,
         "off: cd-0 waits for rows as soon as it has sent its own, to measure what is hidden "

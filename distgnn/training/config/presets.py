@@ -164,7 +164,8 @@ PRESETS: Mapping[str, Preset] = {
     "grappa": Preset(
         "exact",
         "sum",
-        "no row travels; vertices count the more, the fewer of their in-edges their part has",
+        "no row travels; vertices count the more, the fewer of their in-edges their part has; with "
+        "--cuts the cut changes, too",
         "Xu et al., Grappa: Gradient-Only Communication for Scalable Graph Neural Network "
         "Training, arXiv:2602.01872",
         {"algorithm": "0c", "coverage_correction": 0.5},

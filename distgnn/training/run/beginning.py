@@ -88,18 +88,18 @@ def check_graph(run_dir: RunDirectory, begin: dict[str, Any]) -> None:
         changed += _differences(begun, begin, _OF_THE_CUT)
     elif begin["train"]["algorithm"] == "0c":
         # Each rank trains on what its part alone holds, so another cut is another training.
-        changed += _differences(begun, begin, ("num_ranks", "partition"))
+        changed += _differences(begun, begin, ("num_ranks", "partition", "cuts"))
     _refuse(run_dir, changed)
 
 
 def _differences(begun: dict[str, Any], begin: dict[str, Any], names: tuple[str, ...]) -> list[str]:
     changed: list[str] = []
     for name in names:
-        then, now = begun.get(name), begin[name]
+        then, now = begun.get(name), begin.get(name)
         if isinstance(then, dict):
             changed += [
                 f"{key} (begun with {then.get(key)}, now {value})"
-                for key, value in now.items()
+                for key, value in begin[name].items()
                 if then.get(key) != value and (name, key) != ("task", "name")
             ]
         elif then != now:

@@ -1,0 +1,134 @@
+"""Runs that turn between cuts of one graph."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from rank_jobs import BIN, ENVIRON, HANG_S, MPIRUN
+from ring import ring_arrays
+
+from distgnn.cli import main
+from distgnn.comm.threads import run_ranks
+from distgnn.partition.directory.store import read_manifest, read_part
+from distgnn.training.config.settings import TrainConfig
+from distgnn.training.data.info import DataInfo
+from distgnn.training.loop.trainer import Trainer
+from distgnn.training.run.directory import RunDirectory
+
+WORDS = ("--preset", "grappa", "--cut-every", "3", "--hidden", "4", "--threads", "1")
+RANKS, EVERY, EPOCHS = 2, 3, 8
+
+
+@pytest.fixture(scope="module")
+def cuts(tmp_path_factory):
+    """A graph file, and three cuts of it into as many parts as there are ranks."""
+    folder = tmp_path_factory.mktemp("cuts")
+    np.savez(folder / "ring.npz", **ring_arrays())
+    for seed in range(3):
+        words = [folder / "ring.npz", "--parts", RANKS, "--method", "random", "--seed", seed]
+        words += ["--out", folder / f"parts-{seed}", "--json"]
+        assert main(["partition", *map(str, words)]) == 0
+    return [folder / f"parts-{seed}" for seed in range(3)]
+
+
+def job(cuts, out, *words):
+    """Train under mpirun; the records, and the notes."""
+    command = [*MPIRUN, "-n", str(RANKS), BIN / "distgnn", "train", cuts[0], "--run", out, *WORDS]
+    command += ["--cuts", ",".join(map(str, cuts[1:])), "--epochs", str(EPOCHS), *words]
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        env=ENVIRON,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return RunDirectory(out).read_metrics(), done.stderr
+
+
+def shown(records):
+    names = ("epoch", "loss", "train_metric", "val_metric", "test_metric", "halo_bytes_sent")
+    return [[record[name] for name in names] for record in records]
+
+
+@pytest.mark.slow
+def test_a_run_on_cuts_in_turn_is_exact_when_it_resumes(mpirun, cuts, tmp_path):
+    straight, said = job(cuts, tmp_path / "straight")
+    turns = [line for line in said.splitlines() if line.startswith("cut ")]
+    assert turns == [f"cut {n + 1} of 3, '{cuts[n]}'" for n in range(3)]
+    assert "paused after" not in said
+    assert [record["epoch"] for record in straight] == list(range(EPOCHS))
+    assert all(record["halo_bytes_sent"] == 0 for record in straight)
+    # In the middle of the second turn.
+    _, said = job(cuts, tmp_path / "run", "--pause-after", "4")
+    assert "paused after epoch 4 of 8" in said
+    resumed, said = job(cuts, tmp_path / "run", "--resume")
+    assert f"cut 2 of 3, '{cuts[1]}'" in said
+    assert shown(resumed) == shown(straight)
+    model = "model.safetensors"
+    assert (tmp_path / "run" / model).read_bytes() == (tmp_path / "straight" / model).read_bytes()
+    # A replica: trainers that go on from each other's checkpoints, a cut each.
+    expected = replica(cuts, tmp_path / "replica")
+    losses = [record["loss"] for record in straight]
+    assert losses == pytest.approx([record["loss"] for record in expected], rel=1e-5)
+    kept = json.loads((tmp_path / "run/config.json").read_text())
+    assert kept["source"]["source"] == str(cuts[0])
+    assert kept["cuts"] == [read_manifest(cut).fingerprint for cut in cuts]
+
+
+def replica(cuts, folder):
+    """Records of trainers of which each goes on from the checkpoint of the one before."""
+    records = []
+    for number, directory in enumerate(cuts):
+        manifest = read_manifest(directory)
+        until = min(EVERY * (number + 1), EPOCHS)
+        config = TrainConfig.of({"preset": "grappa", "hidden": 4, "epochs": until})
+
+        def on_rank(group, directory=directory, manifest=manifest, config=config):
+            part = read_part(directory, group.rank, manifest=manifest)
+            trainer = Trainer(config, DataInfo.of(manifest), part, group)
+            trainer.resume(trainer.checkpoints(folder))
+            found = list(trainer.epochs())
+            trainer.save(trainer.checkpoints(folder))
+            return found
+
+        folder.mkdir(exist_ok=True)
+        records += run_ranks(RANKS, on_rank)[0]
+    return records
+
+
+REFUSED = [
+    (("--algorithm", "cd-0", "--cuts", "x"), "--cuts has an effect with --algorithm 0c only, got "),
+    (("--preset", "grappa", "--cut-every", "5"), "--cut-every 5 has an effect with --cuts only; "),
+    (
+        ("--preset", "grappa", "--cuts", "x", "--seeds", "2"),
+        "--seeds and --split-index all make several runs, but --cuts names 1 more of one run; ",
+    ),
+    (
+        ("--preset", "grappa", "--cuts", "x,y", "--merge-parts"),
+        "--merge-parts merges the parts of one cut, but --cuts names 2 more of one run; ",
+    ),
+    (
+        ("--preset", "grappa", "--cuts", "x"),
+        "--cuts turns between partition directories, but 'x' is none; cut the graph with ",
+    ),
+    (
+        ("--preset", "grappa", "--cuts", "OTHER"),
+        "which has 3 parts where '",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), REFUSED)
+def test_cuts_that_cannot_be_are_refused(distgnn, ring, ring_parts, words, sentence):
+    one = ring.parent / "parts-1"
+    if not one.exists():
+        assert main(["partition", str(ring), "--parts", "1", "--out", str(one), "--json"]) == 0
+    words = [str(ring_parts) if word == "OTHER" else word for word in words]
+    refused = distgnn("train", one, "--run", "r", *words)
+    assert refused.status == 2
+    assert sentence in refused.sentence
