@@ -100,6 +100,11 @@ class SharedModel:
     def __init__(self, model: nn.Module, words: str, group: Group, seed: int) -> None:
         with naming_arguments({"weights"}):
             rule = parse_weights(words)
+        if rule.warm_up_steps:
+            raise InputError(
+                f"weights={words!r} lets the second moment of the optimizer rest, which those of "
+                "torch do not do; use a code alone, such as int8"
+            )
         self.model = model
         self.is_local = rule.is_local
         self._words = rule.text

@@ -252,6 +252,11 @@ def describe_weights(rule: WeightRule) -> str:
         if rule.gate is not None:
             when = f"once gradients of {_who(rule.gate)} changed {_level(rule.gate, 'steps')}"
         return f"none; each rank has a model of its own{moments}, and {whose} {when}"
+    if rule.warm_up_steps:
+        return (
+            f"as they are in {rule.warm_up_steps} steps; then first moments, "
+            f"{describe(rule.codec)}, while the second rests"
+        )
     return describe(rule.codec)
 
 

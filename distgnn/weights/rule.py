@@ -90,6 +90,8 @@ class WeightRule:
             None where they tell all.
         background: How models move towards a center that is found meanwhile; None where they become
             their mean at once.
+        warm_up_steps: Steps after which first moments are summed in place of gradients, see
+            `optim.qadam`; 0 for never.
     """
 
     codec: CodecSpec = EXACT
@@ -101,6 +103,7 @@ class WeightRule:
     gate: Gate | None = None
     significance: Significance | None = None
     background: Background | None = None
+    warm_up_steps: int = 0
 
     @property
     def is_local(self) -> bool:
@@ -178,6 +181,9 @@ class WeightRule:
             code = "" if self.codec == EXACT else f"+{self.codec.text}"
             apply = "mean" if self.background is None else self.background.text
             return f"{when}{self._whom}{code}+{apply}{moments}"
+        if self.warm_up_steps:
+            code = "" if self.codec == EXACT else f"+{self.codec.text}"
+            return f"qadam({self.warm_up_steps}){code}"
         return "sum" if self.codec == EXACT else self.codec.text
 
     @property

@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from distgnn.exchange.base import all_reduce_bytes
+from distgnn.exchange.codec import EXACT
 from distgnn.exchange.sliced import slice_bytes
 from distgnn.weights.layout import WIDTH, Layout
 from distgnn.weights.rule import SUM, VOTE_BYTES, WeightRule
@@ -73,6 +74,8 @@ class WeightTraffic(NamedTuple):
         coded, num_steps = 0, epoch + 1
         if not self.rule.is_local:
             layout, row_bytes = self._layout
+            if epoch < self.rule.warm_up_steps:
+                layout, row_bytes = Layout.of(self.shapes, EXACT), 0
             sums.append(_ITEM_BYTES * layout.num_exact)
             coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
         coded += (num_ranks - 1) * self._told_bytes
@@ -108,7 +111,9 @@ class WeightTraffic(NamedTuple):
     def bytes_per_epoch(self, num_ranks: int) -> float:
         """Return the mean of the bytes that all ranks send in an epoch without an evaluation."""
         period = max(self.rule.merge_every, 1) * self.rule.num_rounds(num_ranks)
-        total = sum(self._summed_bytes(num_ranks, epoch) for epoch in range(period))
+        first = self.rule.warm_up_steps
+        epochs = range(first, first + period)
+        total = sum(self._summed_bytes(num_ranks, epoch) for epoch in epochs)
         mean = total // period if total % period == 0 else total / period
         return mean + (self.factors.mean_bytes(num_ranks) if self.factors else 0)
 

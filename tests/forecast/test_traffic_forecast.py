@@ -314,6 +314,13 @@ def test_models_that_are_merged(weights, options, optimizer, directories):
     assert found.weight_bytes == pytest.approx(sum(merging) / 3)
 
 
+def test_moments_that_are_summed_after_a_warm_up(directories):
+    config = make_config(epochs=4, hidden=40, layers=3, weights="qadam(2)+int8")
+    found = check(directories("random", "libra", 3), config)
+    plain, coded = (found.weights.bytes_in_epoch(3, epoch) for epoch in (1, 2))
+    assert found.weight_bytes == coded < 0.8 * plain
+
+
 @pytest.mark.parametrize("code", ["", "+int8"])
 def test_models_that_neighbors_are_told(code, directories):
     config = make_config(epochs=5, eval_every=3, hidden=40, weights=f"every(2)+ring{code}")

@@ -71,6 +71,18 @@ def test_leaving_them_out_changes_no_bit(num_parts, options):
         assert records[0]["weight_bytes_sent"] < all_records[0]["weight_bytes_sent"]
 
 
+def test_moments_of_rows_that_are_left_out_are_as_if_they_were_sent():
+    """Weight decay alone made them, on every rank alike."""
+    graph = few_train()
+    parts = cut(graph, 2, how="either-end")
+    words = {"weights": "qadam(2)", "weight_decay": 0.01}
+    fewer = trained(parts, graph, **words)
+    whole = trained(parts, graph, sends_all=True, **words)
+    for (_, state, tables), (_, all_state, _) in zip(fewer, whole, strict=True):
+        check_same_values(state, all_state)
+        assert tables.num_left_out > 0
+
+
 def test_every_rank_sends_the_rows_of_all_ranks():
     graph = few_train()
     results = trained(cut(graph, 3), graph)

@@ -54,7 +54,8 @@ class ChannelSettings:
         "more than in NN percent of the last 20 steps with changed-gradient(qNN); with vote=half, "
         "or vote=F for a share F, of so many of them, with vote=mean of all on average; or "
         "changed(S): values of gradients are added up once they would move a weight by a share of "
-        "S, or with decay=sqrt of S over the root of the steps (default: sum)",
+        "S, or with decay=sqrt of S over the root of the steps; or qadam(N)+int8: after N steps "
+        "of Adam its first moment is summed in a code, and its second rests (default: sum)",
         metavar="STRATEGY",
         is_predicted=True,
     )

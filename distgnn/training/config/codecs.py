@@ -276,6 +276,7 @@ WEIGHTS = Grammar(
         **_CODECS,
         _SUM: Word(_APPLY, partial(str, _SUM), {}),
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
+        "qadam": Word(_APPLY, lambda value: {"warm_up_steps": value}, _whole(1)),
         "corrected": Word(_APPLY, Background, {}),
         "lerp": Word(_APPLY, _lerp, {"": _SHARE}),
         "elastic": Word(_APPLY, _elastic, {"": _SHARE}),
@@ -424,7 +425,7 @@ def parse_weights(text: str) -> WeightRule:
                 f"--weights {text} says how models move towards each other, but not when; add "
                 "every(K)"
             )
-        return WeightRule(codec)
+        return WeightRule(codec, **(apply if isinstance(apply, dict) else {}))
     said: dict[str, Any] = {"keeps_moments": _MOMENTS in answers}
     said |= cast("dict[str, Any]", answers[_WHEN]) | cast("dict[str, Any]", answers.get(_WHOM, {}))
     rule = WeightRule(**said)
@@ -436,6 +437,11 @@ def parse_weights(text: str) -> WeightRule:
             f"as they are; use {rule.text}"
         )
     when = "every" if rule.gate is None else "changed-gradient"
+    if isinstance(apply, dict):
+        raise InputError(
+            f"--weights {text} adds first moments up in every step, but {when} says when models "
+            f"are merged; drop qadam or {when}"
+        )
     if apply == _SUM:
         raise InputError(
             f"--weights {text} adds gradients up in every step, but {when} says when models are "

@@ -456,6 +456,20 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda c: c.weight_rule.warm_up_steps > 0 and c.optimizer not in ("adam", "adamw"),
+        lambda c: (
+            f"--weights {c.weights} lets the second moment of Adam rest, which --optimizer "
+            f"{c.optimizer} does not have; use adam or adamw, or drop qadam"
+        ),
+    ),
+    (
+        lambda c: c.weight_rule.warm_up_steps > 0 and bool(c.clip_grad_norm),
+        lambda c: (
+            f"--clip-grad-norm {c.clip_grad_norm} shortens gradients, but with --weights "
+            f"{c.weights} moments are summed in their place; drop one of the two"
+        ),
+    ),
+    (
         lambda c: c.weight_rule.is_local and bool(c.ema),
         lambda c: (
             f"--ema {c.ema} averages the weights of one model, but with --weights {c.weights} "

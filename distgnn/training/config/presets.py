@@ -183,6 +183,13 @@ PRESETS: Mapping[str, Preset] = {
         "bits a value",
         "Gan et al., BAGUA: Scaling up Distributed Learning with System Relaxations, VLDB 2021",
     ),
+    "qadam": Preset(
+        "exact",
+        "qadam(20)+int8(round=near)",
+        "Adam for 20 steps; then its first moment is summed in 8 bits a value, while the second "
+        "rests",
+        "Gan et al., BAGUA: Scaling up Distributed Learning with System Relaxations, VLDB 2021",
+    ),
     "async-average": Preset(
         "exact",
         "every(2)+lag(2)+corrected+own-moments",

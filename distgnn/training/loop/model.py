@@ -11,6 +11,7 @@ from distgnn.nn.models import GNN, LinkModel
 from distgnn.optim.kfac import Kfac
 from distgnn.optim.lbfgs import Lbfgs
 from distgnn.optim.optimizers import build_optimizer
+from distgnn.optim.qadam import QAdam, QAdamW
 from distgnn.optim.schedules import LearningRate, parse_schedule
 from distgnn.settings.kfac import parse
 from distgnn.training.loop.own_model import trainable
@@ -107,6 +108,14 @@ def optimizer_of(config: TrainConfig, model: nn.Module, whole: WholeLoss) -> Opt
     if config.optimizer == "lbfgs":
         lr, decay = config.lr, config.weight_decay
         return Lbfgs(parameters, whole.group, lr=lr, weight_decay=decay, decaying=decaying)
+    if warm_up_steps := config.weight_rule.warm_up_steps:
+        return (QAdamW if config.optimizer == "adamw" else QAdam)(
+            parameters,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            decaying=decaying,
+            warm_up_steps=warm_up_steps,
+        )
     return build_optimizer(
         config.optimizer,
         parameters,

@@ -182,6 +182,7 @@ class Trainer:
         # Pairs of vertices, and labels that are given, are drawn again; some steps decompose.
         is_same = self.config.task != "link" and not self.config.labels_as_input
         is_same = is_same and not (self.config.is_second_order or self.config.num_start_epochs)
+        is_same = is_same and not self.config.weight_rule.warm_up_steps
         self.steps = build_repeated(
             "a step", self._step, self.graph, is_wanted=is_wanted and is_same
         )

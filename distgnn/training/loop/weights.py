@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distgnn.nn.models import GNN
+from distgnn.optim.qadam import QAdam
 from distgnn.weights.background import BackgroundModels
 from distgnn.weights.local_models import LocalModels
 from distgnn.weights.significant_updates import SignificantUpdates, StepRule
 from distgnn.weights.summed_gradients import SummedGradients
+from distgnn.weights.summed_momentum import SummedMomentum
 from distgnn.weights.table_rows import NO_TABLES, TableRows
 from distgnn.weights.tracked_ring import TrackedRing
 
@@ -53,13 +55,19 @@ def build_weights(
     tables = NO_TABLES
     if isinstance(model, GNN):
         tables = TableRows.find(model.table_rows(graph), group)
+    seeds, buffers = graph.mask_seeds, exchange.buffers
+    if isinstance(optimizer, QAdam):
+        return SummedMomentum(
+            group,
+            exchange.clock,
+            tables,
+            optimizer=optimizer,
+            codec=rule.codec,
+            seeds=seeds,
+            buffers=buffers,
+        )
     return SummedGradients(
-        group,
-        exchange.clock,
-        tables,
-        codec=rule.codec,
-        seeds=graph.mask_seeds,
-        buffers=exchange.buffers,
+        group, exchange.clock, tables, codec=rule.codec, seeds=seeds, buffers=buffers
     )
 
 

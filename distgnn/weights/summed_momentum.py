@@ -1,0 +1,64 @@
+"""The weight channel of QAdam: gradients for some steps, and then first moments in a code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distgnn.exchange.codec import EXACT
+from distgnn.weights.own_models import with_gradients
+from distgnn.weights.summed_gradients import SummedGradients
+from distgnn.weights.table_rows import NO_TABLES
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from distgnn.comm.group import Group
+    from distgnn.exchange.clock import Clock
+    from distgnn.exchange.codec import CodecSpec
+    from distgnn.kernels.seeds import MaskSeeds
+    from distgnn.ops.buffers import Buffers
+    from distgnn.optim.qadam import QAdam
+    from distgnn.weights.table_rows import TableRows
+
+
+class SummedMomentum(SummedGradients):
+    """Sums gradients as they are while the optimizer warms up, and then first moments in a code.
+
+    Args:
+        group: All ranks.
+        clock: Gets the time that the sum takes.
+        tables: Rows of learned tables that can have a gradient; the others are not sent.
+        optimizer: Optimizer of the model, which says what is summed.
+        codec: Code of large float32 moments.
+        seeds: Seeds of the code's random rounding, which know the epoch; of no run if None.
+        buffers: Memory for codes; its own if None.
+
+    References:
+        Gan et al., "BAGUA: Scaling up Distributed Learning with System Relaxations", VLDB 2021
+        (QAdam).
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        clock: Clock,
+        tables: TableRows = NO_TABLES,
+        *,
+        optimizer: QAdam,
+        codec: CodecSpec = EXACT,
+        seeds: MaskSeeds | None = None,
+        buffers: Buffers | None = None,
+    ) -> None:
+        super().__init__(group, clock, tables, codec=EXACT, seeds=seeds, buffers=buffers)
+        self._optimizer = optimizer
+        self._codec = codec
+
+    def after_backward(self, model: nn.Module) -> None:
+        """Replace gradients by what the optimizer steps by."""
+        parameters = with_gradients(model)
+        if self._optimizer.is_resting:
+            self.codec = self._codec
+            for each in parameters:
+                rows = self.tables.of(each)
+                each.grad = self._optimizer.moment(each, rows, self.group.size)
+        self.sum(parameters)
