@@ -1,7 +1,8 @@
 """Codes that are chosen while a run trains: `--halo auto`.
 
     before epoch 0      time the link between peers, the codes, and a forward pass
-    seconds of b bits   max(compute, wire(b)) + code(b), of the slowest rank
+    seconds of b bits   work + max(0, wire(b) - hidden) + code(b), of the slowest rank
+    hidden              wire of the rows that were sent, less the wait for them
     choice              the most bits within 5 % of the fastest
     every K epochs      time the link again, and score the same weights over exact and coded rows
 
@@ -24,7 +25,7 @@ from distgnn.exchange.codec import EXACT, CodecSpec, HaloCodecs
 from distgnn.exchange.rule import HaloRule, Rule
 from distgnn.exchange.tags import EVALUATION_TAG, SETUP_TAG
 from distgnn.forecast.pace import Link
-from distgnn.forecast.traffic import planned_bytes
+from distgnn.forecast.traffic import planned_bytes, planned_evaluation_bytes
 from distgnn.kernels.codec import decode_rows, encode_rows, row_bytes
 from distgnn.machine.trials import best_seconds
 from distgnn.training.config.codecs import halo_text, parse_halo
@@ -66,6 +67,7 @@ class AutoCodes:
         self._note: str | None = None
         self._code_s = dict.fromkeys(CHOICES, 0.0)
         self._sent = dict.fromkeys(CHOICES, 0.0)
+        self._evaluation_bytes, self._hidden_s = 0, 0.0
         exact = trainer.graphs.exact
         self._exchange = Synchronous(exact.group, first_tag=EVALUATION_TAG, device=exact.device)
         self._exchange.buffers = exact.exchange.buffers
@@ -79,7 +81,13 @@ class AutoCodes:
     def begin(self) -> None:
         """Measure, and choose the codes of the first epoch; see `Controller`."""
         self._prepare()
-        self._choose(0, self._forward_seconds() * _PASSES)
+        work_s, wait_s = self._forward_seconds()
+        link = self._try_link()
+        wire_s = link.seconds(self._evaluation_bytes)
+        # Of the wire of an epoch the same share is hidden behind work as of that of this pass.
+        share = max(wire_s - wait_s, 0.0) / wire_s if wire_s else 0.0
+        self._hidden_s = share * link.seconds(self._sent[CHOICES[0]])
+        self._choose(0, link, work_s * _PASSES)
 
     def _prepare(self) -> None:
         """Count what an epoch sends with each code, and how long the codes take."""
@@ -87,6 +95,7 @@ class AutoCodes:
         model = trainer.known_model("--halo auto")
         for bits in CHOICES:
             self._sent[bits] = planned_bytes(trainer.config, model, trainer.graphs, CodecSpec(bits))
+        self._evaluation_bytes = planned_evaluation_bytes(trainer.config, model, trainer.graphs)
         self._code_s = code_seconds(trainer.config.model.hidden_width, trainer.graph.device)
 
     def observe(self, record: Record) -> None:
@@ -98,19 +107,30 @@ class AutoCodes:
         if not self._sent[CHOICES[0]]:
             self._prepare()
         self._guard(record)
-        # Rows wait for the wire and for slower ranks; what is left is work of this rank.
-        compute_s = statistics.median(
-            one["epoch_s"] - one["pack_s"] - one["exchange_wait_s"] for one in self._records
+        link = self._try_link()
+        # Ranks wait for rows, and for slower ranks; more than the wire of the rows is the latter.
+        wire_s = link.seconds(self._sent[self.bits])
+        waits = [min(one["exchange_wait_s"], wire_s) for one in self._records]
+        work_s = statistics.median(
+            one["epoch_s"] - one["pack_s"] - wait
+            for one, wait in zip(self._records, waits, strict=True)
         )
-        self._choose(epoch, max(compute_s, 0.0))
+        # Few rows tell little of how many could be hidden: what was seen once counts from then on.
+        self._hidden_s = max(self._hidden_s, wire_s - statistics.median(waits))
+        self._choose(epoch, link, max(work_s, 0.0))
         self._records = []
 
-    def _choose(self, epoch: int, compute_s: float) -> None:
+    def _try_link(self) -> Link:
+        return try_link(self._trainer.group, self._routes())
+
+    def _choose(self, epoch: int, link: Link, work_s: float) -> None:
         """Choose the codes from an epoch on."""
-        link = try_link(self._trainer.group, self._routes())
         values = self._sent[CHOICES[0]] / 4
+        # Rows travel at most as long as there is work, without being waited for.
+        hidden_s = min(self._hidden_s, work_s)
         own = [
-            max(compute_s, self._sent[bits] / link.bytes_per_s + link.latency_s)
+            work_s
+            + max(link.seconds(self._sent[bits]) - hidden_s, 0.0)
             + values * self._code_s[bits]
             for bits in CHOICES
         ]
@@ -152,8 +172,10 @@ class AutoCodes:
         trainer, codec = self._trainer, CodecSpec(self.bits)
         self._exchange.codecs = HaloCodecs(forward=codec)
         with trainer.weights.consensus(trainer.model), trainer.average.in_place():
-            exact, coded = trainer.evaluate(), trainer.evaluate_on(self._graph)
-        true, seen = exact.metric["val"], coded.metric["val"]
+            # The epoch has scored these weights already, where it was one that is evaluated.
+            true = record.get("val_metric") if trainer.config.screening is None else None
+            true = trainer.evaluate().metric["val"] if true is None else true
+            seen = trainer.evaluate_on(self._graph).metric["val"]
         if true is None or seen is None:
             is_off = record["codec_error"] >= 1
         else:
@@ -171,8 +193,8 @@ class AutoCodes:
         halves = self._trainer.graphs.exact.blocks.forward
         return [halves.send.route, halves.reduce.route]
 
-    def _forward_seconds(self) -> float:
-        """Time a pass forward without its waits."""
+    def _forward_seconds(self) -> tuple[float, float]:
+        """Time the work of a pass forward, and its waits."""
         trainer = self._trainer
         clock = trainer.graphs.exact.exchange.clock
         trainer.evaluate()
@@ -180,7 +202,8 @@ class AutoCodes:
         start = time.perf_counter()
         trainer.evaluate()
         total = time.perf_counter() - start
-        return max(total - clock.take()["exchange_wait"], 0.0)
+        wait = clock.take()["exchange_wait"]
+        return max(total - wait, 0.0), wait
 
     def take_note(self) -> str | None:
         """Return what was changed; see `Controller`."""
@@ -202,6 +225,7 @@ class AutoCodes:
             "least": self._least,
             "looks_below": self._looks_below,
             "best": self._best,
+            "hidden_s": self._hidden_s,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -210,7 +234,7 @@ class AutoCodes:
             return
         self._schedule = [(epoch, cast("Bits", bits)) for epoch, bits in state["schedule"]]
         self._least, self._best = state["least"], state["best"]
-        self._looks_below = state["looks_below"]
+        self._looks_below, self._hidden_s = state["looks_below"], state["hidden_s"]
         self._apply()
 
 

@@ -48,6 +48,14 @@ class Link(NamedTuple):
     bytes_per_s: float
     latency_s: float
 
+    def seconds(self, num_bytes: float) -> float:
+        """Return the time of a message.
+
+        Args:
+            num_bytes: Its size.
+        """
+        return num_bytes / self.bytes_per_s + self.latency_s
+
 
 def probe(part: Part, width: int, *, columns: tuple[int, int]) -> Pace:
     """Time a sum over edges of a part, and a dense product.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,37 @@ def test_codes_that_follow_each_other_send_the_bytes_that_were_predicted():
     found = run_ranks(3, on_rank)
     assert 12 * sum(planned for planned, _ in found) == pytest.approx(sum(found[0][1]))
     assert len(set(found[0][1])) == 3
+
+
+@pytest.mark.parametrize(("wait_s", "bits"), [(0.0, 32), (10.0, 4)])
+def test_only_the_wire_that_is_waited_for_counts(links, monkeypatch, wait_s, bits):
+    graph = make_graph("random", num_vertices=60)
+    parts = cut(graph, 3)
+    config = make_config(**OPTIONS, halo="auto")
+    monkeypatch.setattr(AutoCodes, "_forward_seconds", lambda self: (10.0, wait_s))
+
+    def on_rank(group):
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group)
+        codes = AutoCodes(trainer, Auto())
+        codes._prepare()
+        # An evaluation waits 10 s for the wire, and exact rows of an epoch take 30 s at most.
+        speed = codes._evaluation_bytes / 10.0
+        monkeypatch.setattr(codes, "_try_link", lambda: Link(speed, 0.0))
+        codes.begin()
+        return codes.bits
+
+    assert set(run_ranks(3, on_rank)) == {bits}
+
+
+def test_a_look_counts_with_the_evaluations_of_the_next_epoch(links, monkeypatch):
+    links[0][:] = [SLOW]
+    looks = {}
+
+    def observe(self, record):
+        looks.setdefault(self._trainer.group.rank, []).append(record["epoch"])
+        time.sleep(0.2 if record["epoch"] == 4 else 0.0)
+
+    monkeypatch.setattr(AutoCodes, "observe", observe)
+    records = trained({"halo": "auto", "eval_every": 100}, Auto())[0][0]
+    assert looks[0] == list(range(12))
+    assert records[5]["eval_s"] >= 0.2

@@ -279,8 +279,11 @@ class Trainer:
         Yields:
             One record of metrics.jsonl per epoch, the same on every rank.
         """
+        look_s = 0.0
         if not (self.num_epochs or self.is_done):
+            start = time.perf_counter()
             self.controller.begin()
+            look_s = time.perf_counter() - start
         while not (self.is_done or self.stop_number):
             self.group.note(self.num_epochs, "train")
             start = time.perf_counter()
@@ -292,7 +295,8 @@ class Trainer:
             own["weight_bytes_sent"] += self.weights.take_bytes()
             deviation = self.weights.take_deviation()
             own |= {
-                "eval_s": eval_s,
+                # What a controller looked at before the epoch counts with what was evaluated.
+                "eval_s": eval_s + look_s,
                 "deviation": math.nan if deviation is None else deviation,
                 "eval_halo_bytes_sent": self.graphs.exact.exchange.take_bytes()
                 + self.screen.take_bytes()
@@ -307,7 +311,9 @@ class Trainer:
             self._last_loss = f", after a loss of {record['loss']:.6g} in epoch {self.num_epochs}"
             self.trace.end_epoch(self.num_epochs)
             self.num_epochs += 1
+            start = time.perf_counter()
             self.controller.observe(record)
+            look_s = time.perf_counter() - start
             yield record
 
     @property
