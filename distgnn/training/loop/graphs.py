@@ -274,6 +274,16 @@ def why_not_static(config: TrainConfig, *, is_sparse: bool) -> str:
     return reason or ("sparse features are mapped first" if is_sparse else "")
 
 
+def is_summed_once(config: TrainConfig, *, is_sparse: bool) -> bool:
+    """Return whether all sums of a run are those of static input: it has one layer, as SGC has.
+
+    Args:
+        config: The run.
+        is_sparse: Whether features are sparse.
+    """
+    return config.model.layers == 1 and not why_not_static(config, is_sparse=is_sparse)
+
+
 def is_input_fixed(config: TrainConfig, *, is_sparse: bool) -> bool:
     """Return whether maps of the first layer multiply the same rows in every epoch.
 

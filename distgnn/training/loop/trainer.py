@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.datasets.errors import InputError
-from distgnn.edges.planner import Planner
+from distgnn.edges.planner import AsItIs, Planner
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.models import GNN
 from distgnn.ops import SparseRows
@@ -23,7 +23,7 @@ from distgnn.training.data.placement import place
 from distgnn.training.loop.best import Best, Patience
 from distgnn.training.loop.controllers import NoController
 from distgnn.training.loop.goal import goal_of
-from distgnn.training.loop.graphs import build_graphs, is_input_fixed
+from distgnn.training.loop.graphs import build_graphs, is_input_fixed, is_summed_once
 from distgnn.training.loop.head_start import build_course
 from distgnn.training.loop.metrics import over_ranks
 from distgnn.training.loop.model import (
@@ -123,6 +123,9 @@ class Trainer:
             self.inputs = replace(self.inputs, features=rows)
         # Not by another name: where they were is let go before more is made of them.
         self.inputs = place(self.inputs, config, device=device, crowded=crowded)
+        is_sparse = isinstance(self.inputs.features, SparseRows)
+        if is_summed_once(config, is_sparse=is_sparse):
+            self.planner = Planner(chooser=AsItIs())
         self.graphs = build_graphs(
             config, self.inputs, part, group, planner=self.planner, device=device
         )
@@ -145,7 +148,6 @@ class Trainer:
         self.screen = build_screen(
             self.graphs.screened, self.evaluate_on, measure, self.model, config
         )
-        is_sparse = isinstance(self.inputs.features, SparseRows)
         is_fixed = is_input_fixed(config, is_sparse=is_sparse)
         whole = WholeLoss(group, self.objective, is_fixed or factory is not None)
         self.optimizer = optimizer_of(config, self.model, whole)

@@ -7,6 +7,7 @@ from graphs import cut, make_graph
 from planned_graphs import GRAPHS, tensors
 from training import ends_of, make_config
 
+from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.edges.planner import Chooser, Planner, PlanSource, Way, edges_per_piece
 from distgnn.kernels.csr import Csr
@@ -182,6 +183,29 @@ def test_a_trial_takes_no_more_rows_than_fit(monkeypatch):
 
 def test_an_edge_per_piece_is_counted_in_blocks_of_sources():
     assert edges_per_piece(block_of("cut")) == pytest.approx(20, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_planned"),
+    [
+        ({"model": "sgc", "layers": 1, "hops": 2}, False),
+        ({"model": "sgc", "layers": 1, "hops": 2, "static_input": False}, True),
+        ({"model": "gcn", "dropout": 0.0}, True),
+    ],
+)
+def test_no_plan_is_made_for_sums_of_the_set_up_alone(options, is_planned):
+    asked = []
+
+    class Asking(Chooser):
+        def choose(self, block):
+            asked.append(block)
+
+    graph = make_graph("random")
+    planner = Planner(chooser=Asking())
+    config = make_config(**options)
+    trainer = Trainer(config, ends_of(graph), cut(graph, 1)[0], SingleGroup(), planner=planner)
+    list(trainer.epochs())
+    assert bool(asked) == is_planned
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])
