@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from distgnn.partition.refine.balance import Balance
 
 
-def refined_from(arcs: Arcs, placed: Assignment, balance: Balance, more_rows: int) -> Assignment:
+def refined_from(
+    arcs: Arcs, placed: Assignment, balance: Balance, more_rows: int, *, seed: int = 0
+) -> Assignment:
     """Refine an assignment.
 
     Args:
@@ -29,6 +31,7 @@ def refined_from(arcs: Arcs, placed: Assignment, balance: Balance, more_rows: in
         placed: Where to begin.
         balance: Balance to aim at.
         more_rows: Rows that balance of edges may cost.
+        seed: Seed of the moves that save nothing by themselves.
 
     Returns:
         Another assignment of the arcs.
@@ -41,6 +44,7 @@ def refined_from(arcs: Arcs, placed: Assignment, balance: Balance, more_rows: in
         edge_balance=balance.edges,
         more_rows=more_rows,
         training=balance.training,
+        seed=seed,
     )
     return Assignment(num_parts, arc_part, root_part)
 

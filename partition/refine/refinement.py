@@ -93,6 +93,7 @@ def refine_arcs(
     clone_balance: float = CLONE_BALANCE,
     more_rows: int = 0,
     training: NDArray[np.int32] | None = None,
+    seed: int = 0,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Refine as `refine` does, arcs instead of edges.
 
@@ -105,6 +106,7 @@ def refine_arcs(
         more_rows: The same.
         training: (num_vertices,) int32. Splits that each vertex is trained on in, if no part is to
             get more of these roots than its share; None if that does not matter.
+        seed: Seed of the moves that save nothing by themselves.
 
     Returns:
         New parts of the arcs and of the roots.
@@ -117,7 +119,7 @@ def refine_arcs(
         roots=math.floor(VERTEX_BALANCE * num_vertices / num_parts),
         trained=0 if training is None else most_training(training, num_parts),
     )
-    improve(placement, limits, int(placement.totals[0]) + more_rows)
+    improve(placement, limits, int(placement.totals[0]) + more_rows, seed)
     root_part = placement.slot_part[placement.first[:num_vertices]]
     return placement.part[: arcs.head.size], root_part
 
@@ -165,18 +167,19 @@ def most_edges(num_edges: int, num_parts: int, edge_balance: float) -> int:
     return max(math.ceil(mean), math.floor(min(edge_balance * mean, num_edges)))
 
 
-def improve(placement: Placement, limits: Limits, most_rows: int) -> None:
+def improve(placement: Placement, limits: Limits, most_rows: int, seed: int = 0) -> None:
     """Run passes until one saves little, then others that also make moves without a saving.
 
     Args:
         placement: Changed.
         limits: Limits of all parts; without roots, none of these moves.
         most_rows: No more rows than these are made where parts hold too many edges.
+        seed: Seed of the moves that save nothing by themselves.
     """
     scratch = scratch_of(placement)
     steps: tuple[tuple[Callable[[Placement, Scratch, Limits], object], float], ...] = (
         (empty_slots, LEAST_SAVING),
-        (partial(wander, generator=random_numbers(0)), LEAST_SAVING_BY_WANDERING),
+        (partial(wander, generator=random_numbers(seed)), LEAST_SAVING_BY_WANDERING),
     )
     for step, least_saving in steps:
         has_moving_roots = limits.roots > 0

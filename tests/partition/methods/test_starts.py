@@ -7,7 +7,7 @@ import pytest
 
 from distgnn.datasets import Graph, InputError
 from distgnn.partition import assign
-from distgnn.partition.methods import kaminpar_library, starts
+from distgnn.partition.methods import kaminpar_library, metis, starts
 from distgnn.partition.methods.options import QUALITIES, check_quality
 from distgnn.partition.methods.starts import Start, starts_of
 from distgnn.partition.quality import measure
@@ -45,6 +45,7 @@ def test_best_tries_other_weights_seeds_and_libraries(
         Start("cut", 0.85, 5),
         Start("cut", 1.0, 5),
         Start("cut", 0.65, 6),
+        *(Start("cut", 0.85, seed) for seed in (6, 7, 8, 9, 10)),
     ]
     of_kaminpar = [Start("eco", 1.0, 5), Start("eco", 1.0, 6)]
     assert found(quality="best") == of_metis + of_kaminpar * is_there
@@ -83,3 +84,17 @@ def test_a_quality_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="method 'ne' takes no quality; leave it out or choose me"):
         check_quality("ne", "fast", [])
     check_quality("ne", None, [])
+
+
+def test_large_graphs_are_not_cut_with_many_seeds() -> None:
+    assert len(found(10**5, quality="best", roots="metis")) == 4
+
+
+def test_the_best_is_refined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of()
+    rows = {}
+    for more in (0, 8):
+        monkeypatch.setattr(metis, "MORE_REFINEMENTS", more)
+        assignment = assign("metis", graph, 6, quality="best", roots="metis")
+        rows[more] = measure(graph, assignment).halo_rows
+    assert rows[8] < rows[0]
