@@ -105,6 +105,11 @@ class SharedModel:
                 f"weights={words!r} lets the second moment of the optimizer rest, which those of "
                 "torch do not do; use a code alone, such as int8"
             )
+        if rule.travel is not None:
+            raise InputError(
+                f"weights={rule.text!r} lets models travel between evaluations, which a loop of "
+                "your own does by itself; drop travel, or use distgnn.train(..., model=Net)"
+            )
         self.model = model
         self.is_local = rule.is_local
         self._words = rule.text

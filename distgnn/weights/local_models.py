@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -85,6 +86,10 @@ class LocalModels(OwnModels):
         self._norm: float | None = None
         self._change = 0.0
         self._ballot = None if rule.gate is None else Ballot(rule.gate, group.size)
+
+    def set_period(self, merge_every: int) -> None:
+        """Change the number of steps from one merge to the next."""
+        self._rule = replace(self._rule, merge_every=merge_every)
 
     def after_backward(self, model: nn.Module) -> None:
         """Scale the gradient of this rank's share; a missing one counts as zeros."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from distgnn.exchange.codec import EXACT, CodecSpec
@@ -70,6 +70,25 @@ class Background:
 
 
 @dataclass(frozen=True)
+class Travel:
+    """Steps between merges that move while a run trains; see `SkewScout`.
+
+    Attributes:
+        every: Epochs from one trip of the models to the next; also the most steps.
+        loss: Accuracy that a model may lose on vertices of other ranks, a share.
+    """
+
+    every: int
+    loss: float = 0.05
+
+    @property
+    def text(self) -> str:
+        """Canonical words of --weights."""
+        more = "" if self.loss == Travel.loss else f",loss={self.loss:.12g}"
+        return f"travel({self.every}{more})"
+
+
+@dataclass(frozen=True)
 class WeightRule:
     """Rule of the weights that ranks tell each other, and when.
 
@@ -78,6 +97,8 @@ class WeightRule:
             told.
         merge_every: Steps from one mean of the models of all ranks to the next; 0 where gradients
             are added up in every step, so that there is one model.
+        corrections: Steps after such a mean that are followed by one each, too. Where rows travel
+            in these steps alone, they correct models that were trained without.
         keeps_moments: Whether each rank keeps its own moments of the optimizer at a merge, instead
             of their mean.
         group_size: Ranks of a group, whose models are merged. 0 for one group of all ranks.
@@ -92,10 +113,12 @@ class WeightRule:
             their mean at once.
         warm_up_steps: Steps after which first moments are summed in place of gradients, see
             `optim.qadam`; 0 for never.
+        travel: How `merge_every` moves while a run trains; None where it stays.
     """
 
     codec: CodecSpec = EXACT
     merge_every: int = 0
+    corrections: int = 0
     keeps_moments: bool = False
     group_size: int = 0
     group_order: Order = "random"
@@ -104,6 +127,7 @@ class WeightRule:
     significance: Significance | None = None
     background: Background | None = None
     warm_up_steps: int = 0
+    travel: Travel | None = None
 
     @property
     def is_local(self) -> bool:
@@ -113,7 +137,12 @@ class WeightRule:
     @property
     def sends_at_most(self) -> bool:
         """Whether a forecast is a limit, since values decide how much travels."""
-        return self.votes or self.significance is not None
+        return self.votes or self.significance is not None or self.travel is not None
+
+    @property
+    def at_most(self) -> WeightRule:
+        """Rule that sends at least as much in every epoch, and does not move."""
+        return self if self.travel is None else replace(self, merge_every=1, travel=None)
 
     @property
     def votes(self) -> bool:
@@ -129,7 +158,9 @@ class WeightRule:
     def may_merge(self, num_steps: int) -> bool:
         """Return whether models are merged after a number of steps, or may be by a vote."""
         is_never = self.gate is not None and self.gate.threshold == math.inf
-        return self.merge_every > 0 and not is_never and num_steps % self.merge_every == 0
+        if not self.merge_every or is_never:
+            return False
+        return num_steps % self.merge_every <= self.corrections
 
     def makes_one(self, num_ranks: int) -> bool:
         """Return whether a merge leaves one model, not as many as there are groups."""
@@ -175,12 +206,14 @@ class WeightRule:
             return self.significance.text
         if self.is_local:
             moments = "+own-moments" if self.keeps_moments else ""
-            when = f"every({self.merge_every})"
+            more = f",for={self.corrections}" if self.corrections else ""
+            when = f"every({self.merge_every}{more})"
             if self.gate is not None:
                 when = f"changed-gradient({self.gate.arguments})"
             code = "" if self.codec == EXACT else f"+{self.codec.text}"
             apply = "mean" if self.background is None else self.background.text
-            return f"{when}{self._whom}{code}+{apply}{moments}"
+            moves = f"+{self.travel.text}" if self.travel else ""
+            return f"{when}{self._whom}{code}+{apply}{moments}{moves}"
         if self.warm_up_steps:
             code = "" if self.codec == EXACT else f"+{self.codec.text}"
             return f"qadam({self.warm_up_steps}){code}"

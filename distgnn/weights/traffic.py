@@ -56,7 +56,8 @@ class WeightTraffic(NamedTuple):
             period = self.rule.merge_every
             if self.rule.is_ring and num_ranks > 1:
                 return self._ring_bytes(num_ranks) * num_ranks / (2 * (num_ranks - 1) * period)
-            return self._merged_bytes / period if self.rule.may_merge(period) else 0
+            num_merges = sum(self.rule.may_merge(1 + step) for step in range(period))
+            return self._merged_bytes * num_merges / period
         layout, row_bytes = self._layout
         return _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
 

@@ -87,14 +87,16 @@ def test_a_record_says_how_far_models_are_from_their_mean():
         assert (far > 1e-4) == (epoch < 3)
 
 
-def by_the_formula(gradients, *, steps, merge_every, lr, keeps_moments=False, group_size=0):
+def by_the_formula(
+    gradients, *, steps, merge_every, lr, corrections=0, keeps_moments=False, group_size=0
+):
     """Gradient descent of each rank with momentum 0.9, and the means of weights and momenta."""
     weights, momenta = np.zeros_like(gradients[0]), np.zeros_like(gradients[0])
     size = len(weights)
     for step in range(1, steps + 1):
         momenta = 0.9 * momenta + size * gradients[step - 1]
         weights = weights - lr * momenta
-        if step % merge_every == 0:
+        if step % merge_every <= corrections:
             for rank in range(size):
                 own = draw_group(rank, size, group_size or size, SEED, step)
                 if rank == own[0]:
@@ -106,9 +108,12 @@ def by_the_formula(gradients, *, steps, merge_every, lr, keeps_moments=False, gr
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("merge_every", [1, 2, 3])
 @pytest.mark.parametrize("keeps_moments", [False, True])
-@pytest.mark.parametrize("group_size", [0, 2, 3])
-def test_weights_are_those_of_the_formula(group_size, keeps_moments, merge_every, size):
+@pytest.mark.parametrize(("group_size", "corrections"), [(0, 0), (2, 0), (3, 0), (0, 1)])
+def test_weights_are_those_of_the_formula(
+    group_size, corrections, keeps_moments, merge_every, size
+):
     how = {"merge_every": merge_every, "keeps_moments": keeps_moments, "group_size": group_size}
+    how |= {"corrections": corrections}
     gradients = np.random.default_rng(0).normal(size=(7, size, 5))
 
     def on_rank(group):
@@ -136,6 +141,22 @@ def test_weights_are_those_of_the_formula(group_size, keeps_moments, merge_every
     expected = by_the_formula(gradients, steps=7, lr=0.1, **how)
     for rank, found in enumerate(run_ranks(size, on_rank)):
         torch.testing.assert_close(found, torch.from_numpy(expected[rank]), rtol=0, atol=1e-12)
+
+
+def test_rows_travel_in_the_steps_that_correct_models_alone():
+    options = {"optimizer": "sgd", "lr": 0.1, "dropout": 0.0}
+    words = {"halo": "every(4)+drop", "weights": "every(4,for=1)+mean"}
+    found = trained(3, steps=9, **words, **options)
+    for records, state in found:
+        assert [r["weight_syncs"] for r in records] == [1, 0, 0, 1, 1, 0, 0, 1, 1]
+        assert [r["halo_bytes_sent"] > 0 for r in records] == [True, *[False] * 3] * 2 + [True]
+        check_same_values(state, found[0][1])
+    # The first step is one of all ranks together, from the same weights.
+    corrected, exact = (trained(3, steps=1, **more, **options) for more in (words, {}))
+    for (_, state), (_, other) in zip(corrected, exact, strict=True):
+        for name, tensor in other.items():
+            if name != "moments":
+                torch.testing.assert_close(state[name], tensor, rtol=1e-6, atol=1e-6)
 
 
 def by_votes(gradients, *, level, lr, vote):
@@ -445,6 +466,20 @@ def test_presets_merge_models_within_groups(preset):
                 "--weights changed-gradient(0.1)+sum adds gradients up in every step, but "
                 "changed-gradient says when models are merged; use changed-gradient(0.1)+mean, or "
                 "drop changed-gradient"
+            ),
+        ),
+        (
+            {"weights": "every(2,for=2)"},
+            (
+                "--weights every(2,for=2) leaves no step that a rank takes by itself; for is below "
+                "2, and every(1) merges in every step"
+            ),
+        ),
+        (
+            {"weights": "every(3,for=1)+pairs"},
+            (
+                "--weights every(3,for=1)+pairs corrects models in steps that all ranks take "
+                "together; drop for=1, or take the mean of all"
             ),
         ),
         (

@@ -14,7 +14,7 @@ from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
 from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.grammar import Grammar, Parameter, Word
 from distgnn.training.config.presets import PRESETS
-from distgnn.weights.rule import Background, Significance, WeightRule
+from distgnn.weights.rule import Background, Significance, Travel, WeightRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,7 @@ _WHEN = "when"
 _WHOM = "whom"
 _MOMENTS = "moments"
 _LAG = "lag"
+_TRAVEL = "travel"
 _SUM, _MEAN = "sum", "mean"
 _DEAL = "deal"
 _MEMORY = "memory"
@@ -237,6 +238,16 @@ def _changed_gradient(value: tuple[float, float], vote: Vote = "any") -> dict[st
     return {"merge_every": 1, "gate": _gate(value, vote)}
 
 
+def _merged(value: int, **more: int) -> dict[str, object]:
+    corrections = more.get("for", 0)
+    if corrections >= value:
+        raise InputError(
+            f"--weights every({value},for={corrections}) leaves no step that a rank takes by "
+            f"itself; for is below {value}, and every(1) merges in every step"
+        )
+    return {"merge_every": value, "corrections": corrections}
+
+
 def _significant(value: float, *, decay: bool = False) -> dict[str, Significance]:
     return {"significance": Significance(value, decay)}
 
@@ -271,6 +282,7 @@ WEIGHTS = Grammar(
         _WHOM: "with whom",
         _LAG: "how many steps a merge takes",
         _MOMENTS: "what becomes of the moments of the optimizer",
+        _TRAVEL: "how the number of steps moves",
     },
     {
         **_CODECS,
@@ -290,7 +302,7 @@ WEIGHTS = Grammar(
             },
         ),
         "lag": Word(_LAG, lambda value: value, _whole(0)),
-        "every": Word(_WHEN, lambda value: {"merge_every": value}, _whole(1)),
+        "every": Word(_WHEN, _merged, {**_whole(1), "for": Parameter(least=1)}),
         "changed-gradient": Word(_WHEN, _changed_gradient, {"": _ANY_LEVEL, "vote": _VOTE}),
         "changed": Word(_WHEN, _significant, {"": _CHANGE_OF_GRADIENT, "decay": _DECAY}),
         "all": Word(_WHOM, dict, {}),
@@ -298,6 +310,11 @@ WEIGHTS = Grammar(
         "ring": Word(_WHOM, lambda: {"is_ring": True, "keeps_moments": True}, {}),
         "groups": Word(_WHOM, _groups, {**_whole(2), "order": _ORDER}),
         "own-moments": Word(_MOMENTS, lambda: True, {}),
+        "travel": Word(
+            _TRAVEL,
+            lambda value, loss=Travel.loss: Travel(value, loss),
+            {**_whole(1), "loss": Parameter(number=float, below=1)},
+        ),
     },
     has_directions=False,
     names={name: preset.weights for name, preset in PRESETS.items() if not preset.settings},
@@ -416,6 +433,11 @@ def parse_weights(text: str) -> WeightRule:
                 f"--weights {text} keeps the moments of models that are merged, but does not say "
                 "when; add every(K), or drop own-moments"
             )
+        if _TRAVEL in answers:
+            raise InputError(
+                f"--weights {text} moves the steps between merges of models, but does not say how "
+                "many there are at first; add every(K)"
+            )
         if _WHOM in answers:
             raise InputError(
                 f"--weights {text} says with whom models are merged, but not when; add every(K)"
@@ -427,6 +449,7 @@ def parse_weights(text: str) -> WeightRule:
             )
         return WeightRule(codec, **(apply if isinstance(apply, dict) else {}))
     said: dict[str, Any] = {"keeps_moments": _MOMENTS in answers}
+    said["travel"] = answers.get(_TRAVEL)
     said |= cast("dict[str, Any]", answers[_WHEN]) | cast("dict[str, Any]", answers.get(_WHOM, {}))
     rule = WeightRule(**said)
     if rule.significance is not None:
@@ -447,13 +470,34 @@ def parse_weights(text: str) -> WeightRule:
             f"--weights {text} adds gradients up in every step, but {when} says when models are "
             f"merged; use {rule.text}, or drop {when}"
         )
-    rule = _in_background(text, rule, apply, cast("int", answers.get(_LAG, 0)))
+    lag = cast("int", answers.get(_LAG, 0))
+    _check_moves(text, rule, is_late=bool(lag) or isinstance(apply, Background))
+    rule = _in_background(text, rule, apply, lag)
     if codec != EXACT and not rule.is_ring:
         raise InputError(
             f"--weights {text} codes gradients, but of models that are merged none are sent; use "
             f"{rule.text}, or {codec.text} alone"
         )
     return replace(rule, codec=codec)
+
+
+def _check_moves(text: str, rule: WeightRule, *, is_late: bool) -> None:
+    """Refuse other words about when models are merged beside steps that move, or that correct."""
+    if rule.travel and (rule.gate or rule.corrections or is_late):
+        raise InputError(
+            f"--weights {text} moves the steps between merges, and says more of when models are "
+            f"merged; use every(K)+{rule.travel.text}"
+        )
+    if rule.travel and rule.merge_every > rule.travel.every:
+        raise InputError(
+            f"--weights {text} lets models travel more often than they are merged; use at most "
+            f"every({rule.travel.every}), or travel({rule.merge_every})"
+        )
+    if rule.corrections and (rule.is_ring or rule.group_size or is_late):
+        raise InputError(
+            f"--weights {text} corrects models in steps that all ranks take together; drop for="
+            f"{rule.corrections}, or take the mean of all"
+        )
 
 
 def _in_background(text: str, rule: WeightRule, apply: object, lag: int) -> WeightRule:

@@ -477,6 +477,13 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda c: c.weight_rule.travel is not None and c.given_halo.auto is not None,
+        lambda c: (
+            f"{_halo(c)} chooses codes and --weights {c.weight_rule.text} steps while the run "
+            "trains, each by what the metric does; let one of the two"
+        ),
+    ),
+    (
         lambda c: c.weight_rule.is_local and c.task == "link",
         lambda c: (
             f"--weights {c.weights} lets ranks have models of their own, whose rows a link model "

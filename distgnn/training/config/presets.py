@@ -233,6 +233,21 @@ PRESETS: Mapping[str, Preset] = {
         "each rank steps by itself, and rows and columns of a grid take the means of their models",
         _DS_SYNC,
     ),
+    "llcg": Preset(
+        "every(8)+drop",
+        "every(8,for=1)+mean",
+        "ranks step by themselves and without each other's rows, and correct their mean together "
+        "in every eighth step",
+        "Ramezani et al., Learn Locally, Correct Globally: A Distributed Algorithm for Training "
+        "Graph Neural Networks, ICLR 2022",
+    ),
+    "skewscout": Preset(
+        "exact",
+        "every(4)+mean+travel(20)",
+        "each rank steps by itself, and the steps between means move by the accuracy that models "
+        "lose on vertices of other ranks",
+        "Hsieh et al., The Non-IID Data Quagmire of Decentralized Machine Learning, ICML 2020",
+    ),
     "selsync-weights": Preset(
         "exact",
         "changed-gradient(0.05)+mean",

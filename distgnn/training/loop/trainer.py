@@ -48,6 +48,7 @@ from distgnn.training.loop.screened import (
     pack_held,
     unpack_held,
 )
+from distgnn.training.loop.skew_scout import SkewScout
 from distgnn.training.loop.stop import NoStop, encode
 from distgnn.training.loop.trace import NoTrace
 from distgnn.training.loop.weights import build_weights, join_state, split_state
@@ -168,6 +169,8 @@ class Trainer:
         self._saved_at: int | None = None
         self.stop: StopRequest = NoStop()
         self.controller: Controller = NoController()
+        if (travel := config.weight_rule.travel) is not None and group.size > 1:
+            self.controller = SkewScout(self, travel)
         self.stop_number = 0
         self.estimated_epoch_s: float | None = None
         self._last_loss = ""
@@ -228,10 +231,15 @@ class Trainer:
     @torch.no_grad()
     def evaluate(self) -> Evaluation:
         """Score all splits with an exact pass, whatever the algorithm delays or leaves out."""
+        return self.objective.evaluate(self.exact_scores())
+
+    @torch.no_grad()
+    def exact_scores(self) -> torch.Tensor:
+        """Return the scores of this rank's vertices by an exact pass; collective."""
         self.model.eval()
         scores = self.scores.take()
         self.graphs.exact.end_epoch()
-        return self.objective.evaluate(scores)
+        return scores
 
     @torch.no_grad()
     def evaluate_on(self, graph: LocalGraph) -> Evaluation:

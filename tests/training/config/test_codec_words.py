@@ -313,13 +313,15 @@ def test_mistakes_are_named_with_their_place(text, sentence):
     [
         ("fwd:int8", "--weights has no directions, got 'fwd:'; leave it out"),
         (
-            "ring",
+            "xyz",
             (
-                f"--weights has no item 'ring'; {CODECS.replace('rows', 'gradients')}, and"
-                " what becomes of them is one of sum, mean, and when models are merged, or values"
-                " told is one of every, changed-gradient, changed, and with whom is"
-                " one of all, pairs, groups,"
-                " and what becomes of the moments of the optimizer is one of own-moments"
+                f"--weights has no item 'xyz'; {CODECS.replace('rows', 'gradients')}, and"
+                " what becomes of them is one of sum, mean, qadam, corrected, lerp, elastic,"
+                " momentum, and when models are merged, or values told is one of every,"
+                " changed-gradient, changed, and with whom is one of all, pairs, ring, groups,"
+                " and how many steps a merge takes is one of lag,"
+                " and what becomes of the moments of the optimizer is one of own-moments,"
+                " and how the number of steps moves is one of travel"
             ),
         ),
     ],
