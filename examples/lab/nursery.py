@@ -6,6 +6,7 @@ first one. A rank may be put on a host of the lab: in its namespaces of processe
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -75,8 +76,10 @@ def start(
             status = error.code if isinstance(error, SystemExit) and error.code is not None else 1
             if not isinstance(error, SystemExit):
                 os.write(2, f"Traceback: {type(error).__name__}: {error}\n".encode())
-        sys.stdout.flush()
-        sys.stderr.flush()
+        # An error here would go on in the code of the parent; a log may be full.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(int(status))
     os.close(tell)
     pid = int(os.read(told, 20))
