@@ -163,6 +163,7 @@ def measure(hosts: Hosts, cell: Cell, goal: float | None, options: argparse.Name
         "total_s": summary["total_s"],
         "wait_s": sum(epoch["exchange_wait_s"] for epoch in epochs) / len(epochs),
         "codec_error": max(epoch.get("codec_error", 0.0) for epoch in epochs),
+        "strategy": summary.get("strategy", cell.halo),
         "val_metric": summary["val_metric"],
         "test_metric": summary["test_metric"],
         **reached(epochs, summary, goal),
