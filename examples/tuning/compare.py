@@ -40,8 +40,7 @@ def main() -> None:
     rows = []
     for scheduler in options.schedulers.split(","):
         # HyperBand's brackets begin late, so that all of them stay within an eighth of the grid.
-        # ASHA promotes before all trials are there, so it has the first rung of its default.
-        shares = {"hyperband": 16, "halving": 32}
+        shares = {"hyperband": 16, "halving": 32, "asha": 32}
         more = {}
         if scheduler in shares:
             more = {"grace": max(1, options.epochs // shares[scheduler])}
