@@ -125,7 +125,7 @@ def numbers(text: str, kind: type) -> list[Any]:
 def rows_before(page: Path | None) -> dict[tuple[str, int], float]:
     """Read rows over vertices of `metis` from a table of `distgnn bench report`."""
     lines = re.findall(
-        r"^\| (\S+) \| (\d+) \| metis \| ([\d.]+) \|", page.read_text() if page else "", re.M
+        r"^\| (\S+) \| (\d+) \| metis \| (\d+\.\d{3}) \|", page.read_text() if page else "", re.M
     )
     twins = {f"{name}-random": f"{name}'s twin at 0.0625" for name in ("products", "reddit")}
     return {(twins.get(name, name), int(parts)): float(rows) for name, parts, rows in lines}
@@ -179,7 +179,7 @@ def summary(
         told,
         "Rows move per layer and direction. Edges and clones: the largest part over the mean, of",
         "`default`. CPU seconds are of the method with KaMinPar's process, bytes beyond the graph",
-        "without it.",
+        "without it. Rows before are known to a thousandth a vertex, which is 2 % of nell's.",
     ]
     for name, words in (("before", "`default` over before"), ("best", "`best` over `default`")):
         if found := ratios[name]:
