@@ -91,7 +91,7 @@ def write_page(subjects: Sequence[str], out: Path, config: TrainConfig) -> tuple
     if (Path(subject) / STUDY).is_file():
         return "study", _write(out, _page_of_study(Path(subject)))
     if runs := _runs_of_series(Path(subject)):
-        return "runs", _write(out, _page_of_runs(runs))
+        return "runs", _write(out, _page_of_runs(runs, submission(Path(subject))))
     raise InputError(f"'{subject}' is neither a partition directory nor that of a run; give one")
 
 
@@ -105,7 +105,26 @@ def _runs_of_series(folder: Path) -> list[str]:
     return [str(path.parent) for path in sorted(folder.glob(f"*/{CONFIG}"))]
 
 
-def _page_of_runs(subjects: Sequence[str]) -> str:
+def submission(folder: Path) -> dict[str, str]:
+    """Return what a leaderboard asks of a series: figures over its runs, hardware, command.
+
+    Args:
+        folder: Directory of the series, or any other.
+
+    Returns:
+        Text by name, in the order of a form; nothing if it is no series that has ended.
+    """
+    from distgnn.pages.submission import submission_of
+    from distgnn.training.run.directory import RunDirectory
+    from distgnn.training.run.series import FILE
+
+    if not (folder / FILE).is_file():
+        return {}
+    series = RunDirectory(folder).read_json(FILE)
+    return submission_of(series, RunDirectory(folder / series["runs"][0]["run"]).read_config())
+
+
+def _page_of_runs(subjects: Sequence[str], facts: dict[str, str] | None = None) -> str:
     from distgnn.pages.runs import ShownRun, runs_page
     from distgnn.training.run.directory import SUMMARY, RunDirectory
 
@@ -120,7 +139,7 @@ def _page_of_runs(subjects: Sequence[str]) -> str:
         has_ended = (run_dir.path / SUMMARY).exists()
         summary = run_dir.read_json(SUMMARY) if has_ended else None
         shown.append(ShownRun(name, run_dir.read_config(), run_dir.read_metrics(), summary))
-    return runs_page(shown)
+    return runs_page(shown, facts)
 
 
 def _told_apart(subjects: Sequence[str]) -> list[str]:

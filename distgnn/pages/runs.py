@@ -8,6 +8,7 @@ from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import bars, legend, legend_names, lines
 from distgnn.pages.figures import command_of, figures_of
 from distgnn.pages.markup import Html, figure, page, section, table, tag
+from distgnn.pages.submission import submission_section
 from distgnn.pages.text import human_count, human_seconds
 from distgnn.training.loop.screened import with_confirmed
 
@@ -33,16 +34,18 @@ class ShownRun(NamedTuple):
     summary: Mapping[str, Any] | None
 
 
-def runs_page(runs: Sequence[ShownRun]) -> str:
+def runs_page(runs: Sequence[ShownRun], facts: Mapping[str, str] | None = None) -> str:
     """Describe several runs side by side.
 
     Args:
         runs: The runs, at least two, with names that differ.
+        facts: Figures from `submission_of`, if the runs are a series.
 
     Returns:
         An HTML document.
     """
     content = [
+        *([submission_section(facts)] if facts else []),
         section("Figures", _figures(runs)),
         section("Settings that differ", _differing(runs)),
         section("Learning", *_learning(runs)),

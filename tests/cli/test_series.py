@@ -99,7 +99,27 @@ def test_a_page_of_a_series_shows_its_runs_side_by_side(distgnn, ring, here):
     shown = distgnn("report", "s", "--out", "p.html", "--json").json
     assert shown["kind"] == "runs"
     assert all(f"seed-{seed}" in (here / "p.html").read_text() for seed in range(2))
+    assert "As a leaderboard asks" in (here / "p.html").read_text()
     assert distgnn("report", "s/seed-0", "--out", "p.html").status == 0
+    assert "As a leaderboard asks" not in (here / "p.html").read_text()
+
+
+def test_evaluate_shows_what_a_leaderboard_asks_of_a_series(distgnn, ring, here):
+    series = distgnn("train", ring, "--run", "s", "--seeds", 2, *QUICK).json
+    shown = distgnn("evaluate", "s", "--json").json
+    numbers = ["seeds", "splits", "parameters", "ranks"]
+    figures = ["test accuracy", "validation accuracy"]
+    assert list(shown) == [*figures, *numbers, "processor", "command"]
+    means = series["test_metric_mean"], series["test_metric_std"]
+    assert shown["test accuracy"] == as_published(*means, "accuracy")
+    assert (shown["seeds"], shown["splits"], shown["ranks"]) == ("2", "1", "1")
+    summary = json.loads((here / "s/seed-0/summary.json").read_text())
+    assert shown["parameters"] == str(summary["num_parameters"])
+    assert shown["processor"] == summary["processor"]
+    assert shown["command"].startswith(f"distgnn train {ring} --run RUN")
+    assert shown["command"].endswith("--seeds 2")
+    refused = distgnn("evaluate", "s", "--split-index", 0)
+    assert refused.sentence.startswith("'s' is a series, whose runs are scored already; leave out")
 
 
 def test_what_several_runs_cannot_share_is_refused(distgnn, ring, ring_run, here):

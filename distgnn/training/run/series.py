@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 FILE = "series.json"
 SPLITS = ("test", "val", "train")
 _KEPT = ("best_epoch", "num_epochs", "median_epoch_s", "total_s", "num_ranks")
+_OF_LATE = ("num_parameters", "processor")
+"""Values of a summary that older runs lack."""
 _PLAIN = ("mse", "mae", "r2")
 """Metrics that are not shares, and so not shown in percent."""
 
@@ -135,6 +137,7 @@ def summarise_series(
             "seed": member.config.seed,
             "split_index": member.config.split_index,
             **{name: summary[name] for name in (*names, *_KEPT)},
+            **{name: summary.get(name) for name in _OF_LATE},
             **{name: summary[name] for name in ("goal", *FIGURES) if name in summary},
         }
         for member, summary in zip(members, summaries, strict=True)

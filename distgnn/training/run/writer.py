@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.datasets.errors import InputError
+from distgnn.machine.facts import processor
 from distgnn.training.loop.metrics import peak_rss_bytes, summarise
 from distgnn.training.loop.screened import screen_figures, warning_of
 from distgnn.training.loop.stop import StoppedError, decode, name_of
@@ -207,6 +208,7 @@ def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:
         "kernels": [json.loads(text) for text in texts],
         "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "num_ranks": trainer.group.size,
+        "processor": processor(),
         "task": trainer.config.task,
         "metric": trainer.config.metric,
     }
