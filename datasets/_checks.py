@@ -422,10 +422,22 @@ def _check_splits(given: Mapping[str, NDArray[np.bool_]]) -> None:
             )
 
 
-def _check_labelled(given: Mapping[str, NDArray[np.bool_]], labels: NDArray[Any]) -> None:
+def without_label(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Say of each vertex whether nothing is known of its label.
+
+    Args:
+        labels: Labels of a graph: classes, flags or values.
+
+    Returns:
+        (num_vertices,) bool. A row of flags that are all 0 is an answer: none of the labels.
+    """
     if labels.dtype == np.uint8:
-        return  # a row of zeros is an answer: none of the labels
-    is_unlabelled = labels < 0 if labels.ndim == 1 else np.isnan(labels).all(axis=1)
+        return np.asarray((labels == UNKNOWN_FLAG).all(axis=1))
+    return labels < 0 if labels.ndim == 1 else np.asarray(np.isnan(labels).all(axis=1))
+
+
+def _check_labelled(given: Mapping[str, NDArray[np.bool_]], labels: NDArray[Any]) -> None:
+    is_unlabelled = without_label(labels)
     for key, mask in given.items():
         unlabelled = mask & is_unlabelled
         if unlabelled.any():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distgnn.datasets._checks import without_label
 from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,12 +53,11 @@ def random_split(
         raise InputError(f"num_splits must be at least 1, got {num_splits}; ask for one split")
     if graph.labels is None:
         raise InputError(f"graph {graph.name!r} has no labels, so it cannot be split; give labels")
-    if graph.is_regression:
-        candidates = np.flatnonzero(~np.isnan(graph.labels).all(axis=1))
-    elif graph.is_multilabel:
-        candidates = np.arange(graph.num_vertices)
-    else:
-        candidates = np.flatnonzero(graph.labels >= 0)
+    candidates = np.flatnonzero(~without_label(graph.labels))
+    if candidates.size == 0:
+        raise InputError(
+            f"all labels of graph {graph.name!r} are unknown, so it cannot be split; give labels"
+        )
     # Rounding the running sum gives counts that add up, whatever the fractions are.
     bounds = [round(share * candidates.size) for share in np.cumsum(fractions)]
     counts = np.diff([0, *bounds])

@@ -61,6 +61,29 @@ def test_vertices_with_several_labels_are_all_split() -> None:
     assert split.train_mask.sum() == 6
 
 
+def test_vertices_whose_flags_are_all_unknown_are_not_split() -> None:
+    flags = np.zeros((20, 2), dtype=np.uint8)
+    flags[:10] = 255
+    flags[10] = 255, 1
+    split = random_split(dataclasses.replace(labelled(20), labels=flags), (0.6, 0.2, 0.2))
+    assert split.train_mask is not None
+    assert split.train_mask.sum() == 6
+    assert not split.train_mask[0, :10].any()
+    flags[:] = 255
+    with pytest.raises(InputError, match=r"all labels of graph .* are unknown"):
+        random_split(dataclasses.replace(labelled(20), labels=flags), (0.6, 0.2, 0.2))
+
+
+def test_a_mask_may_not_select_flags_that_are_all_unknown() -> None:
+    flags = np.zeros((20, 2), dtype=np.uint8)
+    flags[4] = 255
+    place = np.arange(20)[None]
+    masks = {"train_mask": place < 18, "val_mask": place == 18, "test_mask": place == 19}
+    graph = dataclasses.replace(labelled(20), labels=flags)
+    with pytest.raises(InputError, match="train_mask of split 0 selects vertex 4, which has no"):
+        dataclasses.replace(graph, **masks)
+
+
 def test_fractions_are_parsed() -> None:
     assert parse_fractions("0.6/0.2/0.2") == (0.6, 0.2, 0.2)
 

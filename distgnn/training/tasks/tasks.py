@@ -235,10 +235,10 @@ def resolve(config: TrainConfig, ends: DataInfo) -> TrainConfig:
     model = config.model
     if not ends.num_features:
         model.kind.check_without_features(model)
-    if model.edge_features != "auto" and not ends.num_edge_features:
+    if model.edge_features == "use" and not ends.num_edge_features:
         raise InputError(
-            f"--edge-features {model.edge_features} has no effect on a graph whose edges have no "
-            "features; leave it out, or add edge_features to the source"
+            "--edge-features use has no effect on a graph whose edges have no features; leave it "
+            "out, or add edge_features to the source"
         )
     is_read = ends.num_edge_features and "edge_features" in model.kind.options
     if is_read and model.edge_features == "auto":

@@ -74,9 +74,14 @@ def test_choices_without_effect_are_refused():
         make_config(edge_features="use")
     with pytest.raises(InputError, match="--edge-features must be one of auto, use, ignore, got"):
         make_config(model="gat", edge_features="yes")
-    message = "^--edge-features ignore has no effect on a graph whose edges have no features; leave"
+    message = "^--edge-features use has no effect on a graph whose edges have no features; leave"
     with pytest.raises(InputError, match=message):
-        resolve(make_config(model="gat", edge_features="ignore"), ends_of(make_graph()))
+        resolve(make_config(model="gat", edge_features="use"), ends_of(make_graph()))
+
+
+def test_edges_without_features_may_be_ignored():
+    resolved = resolve(make_config(model="gat", edge_features="ignore"), ends_of(make_graph()))
+    assert resolved.model.edge_features == "ignore"
 
 
 @pytest.mark.parametrize("model", ["sage", *EDGE_MODELS])
