@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -13,11 +13,14 @@ from distgnn.weights.local_models import LocalModels
 from distgnn.weights.own_models import trained
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
+    from distgnn.comm.group import Group
+    from distgnn.training.config.settings import TrainConfig
+    from distgnn.training.data.link_inputs import LinkInputs
     from distgnn.training.loop.controllers import Record
-    from distgnn.training.loop.trainer import Trainer
     from distgnn.weights.rule import Travel
+    from distgnn.weights.strategy import WeightStrategy
 
 _WEIGHT_OF_LOSS = 50.0
 
@@ -74,6 +77,27 @@ class Climber:
         self._last = state["last"]
 
 
+class Scored(Protocol):
+    """Trainer of a run, as far as it is read here.
+
+    Attributes:
+        config: Settings of the run.
+        group: All ranks.
+        inputs: This rank's share of the task.
+        model: This rank's model.
+        weights: Channel of the weights.
+    """
+
+    config: TrainConfig
+    group: Group
+    inputs: Inputs | LinkInputs
+    model: nn.Module
+    weights: WeightStrategy
+
+    def exact_scores(self) -> Tensor:
+        """Return the scores of this rank's vertices by an exact pass; collective."""
+
+
 class SkewScout:
     """Lets the models of ranks travel, and climbs to a number of steps between merges.
 
@@ -94,7 +118,7 @@ class SkewScout:
         section 7 (SkewScout).
     """
 
-    def __init__(self, trainer: Trainer, how: Travel) -> None:
+    def __init__(self, trainer: Scored, how: Travel) -> None:
         inputs = trainer.inputs
         assert isinstance(inputs, Inputs), "models of links are the same on every rank"
         measure = inputs.measure
