@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +11,6 @@ from distgnn.exchange.sliced import slice_bytes
 from distgnn.exchange.tags import WEIGHTS_TAG
 from distgnn.weights.groups import slices_of
 from distgnn.weights.local_models import LocalModels
-from distgnn.weights.own_models import trained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +41,8 @@ class BackgroundModels(LocalModels):
 
     All steps count the same on every rank, so that a run has the same bits each time. With L = 0 a
     round ends in the step in which it begins. With L = 1 the second half is waited for. Messages of
-    a round are finished before a checkpoint, which changes no number. Moments of the optimizer stay
-    a rank's own.
+    a round are finished before a checkpoint, which changes no number. Moments of the optimizer move
+    by A (s_p - c_p), with momentum towards their plain mean, unless they stay a rank's own.
 
     Args:
         group: All ranks.
@@ -81,10 +81,8 @@ class BackgroundModels(LocalModels):
         """Scale the gradient; before the first step the models of all ranks are one."""
         super().after_backward(model)
         if not self._centers and self.group.size > 1:
-            for name, flat in _flat(model).items():
-                # A center of all ranks is kept in slices, as it is found.
-                own = slices_of(flat, list(range(self.group.size)))[self.group.rank]
-                self._centers[name] = _Center(self._how, own.clone(), torch.zeros_like(own))
+            for name, parts in self._parts(model).items():
+                self._centers[name] = self._center_at(name, _flat(parts))
 
     def after_step(self, model: nn.Module) -> None:
         """Carry the round on, end it, and begin the next, where it is time."""
@@ -97,7 +95,11 @@ class BackgroundModels(LocalModels):
         """Begin a round."""
         members = self._rule.members(self.group.rank, self.group.size, self._seed, self._num_steps)
         self._begun_at = self._num_steps
-        for name, flat in _flat(model).items():
+        for name, parts in self._parts(model).items():
+            flat = _flat(parts)
+            if name not in self._centers:
+                # Moments are zeros before the first step.
+                self._centers[name] = self._center_at(name, torch.zeros_like(flat))
             self._rounds[name] = _Round(self.group, members, flat, self._centers[name])
             size, place = len(members), members.index(self.group.rank)
             self.bytes_sent += slice_bytes(len(flat), place, size, flat.element_size())
@@ -117,13 +119,38 @@ class BackgroundModels(LocalModels):
 
     def _move(self, model: nn.Module, name: str, snapshot: Tensor, center: Tensor) -> None:
         """Move the weights of a dtype towards the center of a round."""
-        now = _flat(model)[name]
-        origin = snapshot if self._how.is_corrected else now
-        moved = now - self._how.share * (origin - center)
-        weights = [each for each in trained(model).values() if str(each.dtype) == name]
-        parts = torch.split(moved, [each.numel() for each in weights])
-        for each, part in zip(weights, parts, strict=True):
+        tensors = self._parts(model)[name]
+        now = _flat(tensors)
+        # Moments of the steps since are kept: without them they would never learn of a gradient.
+        keeps = self._how.is_corrected or name.startswith(_MOMENTS)
+        moved = now - self._how.share * ((snapshot if keeps else now) - center)
+        if name.startswith(_SQUARES):
+            moved.clamp_(min=0)
+        for each, part in zip(
+            tensors, torch.split(moved, [each.numel() for each in tensors]), strict=True
+        ):
             each.copy_(part.view_as(each))
+
+    def _center_at(self, name: str, flat: Tensor) -> _Center:
+        """Return this rank's slice of a center, which is kept as it is found."""
+        own = slices_of(flat, list(range(self.group.size)))[self.group.rank]
+        return _Center(self._how_of(name), own.clone(), torch.zeros_like(own))
+
+    def _how_of(self, name: str) -> Background:
+        """Return how a center is found; a mean that moves on might leave squares below 0."""
+        is_plain = name.startswith(_MOMENTS) and self._how.center == "momentum"
+        return replace(self._how, center="mean") if is_plain else self._how
+
+    def _parts(self, model: nn.Module) -> dict[str, list[Tensor]]:
+        """Return what moves together: weights, moments and squares of each dtype, by name."""
+        parts: dict[str, list[Tensor]] = {}
+        for each in self._weights(model).values():
+            parts.setdefault(str(each.dtype), []).append(each)
+        moments = {} if self._rule.keeps_moments else self._moments(model)
+        for name, each in moments.items():
+            kind = _SQUARES if name.endswith("_sq") else _MOMENTS
+            parts.setdefault(f"{kind}.{each.dtype}", []).append(each)
+        return parts
 
     def state(self, model: nn.Module) -> dict[str, Tensor]:
         """Return what this rank has, after all messages of a round have arrived; collective."""
@@ -153,12 +180,14 @@ class BackgroundModels(LocalModels):
             kind, _, name = key.partition(".")
             if kind == "center":
                 speed = kept[f"speed.{name}"].to(device)
-                self._centers[name] = _Center(self._how, value.to(device), speed)
+                self._centers[name] = _Center(self._how_of(name), value.to(device), speed)
             elif kind == "snapshot":
                 found = kept[f"found.{name}"].to(device)
                 self._rounds[name] = _Round.found(value.to(device), found)
 
 
+_MOMENTS = "moments"
+_SQUARES = "moments-squared"
 _KEPT = ("snapshot", "found", "center", "speed")
 
 
@@ -265,10 +294,6 @@ class _Round:
         )
 
 
-def _flat(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the weights of each dtype as a vector, by its name."""
-    weights = [each.detach() for each in trained(model).values()]
-    return {
-        str(dtype): torch.cat([each.reshape(-1) for each in weights if each.dtype == dtype])
-        for dtype in dict.fromkeys(each.dtype for each in weights)
-    }
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+    """Return a copy of tensors as a vector."""
+    return torch.cat([each.reshape(-1) for each in tensors])

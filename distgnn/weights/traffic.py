@@ -138,7 +138,7 @@ class WeightTraffic(NamedTuple):
             if self.rule.is_ring or self.rule.background is not None:
                 # Three models, what changes, and its message; or weights of before, those that
                 # arrive, what is found and told, and the center.
-                return merged + 5 * _ITEM_BYTES * self._num_values
+                return merged + 5 * self._merged_bytes
             return merged if self.rule.significance is None else merged + told
         layout, row_bytes = self._layout
         return factors + layout.num_rows * (3 * row_bytes + 2 * _ITEM_BYTES * WIDTH // num_ranks)

@@ -527,7 +527,7 @@ def _in_background(text: str, rule: WeightRule, apply: object, lag: int) -> Weig
             f"--weights {text} has one center of all ranks, but groups that merge by themselves; "
             "use corrected or lerp(A), or all"
         )
-    return replace(rule, background=replace(how, lag=lag), keeps_moments=True)
+    return replace(rule, background=replace(how, lag=lag))
 
 
 def halo_text(rule: HaloRule) -> str:
