@@ -27,8 +27,8 @@ KAMINPAR_EDGE_SHARE = 1.0
 # A cut with 0.85 moved 0.6, 5.3 and 3.7 % fewer rows, and once 0.4 % more.
 OTHER_SHARES, OTHER_SEEDS = (0.85, 1.0), (1,)
 # Steps of the seed that it tries with the first of these shares, while a cut is quick. Of 6 seeds,
-# the best moved 3.0, 4.2 and 4.7 % fewer rows than the mean with facebook-pages, amazon-computers
-# and coauthor-physics; from one share to another the means differ by 3 % at most.
+# the best moved 2.2 to 3.0 % fewer rows than the mean with facebook-pages, amazon-computers and
+# coauthor-physics; from one share to another the means differ by 3 % at most.
 MORE_SEEDS = range(1, 6)
 
 
