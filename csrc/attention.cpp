@@ -232,10 +232,10 @@ void attend_task(const AttendArgs<T>& a, const HeadSumArgs<X, T>& sum, int64_t b
 }  // namespace
 
 template <typename X, typename T>
-void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>& scores,
+void attend(const CsrView& graph, const WalkOrderView& walk, const AttentionScores<T>& scores,
             const AttentionEdges<T>& edges, const X* x, int64_t width, bool accumulate,
             const AttentionState<T>& state) {
-  const Schedule schedule(graph, plan);
+  const Schedule schedule(graph, walk);
   const HeadSumArgs<X, T> sum{schedule, x, scores.num_heads * width, state.out};
   const AttendArgs<T> a{graph, schedule, scores, edges, state, accumulate};
   for_head_tasks(schedule, scores.num_heads, width,
@@ -250,9 +250,10 @@ void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>
                  });
 }
 
-#define DISTGNN_ATTENTION(X, T)                                                                    \
-  template void attend(const CsrView&, const PlanView&, const AttentionScores<T>&,                 \
-                       const AttentionEdges<T>&, const X*, int64_t, bool, const AttentionState<T>&);
+#define DISTGNN_ATTENTION(X, T)                                                         \
+  template void attend(const CsrView&, const WalkOrderView&, const AttentionScores<T>&, \
+                       const AttentionEdges<T>&, const X*, int64_t, bool,               \
+                       const AttentionState<T>&);
 DISTGNN_ATTENTION(float, float)
 DISTGNN_ATTENTION(double, double)
 DISTGNN_ATTENTION(Bf16, float)

@@ -2,11 +2,11 @@
 // the sum of source rows weighted by it. Nothing is stored per edge but one gradient.
 //
 // For edge u -> v and head h, with s = source_score, t = target_score (num_rows, num_heads):
-//   raw = s[u, h] + t[v, h],  e = raw > 0 ? raw : slope * raw,
-//   alpha = exp(e) / sum over the edges into v of exp(e),  out[v, h] = sum of alpha * x[u, h].
-// To raw an edge may add a score of its own, and its alpha may be dropped: set to 0, or scaled up.
-// Rows of x and out have num_heads * width columns, head by head. T is float or double; beside float
-// rows may be stored as bfloat16, which are computed with as float.
+//   raw = s[u, h] + t[v, h],  e = raw > 0 ? raw : slope * raw, alpha = exp(e) / sum over the edges
+//   into v of exp(e),  out[v, h] = sum of alpha * x[u, h]. To raw an edge may add a score of its
+//   own, and its alpha may be dropped: set to 0, or scaled up. Rows of x and out have num_heads *
+//   width columns, head by head. T is float or double; beside float rows may be stored as bfloat16,
+//   which are computed with as float.
 //
 // The softmax is kept as a state that can be merged across the parts of a cut vertex: the maximum
 // of e, the denominator, which is the sum of exp(e - maximum), and the sum of exp(e - maximum) * x.
@@ -14,8 +14,8 @@
 //
 // Threads: a row has one owner, which takes its edges in CSR order; the heads of a row too long for
 // one thread are divided among several. No result depends on the number of threads, on the
-// instruction set or on the plan. Nothing is allocated, but for a row that a thread keeps where a
-// gradient is rounded to bfloat16. Preconditions as in csr.h.
+// instruction set or on the walk order. Nothing is allocated, but for a row that a thread keeps
+// where a gradient is rounded to bfloat16. Preconditions as in csr.h.
 //
 // Velickovic et al., "Graph Attention Networks", ICLR 2018; Milakov and Gimelshein, "Online
 // normalizer calculation for softmax", 2018.
@@ -59,7 +59,7 @@ struct AttentionState {
 // else rows without edges have a state of zeros. The maximum is found before anything is added, so
 // that a state is rescaled at most once. X is T or Bf16.
 template <typename X, typename T>
-void attend(const CsrView& graph, const PlanView& plan, const AttentionScores<T>& scores,
+void attend(const CsrView& graph, const WalkOrderView& walk, const AttentionScores<T>& scores,
             const AttentionEdges<T>& edges, const X* x, std::int64_t width, bool accumulate,
             const AttentionState<T>& state);
 
@@ -98,8 +98,8 @@ template <typename T>
 struct AttentionGradients {
   Stored<T> x;  // (num_sources, num_heads * width)
   T* source;    // (num_sources, num_heads) of the source scores
-  // (num_edges, num_heads) of raw, at the edge's position in the forward graph; may be the scores of
-  // the edges, whose gradient it is.
+  // (num_edges, num_heads) of raw, at the edge's position in the forward graph; may be the scores
+  // of the edges, whose gradient it is.
   T* edge;
 };
 
@@ -111,7 +111,7 @@ struct AttentionGradients {
 // Where alpha was dropped or scaled, so are alpha in grad_x and the product in grad_raw. With
 // accumulate, the sums start from what is there. Sums that are stored as bfloat16 are rounded once.
 template <typename T>
-void attend_backward(const CsrView& transpose, const PlanView& plan, const std::int64_t* edge,
+void attend_backward(const CsrView& transpose, const WalkOrderView& walk, const std::int64_t* edge,
                      const T* source_score, T slope, const AttentionEdges<T>& edges,
                      const AttentionTargets<T>& targets, const Stored<const T>& x,
                      std::int64_t num_heads, std::int64_t width, bool accumulate,

@@ -242,14 +242,14 @@ void backward_task(const BackwardArgs<T>& a, int64_t begin, int64_t end, const H
 }  // namespace
 
 template <typename T>
-void attend_backward(const CsrView& transpose, const PlanView& plan, const int64_t* edge,
+void attend_backward(const CsrView& transpose, const WalkOrderView& walk, const int64_t* edge,
                      const T* source_score, T slope, const AttentionEdges<T>& edges,
                      const AttentionTargets<T>& targets, const Stored<const T>& x,
                      int64_t num_heads, int64_t width, bool accumulate,
                      const AttentionGradients<T>& gradients) {
   // Rows in segments would be rounded between them.
-  const bool is_cut = plan.row != nullptr && plan.task[plan.num_tasks] != transpose.num_rows;
-  const Schedule schedule(transpose, is_cut && gradients.x.is_narrow() ? PlanView{} : plan);
+  const bool is_cut = walk.row != nullptr && walk.task[walk.num_tasks] != transpose.num_rows;
+  const Schedule schedule(transpose, is_cut && gradients.x.is_narrow() ? WalkOrderView{} : walk);
   const int64_t columns = num_heads * width;
   const BackwardArgs<T> a{schedule, edge, source_score, slope,      edges,
                           targets,  x,    columns,      accumulate, gradients};
@@ -265,10 +265,10 @@ void attend_backward(const CsrView& transpose, const PlanView& plan, const int64
                  });
 }
 
-#define DISTGNN_ATTENTION(T)                                                                     \
-  template void attend_backward(const CsrView&, const PlanView&, const int64_t*, const T*, T,    \
-                                const AttentionEdges<T>&, const AttentionTargets<T>&,            \
-                                const Stored<const T>&, int64_t, int64_t, bool,                  \
+#define DISTGNN_ATTENTION(T)                                                                       \
+  template void attend_backward(const CsrView&, const WalkOrderView&, const int64_t*, const T*, T, \
+                                const AttentionEdges<T>&, const AttentionTargets<T>&,              \
+                                const Stored<const T>&, int64_t, int64_t, bool,                    \
                                 const AttentionGradients<T>&);
 DISTGNN_ATTENTION(float)
 DISTGNN_ATTENTION(double)

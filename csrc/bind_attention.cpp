@@ -55,11 +55,10 @@ template <typename X, typename T>
 void bind_attend(nb::module_& m) {
   m.def(
       "attend",
-      [](Vector<const int64_t> indptr, Vector<const int32_t> indices,
-         Matrix<const T> source_score, Matrix<const T> target_score, Rows<X> x,
-         SomeScores<T> edge_score, SomeKeys edge_key, Matrix<T> out, Matrix<T> maximum,
-         Matrix<T> denominator, double slope, std::uint64_t seed, double probability,
-         bool accumulate, const Plan* plan) {
+      [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> source_score,
+         Matrix<const T> target_score, Rows<X> x, SomeScores<T> edge_score, SomeKeys edge_key,
+         Matrix<T> out, Matrix<T> maximum, Matrix<T> denominator, double slope, std::uint64_t seed,
+         double probability, bool accumulate, const WalkOrder* walk) {
         const CsrView graph = csr_view(indptr, indices);
         const int64_t width = head_width(x, source_score);
         check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
@@ -74,7 +73,7 @@ void bind_attend(nb::module_& m) {
                                         static_cast<T>(slope)};
         const AttentionEdges<T> edges = edges_of<T>(
             edge_score, edge_key, indices.shape(0), source_score.shape(1), seed, probability);
-        const PlanView view = plan_view(plan, graph);
+        const WalkOrderView view = walk_view(walk, graph);
         const nb::gil_scoped_release unlocked;
         attend(graph, view, scores, edges, rows_of<X>(x), width, accumulate, state);
       },
@@ -82,7 +81,7 @@ void bind_attend(nb::module_& m) {
       "target_score"_a.noconvert(), "x"_a.noconvert(), nb::kw_only(),
       "edge_score"_a.noconvert().none(), "edge_key"_a.noconvert().none(), "out"_a.noconvert(),
       "maximum"_a.noconvert(), "denominator"_a.noconvert(), "slope"_a, "seed"_a, "probability"_a,
-      "accumulate"_a, "plan"_a.none() = nb::none());
+      "accumulate"_a, "walk"_a.none() = nb::none());
 }
 
 template <typename T>
@@ -156,11 +155,11 @@ void bind_backward(nb::module_& m) {
   m.def(
       "attend_backward",
       [](Vector<const int64_t> t_indptr, Vector<const int32_t> t_indices,
-         Vector<const int64_t> t_edge, Matrix<const T> source_score,
-         Matrix<const T> target_score, Matrix<const T> log_sum, SomeRows<T> x, SomeRows<T> grad,
-         Matrix<const T> delta, SomeOutRows<T> grad_x, Matrix<T> grad_source,
-         Matrix<T> edge_grad, SomeScores<T> edge_score, SomeKeys edge_key, double slope,
-         std::uint64_t seed, double probability, bool accumulate, const Plan* plan) {
+         Vector<const int64_t> t_edge, Matrix<const T> source_score, Matrix<const T> target_score,
+         Matrix<const T> log_sum, SomeRows<T> x, SomeRows<T> grad, Matrix<const T> delta,
+         SomeOutRows<T> grad_x, Matrix<T> grad_source, Matrix<T> edge_grad,
+         SomeScores<T> edge_score, SomeKeys edge_key, double slope, std::uint64_t seed,
+         double probability, bool accumulate, const WalkOrder* walk) {
         const CsrView transpose = csr_view(t_indptr, t_indices);
         const int64_t width = head_width(x, source_score);
         check_has_rows("the edges read from no rows", t_indices.shape(0), extent(grad, 0));
@@ -182,7 +181,7 @@ void bind_backward(nb::module_& m) {
         const Stored<const T> stored = stored_rows<const T>("x", x);
         const AttentionEdges<T> edges = edges_of<T>(
             edge_score, edge_key, t_indices.shape(0), source_score.shape(1), seed, probability);
-        const PlanView view = plan_view(plan, transpose);
+        const WalkOrderView view = walk_view(walk, transpose);
         const nb::gil_scoped_release unlocked;
         attend_backward(transpose, view, t_edge.data(), source_score.data(),
                         static_cast<T>(slope), edges, targets, stored,
@@ -193,7 +192,7 @@ void bind_backward(nb::module_& m) {
       "log_sum"_a.noconvert(), "x"_a.noconvert(), "grad"_a.noconvert(), "delta"_a.noconvert(),
       "grad_x"_a.noconvert(), "grad_source"_a.noconvert(), "edge_grad"_a.noconvert(),
       "edge_score"_a.noconvert().none(), "edge_key"_a.noconvert().none(), "slope"_a, "seed"_a,
-      "probability"_a, "accumulate"_a, "plan"_a.none() = nb::none());
+      "probability"_a, "accumulate"_a, "walk"_a.none() = nb::none());
 }
 
 template <typename T>

@@ -14,18 +14,18 @@ void bind_forward(nb::module_& m) {
   m.def(
       "spmm_extreme",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> x,
-         Matrix<T> out, Matrix<int32_t> source, bool is_max, const Plan* plan) {
+         Matrix<T> out, Matrix<int32_t> source, bool is_max, const WalkOrder* walk) {
         const CsrView graph = csr_view(indptr, indices);
         check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
         check_extents("out", out, indptr.shape(0) - 1, x.shape(1));
         check_same_shape("source", source, out);
-        const PlanView view = plan_view(plan, graph);
+        const WalkOrderView view = walk_view(walk, graph);
         const nb::gil_scoped_release unlocked;
         spmm_extreme(graph, view, x.data(), static_cast<int64_t>(x.shape(0)),
                      static_cast<int64_t>(x.shape(1)), is_max, out.data(), source.data());
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "x"_a.noconvert(), "out"_a.noconvert(),
-      nb::kw_only(), "source"_a.noconvert(), "is_max"_a, "plan"_a.none() = nb::none());
+      nb::kw_only(), "source"_a.noconvert(), "is_max"_a, "walk"_a.none() = nb::none());
 }
 
 template <typename T>
@@ -34,7 +34,7 @@ void bind_backward(nb::module_& m) {
       "spmm_extreme_backward",
       [](Vector<const int64_t> t_indptr, Vector<const int32_t> t_indices,
          Matrix<const int32_t> source, Matrix<const T> grad, Matrix<T> out, Vector<T> scratch,
-         bool accumulate, int32_t first_source, const Plan* plan) {
+         bool accumulate, int32_t first_source, const WalkOrder* walk) {
         const CsrView transpose = csr_view(t_indptr, t_indices);
         check_has_rows("the edges read from no rows", t_indices.shape(0), grad.shape(0));
         check_same_shape("source", source, grad);
@@ -45,7 +45,7 @@ void bind_backward(nb::module_& m) {
         if (static_cast<int64_t>(scratch.shape(0)) < needed) {
           check_equal("scratch is too short", scratch.shape(0), static_cast<std::size_t>(needed));
         }
-        const PlanView view = plan_view(plan, transpose);
+        const WalkOrderView view = walk_view(walk, transpose);
         const nb::gil_scoped_release unlocked;
         const ExtremeGrad<T> given{grad.data(), source.data(), first_source,
                                    static_cast<int64_t>(grad.shape(0))};
@@ -53,8 +53,8 @@ void bind_backward(nb::module_& m) {
                               out.data());
       },
       "t_indptr"_a.noconvert(), "t_indices"_a.noconvert(), "source"_a.noconvert(),
-      "grad"_a.noconvert(), nb::kw_only(), "out"_a.noconvert(),
-      "scratch"_a.noconvert(), "accumulate"_a, "first_source"_a = 0, "plan"_a.none() = nb::none());
+      "grad"_a.noconvert(), nb::kw_only(), "out"_a.noconvert(), "scratch"_a.noconvert(),
+      "accumulate"_a, "first_source"_a = 0, "walk"_a.none() = nb::none());
 }
 
 template <typename T>

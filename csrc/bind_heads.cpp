@@ -46,18 +46,18 @@ void bind_spmm_heads(nb::module_& m) {
   m.def(
       "spmm_heads",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> weight,
-         Matrix<const T> x, Matrix<T> out, bool accumulate, const Plan* plan) {
+         Matrix<const T> x, Matrix<T> out, bool accumulate, const WalkOrder* walk) {
         const CsrView graph = csr_view(indptr, indices);
         const int64_t width = head_width(x, weight.shape(1));
         check_edges(indices, x, "weight", weight);
         check_extents("out", out, indptr.shape(0) - 1, x.shape(1));
-        const PlanView view = plan_view(plan, graph);
+        const WalkOrderView view = walk_view(walk, graph);
         const nb::gil_scoped_release unlocked;
         spmm_heads(graph, view, weight.data(), static_cast<int64_t>(weight.shape(1)), x.data(),
                    width, accumulate, out.data());
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "weight"_a.noconvert(), "x"_a.noconvert(),
-      "out"_a.noconvert(), nb::kw_only(), "accumulate"_a, "plan"_a.none() = nb::none());
+      "out"_a.noconvert(), nb::kw_only(), "accumulate"_a, "walk"_a.none() = nb::none());
 }
 
 template <typename T>
@@ -65,31 +65,31 @@ void bind_sddmm(nb::module_& m) {
   m.def(
       "sddmm_dot",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> x,
-         Matrix<const T> y, Matrix<T> out, const Plan* plan) {
+         Matrix<const T> y, Matrix<T> out, const WalkOrder* walk) {
         const CsrView graph = csr_view(indptr, indices);
         const int64_t width = check_ends<T>(indptr, indices, x, y, "out", out);
-        const PlanView view = plan_view(plan, graph);
+        const WalkOrderView view = walk_view(walk, graph);
         const nb::gil_scoped_release unlocked;
         sddmm_dot(graph, view, x.data(), y.data(), static_cast<int64_t>(out.shape(1)), width,
                   out.data());
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "x"_a.noconvert(), "y"_a.noconvert(),
-      "out"_a.noconvert(), nb::kw_only(), "plan"_a.none() = nb::none());
+      "out"_a.noconvert(), nb::kw_only(), "walk"_a.none() = nb::none());
   m.def(
       "sddmm_add",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> x,
-         Matrix<const T> y, Matrix<T> out, const Plan* plan) {
+         Matrix<const T> y, Matrix<T> out, const WalkOrder* walk) {
         const CsrView graph = csr_view(indptr, indices);
         check_edges(indices, x, "out", out);
         check_extents("y", y, indptr.shape(0) - 1, x.shape(1));
         check_equal("out has the wrong width", out.shape(1), x.shape(1));
-        const PlanView view = plan_view(plan, graph);
+        const WalkOrderView view = walk_view(walk, graph);
         const nb::gil_scoped_release unlocked;
         sddmm_add(graph, view, x.data(), y.data(), static_cast<int64_t>(out.shape(1)),
                   out.data());
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "x"_a.noconvert(), "y"_a.noconvert(),
-      "out"_a.noconvert(), nb::kw_only(), "plan"_a.none() = nb::none());
+      "out"_a.noconvert(), nb::kw_only(), "walk"_a.none() = nb::none());
 }
 
 template <typename T>
@@ -98,30 +98,30 @@ void bind_sddmm_leaky(nb::module_& m) {
       "sddmm_leaky",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices, Matrix<const T> x,
          Matrix<const T> y, Vector<const T> factor, Matrix<T> out, double slope,
-         const Plan* plan) {
+         const WalkOrder* walk) {
         const CsrView graph = csr_view(indptr, indices);
         const int64_t width = check_ends<T>(indptr, indices, x, y, "out", out);
         check_equal("factor has the wrong size", factor.shape(0), x.shape(1));
-        const PlanView view = plan_view(plan, graph);
+        const WalkOrderView view = walk_view(walk, graph);
         const nb::gil_scoped_release unlocked;
         sddmm_leaky(graph, view, x.data(), y.data(), factor.data(), static_cast<T>(slope),
                     static_cast<int64_t>(out.shape(1)), width, out.data());
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "x"_a.noconvert(), "y"_a.noconvert(),
       "factor"_a.noconvert(), "out"_a.noconvert(), nb::kw_only(), "slope"_a,
-      "plan"_a.none() = nb::none());
+      "walk"_a.none() = nb::none());
   m.def(
       "sddmm_leaky_backward",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices,
          std::optional<Vector<const int64_t>> edge, Matrix<const T> value, Matrix<const T> x,
-         Matrix<const T> y, Matrix<T> out, double slope, const Plan* plan) {
+         Matrix<const T> y, Matrix<T> out, double slope, const WalkOrder* walk) {
         const CsrView graph = csr_view(indptr, indices);
         const int64_t width = check_ends<T>(indptr, indices, x, y, "value", value);
         check_extents("out", out, indptr.shape(0) - 1, x.shape(1));
         if (edge) {
           check_equal("edge has the wrong size", edge->shape(0), indices.shape(0));
         }
-        const PlanView view = plan_view(plan, graph);
+        const WalkOrderView view = walk_view(walk, graph);
         const nb::gil_scoped_release unlocked;
         sddmm_leaky_backward(graph, view, edge ? edge->data() : nullptr, value.data(), x.data(),
                              y.data(), static_cast<T>(slope),
@@ -129,7 +129,7 @@ void bind_sddmm_leaky(nb::module_& m) {
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "edge"_a.noconvert().none(),
       "value"_a.noconvert(), "x"_a.noconvert(), "y"_a.noconvert(), "out"_a.noconvert(),
-      nb::kw_only(), "slope"_a, "plan"_a.none() = nb::none());
+      nb::kw_only(), "slope"_a, "walk"_a.none() = nb::none());
 }
 
 }  // namespace

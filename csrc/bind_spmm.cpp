@@ -18,8 +18,8 @@ void bind_sum(nb::module_& m) {
       "spmm_sum",
       [](Vector<const int64_t> indptr, Vector<const int32_t> indices,
          std::optional<Vector<const T>> weight, Rows<X> x, OutRows<O> out, bool accumulate,
-         std::optional<Vector<const T>> row_factor,
-         std::optional<Vector<const T>> source_factor, const Plan* plan) {
+         std::optional<Vector<const T>> row_factor, std::optional<Vector<const T>> source_factor,
+         const WalkOrder* walk) {
         const CsrView graph = csr_view(indptr, indices);
         check_has_rows("the edges read from no rows", indices.shape(0), x.shape(0));
         if (weight) {
@@ -36,7 +36,7 @@ void bind_sum(nb::module_& m) {
         const SumFactors<T> factors{weight ? weight->data() : nullptr,
                                     row_factor ? row_factor->data() : nullptr,
                                     source_factor ? source_factor->data() : nullptr};
-        const PlanView view = plan_view(plan, graph);
+        const WalkOrderView view = walk_view(walk, graph);
         const nb::gil_scoped_release unlocked;
         spmm_sum(graph, view, factors, rows_of<X>(x), static_cast<int64_t>(x.shape(1)), accumulate,
                  out_rows_of<O>(out));
@@ -44,7 +44,7 @@ void bind_sum(nb::module_& m) {
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "weight"_a.noconvert().none(),
       "x"_a.noconvert(), "out"_a.noconvert(), nb::kw_only(), "accumulate"_a,
       "row_factor"_a.noconvert().none() = nb::none(),
-      "source_factor"_a.noconvert().none() = nb::none(), "plan"_a.none() = nb::none());
+      "source_factor"_a.noconvert().none() = nb::none(), "walk"_a.none() = nb::none());
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 #include "bindings.h"
 
 NB_MODULE(_kernels, m) {
-  // A script whose variables hold a graph when it ends holds a plan then, which is no leak.
+  // A script whose variables hold a graph when it ends holds a walk order then, which is no leak.
   nanobind::set_leak_warnings(false);
   m.doc() = "Shared-memory kernels over CSR graphs and rows; use them through distgnn.kernels.";
   distgnn::bind_isa(m);
-  distgnn::bind_plan(m);
+  distgnn::bind_walk_order(m);
   distgnn::bind_spmm(m);
   distgnn::bind_extreme(m);
   distgnn::bind_attention(m);

@@ -15,8 +15,8 @@
 
 #include "csr.h"
 #include "number.h"
-#include "plan.h"
 #include "stored.h"
+#include "walk_order.h"
 
 namespace distgnn {
 
@@ -80,14 +80,15 @@ inline CsrView csr_view(const Vector<const std::int64_t>& indptr,
   return {indptr.data(), indices.data(), num_rows};
 }
 
-// The plan, which must be of this graph; an empty view for none.
-inline PlanView plan_view(const Plan* plan, const CsrView& graph) {
-  if (plan == nullptr) return {};
-  check_equal("the plan is of another graph: rows", static_cast<std::size_t>(plan->num_rows),
+// The walk order, which must be of this graph; an empty view for none.
+inline WalkOrderView walk_view(const WalkOrder* walk, const CsrView& graph) {
+  if (walk == nullptr) return {};
+  check_equal("the walk order is of another graph: rows", static_cast<std::size_t>(walk->num_rows),
               static_cast<std::size_t>(graph.num_rows));
-  check_equal("the plan is of another graph: edges", static_cast<std::size_t>(plan->num_edges),
+  check_equal("the walk order is of another graph: edges",
+              static_cast<std::size_t>(walk->num_edges),
               static_cast<std::size_t>(graph.indptr[graph.num_rows]));
-  return view_of(*plan);
+  return view_of(*walk);
 }
 
 // numpy has no bfloat16: its bits come as int16.
@@ -146,7 +147,7 @@ inline void check_probability(double probability) {
 }
 
 void bind_isa(nb::module_& m);
-void bind_plan(nb::module_& m);
+void bind_walk_order(nb::module_& m);
 void bind_roof(nb::module_& m);
 void bind_spmm(nb::module_& m);
 void bind_extreme(nb::module_& m);

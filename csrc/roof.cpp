@@ -43,9 +43,9 @@ DISTGNN_PER_ISA void read_pass(const Schedule& schedule, const float* x, int64_t
 
 }  // namespace
 
-void gather_roof(const CsrView& graph, const PlanView& plan, const float* x, int64_t width,
+void gather_roof(const CsrView& graph, const WalkOrderView& walk, const float* x, int64_t width,
                  float* out) {
-  const Schedule schedule(graph, plan);
+  const Schedule schedule(graph, walk);
   const int widest = std::max(widest_pass(), 2);
   for_tasks(schedule, 1, [&](int64_t begin, int64_t end, int, int) {
     float* sums = out + schedule.segment(begin).row * kLanes;

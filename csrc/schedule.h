@@ -1,9 +1,9 @@
 // The order in which a kernel walks a graph, and how that walk is divided among threads.
 //
-// A segment is a run of edges of one row, all of them unless the plan cuts rows by blocks of
+// A segment is a run of edges of one row, all of them unless the walk order cuts rows by blocks of
 // sources. The segments of a row stand in one task, in CSR order, so one thread owns the row and
-// adds its edges in the order of the graph: a plan changes the time of a kernel and not one bit of
-// its result.
+// adds its edges in the order of the graph: a walk order changes the time of a kernel and not one
+// bit of its result.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 
 namespace distgnn {
 
-// What was derived from a graph once (see plan.h). A view; without a plan all pointers are null and
-// a row is a segment.
-struct PlanView {
+// What was derived from a graph once (see walk_order.h). A view; without a walk order all pointers
+// are null and a row is a segment.
+struct WalkOrderView {
   const std::int32_t* row = nullptr;      // (num_segments,) row of each segment
   const std::uint8_t* ends = nullptr;     // (num_segments,) kStarts and kEnds
   const std::int64_t* begin = nullptr;    // (num_segments + 1,) first edge of each in indices
@@ -40,25 +40,28 @@ struct Segment {
 };
 
 struct Schedule {
-  PlanView plan;
+  WalkOrderView walk;
   const std::int64_t* begin;
   const std::int32_t* indices;
   std::int64_t num_segments;
   std::int64_t num_edges;
 
-  Schedule(const CsrView& graph, const PlanView& given) : plan(given) {
-    const bool is_planned = plan.row != nullptr;
-    begin = is_planned ? plan.begin : graph.indptr;
-    indices = is_planned ? plan.indices : graph.indices;
-    num_segments = plan.task != nullptr ? plan.task[plan.num_tasks] : graph.num_rows;
+  Schedule(const CsrView& graph, const WalkOrderView& given) : walk(given) {
+    const bool is_ordered = walk.row != nullptr;
+    begin = is_ordered ? walk.begin : graph.indptr;
+    indices = is_ordered ? walk.indices : graph.indices;
+    num_segments = walk.task != nullptr ? walk.task[walk.num_tasks] : graph.num_rows;
     num_edges = graph.indptr[graph.num_rows];
   }
 
   DISTGNN_INLINE Segment segment(std::int64_t s) const {
-    if (plan.row == nullptr) return {s, begin[s], begin[s + 1], begin[s], true, true};
-    return {plan.row[s],  begin[s],
-            begin[s + 1], plan.edge[s],
-            (plan.ends[s] & kStarts) != 0, (plan.ends[s] & kEnds) != 0};
+    if (walk.row == nullptr) return {s, begin[s], begin[s + 1], begin[s], true, true};
+    return {walk.row[s],
+            begin[s],
+            begin[s + 1],
+            walk.edge[s],
+            (walk.ends[s] & kStarts) != 0,
+            (walk.ends[s] & kEnds) != 0};
   }
 
   // Edges from a segment's edge to the one to prefetch: 0, the edge itself, at the graph's end.
@@ -104,21 +107,21 @@ inline constexpr std::int64_t kSegmentsAhead = 2;
 // computes the part-th of num_parts groups of columns.
 template <typename Leaf>
 void for_tasks(const Schedule& schedule, int num_column_groups, const Leaf& leaf) {
-  const PlanView& plan = schedule.plan;
-  if (plan.task == nullptr) {
+  const WalkOrderView& walk = schedule.walk;
+  if (walk.task == nullptr) {
     for_row_blocks(schedule.num_segments,
                    [&](std::int64_t begin, std::int64_t end) { leaf(begin, end, 0, 1); });
     return;
   }
-  const std::int64_t num_short = plan.num_tasks - plan.num_long;
-  const std::int64_t num_units = plan.num_long * num_column_groups + num_short;
+  const std::int64_t num_short = walk.num_tasks - walk.num_long;
+  const std::int64_t num_units = walk.num_long * num_column_groups + num_short;
 #pragma omp parallel for schedule(dynamic) if (num_units > 1)
   for (std::int64_t unit = 0; unit < num_units; ++unit) {
     // The long ones first: whoever is left with one at the end keeps all others waiting.
-    const std::int64_t first = plan.num_long * num_column_groups;
+    const std::int64_t first = walk.num_long * num_column_groups;
     const bool is_long = unit < first;
     const std::int64_t task = is_long ? num_short + unit / num_column_groups : unit - first;
-    leaf(plan.task[task], plan.task[task + 1],
+    leaf(walk.task[task], walk.task[task + 1],
          is_long ? static_cast<int>(unit % num_column_groups) : 0, is_long ? num_column_groups : 1);
   }
 }

@@ -141,26 +141,26 @@ void copy_values(const GateArgs<T>& a, const Heads& heads, const Stretch& stretc
 }  // namespace
 
 template <typename T>
-void sddmm_dot(const CsrView& graph, const PlanView& plan, const T* x, const T* y,
+void sddmm_dot(const CsrView& graph, const WalkOrderView& walk, const T* x, const T* y,
                int64_t num_heads, int64_t width, T* out) {
-  const Schedule schedule(graph, plan);
+  const Schedule schedule(graph, walk);
   dots_of_edges<false>(SddmmArgs<T>{schedule, x, y, nullptr, 0, num_heads * width, out}, num_heads,
                        width);
 }
 
 template <typename T>
-void sddmm_leaky(const CsrView& graph, const PlanView& plan, const T* x, const T* y,
+void sddmm_leaky(const CsrView& graph, const WalkOrderView& walk, const T* x, const T* y,
                  const T* factor, T slope, int64_t num_heads, int64_t width, T* out) {
-  const Schedule schedule(graph, plan);
+  const Schedule schedule(graph, walk);
   dots_of_edges<true>(SddmmArgs<T>{schedule, x, y, factor, slope, num_heads * width, out},
                       num_heads, width);
 }
 
 template <typename T>
-void sddmm_leaky_backward(const CsrView& graph, const PlanView& plan, const int64_t* edge,
+void sddmm_leaky_backward(const CsrView& graph, const WalkOrderView& walk, const int64_t* edge,
                           const T* value, const T* x, const T* y, T slope, int64_t num_heads,
                           int64_t width, T* out) {
-  const GateArgs<T> a{Schedule(graph, plan), edge, value, x, y, slope, num_heads * width, out};
+  const GateArgs<T> a{Schedule(graph, walk), edge, value, x, y, slope, num_heads * width, out};
   for_head_tasks(a.schedule, num_heads, width,
                  [&](int64_t begin, int64_t end, const Heads& heads) {
                    T copied[kBufferValues];
@@ -176,22 +176,22 @@ void sddmm_leaky_backward(const CsrView& graph, const PlanView& plan, const int6
 }
 
 template <typename T>
-void sddmm_add(const CsrView& graph, const PlanView& plan, const T* x, const T* y,
+void sddmm_add(const CsrView& graph, const WalkOrderView& walk, const T* x, const T* y,
                int64_t num_heads, T* out) {
-  const SddmmArgs<T> a{Schedule(graph, plan), x, y, nullptr, 0, num_heads, out};
+  const SddmmArgs<T> a{Schedule(graph, walk), x, y, nullptr, 0, num_heads, out};
   for_head_tasks(a.schedule, num_heads, 1, [&](int64_t begin, int64_t end, const Heads& heads) {
     add_scores(a, heads, begin, end);
   });
 }
 
-#define DISTGNN_SDDMM(T)                                                                      \
-  template void sddmm_dot(const CsrView&, const PlanView&, const T*, const T*, int64_t,       \
-                          int64_t, T*);                                                       \
-  template void sddmm_leaky(const CsrView&, const PlanView&, const T*, const T*, const T*, T, \
-                            int64_t, int64_t, T*);                                            \
-  template void sddmm_leaky_backward(const CsrView&, const PlanView&, const int64_t*,         \
-                                     const T*, const T*, const T*, T, int64_t, int64_t, T*);  \
-  template void sddmm_add(const CsrView&, const PlanView&, const T*, const T*, int64_t, T*);
+#define DISTGNN_SDDMM(T)                                                                           \
+  template void sddmm_dot(const CsrView&, const WalkOrderView&, const T*, const T*, int64_t,       \
+                          int64_t, T*);                                                            \
+  template void sddmm_leaky(const CsrView&, const WalkOrderView&, const T*, const T*, const T*, T, \
+                            int64_t, int64_t, T*);                                                 \
+  template void sddmm_leaky_backward(const CsrView&, const WalkOrderView&, const int64_t*,         \
+                                     const T*, const T*, const T*, T, int64_t, int64_t, T*);       \
+  template void sddmm_add(const CsrView&, const WalkOrderView&, const T*, const T*, int64_t, T*);
 DISTGNN_SDDMM(float)
 DISTGNN_SDDMM(double)
 #undef DISTGNN_SDDMM

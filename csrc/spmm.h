@@ -8,8 +8,8 @@
 //
 // Variant: rows over threads, features in registers. Up to 1 KiB of the destination row is kept in
 // registers while all its neighbours are read, so that out is written once; source rows are
-// prefetched some edges ahead, because they are what the kernel waits for. A plan (plan.h) brings
-// rows with common sources together.
+// prefetched some edges ahead, because they are what the kernel waits for. A walk order
+// (walk_order.h) brings rows with common sources together.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ struct SumFactors {
 
 // out[v] = factors.row[v] * sum over k in row v of factor(k) * x[indices[k]], where factor(k) is
 // factors.edge[k] or factors.source[indices[k]], and the sum starts from out[v] instead of zero if
-// accumulate is true. X is how x is stored, O how out is, T what is
-// computed with: float, float, float; all double; or Bf16 rows, sums in float stored as either.
-// With a plan that cuts rows, sums stored as Bf16 would be rounded between the pieces: such a call
-// walks the graph without it.
+// accumulate is true. X is how x is stored, O how out is, T what is computed with: float, float,
+// float; all double; or Bf16 rows, sums in float stored as either. With a walk order that cuts
+// rows, sums stored as Bf16 would be rounded between the pieces: such a call walks the graph
+// without it.
 template <typename X, typename T, typename O>
-void spmm_sum(const CsrView& graph, const PlanView& plan, const SumFactors<T>& factors, const X* x,
-              std::int64_t width, bool accumulate, O* out);
+void spmm_sum(const CsrView& graph, const WalkOrderView& walk, const SumFactors<T>& factors,
+              const X* x, std::int64_t width, bool accumulate, O* out);
 
 }  // namespace distgnn

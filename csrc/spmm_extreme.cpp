@@ -138,9 +138,9 @@ bool has_nan(const T* x, int64_t num_rows, int64_t width) {
 }  // namespace
 
 template <typename T>
-void spmm_extreme(const CsrView& graph, const PlanView& plan, const T* x, int64_t num_sources,
+void spmm_extreme(const CsrView& graph, const WalkOrderView& walk, const T* x, int64_t num_sources,
                   int64_t width, bool is_max, T* out, int32_t* source) {
-  const ExtremeArgs<T> a{Schedule(graph, plan), x, width, out, source};
+  const ExtremeArgs<T> a{Schedule(graph, walk), x, width, out, source};
   if (has_nan(x, num_sources, width)) {
     is_max ? extreme<kMaxOrNan>(a) : extreme<kMinOrNan>(a);
   } else {
@@ -148,9 +148,9 @@ void spmm_extreme(const CsrView& graph, const PlanView& plan, const T* x, int64_
   }
 }
 
-#define DISTGNN_EXTREME(T)                                                                      \
-  template void spmm_extreme(const CsrView&, const PlanView&, const T*, int64_t, int64_t, bool, \
-                             T*, int32_t*);
+#define DISTGNN_EXTREME(T)                                                                     \
+  template void spmm_extreme(const CsrView&, const WalkOrderView&, const T*, int64_t, int64_t, \
+                             bool, T*, int32_t*);
 DISTGNN_EXTREME(float)
 DISTGNN_EXTREME(double)
 #undef DISTGNN_EXTREME

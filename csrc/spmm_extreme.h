@@ -16,8 +16,9 @@ namespace distgnn {
 // edge the result is 0 and its source -1. x is (num_sources, width), out and source are
 // (num_rows, width). A destination row has one owner.
 template <typename T>
-void spmm_extreme(const CsrView& graph, const PlanView& plan, const T* x, std::int64_t num_sources,
-                  std::int64_t width, bool is_max, T* out, std::int32_t* source);
+void spmm_extreme(const CsrView& graph, const WalkOrderView& walk, const T* x,
+                  std::int64_t num_sources, std::int64_t width, bool is_max, T* out,
+                  std::int32_t* source);
 
 // The gradient of maxima or minima, (num_rows, width), and whose they are.
 template <typename T>
@@ -35,7 +36,7 @@ struct ExtremeGrad {
 // they are many, a thread owns some columns of out and walks all of grad, adding in scratch. One
 // adds in the order of the transpose, the other in that of v; the graph and the width decide which.
 template <typename T>
-void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
+void spmm_extreme_backward(const CsrView& transpose, const WalkOrderView& walk,
                            const ExtremeGrad<T>& grad, std::int64_t width, bool accumulate,
                            T* scratch, T* out);
 

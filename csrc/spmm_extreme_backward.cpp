@@ -184,13 +184,13 @@ int64_t extreme_scratch(const CsrView& transpose, int64_t num_rows, int64_t widt
 }
 
 template <typename T>
-void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
+void spmm_extreme_backward(const CsrView& transpose, const WalkOrderView& walk,
                            const ExtremeGrad<T>& grad, int64_t width, bool accumulate, T* scratch,
                            T* out) {
   if (!is_gathered(transpose, grad.num_rows, width)) {
     return scatter_extreme(grad, transpose.num_rows, width, accumulate, scratch, out);
   }
-  const GatherArgs<T> a{Schedule(transpose, plan), grad, width, accumulate, out};
+  const GatherArgs<T> a{Schedule(transpose, walk), grad, width, accumulate, out};
   const int widest = std::max(widest_pass() * 2 / static_cast<int>(sizeof(T)), 2);
   for_tasks(a.schedule, 1, [&](int64_t begin, int64_t end, int, int) {
     for (int64_t column = 0; column < width;) {
@@ -201,8 +201,8 @@ void spmm_extreme_backward(const CsrView& transpose, const PlanView& plan,
   });
 }
 
-#define DISTGNN_EXTREME(T)                                                                        \
-  template void spmm_extreme_backward(const CsrView&, const PlanView&, const ExtremeGrad<T>&,     \
+#define DISTGNN_EXTREME(T)                                                                         \
+  template void spmm_extreme_backward(const CsrView&, const WalkOrderView&, const ExtremeGrad<T>&, \
                                       int64_t, bool, T*, T*);
 DISTGNN_EXTREME(float)
 DISTGNN_EXTREME(double)

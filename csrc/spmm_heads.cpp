@@ -8,9 +8,9 @@
 namespace distgnn {
 
 template <typename T>
-void spmm_heads(const CsrView& graph, const PlanView& plan, const T* weight, std::int64_t num_heads,
-                const T* x, std::int64_t width, bool accumulate, T* out) {
-  const HeadSumArgs<T, T> a{Schedule(graph, plan), x, num_heads * width, out};
+void spmm_heads(const CsrView& graph, const WalkOrderView& walk, const T* weight,
+                std::int64_t num_heads, const T* x, std::int64_t width, bool accumulate, T* out) {
+  const HeadSumArgs<T, T> a{Schedule(graph, walk), x, num_heads * width, out};
   for_head_tasks(a.schedule, num_heads, width,
                  [&](std::int64_t begin, std::int64_t end, const Heads& heads) {
                    const Stretch all{begin, end, 0, a.schedule.num_edges};
@@ -19,9 +19,9 @@ void spmm_heads(const CsrView& graph, const PlanView& plan, const T* weight, std
                  });
 }
 
-template void spmm_heads(const CsrView&, const PlanView&, const float*, std::int64_t, const float*,
-                         std::int64_t, bool, float*);
-template void spmm_heads(const CsrView&, const PlanView&, const double*, std::int64_t,
+template void spmm_heads(const CsrView&, const WalkOrderView&, const float*, std::int64_t,
+                         const float*, std::int64_t, bool, float*);
+template void spmm_heads(const CsrView&, const WalkOrderView&, const double*, std::int64_t,
                          const double*, std::int64_t, bool, double*);
 
 }  // namespace distgnn

@@ -16,7 +16,7 @@ namespace distgnn {
 // (num_edges, num_heads), in the order of the graph; x is (num_sources, num_heads * width), out
 // (num_rows, num_heads * width). T is float or double.
 template <typename T>
-void spmm_heads(const CsrView& graph, const PlanView& plan, const T* weight,
+void spmm_heads(const CsrView& graph, const WalkOrderView& walk, const T* weight,
                 std::int64_t num_heads, const T* x, std::int64_t width, bool accumulate, T* out);
 
 }  // namespace distgnn

@@ -1,4 +1,4 @@
-// Algorithm: columns stay in registers while a row's edges are walked in the order of a plan.
+// Algorithm: columns stay in registers while a row's edges are walked in a given order.
 // Formula: out[v] = row_factor[v] * sum over k in row v of weight[k] * x[indices[k]].
 // Source: Md et al., "DistGNN", SC 2021: blocked aggregation with balanced threads.
 #include <cstddef>
@@ -123,11 +123,11 @@ DISTGNN_PER_ISA void sum_narrow(const SumArgs<X, T, O>& a, int64_t begin, int64_
 }  // namespace
 
 template <typename X, typename T, typename O>
-void spmm_sum(const CsrView& graph, const PlanView& plan, const SumFactors<T>& factors, const X* x,
-              int64_t width, bool accumulate, O* out) {
-  const bool is_cut = plan.row != nullptr && plan.task[plan.num_tasks] != graph.num_rows;
+void spmm_sum(const CsrView& graph, const WalkOrderView& walk, const SumFactors<T>& factors,
+              const X* x, int64_t width, bool accumulate, O* out) {
+  const bool is_cut = walk.row != nullptr && walk.task[walk.num_tasks] != graph.num_rows;
   const bool is_rounded_between = is_cut && sizeof(O) < sizeof(T);
-  const Schedule schedule(graph, is_rounded_between ? PlanView{} : plan);
+  const Schedule schedule(graph, is_rounded_between ? WalkOrderView{} : walk);
   const SumArgs<X, T, O> a{schedule, factors, x, width, accumulate, out};
   if (width < kLanes) {
     for_tasks(a.schedule, 1, [&](int64_t begin, int64_t end, int, int) {
@@ -144,9 +144,9 @@ void spmm_sum(const CsrView& graph, const PlanView& plan, const SumFactors<T>& f
   sum_wide<kLanes>(a);
 }
 
-#define DISTGNN_SUM(X, T, O)                                                                      \
-  template void spmm_sum(const CsrView&, const PlanView&, const SumFactors<T>&, const X*, int64_t, \
-                         bool, O*);
+#define DISTGNN_SUM(X, T, O)                                                                   \
+  template void spmm_sum(const CsrView&, const WalkOrderView&, const SumFactors<T>&, const X*, \
+                         int64_t, bool, O*);
 DISTGNN_SUM(float, float, float)
 DISTGNN_SUM(double, double, double)
 DISTGNN_SUM(Bf16, float, float)

@@ -28,7 +28,7 @@ def row_reuse(part: Part, width: int) -> float:
     each window that reads it. 1 means that no row is ever used again.
 
     Of two orders of a graph the one with more reuse has the faster sums of rows that are wide, and
-    that no larger cache holds. Nothing is known here of plans, which walk rows in another order.
+    that no larger cache holds. Nothing is known here of walk orders, which take rows otherwise.
 
     Args:
         part: The part.

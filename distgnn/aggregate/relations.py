@@ -219,7 +219,7 @@ def csr_of(
         indices: (num_edges,) columns.
         weight: (num_edges,), or None where all weigh 1.
         num_columns: How many columns there are.
-        block: Whose planner decides how it is walked.
+        block: Its walk orders are taken.
     """
     return Csr(
         own(indptr, np.int64),
@@ -228,7 +228,7 @@ def csr_of(
         None,
         None if weight is None else own(weight, np.float32),
         None,
-        block.planner,
+        block.walk_orders,
     )
 
 

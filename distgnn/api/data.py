@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from distgnn.datasets.errors import InputError
-from distgnn.edges.planner import Planner
+from distgnn.edges.walk_orders import WalkOrders
 from distgnn.exchange.base import Exchange, Synchronous
 from distgnn.nn.config import OWN, ModelConfig
 from distgnn.training.config.settings import TrainConfig
@@ -179,7 +179,7 @@ class Data:
         rows: Rows = input_rows(part, group, norm=norm, dtype="fp32", needs=False)
         rows = (rows if options.sparse else rows.to_dense()).to(group.device)
         graphs = build_graphs(
-            config, _Everything(rows), part, group, planner=Planner(), device=group.device
+            config, _Everything(rows), part, group, walk_orders=WalkOrders(), device=group.device
         )
         self.graph: LocalGraph = graphs.training
         self.exact: LocalGraph = graphs.exact

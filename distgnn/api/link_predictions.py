@@ -61,8 +61,8 @@ def predict_links(trained: TrainedRun, share: PartOfRun, pairs: str | None) -> L
     Raises:
         InputError: If the file cannot be read or names what is no vertex.
     """
-    part, group, planner, crowded = share
-    rows = trained.scores(part, group, planner=planner, crowded=crowded)
+    part, group, walk_orders, crowded = share
+    rows = trained.scores(part, group, walk_orders=walk_orders, crowded=crowded)
     if pairs is None:
         ends = _held_out(part, group)
         names = _named(ends, part, group)

@@ -107,8 +107,8 @@ def predict_run(
             f"--pairs is for a run that learned links, but '{run}' learned a "
             f"{trained.config.task} task; leave it out"
         )
-    part, group, planner, crowded = share
-    scores = trained.scores(part, group, planner=planner, after=after, crowded=crowded)
+    part, group, walk_orders, crowded = share
+    scores = trained.scores(part, group, walk_orders=walk_orders, after=after, crowded=crowded)
     output = trained.learned.output(scores.cpu()).numpy()
     joined = _gathered(share, output)
     return Predictions(
@@ -133,8 +133,8 @@ def embed_run(trained: TrainedRun, share: PartOfRun) -> Embeddings:
     Raises:
         InputError: If the model has no hidden layer.
     """
-    part, group, planner, crowded = share
-    rows = trained.hidden(part, group, planner=planner, crowded=crowded)
+    part, group, walk_orders, crowded = share
+    rows = trained.hidden(part, group, walk_orders=walk_orders, crowded=crowded)
     joined = _gathered(share, rows.float().cpu().numpy())
     return Embeddings(joined["vertex_id"], joined["rows"])
 
@@ -160,7 +160,7 @@ def evaluate_run(
     from distgnn.training.tasks.learning import evaluate_task, load_task
     from distgnn.training.tasks.tasks import check_split_index
 
-    part, group, planner, crowded = share
+    part, group, walk_orders, crowded = share
     index = trained.config.split_index if split_index is None else split_index
     config = replace(trained.config, split_index=index)
     check_split_index(config)
@@ -170,7 +170,7 @@ def evaluate_run(
     # Labels that the model reads are those of the vertices that it was trained on.
     features = inputs.features if index == trained.config.split_index else None
     scores = trained.scores(
-        part, group, features=features, planner=planner, after=after, crowded=crowded
+        part, group, features=features, walk_orders=walk_orders, after=after, crowded=crowded
     )
     result = evaluate_task(inputs, scores, trained.load_model(group.device), group)
     metrics = {f"{split}_metric": value for split, value in result.metric.items()}

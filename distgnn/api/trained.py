@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distgnn.api.identity import identity_of
 from distgnn.api.job import Job
-from distgnn.api.plans import build_reader
 from distgnn.api.source import IN_MEMORY, check_ranks, check_source_values, open_source
+from distgnn.api.walk_orders import build_reader
 from distgnn.comm.collective import collectively
 from distgnn.datasets.errors import InputError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distgnn.api.source import Source
     from distgnn.comm.group import Group
     from distgnn.datasets.graph import Graph
-    from distgnn.edges.planner import Planner
+    from distgnn.edges.walk_orders import WalkOrders
     from distgnn.nn.relational import GraphSize
     from distgnn.partition.directory.store import Part
     from distgnn.training.run.inference import TrainedRun
@@ -37,13 +37,13 @@ class PartOfRun(NamedTuple):
     Attributes:
         part: Its part.
         group: All ranks.
-        planner: Planner that has the plans that training left, and makes none.
+        walk_orders: Those that training left; none is made.
         crowded: Reason why features have no room on the device; empty where they do.
     """
 
     part: Part
     group: Group
-    planner: Planner
+    walk_orders: WalkOrders
     crowded: str = ""
 
 
@@ -56,7 +56,7 @@ class Use:
         say: Receives notes about the work under way.
         verb: Name of the verb, for messages.
         job: How the ranks work together.
-        plan_cache: Folder of the plans of kernels, or on or off.
+        walk_cache: Folder of the walk orders of kernels, or on or off.
         graph: Graph in memory that the run was trained on, if it was one.
         factory: Class or function that made the model, if the user wrote it.
         options: Other values that all ranks must share, by name.
@@ -66,7 +66,7 @@ class Use:
     say: Callable[[str], None]
     verb: str
     job: Job = field(default_factory=Job)
-    plan_cache: str = "on"
+    walk_cache: str = "on"
     graph: Graph | None = None
     factory: Callable[[Any], nn.Module] | None = None
     options: Mapping[str, object] = field(default_factory=dict)
@@ -103,9 +103,9 @@ class Use:
 
         def on_one(member: Group) -> T:
             part = collectively(member, lambda: source.part(member.rank))
-            planner = build_reader(trained.config, source, cache=self.plan_cache, say=self.say)
+            walk_orders = build_reader(trained.config, source, cache=self.walk_cache, say=self.say)
             room = why_crowded(trained.config, trained.ends, part, member, member.device)
-            return work(trained, PartOfRun(part, member, planner, room))
+            return work(trained, PartOfRun(part, member, walk_orders, room))
 
         def on_thread(member: Group) -> T:
             return on_one(staged(member, group.device))

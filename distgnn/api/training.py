@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distgnn.api.cuts import CutTurn
     from distgnn.api.source import Source, SourceOptions
     from distgnn.comm.group import Group
-    from distgnn.edges.planner import Planner
+    from distgnn.edges.walk_orders import WalkOrders
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.data.info import DataInfo
@@ -51,7 +51,7 @@ class Training:
         force: Whether to train even if too little memory is free.
         estimate: Whether to try, before the first epoch, how long one will take.
         quiet: Whether to show warnings only.
-        plan_cache: Folder of the plans of kernels, or on or off.
+        walk_cache: Folder of the walk orders of kernels, or on or off.
         tune_kernels: Whether to try how sums walk each block fastest.
         trace: Picture to write.
         seeds: Number of runs with a seed each; None for one run that is no series.
@@ -74,7 +74,7 @@ class Training:
     force: bool = False
     estimate: bool = False
     quiet: bool = False
-    plan_cache: str = "on"
+    walk_cache: str = "on"
     tune_kernels: bool = False
     trace: TraceFile = field(default_factory=TraceFile)
     seeds: int | None = None
@@ -96,7 +96,7 @@ class Training:
         Raises:
             InputError: If there are such.
         """
-        from distgnn.api.plans import check_tuning
+        from distgnn.api.walk_orders import check_tuning
         from distgnn.training.data.placement import check_features_on
 
         self._check_cuts()
@@ -342,7 +342,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
     opened = _open(asked, run_dir, group)
     trainer = Trainer(
         *(opened.config, opened.ends, opened.part, group),
-        planner=opened.planner,
+        walk_orders=opened.walk_orders,
         device=group.device,
         factory=asked.factory,
         crowded=why_crowded(*opened[:3], group, group.device),
@@ -391,12 +391,12 @@ class _Opened(NamedTuple):
     config: TrainConfig
     ends: DataInfo
     part: Part
-    planner: Planner
+    walk_orders: WalkOrders
     begin: dict[str, Any]
 
 
 def _open(asked: Training, run_dir: RunDirectory, group: Group) -> _Opened:
-    from distgnn.api.plans import build_planner
+    from distgnn.api.walk_orders import build_walk_orders
     from distgnn.machine.memory_check import check_memory
     from distgnn.training.run.beginning import begins_with, check_graph, check_settings
     from distgnn.training.tasks.tasks import resolve
@@ -414,14 +414,14 @@ def _open(asked: Training, run_dir: RunDirectory, group: Group) -> _Opened:
     begin |= {} if asked.turn is None else asked.turn.about
     if asked.resume:
         on_rank_0(group, lambda: check_graph(run_dir, begin))
-    planner = build_planner(
+    walk_orders = build_walk_orders(
         *(config, source, group),
-        cache=asked.plan_cache,
+        cache=asked.walk_cache,
         tunes=asked.tune_kernels,
         say=asked.say,
         is_quiet=asked.quiet,
     )
-    return _Opened(config, source.ends, part, planner, begin)
+    return _Opened(config, source.ends, part, walk_orders, begin)
 
 
 def _open_source(asked: Training, group: Group) -> Source:

@@ -47,7 +47,7 @@ def evaluate(
         correct_and_smooth: Two shares, such as (0.8, 0.8): the errors on training vertices spread
             along edges, then their labels do (Huang et al., ICLR 2021).
         source: Graph in memory that the run was trained on, if it was one.
-        settings: Flags of the machine: backend, device, threads, plan_cache and others.
+        settings: Flags of the machine: backend, device, threads, walk_cache and others.
 
     Returns:
         train_metric, val_metric and test_metric, val_loss, the name of the metric, and the split.
@@ -199,14 +199,14 @@ def _use(
     graph = run.graph if isinstance(run, Trained) else None
     if source is not None:
         graph = from_memory(source)
-    job, plan_cache = job_of(words), os.fspath(words.take("plan_cache", "on"))
+    job, walk_cache = job_of(words), os.fspath(words.take("walk_cache", "on"))
     words.refuse_others(("source",))
     check_no_session(verb)
     factory = run.model if isinstance(run, Trained) else None
     return Use(
         *(os.fspath(path), write_note, verb),
         job=job,
-        plan_cache=plan_cache,
+        walk_cache=walk_cache,
         graph=graph,
         factory=factory,
         options=options or {},

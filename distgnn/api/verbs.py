@@ -125,7 +125,7 @@ def train(
         force=words.take("force", False),
         estimate=words.take("estimate", False),
         quiet=is_quiet,
-        plan_cache=os.fspath(words.take("plan_cache", "on")),
+        walk_cache=os.fspath(words.take("walk_cache", "on")),
         tune_kernels=words.take("tune_kernels", False),
         trace=TraceFile(None if trace is None else Path(trace), words.take("trace_epochs")),
         seeds=seeds,

@@ -17,7 +17,7 @@ from distgnn.training.config.settings import TrainConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from distgnn.bench.peers.sampled import SampledPlan
+    from distgnn.bench.peers.sampled import SampledRun
     from distgnn.datasets import Graph
 
 BELOW = 0.005
@@ -42,8 +42,8 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccuracyPlan:
-    """Plan of a contest.
+class AccuracyRace:
+    """A contest.
 
     Attributes:
         seeds: Number of seeds.
@@ -71,9 +71,9 @@ class AccuracyPlan:
     threads: int
     peers: Sequence[str]
 
-    def sampled(self, lr: float, seed: int) -> SampledPlan:
-        """Return the plan of a sampler."""
-        return sampled.SampledPlan(
+    def sampled(self, lr: float, seed: int) -> SampledRun:
+        """Return the run of a sampler."""
+        return sampled.SampledRun(
             epochs=self.epochs,
             hidden=self.hidden,
             dropout=self.dropout,
@@ -84,22 +84,22 @@ class AccuracyPlan:
         )
 
 
-def ours(plan: AccuracyPlan, seed: int) -> dict[str, dict[str, Any]]:
+def ours(race: AccuracyRace, seed: int) -> dict[str, dict[str, Any]]:
     """Return the settings of our contestants by name.
 
     Args:
-        plan: Plan of the contest.
+        race: The contest.
         seed: Seed of the runs.
     """
-    shared = {"epochs": plan.epochs, "seed": seed, "patience": 0, "eval_every": 1}
+    shared = {"epochs": race.epochs, "seed": seed, "patience": 0, "eval_every": 1}
     sage = {
         **shared,
         "model": "sage",
-        "layers": len(plan.fan_outs),
-        "hidden": plan.hidden,
-        "dropout": plan.dropout,
+        "layers": len(race.fan_outs),
+        "hidden": race.hidden,
+        "dropout": race.dropout,
     }
-    started = {"start": f"mlp({plan.start})", "epochs": plan.epochs + plan.start}
+    started = {"start": f"mlp({race.start})", "epochs": race.epochs + race.start}
     return {
         ADAM: sage,
         "kfac": {**sage, "optimizer": "kfac"},
@@ -132,18 +132,18 @@ def train(graph: Graph, settings: Mapping[str, Any]) -> Iterator[Step]:
         setup_s = 0.0
 
 
-def contestants(graph: Graph, plan: AccuracyPlan, seed: int) -> dict[str, Iterator[Step]]:
+def contestants(graph: Graph, race: AccuracyRace, seed: int) -> dict[str, Iterator[Step]]:
     """Prepare everybody; the work is done as their epochs are asked for.
 
     Args:
         graph: The graph.
-        plan: Plan of the contest.
+        race: The contest.
         seed: Seed of weights and samples.
     """
-    made = {name: train(graph, settings) for name, settings in ours(plan, seed).items()}
-    for peer in plan.peers:
-        for lr in plan.rates:
-            rows = sampled.train(peer, graph, plan.sampled(lr, seed))
+    made = {name: train(graph, settings) for name, settings in ours(race, seed).items()}
+    for peer in race.peers:
+        for lr in race.rates:
+            rows = sampled.train(peer, graph, race.sampled(lr, seed))
             made[f"{peer}, lr {lr:g}"] = (Step(*row) for row in rows)
     return made
 
@@ -173,16 +173,16 @@ def in_turns(
     return found
 
 
-def measure(graph: Graph, plan: AccuracyPlan, *, progress: Callable[[str], None]) -> dict[str, Any]:
+def measure(graph: Graph, race: AccuracyRace, *, progress: Callable[[str], None]) -> dict[str, Any]:
     """Let everybody train on a graph, with every seed.
 
     Args:
         graph: A graph with single labels and a split.
-        plan: Plan of the contest.
+        race: The contest.
         progress: Is told what is under way.
 
     Returns:
-        JSON values: the plan, the goal of each seed, and the epochs of each contestant.
+        JSON values: the race, the goal of each seed, and the epochs of each contestant.
 
     Raises:
         InputError: If the graph has no classes to learn, or no validation vertices.
@@ -194,20 +194,20 @@ def measure(graph: Graph, plan: AccuracyPlan, *, progress: Callable[[str], None]
             f"'{graph.name}' lacks; use another graph"
         )
     before = torch.get_num_threads()
-    torch.set_num_threads(plan.threads)
+    torch.set_num_threads(race.threads)
     runs = []
     try:
-        for seed in range(plan.seeds):
+        for seed in range(race.seeds):
             progress(f"{graph.name}: seed {seed}")
-            steps = in_turns(contestants(graph, plan, seed), progress)
-            goal = _best(steps[ADAM]) - BELOW if plan.goal is None else plan.goal
+            steps = in_turns(contestants(graph, race, seed), progress)
+            goal = _best(steps[ADAM]) - BELOW if race.goal is None else race.goal
             to_goal = {name: price(found, goal) for name, found in steps.items()}
             runs.append({"seed": seed, "goal": goal, "to_goal": to_goal, "steps": steps})
     finally:
         torch.set_num_threads(before)
     # Twins of one graph differ in their scale, which the source alone tells.
     values = {"graph": graph.name, "source": graph.source, "num_vertices": graph.num_vertices}
-    return {**values, "num_edges": graph.num_edges, "plan": asdict(plan), "runs": runs}
+    return {**values, "num_edges": graph.num_edges, "race": asdict(race), "runs": runs}
 
 
 def _best(steps: Sequence[Step]) -> float:

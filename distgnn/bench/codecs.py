@@ -31,7 +31,7 @@ _SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class CodecRace:
-    """Plan of a comparison of codecs.
+    """A comparison of codecs.
 
     Attributes:
         widths: Columns of the rows.
@@ -59,11 +59,11 @@ class CodecRace:
                 raise InputError(f"--bits must be among {allowed}, got {bits}")
 
 
-def measure(plan: CodecRace, *, progress: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+def measure(race: CodecRace, *, progress: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """Run all cases.
 
     Args:
-        plan: Cases to measure.
+        race: Cases to measure.
         progress: Function that receives notes about the work under way.
 
     Yields:
@@ -72,28 +72,28 @@ def measure(plan: CodecRace, *, progress: Callable[[str], None]) -> Iterator[dic
     """
     threads_before = torch.get_num_threads()
     try:
-        for width in plan.widths:
-            generator = torch.Generator().manual_seed(plan.seed)
-            num_rows = max(2, plan.table_bytes // (4 * width))
+        for width in race.widths:
+            generator = torch.Generator().manual_seed(race.seed)
+            num_rows = max(2, race.table_bytes // (4 * width))
             x = torch.randn(num_rows, width, generator=generator)
             chosen = torch.randperm(num_rows, generator=generator)[: num_rows // 2]
             picked = chosen.sort().values.int()
             progress(f"{len(picked)} of {num_rows} rows of {width} columns")
-            for threads in plan.threads:
+            for threads in race.threads:
                 torch.set_num_threads(threads)
-                for bits in plan.bits:
+                for bits in race.bits:
                     for rounding in ("random", "nearest") if 1 < bits < 16 else ("nearest",):
                         case = CodecCase(x, picked, bits, _SEED if rounding == "random" else None)
-                        yield from _measure_case(plan, case, rounding, threads)
+                        yield from _measure_case(race, case, rounding, threads)
     finally:
         torch.set_num_threads(threads_before)
 
 
 def _measure_case(
-    plan: CodecRace, case: CodecCase, rounding: str, threads: int
+    race: CodecRace, case: CodecCase, rounding: str, threads: int
 ) -> Iterator[dict[str, Any]]:
     for direction, jobs in (("encode", case.encoders()), ("decode", case.decoders())):
-        times = _times(jobs, plan)
+        times = _times(jobs, race)
         ms = {name: 1e3 * statistics.median(values) for name, values in times.items()}
         yield {
             "direction": direction,
@@ -108,13 +108,13 @@ def _measure_case(
         }
 
 
-def _times(jobs: dict[str, Callable[[], object]], plan: CodecRace) -> dict[str, list[float]]:
+def _times(jobs: dict[str, Callable[[], object]], race: CodecRace) -> dict[str, list[float]]:
     """Run every job once untimed, then all of them in turns."""
-    now = CLOCKS[plan.clock]
+    now = CLOCKS[race.clock]
     for job in jobs.values():
         job()
     times: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(plan.rounds):
+    for _ in range(race.rounds):
         for name, job in jobs.items():
             start = now()
             job()

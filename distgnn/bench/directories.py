@@ -17,7 +17,7 @@ from distgnn.datasets import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from distgnn.bench.partition import PartitionPlan
+    from distgnn.bench.partition import PartitionRace
     from distgnn.datasets import Graph
 
 PEER = "dgl-"
@@ -46,13 +46,13 @@ def check_methods(methods: Sequence[str], ours: Sequence[str]) -> None:
 
 
 def measure(
-    graph: Graph, plan: PartitionPlan, *, progress: Callable[[str], None]
+    graph: Graph, race: PartitionRace, *, progress: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
     """Run every program with every number of parts on the same file, one after another.
 
     Args:
         graph: The graph, of which vertices and edges are written to the file.
-        plan: Plan of what to run; methods may be of PEERS.
+        race: Settings of the race; methods may be of PEERS.
         progress: Called before each run.
 
     Yields:
@@ -69,26 +69,26 @@ def measure(
         sizes = {"num_vertices": graph.num_vertices, "num_edges": graph.num_edges}
         name = graph.name
         del edge_index, graph
-        _compile(plan, Path(folder), progress)
-        for parts in plan.parts:
-            for method in plan.methods:
+        _compile(race, Path(folder), progress)
+        for parts in race.parts:
+            for method in race.methods:
                 progress(f"{name}: {method}, {parts} parts, from the file to a directory")
                 with tempfile.TemporaryDirectory(prefix="distgnn-") as place:
                     out = Path(place, "parts")
-                    command = _command(method, file, parts, out, plan.seed)
+                    command = _command(method, file, parts, out, race.seed)
                     case = {"graph": name, "method": method, "parts": parts}
                     used = run_program(command, case)
                     yield {**case, **sizes, **used, "directory_bytes": _bytes_below(out)}
 
 
-def _compile(plan: PartitionPlan, folder: Path, progress: Callable[[str], None]) -> None:
+def _compile(race: PartitionRace, folder: Path, progress: Callable[[str], None]) -> None:
     """Run our methods once on a path of 4 vertices: what numba compiles is kept on disk."""
     file = folder / "path.npz"
     np.savez(file, edge_index=np.array([[0, 1, 2, 1, 2, 3], [1, 2, 3, 0, 1, 2]]), num_vertices=4)
-    for method in (method for method in plan.methods if not method.startswith(PEER)):
+    for method in (method for method in race.methods if not method.startswith(PEER)):
         progress(f"compiling {method}, unless that was done on this machine")
         with tempfile.TemporaryDirectory(prefix="distgnn-") as place:
-            command = _command(method, file, 2, Path(place, "parts"), plan.seed)
+            command = _command(method, file, 2, Path(place, "parts"), race.seed)
             run_program(command, {"graph": "path", "method": method})
 
 

@@ -42,8 +42,8 @@ VARIANTS: dict[str, DtypeName] = {"distgnn-bf16": "bf16"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochPlan:
-    """Plan of a comparison of epochs.
+class EpochRace:
+    """A comparison of epochs.
 
     Attributes:
         shape: A twin.
@@ -101,39 +101,39 @@ class PeerModule(Protocol):
         """
 
 
-def twin_graph(plan: EpochPlan, shape: Shape | None = None) -> Graph:
+def twin_graph(race: EpochRace, shape: Shape | None = None) -> Graph:
     """Put features, labels and masks on a twin.
 
     Args:
-        plan: Names the twin.
+        race: Names the twin.
         shape: The twin, where it has been made before; None to make it.
 
     Returns:
         The graph; its labels can be learned from the features.
     """
     if shape is None:
-        shape = make(plan.shape, scale=plan.scale, order=plan.order, seed=plan.seed)
-    return with_data(shape, plan.shape, plan.seed)
+        shape = make(race.shape, scale=race.scale, order=race.order, seed=race.seed)
+    return with_data(shape, race.shape, race.seed)
 
 
-def _our_config(plan: EpochPlan, dtype: DtypeName = "fp32") -> TrainConfig:
+def _our_config(race: EpochRace, dtype: DtypeName = "fp32") -> TrainConfig:
     from distgnn.nn.config import ModelConfig
     from distgnn.training.config.settings import TrainConfig
 
     model = ModelConfig(
-        model=plan.model,
-        layers=plan.layers,
-        hidden=plan.hidden,
-        heads=plan.heads,
-        dropout=plan.dropout,
+        model=race.model,
+        layers=race.layers,
+        hidden=race.hidden,
+        heads=race.heads,
+        dropout=race.dropout,
         activations_dtype=dtype,
     )
-    return TrainConfig(model=model, seed=plan.seed, features_dtype=dtype)
+    return TrainConfig(model=model, seed=race.seed, features_dtype=dtype)
 
 
 def our_trainer(
     graph: Graph,
-    plan: EpochPlan,
+    race: EpochRace,
     dtype: DtypeName = "fp32",
     device: torch.device = PROCESSOR,
 ) -> Trainer:
@@ -141,20 +141,20 @@ def our_trainer(
 
     Args:
         graph: From `twin_graph`.
-        plan: Plan of what to train.
+        race: Settings of the race.
         dtype: Type that rows are stored as.
         device: Device that computes.
     """
     from distgnn.partition.directory.store import whole_part
     from distgnn.training.data.info import DataInfo
 
-    return trainer_of(whole_part(graph), DataInfo.of(graph), plan, dtype, device)
+    return trainer_of(whole_part(graph), DataInfo.of(graph), race, dtype, device)
 
 
 def trainer_of(
     part: Part,
     ends: DataInfo,
-    plan: EpochPlan,
+    race: EpochRace,
     dtype: DtypeName = "fp32",
     device: torch.device = PROCESSOR,
 ) -> Trainer:
@@ -163,7 +163,7 @@ def trainer_of(
     Args:
         part: The only part of the graph.
         ends: Widths of the graph's model.
-        plan: Plan of what to train.
+        race: Settings of the race.
         dtype: Type that rows are stored as.
         device: Device that computes.
     """
@@ -172,16 +172,16 @@ def trainer_of(
     from distgnn.training.loop.trainer import Trainer
 
     group = staged(SingleGroup(), device)
-    return Trainer(_our_config(plan, dtype), ends, part, group, device=device)
+    return Trainer(_our_config(race, dtype), ends, part, group, device=device)
 
 
-def peer_alone(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
+def peer_alone(name: str, graph: Graph, race: EpochRace) -> Callable[[], float]:
     """Prepare a peer without ours beside it.
 
     Args:
         name: Name of the peer.
         graph: From `twin_graph`.
-        plan: Plan of what to train.
+        race: Settings of the race.
 
     Returns:
         A function that trains for an epoch and returns the loss.
@@ -192,27 +192,27 @@ def peer_alone(name: str, graph: Graph, plan: EpochPlan) -> Callable[[], float]:
     from distgnn.training.data.info import DataInfo
     from distgnn.training.loop.model import build_model
 
-    model = build_model(_our_config(plan), DataInfo.of(graph))
-    return _peer_step(name, graph, plan, model, torch.float32)
+    model = build_model(_our_config(race), DataInfo.of(graph))
+    return _peer_step(name, graph, race, model, torch.float32)
 
 
-def _step(name: str, graph: Graph, plan: EpochPlan, model: GNN) -> Callable[[], float]:
+def _step(name: str, graph: Graph, race: EpochRace, model: GNN) -> Callable[[], float]:
     """Prepare an epoch of a variant or a peer, that starts from the weights of a model.
 
     It runs where that model does.
     """
     device = next(model.parameters()).device
     if name in VARIANTS:
-        return our_trainer(graph, plan, VARIANTS[name], device).train_epoch
-    return _peer_step(name, graph, plan, model, torch.float32)
+        return our_trainer(graph, race, VARIANTS[name], device).train_epoch
+    return _peer_step(name, graph, race, model, torch.float32)
 
 
 def _peer_step(
-    name: str, graph: Graph, plan: EpochPlan, model: GNN, dtype: torch.dtype
+    name: str, graph: Graph, race: EpochRace, model: GNN, dtype: torch.dtype
 ) -> Callable[[], float]:
     """Prepare an epoch of a peer that computes in some precision, where the model lies."""
     device = next(model.parameters()).device
-    config = _our_config(plan)
+    config = _our_config(race)
     if name not in peers.installed():
         raise InputError(f"peer '{name}' is not installed; leave it out of --peers")
     adapter: PeerModule = importlib.import_module(f"distgnn.bench.peers.{name}_model")
@@ -255,7 +255,7 @@ class EpochResult:
     """Times and losses of all contestants, ours first.
 
     Attributes:
-        plan: Plan of what was trained.
+        race: Settings of the race.
         num_vertices: Number of vertices of the graph.
         num_edges: Directed edges.
         names: Contestants.
@@ -267,7 +267,7 @@ class EpochResult:
         peak_rss_bytes: Peak memory of each contestant in a process of its own; None if not asked.
     """
 
-    plan: EpochPlan
+    race: EpochRace
     num_vertices: int
     num_edges: int
     names: list[str]
@@ -297,12 +297,12 @@ class EpochResult:
         return asdict(self)
 
 
-def exact_losses(graph: Graph, plan: EpochPlan) -> list[float] | None:
+def exact_losses(graph: Graph, race: EpochRace) -> list[float] | None:
     """Train the first peer in double precision.
 
     Args:
         graph: From `twin_graph`.
-        plan: Plan of what to train.
+        race: Settings of the race.
 
     Returns:
         (rounds + 1,) losses; None without a peer, or where everybody drops out something else.
@@ -310,19 +310,19 @@ def exact_losses(graph: Graph, plan: EpochPlan) -> list[float] | None:
     from distgnn.training.data.info import DataInfo
     from distgnn.training.loop.model import build_model
 
-    name = next((peer for peer in plan.peers if peer in PEERS), None)
-    if name is None or plan.dropout > 0:
+    name = next((peer for peer in race.peers if peer in PEERS), None)
+    if name is None or race.dropout > 0:
         return None
-    model = build_model(_our_config(plan), DataInfo.of(graph))
-    step = _peer_step(name, graph, plan, model, torch.float64)
-    return [step() for _ in range(plan.rounds + 1)]
+    model = build_model(_our_config(race), DataInfo.of(graph))
+    step = _peer_step(name, graph, race, model, torch.float64)
+    return [step() for _ in range(race.rounds + 1)]
 
 
-def peak_bytes(plan: EpochPlan, name: str) -> int:
+def peak_bytes(race: EpochRace, name: str) -> int:
     """Train some epochs in a fresh process.
 
     Args:
-        plan: Race that the contestant takes part in.
+        race: Race that the contestant takes part in.
         name: Name of the contestant.
 
     Returns:
@@ -331,7 +331,7 @@ def peak_bytes(plan: EpochPlan, name: str) -> int:
     Raises:
         InputError: If the process fails; its last words are in the message.
     """
-    command = [sys.executable, "-m", "distgnn.bench.memory", name, json.dumps(asdict(plan))]
+    command = [sys.executable, "-m", "distgnn.bench.memory", name, json.dumps(asdict(race))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -342,7 +342,7 @@ def peak_bytes(plan: EpochPlan, name: str) -> int:
 
 
 def measure_epochs(
-    plan: EpochPlan,
+    race: EpochRace,
     *,
     has_memory: bool = False,
     has_exact: bool = False,
@@ -352,7 +352,7 @@ def measure_epochs(
     """Train with each contestant in turn, epoch by epoch.
 
     Args:
-        plan: Plan of what to train.
+        race: Settings of the race.
         has_memory: Whether to measure peak memory before, in a process for each contestant.
         has_exact: Whether to train the first peer once more in double precision, from the same
             weights. The distance of the losses in single precision from it says what a difference
@@ -366,40 +366,40 @@ def measure_epochs(
     Raises:
         InputError: If a peer is not installed, or losses are compared that dropout makes differ.
     """
-    if has_exact and plan.dropout > 0:
+    if has_exact and race.dropout > 0:
         raise InputError(
-            f"--exact compares losses, and with --dropout {plan.dropout:g} everybody drops "
+            f"--exact compares losses, and with --dropout {race.dropout:g} everybody drops "
             "out something else; take --dropout 0, or leave --exact out"
         )
-    torch.set_num_threads(plan.threads)
-    peaks = [peak_bytes(plan, name) for name in (OURS, *plan.peers)] if has_memory else None
-    graph = twin_graph(plan) if graph is None else graph
-    trainer = our_trainer(graph, plan, device=device)
-    names = [OURS, *plan.peers]
+    torch.set_num_threads(race.threads)
+    peaks = [peak_bytes(race, name) for name in (OURS, *race.peers)] if has_memory else None
+    graph = twin_graph(race) if graph is None else graph
+    trainer = our_trainer(graph, race, device=device)
+    names = [OURS, *race.peers]
     steps: list[Callable[[], float]] = [trainer.train_epoch]
-    steps += [_step(name, graph, plan, trainer.known_model("a benchmark")) for name in plan.peers]
-    # The first epoch builds plans, formats and buffers and is not timed.
+    steps += [_step(name, graph, race, trainer.known_model("a benchmark")) for name in race.peers]
+    # The first epoch makes walk orders, formats and buffers and is not timed.
     losses = [[step()] for step in steps]
     seconds: list[list[float]] = [[] for _ in steps]
     trainer.graph.exchange.clock.take()
-    for _ in range(plan.rounds):
+    for _ in range(race.rounds):
         for index, step in enumerate(steps):
             start = time.perf_counter()
             losses[index].append(step())
             seconds[index].append(time.perf_counter() - start)
     phases = {
-        phase: total / plan.rounds for phase, total in trainer.graph.exchange.clock.take().items()
+        phase: total / race.rounds for phase, total in trainer.graph.exchange.clock.take().items()
     }
     phases["update"] = float(np.mean(seconds[0])) - sum(phases.values())
     return EpochResult(
-        plan=plan,
+        race=race,
         num_vertices=graph.num_vertices,
         num_edges=graph.num_edges,
         names=names,
         seconds=seconds,
         losses=losses,
         savings=trainer.graphs.savings,
-        exact_losses=exact_losses(graph, plan) if has_exact else None,
+        exact_losses=exact_losses(graph, race) if has_exact else None,
         phases=phases,
         peak_rss_bytes=peaks,
     )

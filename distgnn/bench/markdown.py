@@ -143,12 +143,12 @@ def _every_cell(cells: Sequence[dict[str, Any]], names: Sequence[str]) -> list[s
 def _epochs(document: dict[str, Any]) -> list[str]:
     lines = []
     for result in document["results"]:
-        plan = result["plan"]
+        race = result["race"]
         title = (
-            f"{plan['shape']}, {plan['order']} order, scale {plan['scale']:g}: "
-            f"{result['num_vertices']} vertices, {result['num_edges']} edges; {plan['model']}, "
-            f"{plan['layers']} layers of {_width(plan)}, {plan['threads']} threads, "
-            f"{plan['rounds']} rounds"
+            f"{race['shape']}, {race['order']} order, scale {race['scale']:g}: "
+            f"{result['num_vertices']} vertices, {result['num_edges']} edges; {race['model']}, "
+            f"{race['layers']} layers of {_width(race)}, {race['threads']} threads, "
+            f"{race['rounds']} rounds"
         )
         lines += [
             title,
@@ -174,9 +174,9 @@ _EPOCH_HEADER = (
 )
 
 
-def _width(plan: dict[str, Any]) -> str:
-    heads = f"{plan['heads']} heads of " if plan["model"] in ("gat", "gatv2") else ""
-    return f"{heads}{plan['hidden']}"
+def _width(race: dict[str, Any]) -> str:
+    heads = f"{race['heads']} heads of " if race["model"] in ("gat", "gatv2") else ""
+    return f"{heads}{race['hidden']}"
 
 
 def _contestants(result: dict[str, Any]) -> list[list[str]]:

@@ -49,7 +49,7 @@ def keep_freed_memory() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRace:
-    """Plan of what to measure.
+    """Settings of a race.
 
     Attributes:
         shapes: Names of twins.
@@ -140,43 +140,43 @@ class Cell:
         }
 
 
-def measure(plan: KernelRace, *, progress: Callable[[str], None]) -> Iterator[Cell]:
+def measure(race: KernelRace, *, progress: Callable[[str], None]) -> Iterator[Cell]:
     """Run all cases on all shapes.
 
     Args:
-        plan: Plan of what to measure.
+        race: Settings of a race.
         progress: Is told what is under way.
 
     Yields:
         Cells, as they are done.
 
     Raises:
-        InputError: If a name in the plan is unknown, or a peer is not installed.
+        InputError: If a name in the race is unknown, or a peer is not installed.
     """
-    cases = plan.cases()
+    cases = race.cases()
     threads_before = torch.get_num_threads()
     try:
-        for name in plan.shapes:
-            for order in plan.orders:
-                shape = shapes.make(name, scale=plan.scale, order=order, seed=plan.seed)
-                inputs = CaseInputs.of(shape, seed=plan.seed)
+        for name in race.shapes:
+            for order in race.orders:
+                shape = shapes.make(name, scale=race.scale, order=order, seed=race.seed)
+                inputs = CaseInputs.of(shape, seed=race.seed)
                 ours = Ours(inputs)
                 progress(
                     f"{inputs.name}: {inputs.num_vertices} vertices, {inputs.num_edges} edges; "
-                    f"planned in {ours.plan_s:.2f} s"
+                    f"ordered in {ours.order_s:.2f} s"
                 )
-                runners = {peer: peers.runner(peer, inputs) for peer in plan.peers}
+                runners = {peer: peers.runner(peer, inputs) for peer in race.peers}
                 for case in cases:
-                    yield _measure_case(plan, case, inputs, ours, runners)
+                    yield _measure_case(race, case, inputs, ours, runners)
     finally:
         torch.set_num_threads(threads_before)
 
 
 def _measure_case(
-    plan: KernelRace, case: Case, inputs: CaseInputs, ours: Ours, runners: dict[str, Runner]
+    race: KernelRace, case: Case, inputs: CaseInputs, ours: Ours, runners: dict[str, Runner]
 ) -> Cell:
     torch.set_num_threads(case.threads)
-    generator = torch.Generator().manual_seed(plan.seed)
+    generator = torch.Generator().manual_seed(race.seed)
     x = torch.randn(inputs.num_vertices, case.width, generator=generator)
     grad = torch.randn(inputs.num_vertices, case.width, generator=generator)
     # DGL gives the gradient of a maximum over no rows to row 0.
@@ -189,7 +189,7 @@ def _measure_case(
         job = runner.job(case, x, grad)
         if job is not None:
             jobs[name] = job
-    times, differs = time_jobs(jobs, plan)
+    times, differs = time_jobs(jobs, race)
     return Cell(
         shape=inputs.name,
         operation=case.operation,
@@ -204,19 +204,19 @@ def _measure_case(
 
 
 def time_jobs(
-    jobs: dict[str, Callable[[], Tensor]], plan: KernelRace
+    jobs: dict[str, Callable[[], Tensor]], race: KernelRace
 ) -> tuple[dict[str, list[float]], list[str]]:
     """Run every job once untimed and compared with ours, then all of them in turns.
 
     Args:
         jobs: By name of the contestant; one is ours.
-        plan: How often, and by which clock.
+        race: How often, and by which clock.
 
     Returns:
         times: Seconds of each run of each job.
         differs: Contestants whose result is not ours.
     """
-    now = CLOCKS[plan.clock]
+    now = CLOCKS[race.clock]
     expected = jobs[OURS]()
     tolerance = _RELATIVE_TOLERANCE * max(float(expected.abs().max()), 1e-30)
     differs = []
@@ -224,8 +224,8 @@ def time_jobs(
     for name, job in jobs.items():
         start = now()
         result = job()
-        is_slow = now() - start > plan.slow_s
-        num_rounds[name] = min(_MIN_ROUNDS, plan.rounds) if is_slow else plan.rounds
+        is_slow = now() - start > race.slow_s
+        num_rounds[name] = min(_MIN_ROUNDS, race.rounds) if is_slow else race.rounds
         if name not in (OURS, ROOF, HALF):
             # The maximum of nothing is -inf for some, and of equal maxima others choose another.
             result = result.nan_to_num(neginf=0.0)
@@ -234,7 +234,7 @@ def time_jobs(
             differs += [] if is_close else [name]
         del result
     times: dict[str, list[float]] = {name: [] for name in jobs}
-    for number in range(plan.rounds):
+    for number in range(race.rounds):
         for name, job in jobs.items():
             if number < num_rounds[name]:
                 start = now()

@@ -13,16 +13,16 @@ import torch
 from distgnn.training.loop.metrics import peak_rss_bytes
 
 if TYPE_CHECKING:
-    from distgnn.bench.epoch import EpochPlan
+    from distgnn.bench.epoch import EpochRace
 
 _NUM_EPOCHS = 3
 
 
-def measure(plan: EpochPlan, name: str) -> int:
+def measure(race: EpochRace, name: str) -> int:
     """Train some epochs in this process.
 
     Args:
-        plan: Plan of what to train.
+        race: Settings of the race.
         name: distgnn, or a peer.
 
     Returns:
@@ -33,17 +33,17 @@ def measure(plan: EpochPlan, name: str) -> int:
     from distgnn.partition.directory.store import whole_part
     from distgnn.training.data.info import DataInfo
 
-    torch.set_num_threads(plan.threads)
-    graph = twin_graph(plan)
+    torch.set_num_threads(race.threads)
+    graph = twin_graph(race)
     gc.collect()
     forget_peak()
     if name in (OURS, *VARIANTS):
         part, ends = whole_part(graph), DataInfo.of(graph)
         # As `distgnn train` does; what peers train on may refer to the graph's edges.
         del graph
-        step = trainer_of(part, ends, plan, VARIANTS.get(name, "fp32")).train_epoch
+        step = trainer_of(part, ends, race, VARIANTS.get(name, "fp32")).train_epoch
     else:
-        step = peer_alone(name, graph, plan)
+        step = peer_alone(name, graph, race)
         del graph
     for _ in range(_NUM_EPOCHS):
         step()
@@ -59,10 +59,10 @@ def forget_peak() -> None:
 
 
 def _main() -> None:
-    from distgnn.bench.epoch import EpochPlan
+    from distgnn.bench.epoch import EpochRace
 
-    name, plan = sys.argv[1], EpochPlan(**json.loads(sys.argv[2]))
-    sys.stdout.write(f"{measure(plan, name)}\n")
+    name, race = sys.argv[1], EpochRace(**json.loads(sys.argv[2]))
+    sys.stdout.write(f"{measure(race, name)}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our kernels as a contestant: outputs and plans made once, as in a training."""
+"""Our kernels as a contestant: outputs and walk orders made once, as in a training."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Ours:
 
     Args:
         inputs: The graph.
-        is_planned: Make plans for both directions.
+        is_ordered: Make walk orders for both directions.
     """
 
-    def __init__(self, inputs: CaseInputs, *, is_planned: bool = True) -> None:
+    def __init__(self, inputs: CaseInputs, *, is_ordered: bool = True) -> None:
         self.inputs = inputs
         start = time.perf_counter()
-        # The graph is symmetric: one plan serves both directions.
-        self.plan = (
+        # The graph is symmetric: one walk order serves both directions.
+        self.walk = (
             kernels.WalkOrder(inputs.indptr, inputs.indices, num_sources=inputs.num_vertices)
-            if is_planned
+            if is_ordered
             else None
         )
         graph = kernels.Csr(inputs.indptr, inputs.indices, inputs.num_vertices)
-        self.graph = graph.walked(self.plan)
-        self.plan_s = time.perf_counter() - start
+        self.graph = graph.walked(self.walk)
+        self.order_s = time.perf_counter() - start
         self.t_weight = inputs.weight[inputs.t_edge]
 
     def job(self, case: Case, x: Tensor, grad: Tensor) -> Callable[[], Tensor]:
@@ -77,8 +77,8 @@ class Ours:
     def half_job(self, x: Tensor) -> Callable[[], Tensor]:
         """Make the sum over rows stored as bfloat16.
 
-        It is written as bfloat16 too, unless the plan cuts rows: then float32, as a sum that is
-        rounded between its pieces would not be the same with every plan.
+        It is written as bfloat16 too, unless the walk order cuts rows. Then it is float32: a sum
+        that is rounded between its pieces would depend on the order.
 
         Args:
             x: (num_vertices, width) float32.
@@ -86,7 +86,7 @@ class Ours:
         Returns:
             A function that computes it.
         """
-        is_cut = self.plan is not None and bool(self.plan.describe()["is_cut"])
+        is_cut = self.walk is not None and bool(self.walk.describe()["is_cut"])
         half = x.bfloat16()
         out = torch.empty_like(x if is_cut else half)
 

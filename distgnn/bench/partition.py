@@ -35,7 +35,7 @@ HEADER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionPlan:
+class PartitionRace:
     """Plan of what is run on every graph.
 
     Attributes:
@@ -89,13 +89,13 @@ def twin(name: str, *, scale: float, order: str, seed: int) -> Graph:
 
 
 def measure(
-    graph: Graph, plan: PartitionPlan, *, progress: Callable[[str], None]
+    graph: Graph, race: PartitionRace, *, progress: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
     """Run every method with every number of parts, each in a process of its own.
 
     Args:
         graph: The graph.
-        plan: Plan of what to run.
+        race: Settings of the race.
         progress: Called before each run.
 
     Yields:
@@ -107,13 +107,13 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="distgnn-") as folder:
         edges = Path(folder, "edges.npz")
         np.savez(edges, num_vertices=graph.num_vertices, src=graph.src, dst=graph.dst)
-        for parts in plan.parts:
-            for method in plan.methods:
+        for parts in race.parts:
+            for method in race.methods:
                 progress(f"{graph.name}: {method}, {parts} parts")
                 case = {"graph": graph.name, "method": method, "parts": parts}
                 name = method.removesuffix(REFINED)
                 refine = True if name != method else None
-                request = {"edges": str(edges), "seed": plan.seed, "options": {}, "refine": refine}
+                request = {"edges": str(edges), "seed": race.seed, "options": {}, "refine": refine}
                 yield {**case, **_run({**case, **request, "method": name})}
 
 

@@ -104,11 +104,11 @@ def roof_shares(cells: Sequence[Cell]) -> list[tuple[str, str, str]]:
     ]
 
 
-def document(plan: KernelRace, cells: Sequence[Cell], *, has_fresh_memory: bool) -> dict[str, Any]:
+def document(race: KernelRace, cells: Sequence[Cell], *, has_fresh_memory: bool) -> dict[str, Any]:
     """Return what a file of results says of kernels.
 
     Args:
-        plan: Plan of what was measured.
+        race: Settings of the race.
         cells: Cells that were measured.
         has_fresh_memory: Whether freed memory was given back between calls.
 
@@ -117,7 +117,7 @@ def document(plan: KernelRace, cells: Sequence[Cell], *, has_fresh_memory: bool)
     """
     names = ("operation", "direction", "threads", "peer", "cells", "geomean", "smallest")
     return {
-        "plan": asdict(plan),
+        "race": asdict(race),
         "has_fresh_memory": has_fresh_memory,
         "cells": [cell.to_json() for cell in cells],
         "means": [dict(zip(names, row, strict=True)) for row in means(cells)],

@@ -70,7 +70,7 @@ def results(arguments: argparse.Namespace, peers: Sequence[str]) -> Iterator[dic
 
     if not arguments.files:
         raise InputError("bench accuracy needs graphs, such as cora or a file")
-    plan = accuracy.AccuracyPlan(
+    race = accuracy.AccuracyRace(
         seeds=arguments.seeds,
         epochs=arguments.epochs,
         hidden=arguments.hidden,
@@ -86,7 +86,7 @@ def results(arguments: argparse.Namespace, peers: Sequence[str]) -> Iterator[dic
     if not arguments.fresh_memory:
         keep_freed_memory()
     for source in arguments.files:
-        result = accuracy.measure(load(source), plan, progress=note)
+        result = accuracy.measure(load(source), race, progress=note)
         if arguments.plot is not None:
             Path(arguments.plot).write_text(accuracy.plot(result))
         yield result

@@ -47,9 +47,9 @@ def results(
     """
     bench = _BENCHES[arguments.what]
     bench.check_methods(methods, tuple(METHODS))
-    plan = partition.PartitionPlan(methods=methods, parts=parts, seed=arguments.seed)
+    race = partition.PartitionRace(methods=methods, parts=parts, seed=arguments.seed)
     for graph in _graphs(arguments):
-        for result in bench.measure(graph, plan, progress=note):
+        for result in bench.measure(graph, race, progress=note):
             note(" ".join(bench.row(result)))
             yield result
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from distgnn.bench.epoch import EpochPlan, EpochResult
+    from distgnn.bench.epoch import EpochRace, EpochResult
     from distgnn.bench.measure import Cell, KernelRace
 
 HELP = "time kernels, codecs and epochs beside every peer that is installed; compare partitioners"
@@ -204,7 +204,7 @@ def _run_codecs(arguments: argparse.Namespace) -> int:
     from distgnn.bench.measure import keep_freed_memory
     from distgnn.kernels.codec import BITS
 
-    plan = codecs.CodecRace(
+    race = codecs.CodecRace(
         widths=_numbers("--widths", arguments.widths, _WIDTHS),
         bits=_numbers("--bits", arguments.bits, BITS),
         threads=_numbers("--threads", arguments.threads, [1]),
@@ -217,10 +217,10 @@ def _run_codecs(arguments: argparse.Namespace) -> int:
         keep_freed_memory()
     found: list[dict[str, Any]] = []
     try:
-        for result in codecs.measure(plan, progress=note):
+        for result in codecs.measure(race, progress=note):
             found.append(result)
     finally:
-        values = _write(arguments, {"plan": asdict(plan), "results": found})
+        values = _write(arguments, {"race": asdict(race), "results": found})
     if arguments.json:
         print_json(values)
         return 0
@@ -247,7 +247,7 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
     for shape in _names(arguments.shapes, tuple(shapes.TWINS)):
         for order in _names(arguments.orders, ("random",)):
             for threads in _numbers("--threads", arguments.threads, [cores]):
-                plan = epoch.EpochPlan(
+                race = epoch.EpochRace(
                     shape=shape,
                     order=order,
                     scale=arguments.scale,
@@ -264,7 +264,7 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
                 note(f"training on {shape}, {order} order, {threads} threads")
                 results.append(
                     epoch.measure_epochs(
-                        plan, has_memory=arguments.memory, has_exact=arguments.exact
+                        race, has_memory=arguments.memory, has_exact=arguments.exact
                     )
                 )
     values = _write(arguments, {"results": [result.to_json() for result in results]})
@@ -276,7 +276,7 @@ def _run_epochs(arguments: argparse.Namespace) -> int:
 
 
 def _epoch_lines(result: EpochResult) -> list[str]:
-    plan = result.plan
+    race = result.race
     rows = [
         (
             name,
@@ -291,8 +291,8 @@ def _epoch_lines(result: EpochResult) -> list[str]:
     phases = ", ".join(f"{name} {seconds:.3f}" for name, seconds in result.phases.items())
     return [
         (
-            f"{plan.shape} ({plan.order} order, {result.num_vertices} vertices, {result.num_edges} "
-            f"edges), {_model_text(plan)}, {plan.threads} threads"
+            f"{race.shape} ({race.order} order, {result.num_vertices} vertices, {result.num_edges} "
+            f"edges), {_model_text(race)}, {race.threads} threads"
         ),
         *table((*_EPOCH_HEADER, *_MEMORY_HEADER)[: len(rows[0])], rows),
         f"seconds of our epoch: {phases}",
@@ -301,9 +301,9 @@ def _epoch_lines(result: EpochResult) -> list[str]:
     ]
 
 
-def _model_text(plan: EpochPlan) -> str:
-    heads = f"{plan.heads} heads of " if plan.model in ("gat", "gatv2") else ""
-    return f"{plan.model}, {plan.layers} layers of {heads}{plan.hidden}"
+def _model_text(race: EpochRace) -> str:
+    heads = f"{race.heads} heads of " if race.model in ("gat", "gatv2") else ""
+    return f"{race.model}, {race.layers} layers of {heads}{race.hidden}"
 
 
 _EPOCH_HEADER = ("", "epoch_s", "over ours", "loss differs by", "from double by")
@@ -321,18 +321,18 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
     from distgnn.bench import report
     from distgnn.bench.measure import keep_freed_memory, measure
 
-    plan = _plan(arguments)
+    race = _race(arguments)
     if not arguments.fresh_memory:
         keep_freed_memory()
     cells: list[Cell] = []
     try:
-        for cell in measure(plan, progress=note):
+        for cell in measure(race, progress=note):
             cells.append(cell)
             names = report.contestants([cell])
             note(" ".join((*report.row(cell, names), "(" + ", ".join(names) + ")")))
     finally:
         # A full grid takes an hour: what was measured before an interrupt is kept.
-        found = report.document(plan, cells, has_fresh_memory=arguments.fresh_memory)
+        found = report.document(race, cells, has_fresh_memory=arguments.fresh_memory)
         values = _write(arguments, found)
     if arguments.json:
         print_json(values)
@@ -341,7 +341,7 @@ def _run_kernels(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> KernelRace:
+def _race(arguments: argparse.Namespace) -> KernelRace:
     import os
 
     from distgnn.bench import cases, peers, shapes

@@ -8,7 +8,7 @@ from typing import Any
 
 from distgnn.cli.flags import path
 from distgnn.cli.job import add_device_argument, add_machine_arguments, job_from
-from distgnn.cli.plans import add_plan_cache_argument
+from distgnn.cli.walk_orders import add_walk_cache_argument
 
 
 def add_smoothing_argument(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_dir", metavar="RUN", type=path, help="directory of a training run")
     add_machine_arguments(parser)
     add_device_argument(parser)
-    add_plan_cache_argument(parser, "read the plans of kernels that training kept in DIR")
+    add_walk_cache_argument(parser, "read the walk orders of kernels that training kept in DIR")
 
 
 def machine_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -48,4 +48,4 @@ def machine_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     Args:
         arguments: Parsed arguments, with those of `add_run_arguments`.
     """
-    return {**asdict(job_from(arguments)), "plan_cache": arguments.plan_cache}
+    return {**asdict(job_from(arguments)), "walk_cache": arguments.walk_cache}

@@ -8,13 +8,13 @@ from distgnn.api.settings import ALL, config_of
 from distgnn.cli.flags import path, whole
 from distgnn.cli.job import add_device_argument, add_machine_arguments
 from distgnn.cli.output import add_json_flag, print_json, print_lines
-from distgnn.cli.plans import add_plan_arguments
 from distgnn.cli.restarts import add_restart_arguments
 from distgnn.cli.results import result_lines
 from distgnn.cli.series import add_series_arguments, series_lines, split_index
 from distgnn.cli.source import add_source_arguments
 from distgnn.cli.strategy_text import strategy_lines
 from distgnn.cli.trace import add_trace_arguments
+from distgnn.cli.walk_orders import add_walk_arguments
 from distgnn.datasets.errors import InputError
 from distgnn.settings.fields import add_flags, common_flags, group_of
 from distgnn.settings.model import ModelSettings
@@ -122,7 +122,7 @@ def _add_machine_arguments(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add_device_argument(group)
     add_flags(group, MachineSettings)
-    add_plan_arguments(group)
+    add_walk_arguments(group)
     add_trace_arguments(group)
     again = group.add_mutually_exclusive_group()
     again.add_argument(

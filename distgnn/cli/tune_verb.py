@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from distgnn.cli.flags import path, whole
 from distgnn.cli.job import add_device_argument, add_machine_arguments
 from distgnn.cli.output import add_json_flag, pairs, print_json, print_lines, table
-from distgnn.cli.plans import add_plan_cache_argument
 from distgnn.cli.source import add_source_arguments
 from distgnn.cli.train_verb import TRAINING, add_recipe_argument
+from distgnn.cli.walk_orders import add_walk_cache_argument
 from distgnn.settings.fields import add_flags
 from distgnn.settings.model import ModelSettings
 from distgnn.training.config.loop import MachineSettings
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_machine_arguments(group)
     add_device_argument(group)
     add_flags(group, MachineSettings)
-    add_plan_cache_argument(group, "keep the plans of kernels in DIR for the next trial")
+    add_walk_cache_argument(group, "keep the walk orders of kernels in DIR for the next trial")
     again = group.add_mutually_exclusive_group()
     again.add_argument("--resume", action="store_true", help="continue a study that was stopped")
     again.add_argument("--overwrite", action="store_true", help="replace an earlier study")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from distgnn.edges.planner import Planner
+from distgnn.edges.walk_orders import WalkOrders
 from distgnn.exchange.route import Route, plan_route
 from distgnn.kernels.csr import Csr
 from distgnn.kernels.devices import moved
@@ -111,7 +111,7 @@ def plan_blocks(
     has_positions: bool = True,
     has_types: bool = False,
     has_features: bool = False,
-    planner: Walker | None = None,
+    walk_orders: Walker | None = None,
 ) -> Blocks:
     """Divide a part's edges and agree with the peers on the rows that travel.
 
@@ -125,7 +125,7 @@ def plan_blocks(
         has_types: Whether forward blocks tell the relations of their edges, which takes 8 bytes an
             edge; only of a typed graph.
         has_features: Whether forward blocks have the features of their edges, if these have some.
-        planner: Decides in which order kernels walk the blocks; None for one of their own.
+        walk_orders: Orders in which kernels walk the blocks; None for one of their own.
 
     Returns:
         The edges and routes of both directions.
@@ -137,7 +137,7 @@ def plan_blocks(
     part = part if has_types else replace(part, edge_type=None)
     part = part if has_features else replace(part, edge_features=None)
     divided = _divide(
-        part, reading, writing, has_positions=has_positions, planner=planner or Planner()
+        part, reading, writing, has_positions=has_positions, walk_orders=walk_orders or WalkOrders()
     )
     return _directions(divided, send, reduce)
 
@@ -243,7 +243,7 @@ def _divide(
     writing: NDArray[np.bool_],
     *,
     has_positions: bool,
-    planner: Walker,
+    walk_orders: Walker,
 ) -> _Divided:
     """Cut the clone-by-clone matrix into four; leaves are renumbered in their roles."""
     sources, targets = _Ends(part, reading), _Ends(part, writing)
@@ -273,9 +273,11 @@ def _divide(
         # An undirected graph is its own transpose, and is held once.
         if not (np.array_equal(t_indptr, indptr) and np.array_equal(t_indices, indices)):
             t_ends = own(t_indptr, np.int64), own(t_indices, np.int32)
-        forward = Csr(*ends, len(t_indptr) - 1, None, weight, columns.global_id, planner)
+        forward = Csr(*ends, len(t_indptr) - 1, None, weight, columns.global_id, walk_orders)
         forward = replace(forward, **_known_of_edges(part, rows, kept))
-        t_block = Csr(*t_ends, len(indptr) - 1, position, t_weight, t_columns.global_id, planner)
+        t_block = Csr(
+            *t_ends, len(indptr) - 1, position, t_weight, t_columns.global_id, walk_orders
+        )
         return forward, t_block
 
     return _Divided(block(False, False), block(True, False), block(False, True), block(True, True))

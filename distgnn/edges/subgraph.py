@@ -118,7 +118,7 @@ def restricted_blocks(
         targets: (num_roots,) bool. Roots whose rows it makes.
         like: Blocks of the whole part. The result has positions, weights, features and edges from
             targets to themselves if these have them (targets are then among the sources). The same
-            planner decides how the edges are walked.
+            walk orders are taken.
 
     Returns:
         Blocks whose columns are numbered among the sources and whose rows among the targets.
@@ -136,7 +136,7 @@ def restricted_blocks(
         has_positions=has_positions,
         has_types=has_types,
         has_features=has_features,
-        planner=block.planner,
+        walk_orders=block.walk_orders,
     )
     blocks = _renumbered(blocks, columns, rows)
     if not like.forward.has_loops:

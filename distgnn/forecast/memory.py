@@ -73,7 +73,7 @@ def predict_added_bytes(model: GNN, graphs: RunGraphs) -> int:
 
     Counted are the aggregate of static input and the hidden rows that live at once. In training
     these are all rows that backward reads and works on; in evaluation the input, the aggregate and
-    the output of one layer. Plans and buffers of the exchange are left out: some percent.
+    the output of one layer. Walk orders and buffers of the exchange are left out: some percent.
 
     Args:
         model: Model to train.

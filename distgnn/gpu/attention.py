@@ -278,10 +278,10 @@ def attend(
     edge_key: Tensor | None = None,
     seed: int = 0,
     probability: float = 0.0,
-    plan: Any = None,
+    walk: Any = None,
 ) -> None:
     """Take the edges of every row into its state; see `distgnn.kernels.attention.attend`."""
-    del plan
+    del walk
     (num_rows, num_heads), schedule = target_score.shape, schedule_of(indptr)
     width = head_width("x", x, num_heads)
     expect("target_score", target_score, len(indptr) - 1, num_heads)

@@ -136,10 +136,10 @@ def attend_backward(
     edge_key: Tensor | None = None,
     seed: int = 0,
     probability: float = 0.0,
-    plan: Any = None,
+    walk: Any = None,
 ) -> None:
     """Compute the gradients of finished attention; see `kernels.attention.attend_backward`."""
-    del plan
+    del walk
     num_targets, num_heads = target_score.shape
     num_sources, schedule = len(t_indptr) - 1, schedule_of(t_indptr)
     width = head_width("x", x, num_heads)
@@ -154,7 +154,7 @@ def attend_backward(
     expect("grad", grad, num_targets, num_heads * width)
     own = of_edges(edge_score, edge_key, seed, probability, (len(t_indices), num_heads))
 
-    def walk(segments: Segments, sums: tuple[Tensor, Tensor], *, accumulate: bool) -> None:
+    def launch(segments: Segments, sums: tuple[Tensor, Tensor], *, accumulate: bool) -> None:
         num_segments = len(segments.target)
         if num_segments == 0:
             return
@@ -183,11 +183,11 @@ def attend_backward(
             num_warps=cut.warps,
         )
 
-    walk(schedule.rows, (grad_x, grad_source), accumulate=accumulate)
+    launch(schedule.rows, (grad_x, grad_source), accumulate=accumulate)
     if schedule.pieces is not None:
         count = schedule.num_pieces
         empty = source_score.new_empty
         pieces = empty((count, num_heads * width)), empty((count, num_heads))
-        walk(schedule.pieces, pieces, accumulate=False)
+        launch(schedule.pieces, pieces, accumulate=False)
         for sums, out in zip(pieces, (grad_x, grad_source), strict=True):
             join_sums(schedule, sums, out, accumulate=accumulate)

@@ -141,10 +141,10 @@ def _combine(
 
 
 def sddmm_dot(
-    indptr: Tensor, indices: Tensor, x: Tensor, y: Tensor, out: Tensor, *, plan: Any = None
+    indptr: Tensor, indices: Tensor, x: Tensor, y: Tensor, out: Tensor, *, walk: Any = None
 ) -> None:
     """Multiply the rows at both ends of every edge; see `distgnn.kernels.edge_values.sddmm_dot`."""
-    del plan
+    del walk
     _combine(indptr, indices, x, y, out, is_dot=True)
 
 
@@ -157,10 +157,10 @@ def sddmm_leaky(
     out: Tensor,
     *,
     slope: float,
-    plan: Any = None,
+    walk: Any = None,
 ) -> None:
     """Score every edge as GATv2 does; see `distgnn.kernels.edge_values.sddmm_leaky`."""
-    del plan
+    del walk
     expect("factor", factor, x.shape[1])
     _combine(indptr, indices, x, y, out, is_dot=False, factor=factor, slope=slope)
 
@@ -175,10 +175,10 @@ def sddmm_leaky_backward(
     out: Tensor,
     *,
     slope: float,
-    plan: Any = None,
+    walk: Any = None,
 ) -> None:
     """Sum the gradients of scores at one end; see `kernels.edge_values.sddmm_leaky_backward`."""
-    del plan
+    del walk
     num_rows, num_heads, width = len(indptr) - 1, value.shape[1], x.shape[1]
     head_width("x", x, num_heads)
     expect("value", value, len(indices), num_heads)
@@ -218,9 +218,9 @@ def sddmm_leaky_backward(
 
 
 def sddmm_add(
-    indptr: Tensor, indices: Tensor, x: Tensor, y: Tensor, out: Tensor, *, plan: Any = None
+    indptr: Tensor, indices: Tensor, x: Tensor, y: Tensor, out: Tensor, *, walk: Any = None
 ) -> None:
     """Add the values at both ends of every edge; see `distgnn.kernels.edge_values.sddmm_add`."""
-    del plan
+    del walk
     expect("x", x, len(x), out.shape[1])
     _combine(indptr, indices, x, y, out, is_dot=False)

@@ -171,10 +171,10 @@ def spmm_extreme(
     *,
     source: Tensor,
     is_max: bool,
-    plan: Any = None,
+    walk: Any = None,
 ) -> None:
     """Take the maximum or minimum over source rows; see `distgnn.kernels.maxima.spmm_extreme`."""
-    del plan
+    del walk
     width, schedule = x.shape[1], schedule_of(indptr)
     expect("out", out, len(indptr) - 1, width)
     expect("source", source, len(indptr) - 1, width)
@@ -208,7 +208,7 @@ def spmm_extreme(
 
 
 def extreme_scratch(t_indptr: Tensor, t_indices: Tensor, *, num_rows: int, width: int) -> int:
-    """Return 0: the backward of a maximum walks the edges here; see `extreme.follows_plan`."""
+    """Return 0: the backward of a maximum walks the edges here; see `follows_walk_order`."""
     del t_indptr, t_indices, num_rows, width
     return 0
 
@@ -223,10 +223,10 @@ def spmm_extreme_backward(
     scratch: Tensor,
     accumulate: bool,
     first_source: int,
-    plan: Any = None,
+    walk: Any = None,
 ) -> None:
     """Send gradients to where results came from; see `kernels.maxima.spmm_extreme_backward`."""
-    del plan, scratch
+    del walk, scratch
     width, schedule = out.shape[1], schedule_of(t_indptr)
     expect("out", out, len(t_indptr) - 1, width)
     expect("grad", grad, len(grad), width)

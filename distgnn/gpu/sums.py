@@ -143,10 +143,10 @@ def spmm_sum(
     accumulate: bool,
     row_factor: Tensor | None = None,
     source_factor: Tensor | None = None,
-    plan: Any = None,
+    walk: Any = None,
 ) -> None:
     """Sum the source rows of every destination row; see `distgnn.kernels.spmm_sum`."""
-    del plan
+    del walk
     num_rows = len(indptr) - 1
     expect("out", out, num_rows, x.shape[1])
     summed = _Summed(x, indices)
@@ -171,10 +171,10 @@ def spmm_heads(
     out: Tensor,
     *,
     accumulate: bool,
-    plan: Any = None,
+    walk: Any = None,
 ) -> None:
     """Sum with a weight for each edge and head; see `distgnn.kernels.edge_values.spmm_heads`."""
-    del plan
+    del walk
     num_heads = weight.shape[1]
     head_width("x", x, num_heads)
     expect("weight", weight, len(indices), num_heads)

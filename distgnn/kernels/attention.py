@@ -113,7 +113,7 @@ def attend(
         slope=slope,
         accumulate=accumulate,
         **_of_edges(edge_score, mask, dtype),
-        plan=handle(graph),
+        walk=handle(graph),
     )
 
 
@@ -256,7 +256,7 @@ def attend_backward(
         slope=slope,
         accumulate=accumulate,
         **_of_edges(edge_score, mask, dtype),
-        plan=handle(graph),
+        walk=handle(graph),
     )
 
 

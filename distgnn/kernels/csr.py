@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Walker(Protocol):
-    """Decides in which order kernels walk the rows of a graph; see `distgnn.edges.planner`."""
+    """Decides in which order kernels walk the rows of a graph; see `distgnn.edges.walk_orders`."""
 
     def order(self, graph: Csr) -> WalkOrder | None:
         """Return the order of a graph; None where rows had better be walked as numbered."""
@@ -38,7 +38,8 @@ class Csr:
             forward block itself, and where nobody asks.
         weight: (num_edges,) float32, or None.
         column_id: (num_columns,) int64. Global id of each column; None where columns ascend by it.
-        planner: Decides in which order kernels walk the rows; None for the order of their numbers.
+        walk_orders: Decide in which order kernels walk the rows; None for the order of their
+            numbers.
         edge_features: (num_edges, num_edge_features) float32; in forward blocks where a model asks,
             else None.
         edge_type: (num_edges,) int32. Relations; in forward blocks where a model asks, else None.
@@ -52,7 +53,7 @@ class Csr:
     position: Tensor | None = None
     weight: Tensor | None = None
     column_id: Tensor | None = None
-    planner: Walker | None = None
+    walk_orders: Walker | None = None
     edge_features: Tensor | None = None
     edge_type: Tensor | None = None
     relation_degree: Tensor | None = None
@@ -64,9 +65,9 @@ class Csr:
 
         Orders are made for the caches of a processor; other devices have none.
         """
-        if self.planner is None or self.indptr.device.type != "cpu":
+        if self.walk_orders is None or self.indptr.device.type != "cpu":
             return None
-        return self.planner.order(self)
+        return self.walk_orders.order(self)
 
     def walked(self, order: WalkOrder | None) -> Csr:
         """Return the same edges, walked in a given order."""

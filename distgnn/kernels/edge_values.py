@@ -46,7 +46,7 @@ def spmm_heads(
         array("x", x, dtype, 2),
         array("out", out, dtype, 2),
         accumulate=accumulate,
-        plan=handle(graph),
+        walk=handle(graph),
     )
 
 
@@ -72,7 +72,7 @@ def sddmm_dot(
         array("x", x, dtype, 2),
         array("y", y, dtype, 2),
         array("out", out, dtype, 2),
-        plan=handle(graph),
+        walk=handle(graph),
     )
 
 
@@ -108,7 +108,7 @@ def sddmm_leaky(
         array("factor", factor, dtype, 1),
         array("out", out, dtype, 2),
         slope=slope,
-        plan=handle(graph),
+        walk=handle(graph),
     )
 
 
@@ -146,7 +146,7 @@ def sddmm_leaky_backward(
         array("y", y, dtype, 2),
         array("out", out, dtype, 2),
         slope=slope,
-        plan=handle(graph),
+        walk=handle(graph),
     )
 
 
@@ -170,5 +170,5 @@ def sddmm_add(
         array("x", x, dtype, 2),
         array("y", y, dtype, 2),
         array("out", out, dtype, 2),
-        plan=handle(graph),
+        walk=handle(graph),
     )

@@ -48,7 +48,7 @@ def spmm_extreme(
         array("out", out, dtype, 2),
         source=array("source", source, torch.int32, 2),
         is_max=is_max,
-        plan=handle(graph),
+        walk=handle(graph),
     )
 
 
@@ -87,7 +87,7 @@ def spmm_extreme_backward(
         accumulate=accumulate,
         first_source=first_source,
         # With scratch memory it walks the results: an order of the edges is of no use, nor made.
-        plan=None if num_scratch else handle(graph),
+        walk=None if num_scratch else handle(graph),
     )
 
 

@@ -59,7 +59,7 @@ def spmm_sum(
         array("out", out, out_dtype, 2),
         accumulate=accumulate,
         **factors,
-        plan=handle(graph),
+        walk=handle(graph),
     )
 
 
@@ -77,5 +77,5 @@ def gather_roof(graph: Csr, x: Tensor, out: Tensor) -> None:
         *ends(graph),
         array("x", x, torch.float32, 2),
         array("out", out, torch.float32, 2),
-        plan=handle(graph),
+        walk=handle(graph),
     )

@@ -1,7 +1,4 @@
-"""Walk orders: in which order kernels walk a graph, and what must be kept of one.
-
-csrc, the planner and the cache on disk call one a plan; `distgnn plan` has nothing to do with it.
-"""
+"""Walk orders: in which order kernels walk a graph, and what must be kept of one."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-PLAN_VERSION = 1
-"""Raised whenever another plan is made of the same graph, so that plans on disk are made again."""
+WALK_ORDER_VERSION = 1
+"""Raised whenever another order is made of the same graph, so that those on disk are made again."""
 
 
-class PlanLayout(NamedTuple):
-    """How a plan divides the rows of its graph: all that must be kept to have it again.
+class WalkOrderLayout(NamedTuple):
+    """How a walk order divides the rows of its graph: all that must be kept to have it again.
 
     Attributes:
         row: (num_segments,) int32. Row of each segment, a run of edges; empty if rows are walked
@@ -31,7 +28,7 @@ class PlanLayout(NamedTuple):
         num_long: Tasks at the end that hold one long row each.
         is_clustered: Whether rows are walked cluster by cluster; for information.
         sources_per_edge: Different sources per edge of a stretch, as numbered; for information.
-        planned_sources_per_edge: The same in the order of the plan.
+        ordered_sources_per_edge: The same in this order.
     """
 
     row: Tensor
@@ -40,19 +37,19 @@ class PlanLayout(NamedTuple):
     num_long: int
     is_clustered: bool
     sources_per_edge: float
-    planned_sources_per_edge: float
+    ordered_sources_per_edge: float
 
 
 class WalkOrder:
     """The order in which kernels walk one graph, made once.
 
     It brings rows that share sources together in time, gives threads equal numbers of edges, and
-    divides the columns of very long rows among them. Edges keep their order within a row, so a
-    plan changes the time of a kernel and no bit of its result. Making one takes the time of a few
+    divides the columns of very long rows among them. Edges keep their order within a row, so a walk
+    order changes the time of a kernel and no bit of its result. Making one takes the time of a few
     aggregations on one thread, and its copy of the indices 4 bytes an edge.
 
     Args:
-        indptr: (num_rows + 1,) int64. As for the kernels that are given the plan.
+        indptr: (num_rows + 1,) int64. As for the kernels that are given the walk order.
         indices: (num_edges,) int32.
         num_sources: Rows of the matrix that is read. If there are as many rows as sources, they
             are taken for the same vertices, and clusters of them are looked for.
@@ -87,7 +84,7 @@ class WalkOrder:
             order = torch.from_numpy(array("source_id", source_id, torch.int64, 1)).argsort()
             rank = torch.empty(len(order), dtype=torch.int32)
             rank[order] = torch.arange(len(order), dtype=torch.int32)
-        self.handle: Any = _kernels.make_plan(
+        self.handle: Any = _kernels.make_walk_order(
             array("indptr", indptr, torch.int64, 1),
             array("indices", indices, torch.int32, 1),
             num_sources=num_sources,
@@ -97,24 +94,24 @@ class WalkOrder:
         )
 
     @classmethod
-    def restore(cls, indptr: Tensor, indices: Tensor, layout: PlanLayout) -> WalkOrder:
-        """Make the plan that a layout was kept of, in the time of a copy of the indices.
+    def restore(cls, indptr: Tensor, indices: Tensor, layout: WalkOrderLayout) -> WalkOrder:
+        """Make the walk order that a layout was kept of, in the time of a copy of the indices.
 
         Args:
-            indptr: (num_rows + 1,) int64. Of the graph that the plan was made for.
+            indptr: (num_rows + 1,) int64. Of the graph that the walk order was made for.
             indices: (num_edges,) int32.
-            layout: From `layout`. Nothing in it is trusted: a plan reads each edge of the graph
-                once and nothing else, or is not made.
+            layout: From `layout`. Nothing in it is trusted: a walk order reads each edge of the
+                graph once and nothing else, or is not made.
 
         Returns:
-            The plan.
+            The walk order.
 
         Raises:
             TypeError: If a dtype is not the documented one.
             ValueError: If the layout is not of this graph, or a tensor is not contiguous.
         """
-        plan = cls.__new__(cls)
-        plan.handle = _kernels.restore_plan(
+        walk = cls.__new__(cls)
+        walk.handle = _kernels.restore_walk_order(
             array("indptr", indptr, torch.int64, 1),
             array("indices", indices, torch.int32, 1),
             row=array("row", layout.row, torch.int32, 1),
@@ -123,28 +120,28 @@ class WalkOrder:
             num_long=layout.num_long,
             is_clustered=layout.is_clustered,
             sources_per_edge=layout.sources_per_edge,
-            planned_sources_per_edge=layout.planned_sources_per_edge,
+            ordered_sources_per_edge=layout.ordered_sources_per_edge,
         )
-        return plan
+        return walk
 
-    def layout(self) -> PlanLayout:
-        """Return a copy of what must be kept of the plan."""
+    def layout(self) -> WalkOrderLayout:
+        """Return a copy of what must be kept of the walk order."""
         handle = self.handle
         row, begin, task = (
             torch.from_numpy(values.copy()) for values in (handle.row, handle.begin, handle.task)
         )
-        return PlanLayout(
+        return WalkOrderLayout(
             row,
             begin,
             task,
             handle.num_long,
             handle.is_clustered,
             handle.sources_per_edge,
-            handle.planned_sources_per_edge,
+            handle.ordered_sources_per_edge,
         )
 
     def describe(self) -> dict[str, float]:
         """Return what was decided, and the sources read per edge of a stretch before and after."""
         names = ("is_clustered", "is_cut", "num_tasks", "num_long")
-        reuse = ("sources_per_edge", "planned_sources_per_edge")
+        reuse = ("sources_per_edge", "ordered_sources_per_edge")
         return {name: getattr(self.handle, name) for name in (*names, *reuse)}

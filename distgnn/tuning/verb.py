@@ -597,7 +597,7 @@ def tune(
         resume=True,
         force=words.take("force", False),
         quiet=True,
-        plan_cache=os.fspath(words.take("plan_cache", "on")),
+        walk_cache=os.fspath(words.take("walk_cache", "on")),
     )
     words.refuse_others(_TUNE)
     check_no_session("tune")
@@ -626,7 +626,7 @@ def tune(
 
 def _machine_words(asked: Training) -> list[str]:
     """Return how a run uses its machine, as words of `distgnn train`; the slots say the threads."""
-    given = {**asdict(asked.job), "plan_cache": asked.plan_cache}
+    given = {**asdict(asked.job), "walk_cache": asked.walk_cache}
     del given["threads"]
     words = [f"{flag_of(name)}={value}" for name, value in given.items() if value is not None]
     return words + ["--force"] * asked.force

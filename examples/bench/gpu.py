@@ -40,7 +40,7 @@ import torch
 from distgnn import kernels
 from distgnn.bench import shapes
 from distgnn.bench.cases import CaseInputs
-from distgnn.bench.epoch import EpochPlan, measure_epochs, our_trainer, twin_graph
+from distgnn.bench.epoch import EpochRace, measure_epochs, our_trainer, twin_graph
 from distgnn.bench.shapes import Shape
 from distgnn.forecast.memory import predict_added_bytes
 
@@ -181,24 +181,24 @@ def run_sums(options: argparse.Namespace, device: torch.device) -> None:
         print(f"{contestant}: {mean:.2f} times our time, {share:.2f} of the limit", flush=True)
 
 
-def plan_of(name: str, scale: float, **changes: object) -> EpochPlan:
+def race_of(name: str, scale: float, **changes: object) -> EpochRace:
     """An epoch of GraphSAGE on a twin."""
     values = {
         "shape": name, "order": "community", "scale": scale, "model": "sage", "layers": 3,
         "hidden": 128, "heads": 4, "dropout": 0.5, "threads": torch.get_num_threads(), "peers": (),
         "rounds": 1, "seed": 0,
     }  # fmt: skip
-    return EpochPlan(**{**values, **changes})
+    return EpochRace(**{**values, **changes})
 
 
-def measure_epoch(plan: EpochPlan, graph: Graph, device: torch.device) -> list[str]:
+def measure_epoch(race: EpochRace, graph: Graph, device: torch.device) -> list[str]:
     """The time of an epoch of each contestant and of our phases, and our longest operations."""
-    title = f"epoch of {plan.model} on {plan.shape}"
-    lines, result, peers = [], None, list(plan.peers)
+    title = f"epoch of {race.model} on {race.shape}"
+    lines, result, peers = [], None, list(race.peers)
     while result is None:
         # Its error holds what ran out of memory until it has been caught.
         with suppress(torch.OutOfMemoryError):
-            result = measure_epochs(replace(plan, peers=peers), device=device, graph=graph)
+            result = measure_epochs(replace(race, peers=peers), device=device, graph=graph)
         if result is None and not peers:
             return [*lines, f"{title}: ours alone runs out of memory"]
         if result is None:
@@ -210,7 +210,7 @@ def measure_epoch(plan: EpochPlan, graph: Graph, device: torch.device) -> list[s
         ratio = taken / result.median_s(0)
         lines.append(f"{title}: {contestant} {1e3 * taken:.2f} ms, {ratio:.2f} times ours")
     phases = ", ".join(f"{phase} {1e3 * value:.2f} ms" for phase, value in result.phases.items())
-    trainer = our_trainer(graph, plan, device=device)
+    trainer = our_trainer(graph, race, device=device)
     return [*lines, f"{title}: {phases}", profile_of(trainer, device)]
 
 
@@ -242,9 +242,9 @@ def run_epochs(options: argparse.Namespace, device: torch.device) -> None:
         peers += ("pyg",)
     for name, changes in EPOCHS_OF:
         common = {"peers": peers, "rounds": options.rounds, **changes}
-        plan = plan_of(name, options.scale, **common)
-        graph = twin_graph(plan, twin(name, options))
-        print("\n".join(measure_epoch(plan, graph, device)), flush=True)
+        race = race_of(name, options.scale, **common)
+        graph = twin_graph(race, twin(name, options))
+        print("\n".join(measure_epoch(race, graph, device)), flush=True)
         torch.cuda.empty_cache()
 
 
@@ -255,10 +255,10 @@ def run_losses(options: argparse.Namespace, device: torch.device) -> None:
     """
     near = torch.device("cpu")
     for model in ("sage", "gcn", "gat"):
-        plan = plan_of("arxiv", min(options.scale, 0.1), model=model, hidden=32)
-        graph, losses = twin_graph(plan), []
+        race = race_of("arxiv", min(options.scale, 0.1), model=model, hidden=32)
+        graph, losses = twin_graph(race), []
         for where, change in ((near, 0.0), (device, 0.0), (near, ROUNDING)):
-            trainer = our_trainer(graph, plan, device=where)
+            trainer = our_trainer(graph, race, device=where)
             with torch.no_grad():
                 for weight in trainer.model.parameters():
                     weight *= 1 + change

@@ -14,7 +14,7 @@ from distgnn.aggregate.overlap import reduce_to_roots, send_to_leaves
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
 from distgnn.edges.blocks import plan_blocks
-from distgnn.edges.planner import Chooser, Planner, Way
+from distgnn.edges.walk_orders import Chooser, WalkOrders, Way
 from distgnn.exchange.base import Synchronous
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.partition.assignment import Assignment
@@ -215,7 +215,7 @@ def test_gradients_of_gradients_are_refused():
     run_ranks(1, on_rank)
 
 
-def test_a_block_that_is_large_enough_to_be_planned_has_the_same_sums():
+def test_a_block_that_is_large_enough_to_have_a_walk_order_has_the_same_sums():
     graph = make_graph("random", num_vertices=250_000)
     parts = cut(graph, 2, how="at-destination")
     rows = np.random.default_rng(7).normal(size=(graph.num_vertices, 4))
@@ -235,16 +235,16 @@ def test_a_block_that_is_large_enough_to_be_planned_has_the_same_sums():
         assert empty is None
 
 
-@pytest.mark.parametrize(("width", "is_planned"), [(4, False), (16, True)])
-def test_the_gradient_of_a_maximum_is_planned_where_it_walks_the_edges(width, is_planned):
+@pytest.mark.parametrize(("width", "is_ordered"), [(4, False), (16, True)])
+def test_the_gradient_of_a_maximum_is_ordered_where_it_walks_the_edges(width, is_ordered):
     class Always(Chooser):
         def choose(self, block):
             return Way()
 
     part = cut(make_graph("random"), 1)[0]
     group = SingleGroup()
-    blocks = plan_blocks(part, group, planner=Planner(chooser=Always()))
+    blocks = plan_blocks(part, group, walk_orders=WalkOrders(chooser=Always()))
     graph = LocalGraph(part, blocks, Synchronous(group))
     graph.aggregate(torch.randn(graph.num_rows, width, requires_grad=True), "max").sum().backward()
     assert "order" in vars(blocks.forward.root_from_root)
-    assert ("order" in vars(blocks.backward.root_from_root)) == is_planned
+    assert ("order" in vars(blocks.backward.root_from_root)) == is_ordered

@@ -47,9 +47,9 @@ def test_contestants_take_turns_until_each_has_ended():
 def test_everybody_trains_beside_samplers_and_the_plot_is_svg(capsys, monkeypatch, tmp_path):
     plans = []
 
-    def train(peer, graph, plan):
-        plans.append((peer, plan.lr, plan.seed, plan.fan_outs))
-        for _ in range(plan.epochs):
+    def train(peer, graph, race):
+        plans.append((peer, race.lr, race.seed, race.fan_outs))
+        for _ in range(race.epochs):
             yield 1.0, 0.5, 1.0, 1000
 
     monkeypatch.setattr(sampled, "train", train)
@@ -92,8 +92,8 @@ def test_a_sampler_trains_where_it_is_installed(peer):
     if peer not in sampled.installed():
         pytest.skip(f"the sampler of {peer} is not installed")
     options = {"epochs": 3, "hidden": 8, "dropout": 0.0, "fan_outs": (5, 3), "batch_size": 64}
-    plan = sampled.SampledPlan(**options, lr=0.01, seed=0)
-    steps = list(sampled.train(peer, load("cora"), plan))
+    race = sampled.SampledRun(**options, lr=0.01, seed=0)
+    steps = list(sampled.train(peer, load("cora"), race))
     assert len(steps) == 3
     assert all(seconds > 0 and num_bytes > 0 for seconds, _, _, num_bytes in steps)
     assert steps[-1][2] > 0.3
@@ -118,6 +118,6 @@ def test_a_graph_without_single_labels_is_refused():
     graph = replace(load("cora"), train_mask=None, val_mask=None, test_mask=None)
     sizes = {"seeds": 1, "epochs": 1, "hidden": 8, "fan_outs": (5,), "start": 1, "batch_size": 64}
     rest = {"dropout": 0.0, "rates": (0.01,), "goal": None, "threads": 1, "peers": ()}
-    plan = accuracy.AccuracyPlan(**sizes, **rest)
+    race = accuracy.AccuracyRace(**sizes, **rest)
     with pytest.raises(InputError, match="needs single labels and validation vertices, which 'cor"):
-        accuracy.measure(graph, plan, progress=print)
+        accuracy.measure(graph, race, progress=print)

@@ -23,7 +23,7 @@ def test_every_code_is_timed_in_both_directions(capsys, tmp_path):
     path = tmp_path / "codecs.json"
     assert run("--json", "--out", str(path)) == 0
     values = json.loads(capsys.readouterr().out)
-    assert json.loads(path.read_text())["plan"] == values["plan"]
+    assert json.loads(path.read_text())["race"] == values["race"]
     cases = [(found["bits"], found["rounding"], found["direction"]) for found in values["results"]]
     both = {
         bits: ["random", "nearest"] if bits in (8, 4, 2) else ["nearest"] for bits in codec.BITS

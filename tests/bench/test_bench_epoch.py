@@ -10,7 +10,7 @@ import pytest
 from distgnn.bench import peers
 from distgnn.bench.epoch import (
     PEERS,
-    EpochPlan,
+    EpochRace,
     exact_losses,
     largest_difference,
     measure_epochs,
@@ -40,7 +40,7 @@ TINY = {
 def test_a_peer_has_our_losses(model, name):
     if name not in peers.installed():
         pytest.skip(f"needs {name}")
-    result = measure_epochs(EpochPlan(model=model, peers=[name], **TINY), has_exact=True)
+    result = measure_epochs(EpochRace(model=model, peers=[name], **TINY), has_exact=True)
     assert result.names == ["distgnn", name]
     assert len(result.losses[1]) == len(result.exact_losses) == 3
     assert result.loss_difference(1) < 1e-4
@@ -66,18 +66,18 @@ def test_losses_of_zero_and_no_numbers_are_compared(losses, others, expected):
 
 def test_without_a_peer_or_with_dropout_there_is_nothing_exact_to_compare_with():
     for own in ({"peers": ["distgnn-bf16"]}, {"peers": [*PEERS], "dropout": 0.5}):
-        plan = EpochPlan(model="sage", **{**TINY, **own})
-        assert exact_losses(twin_graph(plan), plan) is None
+        race = EpochRace(model="sage", **{**TINY, **own})
+        assert exact_losses(twin_graph(race), race) is None
 
 
 def test_rows_stored_as_bfloat16_are_a_contestant_of_their_own():
-    result = measure_epochs(EpochPlan(model="sage", peers=["distgnn-bf16"], **TINY))
+    result = measure_epochs(EpochRace(model="sage", peers=["distgnn-bf16"], **TINY))
     assert result.names == ["distgnn", "distgnn-bf16"]
     assert 0 < result.loss_difference(1) < 1e-2
 
 
 def test_a_twin_has_the_widths_of_its_original():
-    graph = twin_graph(EpochPlan(model="sage", peers=[], **TINY))
+    graph = twin_graph(EpochRace(model="sage", peers=[], **TINY))
     assert (graph.num_features, graph.num_classes, graph.num_splits) == (128, 40, 1)
     assert graph.train_mask.mean() == pytest.approx(0.54, abs=0.05)
 
@@ -97,11 +97,11 @@ def test_exact_losses_are_refused_with_dropout(capsys):
 
 def test_an_unknown_model_is_refused():
     with pytest.raises(InputError, match=r"--model must be one of sage, gcn, .*, got 'gtn'"):
-        measure_epochs(EpochPlan(model="gtn", peers=[], **TINY))
+        measure_epochs(EpochRace(model="gtn", peers=[], **TINY))
 
 
 def test_peak_memory_is_that_of_a_process_of_its_own():
-    result = measure_epochs(EpochPlan(model="sage", peers=[], **TINY), has_memory=True)
+    result = measure_epochs(EpochRace(model="sage", peers=[], **TINY), has_memory=True)
     (peak,) = result.peak_rss_bytes
     assert 50e6 < peak < 2e9
     assert set(result.phases) == {"aggregate", "pack", "exchange_wait", "weight_sync", "update"}
@@ -109,22 +109,22 @@ def test_peak_memory_is_that_of_a_process_of_its_own():
 
 
 def test_a_contestant_that_fails_in_its_process_is_named():
-    plan = EpochPlan(model="sage", peers=[], **TINY)
+    race = EpochRace(model="sage", peers=[], **TINY)
     with pytest.raises(
         InputError, match=r"sar failed in a process of its own .*; use --memory off"
     ):
-        peak_bytes(plan, "sar")
+        peak_bytes(race, "sar")
 
 
 def test_unknown_peers_are_refused():
     with pytest.raises(InputError, match="a peer must be one of dgl, pyg, distgnn-bf16, got 'sar'"):
-        EpochPlan(model="sage", peers=["sar"], **TINY)
+        EpochRace(model="sage", peers=["sar"], **TINY)
 
 
 def test_a_peer_that_is_not_installed_is_refused():
     missing = [name for name in PEERS if name not in peers.installed()]
     if not missing:
         pytest.skip("all peers are installed")
-    plan = EpochPlan(model="sage", peers=missing[:1], **TINY)
+    race = EpochRace(model="sage", peers=missing[:1], **TINY)
     with pytest.raises(InputError, match=f"peer '{missing[0]}' is not installed"):
-        measure_epochs(plan)
+        measure_epochs(race)

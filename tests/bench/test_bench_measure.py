@@ -24,7 +24,7 @@ def inputs():
     return CaseInputs.of(shapes.make("arxiv", scale=1 / 1024, order="random"))
 
 
-def make_plan(**changes):
+def make_race(**changes):
     given = {
         "shapes": ["arxiv"],
         "orders": ["random"],
@@ -102,7 +102,7 @@ def test_a_contestant_computes_what_a_dense_matrix_does(name, operation, directi
 
 def test_cells_hold_the_times_of_all_contestants():
     told = []
-    cells = list(measure.measure(make_plan(widths=[16, 64]), progress=told.append))
+    cells = list(measure.measure(make_race(widths=[16, 64]), progress=told.append))
     assert [cell.width for cell in cells] == [16, 64]
     assert len(told) == 1
     assert told[0].startswith("arxiv-random: 661 vertices")
@@ -116,18 +116,18 @@ def test_cells_hold_the_times_of_all_contestants():
 
 
 def test_only_operations_with_a_backward_of_their_own_have_cells_of_it():
-    plan = make_plan(operations=["sddmm", "attention"], directions=["forward", "backward"])
-    pairs = [(case.operation, case.direction) for case in plan.cases()]
+    race = make_race(operations=["sddmm", "attention"], directions=["forward", "backward"])
+    pairs = [(case.operation, case.direction) for case in race.cases()]
     assert pairs == [("sddmm", "forward"), ("attention", "forward"), ("attention", "backward")]
 
 
 def test_a_slow_contestant_runs_only_twice():
-    cell = next(measure.measure(make_plan(slow_s=0.0), progress=lambda line: None))
+    cell = next(measure.measure(make_race(slow_s=0.0), progress=lambda line: None))
     assert set(cell.rounds.values()) == {2}
 
 
 def test_threads_are_put_back(num_threads):
-    list(measure.measure(make_plan(threads=[2]), progress=lambda line: None))
+    list(measure.measure(make_race(threads=[2]), progress=lambda line: None))
     assert torch.get_num_threads() == num_threads
 
 
@@ -182,5 +182,5 @@ def test_cpu_clock_does_not_count_waiting():
         return torch.zeros(1)
 
     for clock, is_waiting_counted in (("wall", True), ("cpu", False)):
-        times, _ = measure.time_jobs({measure.OURS: waiting}, make_plan(clock=clock))
+        times, _ = measure.time_jobs({measure.OURS: waiting}, make_race(clock=clock))
         assert (min(times[measure.OURS]) >= 0.05) == is_waiting_counted

@@ -32,7 +32,7 @@ def test_bench_prints_a_line_a_case_and_means(capsys):
         for direction in ("forward", "backward")
     ]
     assert any("geomean" in line for line in lines)
-    assert "planned in" in output.err
+    assert "ordered in" in output.err
 
 
 def test_bench_writes_all_results_as_json(capsys, tmp_path):
@@ -40,7 +40,7 @@ def test_bench_writes_all_results_as_json(capsys, tmp_path):
     arguments = ("--widths", "16", "--threads", "1", "--peers", "scipy", "--operations", "mean,max")
     assert run(*arguments, "--out", str(path), "--json") == 0
     printed = json.loads(capsys.readouterr().out)
-    assert json.loads(path.read_text())["plan"] == printed["plan"]
+    assert json.loads(path.read_text())["race"] == printed["race"]
     assert [cell["operation"] for cell in printed["cells"]] == ["mean", "mean", "max", "max"]
     assert {row["peer"] for row in printed["means"]} == {"scipy"}
     assert printed["machine"]["instruction_set"]
@@ -50,15 +50,15 @@ def test_rows_in_bfloat16_may_be_named_among_the_peers(capsys):
     arguments = ("--quick", "--json", "--threads", "1", "--peers", "scipy,distgnn-bf16")
     assert run(*arguments) == 0
     values = json.loads(capsys.readouterr().out)
-    assert values["plan"]["peers"] == ["scipy"]
+    assert values["race"]["peers"] == ["scipy"]
     assert all("distgnn-bf16" in cell["ms"] for cell in values["cells"])
 
 
 def test_quick_takes_sums_at_two_widths(capsys):
     assert run("--quick", "--json", "--threads", "1", "--peers", "scipy") == 0
-    plan = json.loads(capsys.readouterr().out)["plan"]
-    assert plan["operations"] == ["sum"]
-    assert plan["widths"] == [16, 64]
+    race = json.loads(capsys.readouterr().out)["race"]
+    assert race["operations"] == ["sum"]
+    assert race["widths"] == [16, 64]
 
 
 @pytest.mark.parametrize("text", ["16,x", "0", ""])

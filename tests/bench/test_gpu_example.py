@@ -51,8 +51,8 @@ def test_all_contestants_compute_the_same(script):
 
 
 def test_an_epoch_is_timed_and_taken_apart(script):
-    plan = script.plan_of("reddit", 0.0005)
-    first, *_, phases, table = script.measure_epoch(plan, twin_graph(plan), torch.device("cpu"))
+    race = script.race_of("reddit", 0.0005)
+    first, *_, phases, table = script.measure_epoch(race, twin_graph(race), torch.device("cpu"))
     assert first.startswith("epoch of sage on reddit: distgnn ")
     assert phases.startswith("epoch of sage on reddit: aggregate ")
     assert "Self CPU" in table
@@ -62,17 +62,17 @@ def test_an_epoch_is_timed_and_taken_apart(script):
 def test_the_memory_of_what_ran_out_of_it_is_free_for_the_next_try(script, monkeypatch):
     measure, held, is_held = script.measure_epochs, [], []
 
-    def scarce(plan, **options):
+    def scarce(race, **options):
         is_held.append(any(tensor() is not None for tensor in held))
-        if plan.peers:
+        if race.peers:
             tensor = torch.empty(8)
             held.append(weakref.ref(tensor))
             raise torch.OutOfMemoryError
-        return measure(plan, **options)
+        return measure(race, **options)
 
     monkeypatch.setattr(script, "measure_epochs", scarce)
-    plan = script.plan_of("reddit", 0.0005, peers=("distgnn-bf16", "pyg"))
-    first, second, *rest = script.measure_epoch(plan, twin_graph(plan), torch.device("cpu"))
+    race = script.race_of("reddit", 0.0005, peers=("distgnn-bf16", "pyg"))
+    first, second, *rest = script.measure_epoch(race, twin_graph(race), torch.device("cpu"))
     assert first == "epoch of sage on reddit: ours beside distgnn-bf16, pyg runs out of memory"
     assert second == "epoch of sage on reddit: ours beside distgnn-bf16 runs out of memory"
     assert rest[0].startswith("epoch of sage on reddit: distgnn ")
@@ -80,12 +80,12 @@ def test_the_memory_of_what_ran_out_of_it_is_free_for_the_next_try(script, monke
 
 
 def test_ours_may_run_out_of_memory_as_well(script, monkeypatch):
-    def scarce(plan, **options):
+    def scarce(race, **options):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(script, "measure_epochs", scarce)
-    plan = script.plan_of("reddit", 0.0005)
-    lines = script.measure_epoch(plan, twin_graph(plan), torch.device("cpu"))
+    race = script.race_of("reddit", 0.0005)
+    lines = script.measure_epoch(race, twin_graph(race), torch.device("cpu"))
     assert lines == ["epoch of sage on reddit: ours alone runs out of memory"]
 
 

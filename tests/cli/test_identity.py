@@ -107,7 +107,7 @@ def test_ranks_of_other_verbs_are_started_alike_too(words, more, difference, tmp
 def test_what_ranks_may_have_of_their_own_is_not_compared(parts, tmp_path, start):
     run = tmp_path / "run"
     first = start(0, "train", parts, "--run", run, *MODEL, "--threads", "1")
-    own = ["--threads", "2", "--plan-cache", tmp_path / "plans", "--heartbeat-timeout", "40"]
+    own = ["--threads", "2", "--walk-cache", tmp_path / "walks", "--heartbeat-timeout", "40"]
     second = start(1, "train", parts, "--run", run, *MODEL, "--interface", "lo", *own)
     for process in (first, second):
         errors = process.communicate(timeout=LIMIT_S)[1]

@@ -21,11 +21,11 @@ from distgnn.bench import epoch
 from distgnn.forecast.memory import predict_peak_bytes, resident_bytes
 from distgnn.training.loop.metrics import peak_rss_bytes
 options = json.loads(sys.argv[1])
-plan = epoch.EpochPlan(shape="arxiv", order="random", scale=options["scale"],
+race = epoch.EpochRace(shape="arxiv", order="random", scale=options["scale"],
                        model=options["model"], layers=3,
                        hidden=options["hidden"], dropout=0.5, threads=1, peers=[], rounds=1, seed=0,
                        heads=4)
-trainer = epoch.our_trainer(epoch.twin_graph(plan), plan)
+trainer = epoch.our_trainer(epoch.twin_graph(race), race)
 trainer.model.set_recompute(options["recompute"])
 print(resident_bytes(), predict_peak_bytes(trainer.model, trainer.graphs))
 trainer.train_epoch()

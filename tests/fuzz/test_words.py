@@ -27,7 +27,7 @@ VERBS = ("partition", "repartition", "inspect", "train", "evaluate", "predict", 
 VERBS += ("report", "plan")
 # They start processes, wait, take all of the machine, or write where others read.
 LEFT_OUT = {"--restarts", "--mpirun", "--hosts", "--start-timeout", "--threads", "--log", "--help"}
-LEFT_OUT |= {"--help-all", "--estimate", "--tune-kernels", "--plan-cache", "--force", "-h"}
+LEFT_OUT |= {"--help-all", "--estimate", "--tune-kernels", "--walk-cache", "--force", "-h"}
 VALUES = ("0", "1", "2", "3", "-1", "0.5", "1e-3", "nan", "inf", "1e308", "9" * 20, "", " ", "a,b")
 VALUES += ("\u00e9", "\x1b[31m", "int8", "cd-2", "on", "off", "all", "auto", "/dev/null", "nowhere")
 VALUES += ("x" * 5000, "every(2)", "int8+", "(", "1/2", "0.6/0.2/0.2", "8", "16")

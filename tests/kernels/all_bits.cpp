@@ -13,12 +13,12 @@
 #include "head_bits.h"
 #include "merge_max.h"
 #include "norm_bits.h"
-#include "plan.h"
-#include "plan_io.h"
 #include "roof.h"
 #include "rows.h"
 #include "spmm.h"
 #include "spmm_extreme.h"
+#include "walk_order.h"
+#include "walk_order_io.h"
 
 namespace {
 
@@ -80,11 +80,11 @@ std::vector<T> with_some_nan(std::vector<T> values) {
 
 // Maxima and minima; leaves the sources of the minima.
 template <typename T>
-void extremes(const char* name, const distgnn::CsrView& graph, const distgnn::PlanView& plan,
+void extremes(const char* name, const distgnn::CsrView& graph, const distgnn::WalkOrderView& walk,
               const std::vector<T>& x, int64_t width, std::vector<int32_t>* source) {
   std::vector<T> out(x.size());
   for (const bool is_max : {true, false}) {
-    distgnn::spmm_extreme(graph, plan, x.data(), kRows, width, is_max, out.data(), source->data());
+    distgnn::spmm_extreme(graph, walk, x.data(), kRows, width, is_max, out.data(), source->data());
     print(name, width, out);
     print("source", width, *source);
   }
@@ -103,26 +103,26 @@ void run(int64_t width) {
   for (auto& value : weight) value = static_cast<T>(next_random() % 1000) / 3;
   const distgnn::CsrView graph{indptr.data(), indices.data(), kRows};
 
-  const distgnn::PlanView no_plan;
+  const distgnn::WalkOrderView no_walk_order;
   const distgnn::SumFactors<T> ones{}, weights{weight.data(), weight.data(), nullptr};
-  distgnn::spmm_sum(graph, no_plan, ones, x.data(), width, false, out.data());
+  distgnn::spmm_sum(graph, no_walk_order, ones, x.data(), width, false, out.data());
   print("sum", width, out);
-  distgnn::spmm_sum(graph, no_plan, weights, x.data(), width, true, out.data());
+  distgnn::spmm_sum(graph, no_walk_order, weights, x.data(), width, true, out.data());
   print("weighted", width, out);
   std::vector<int32_t> source(out.size());
-  const distgnn::Plan made = distgnn::make_plan(graph, kRows);
-  const distgnn::PlanView plan = distgnn::view_of(made);
-  extremes("extreme_or_nan", graph, plan, with_some_nan(x), width, &source);
-  extremes("extreme", graph, plan, x, width, &source);
+  const distgnn::WalkOrder made = distgnn::make_walk_order(graph, kRows);
+  const distgnn::WalkOrderView walk = distgnn::view_of(made);
+  extremes("extreme_or_nan", graph, walk, with_some_nan(x), width, &source);
+  extremes("extreme", graph, walk, x, width, &source);
   merge(width, key, x);
   const distgnn::ExtremeGrad<T> grad{x.data(), source.data(), 0, kRows};
   std::vector<T> scratch(distgnn::extreme_scratch(graph, kRows, width));
-  distgnn::spmm_extreme_backward(graph, plan, grad, width, false, scratch.data(), out.data());
+  distgnn::spmm_extreme_backward(graph, walk, grad, width, false, scratch.data(), out.data());
   print("extreme_backward", width, out);
-  distgnn::spmm_sum(graph, plan, weights, x.data(), width, false, out.data());
-  print("planned", width, out);
+  distgnn::spmm_sum(graph, walk, weights, x.data(), width, false, out.data());
+  print("ordered", width, out);
   const distgnn::SumFactors<T> sources{nullptr, nullptr, weight.data()};
-  distgnn::spmm_sum(graph, plan, sources, x.data(), width, false, out.data());
+  distgnn::spmm_sum(graph, walk, sources, x.data(), width, false, out.data());
   print("sources", width, out);
   distgnn::scatter_add_rows(x.data(), width, indices.data(), kRows, out.data());
   print("scatter", width, out);
@@ -190,8 +190,8 @@ void run_products(int64_t width) {
   print("dropout", width, x);
 }
 
-// Rows stored in two bytes, and the graphs that plans cut and set apart: many edges a row, and one
-// row with half of all edges.
+// Rows stored in two bytes, and the graphs that walk orders cut and set apart: many edges a row,
+// and one row with half of all edges.
 void run_stored(int64_t width) {
   constexpr int64_t kManyRows = 9000, kDegree = 24;
   std::vector<int64_t> indptr(kManyRows + 1);
@@ -206,8 +206,8 @@ void run_stored(int64_t width) {
     }
   }
   const distgnn::CsrView graph{indptr.data(), indices.data(), kManyRows};
-  const distgnn::Plan made = distgnn::make_plan(graph, kManyRows);
-  const distgnn::PlanView plan = distgnn::view_of(made);
+  const distgnn::WalkOrder made = distgnn::make_walk_order(graph, kManyRows);
+  const distgnn::WalkOrderView walk = distgnn::view_of(made);
   const distgnn::SumFactors<float> ones{};
   std::vector<float> x(kManyRows * width), out(kManyRows * width), roof(kManyRows * 16);
   std::vector<distgnn::Bf16> half(x.size()), half_out(x.size());
@@ -215,26 +215,26 @@ void run_stored(int64_t width) {
     x[i] = static_cast<float>(next_random() % 1000) / 7;
     distgnn::store(x[i], &half[i]);
   }
-  distgnn::spmm_sum(graph, plan, ones, x.data(), width, false, out.data());
+  distgnn::spmm_sum(graph, walk, ones, x.data(), width, false, out.data());
   print("hub", width, out);
   const auto num_segments = static_cast<int64_t>(made.row.size());
   const auto num_tasks = static_cast<int64_t>(made.task.size()) - 1;
   const distgnn::Layout kept{made.row.data(),  made.begin.data(), num_segments, made.task.data(),
                              num_tasks,        made.num_long,     false,        0,
                              0};
-  distgnn::Plan restored;
-  if (distgnn::restore_plan(graph, kept, &restored) != nullptr) std::printf("not restored\n");
+  distgnn::WalkOrder restored;
+  if (distgnn::restore_walk_order(graph, kept, &restored) != nullptr) std::printf("not restored\n");
   distgnn::spmm_sum(graph, distgnn::view_of(restored), ones, x.data(), width, false, out.data());
   print("restored", width, out);
-  distgnn::spmm_sum(graph, plan, ones, half.data(), width, false, out.data());
+  distgnn::spmm_sum(graph, walk, ones, half.data(), width, false, out.data());
   print("half", width, out);
-  distgnn::spmm_sum(graph, plan, ones, half.data(), width, false, half_out.data());
+  distgnn::spmm_sum(graph, walk, ones, half.data(), width, false, half_out.data());
   print("half_out", width, half_out);
   distgnn::scatter_add_rows(half.data(), width, indices.data(), kManyRows, out.data());
   print("half_scatter", width, out);
   distgnn::gather_rows(half.data(), width, indices.data(), kManyRows, half_out.data());
   print("half_gather", width, half_out);
-  if (width >= 16) distgnn::gather_roof(graph, plan, x.data(), width, roof.data());
+  if (width >= 16) distgnn::gather_roof(graph, walk, x.data(), width, roof.data());
 }
 
 // The loss of classes, with its gradient and alone.

@@ -7,13 +7,14 @@
 
 #include "attention.h"
 #include "finish.h"
-#include "plan.h"
 #include "sddmm.h"
 #include "spmm_heads.h"
 #include "stored.h"
+#include "walk_order.h"
 
-// Calls print(name, width, values) for every output; stored(rows) makes rows of X what kernels take;
-// next_random() draws a number. What is averaged, the result and their gradients are stored as X.
+// Calls print(name, width, values) for every output; stored(rows) makes rows of X what kernels
+// take; next_random() draws a number. What is averaged, the result and their gradients are stored
+// as X.
 template <typename T, typename X, typename Print, typename View, typename Random>
 void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print, const View& stored,
                const Random& next_random) {
@@ -41,12 +42,12 @@ void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print, c
   std::vector<T> out = random(columns), maximum = random(num_heads), denominator = random(num_heads);
   for (auto& value : denominator) value = std::abs(value);
   const distgnn::CsrView graph{indptr.data(), indices.data(), kHeadRows};
-  const distgnn::Plan made = distgnn::make_plan(graph, kHeadRows);
-  const distgnn::PlanView plan = distgnn::view_of(made);
+  const distgnn::WalkOrder made = distgnn::make_walk_order(graph, kHeadRows);
+  const distgnn::WalkOrderView walk = distgnn::view_of(made);
 
   const distgnn::AttentionState<T> state{out.data(), maximum.data(), denominator.data()};
   const distgnn::AttentionScores<T> scores{source.data(), target.data(), num_heads, T(0.2)};
-  distgnn::attend(graph, plan, scores, {}, x.data(), width, true, state);
+  distgnn::attend(graph, walk, scores, {}, x.data(), width, true, state);
   print("attend", width, out);
   const std::vector<T> received = random(columns + 2 * num_heads);
   distgnn::merge_attention(received.data(), indices.data(), kHeadRows, num_heads, width, state);
@@ -70,7 +71,7 @@ void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print, c
                                              stored(grad.data()).read()};
   const distgnn::AttentionGradients<T> gradients{stored(grad_x.data()), grad_source.data(),
                                                  edge_grad.data()};
-  distgnn::attend_backward(graph, plan, edge.data(), source.data(), T(0.2), {}, targets, rows,
+  distgnn::attend_backward(graph, walk, edge.data(), source.data(), T(0.2), {}, targets, rows,
                            num_heads, width, false, gradients);
   print("grad_x", width, grad_x);
   print("grad_source", width, grad_source);
@@ -83,30 +84,30 @@ void run_heads(std::int64_t num_heads, std::int64_t width, const Print& print, c
   for (auto& value : own) value = static_cast<T>(next_random() % 1000) / 100 - 5;
   const distgnn::AttentionEdges<T> edges{own.data(), edge.data(),
                                          distgnn::make_mask_rule<T>(5, 0.3)};
-  distgnn::attend(graph, plan, scores, edges, x.data(), width, false, state);
+  distgnn::attend(graph, walk, scores, edges, x.data(), width, false, state);
   print("attend_own", width, out);
   const distgnn::Stored<T> in_out{out.data(), nullptr};
   distgnn::finish_attention(kHeadRows, num_heads, width, state, {}, in_out);
   const distgnn::AttentionGradients<T> in_place{stored(grad_x.data()), grad_source.data(),
                                                 own.data()};
-  distgnn::attend_backward(graph, plan, edge.data(), source.data(), T(0.2), edges, targets, rows,
+  distgnn::attend_backward(graph, walk, edge.data(), source.data(), T(0.2), edges, targets, rows,
                            num_heads, width, true, in_place);
   print("grad_x_own", width, grad_x);
   print("grad_source_own", width, grad_source);
   print("edge_grad_own", width, own);
 
   const std::vector<T> wide = random(columns), other = random(columns);
-  distgnn::sddmm_dot(graph, plan, wide.data(), other.data(), num_heads, width, edge_grad.data());
+  distgnn::sddmm_dot(graph, walk, wide.data(), other.data(), num_heads, width, edge_grad.data());
   print("sddmm_dot", width, edge_grad);
-  distgnn::sddmm_leaky(graph, plan, wide.data(), other.data(), bias.data(), T(0.2), num_heads, width,
-                       edge_grad.data());
+  distgnn::sddmm_leaky(graph, walk, wide.data(), other.data(), bias.data(), T(0.2), num_heads,
+                       width, edge_grad.data());
   print("sddmm_leaky", width, edge_grad);
-  distgnn::sddmm_leaky_backward(graph, plan, edge.data(), edge_grad.data(), wide.data(),
+  distgnn::sddmm_leaky_backward(graph, walk, edge.data(), edge_grad.data(), wide.data(),
                                 other.data(), T(0.2), num_heads, width, out.data());
   print("sddmm_leaky_backward", width, out);
-  distgnn::spmm_heads(graph, plan, edge_grad.data(), num_heads, wide.data(), width, false,
+  distgnn::spmm_heads(graph, walk, edge_grad.data(), num_heads, wide.data(), width, false,
                       out.data());
   print("spmm_heads", width, out);
-  distgnn::sddmm_add(graph, plan, source.data(), target.data(), num_heads, edge_grad.data());
+  distgnn::sddmm_add(graph, walk, source.data(), target.data(), num_heads, edge_grad.data());
   print("sddmm_add", width, edge_grad);
 }

@@ -41,18 +41,18 @@ def test_rows_stored_as_bfloat16_are_summed_in_float32(width, is_weighted, num_t
         np.testing.assert_array_equal(out.float().numpy(), rounded)
 
 
-def test_a_sum_is_rounded_once_even_where_a_plan_cuts_rows():
+def test_a_sum_is_rounded_once_even_where_a_walk_order_cuts_rows():
     rng = np.random.default_rng(3)
     rows = np.repeat(np.arange(5000), 40)
     graph = reference.csr_of(rng.integers(0, 5000, rows.size), rows, 5000)
     parts = (torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices))
-    plan = kernels.WalkOrder(*parts, num_sources=5000)
-    assert plan.describe()["is_cut"]
+    walk = kernels.WalkOrder(*parts, num_sources=5000)
+    assert walk.describe()["is_cut"]
     x, _ = bfloat16(rng, (5000, 16))
-    plain, planned = torch.empty_like(x), torch.empty_like(x)
+    plain, ordered = torch.empty_like(x), torch.empty_like(x)
     kernels.spmm_sum(*parts, None, x, plain, accumulate=False)
-    kernels.spmm_sum(*parts, None, x, planned, accumulate=False, order=plan)
-    assert torch.equal(plain, planned)
+    kernels.spmm_sum(*parts, None, x, ordered, accumulate=False, order=walk)
+    assert torch.equal(plain, ordered)
 
 
 def test_rounding_is_that_of_torch():

@@ -96,7 +96,7 @@ def test_maxima_that_arrive_are_merged_below_the_limit_only(what, many):
         )
 
 
-def test_a_plan_for_more_sources_than_numbers_is_refused():
+def test_a_walk_order_for_more_sources_than_numbers_is_refused():
     with pytest.raises(ValueError, match=too_many("sources")):
         kernels.WalkOrder(**EDGES, num_sources=LIMIT)
 

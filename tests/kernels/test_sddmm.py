@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-import planned_graphs
+import ordered_graphs
 import pytest
 import reference
 import torch
@@ -152,14 +152,14 @@ def test_a_sum_with_a_weight_per_head_has_the_bits_of_one_sum_per_head(case, dty
 
 
 @pytest.mark.parametrize(("num_heads", "width"), [(1, 3), (8, 4), (4, 16), (3, 33), (19, 2)])
-def test_plans_and_threads_change_no_bit_of_a_hub(num_heads, width):
+def test_walk_orders_and_threads_change_no_bit_of_a_hub(num_heads, width):
     graph = hub_graph()
-    plan = kernels.WalkOrder(*graph_of(graph), num_sources=1000)
-    assert plan.describe()["num_long"] == 1
+    walk = kernels.WalkOrder(*graph_of(graph), num_sources=1000)
+    assert walk.describe()["num_long"] == 1
     x, y = random(1000, num_heads * width), random(1000, num_heads * width, seed=1)
     found = []
     before = torch.get_num_threads()
-    for num_threads, chosen in ((1, None), (1, plan), (3, plan)):
+    for num_threads, chosen in ((1, None), (1, walk), (3, walk)):
         torch.set_num_threads(num_threads)
         weight, total = torch.empty(graph.indices.size, num_heads), torch.empty_like(x)
         added = torch.empty_like(weight)
@@ -283,19 +283,19 @@ def test_a_weighted_sum_over_arrays_that_do_not_fit_is_refused(changes, message)
 
 @pytest.mark.parametrize(("num_heads", "width"), [(4, 4), (4, 7), (2, 33), (19, 2)])
 @pytest.mark.parametrize("case", ["clustered", "cut", "hub"])
-def test_no_plan_changes_a_bit_of_values_of_edges(case, num_heads, width):
-    graph = planned_graphs.GRAPHS[case]()
+def test_no_walk_order_changes_a_bit_of_values_of_edges(case, num_heads, width):
+    graph = ordered_graphs.GRAPHS[case]()
     num_rows, num_edges = graph.indptr.size - 1, graph.indices.size
     x, y = (random(num_rows, num_heads * width, seed=seed) for seed in (0, 1))
     position = torch.randperm(num_edges, generator=torch.Generator().manual_seed(2))
     found = []
-    for plan in (None, planned_graphs.plan_of(graph)):
+    for walk in (None, ordered_graphs.walk_order_of(graph)):
         ends = *graph_of(graph), x, y
         dots, scores = torch.empty(2, num_edges, num_heads)
-        edge_values.sddmm_dot(*ends, dots, order=plan)
-        edge_values.sddmm_leaky(*ends, x[3], scores, slope=0.2, order=plan)
+        edge_values.sddmm_dot(*ends, dots, order=walk)
+        edge_values.sddmm_leaky(*ends, x[3], scores, slope=0.2, order=walk)
         sums = torch.full_like(x, torch.nan)
         given = *ends[:2], position, scores, x, y
-        edge_values.sddmm_leaky_backward(*given, sums, slope=0.2, order=plan)
+        edge_values.sddmm_leaky_backward(*given, sums, slope=0.2, order=walk)
         found.append((dots, scores, sums))
     assert all(map(torch.equal, *found))

@@ -92,7 +92,7 @@ def test_factors_of_sources_give_the_bits_of_rows_that_were_multiplied_before(dt
     del num_threads
     graph = reference.random_csr(300, 90, 4000, seed=8)
     parts = torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices)
-    plan = kernels.WalkOrder(*parts, num_sources=90)
+    walk = kernels.WalkOrder(*parts, num_sources=90)
     generator = torch.Generator().manual_seed(9)
     computed = torch.promote_types(dtype, torch.float32)
     factor = torch.randn(90, generator=generator, dtype=computed)
@@ -101,7 +101,7 @@ def test_factors_of_sources_give_the_bits_of_rows_that_were_multiplied_before(dt
         expected, out = torch.empty(300, width, dtype=computed), torch.empty(300, width)
         out = out.to(computed)
         kernels.spmm_sum(*parts, None, factor[:, None] * x, expected, accumulate=False)
-        for order in (None, plan):
+        for order in (None, walk):
             kernels.spmm_sum(
                 *parts, None, x, out, accumulate=False, source_factor=factor, order=order
             )

@@ -305,13 +305,13 @@ def test_tpe_is_optunas_and_keeps_its_journal(ring, tmp_path):
 def test_trials_are_processes_of_their_own(ring, tmp_path):
     words = {"scheduler": "halving", "trials": 2, "grace": 8}
     inside = search(ring, tmp_path / "inside", **words)
-    found = search(ring, tmp_path / "jobs", jobs=1, force=True, plan_cache="off", **words)
+    found = search(ring, tmp_path / "jobs", jobs=1, force=True, walk_cache="off", **words)
     assert [t["settings"] for t in found.trials] == [t["settings"] for t in inside.trials]
     assert [t["epochs"] for t in found.trials] == [t["epochs"] for t in inside.trials]
     assert [t["score"] for t in found.trials] == [t["score"] for t in inside.trials]
     command = (tmp_path / "jobs/logs/trial-0000.log").read_text()
     assert "distgnn train" in command
-    assert "--plan-cache=off" in command
+    assert "--walk-cache=off" in command
     assert "--force" in command
 
 

@@ -28,8 +28,8 @@ NAMES = ("dgl", "pyg")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledPlan:
-    """Plan of a run on mini-batches.
+class SampledRun:
+    """A run on mini-batches.
 
     Attributes:
         epochs: Passes over the training vertices.
@@ -59,13 +59,13 @@ def installed() -> list[str]:
     return found
 
 
-def train(peer: str, graph: Graph, plan: SampledPlan) -> Iterator[tuple[float, float, float, int]]:
+def train(peer: str, graph: Graph, race: SampledRun) -> Iterator[tuple[float, float, float, int]]:
     """Train on mini-batches, and evaluate with all neighbours.
 
     Args:
         peer: Name of the sampler.
         graph: A graph with dense features, single labels and a split.
-        plan: Plan of the run.
+        race: The run.
 
     Yields:
         Seconds of training, those of the first epoch with what is done once; seconds of evaluation;
@@ -81,13 +81,13 @@ def train(peer: str, graph: Graph, plan: SampledPlan) -> Iterator[tuple[float, f
         )
     _load(peer)
     start = time.perf_counter()
-    torch.manual_seed(plan.seed)
+    torch.manual_seed(race.seed)
     features, labels, masks = _tensors(graph)
-    made = (_Dgl if peer == "dgl" else _Pyg)(graph, features, labels, masks["train"], plan)
-    widths = [features.shape[1], *[plan.hidden] * (len(plan.fan_outs) - 1), int(labels.max()) + 1]
+    made = (_Dgl if peer == "dgl" else _Pyg)(graph, features, labels, masks["train"], race)
+    widths = [features.shape[1], *[race.hidden] * (len(race.fan_outs) - 1), int(labels.max()) + 1]
     layers = nn.ModuleList(made.layer(*pair) for pair in pairwise(widths))
-    optimizer = torch.optim.Adam(layers.parameters(), lr=plan.lr, weight_decay=5e-4)
-    for _ in range(plan.epochs):
+    optimizer = torch.optim.Adam(layers.parameters(), lr=race.lr, weight_decay=5e-4)
+    for _ in range(race.epochs):
         layers.train()
         num_bytes = 0
         for scores_of, wanted, num_rows in made.batches():
@@ -136,7 +136,7 @@ class _Dgl:
     """DGL's `NeighborSampler` and `SAGEConv`."""
 
     def __init__(
-        self, graph: Graph, features: Tensor, labels: Tensor, train: Tensor, plan: SampledPlan
+        self, graph: Graph, features: Tensor, labels: Tensor, train: Tensor, race: SampledRun
     ) -> None:
         import dgl
         from dgl.nn import SAGEConv
@@ -144,14 +144,14 @@ class _Dgl:
         ends = torch.from_numpy(graph.src).long(), torch.from_numpy(graph.dst).long()
         self._graph: Any = dgl.graph(ends, num_nodes=graph.num_vertices)
         self._graph.create_formats_()
-        dgl.seed(plan.seed)
+        dgl.seed(race.seed)
         # DGL lists fan-outs from the input inward.
-        sampler = dgl.dataloading.NeighborSampler([*reversed(plan.fan_outs)])
+        sampler = dgl.dataloading.NeighborSampler([*reversed(race.fan_outs)])
         self._loader: Any = dgl.dataloading.DataLoader(
-            self._graph, train, sampler, batch_size=plan.batch_size, shuffle=True, num_workers=0
+            self._graph, train, sampler, batch_size=race.batch_size, shuffle=True, num_workers=0
         )
         self._conv: Any = SAGEConv
-        self._features, self._labels, self._dropout = features, labels, plan.dropout
+        self._features, self._labels, self._dropout = features, labels, race.dropout
 
     def layer(self, width: int, out_width: int) -> nn.Module:
         layer: nn.Module = self._conv(width, out_width, "mean")
@@ -182,17 +182,17 @@ class _Pyg:
     """PyG's `NeighborLoader` and `SAGEConv`."""
 
     def __init__(
-        self, graph: Graph, features: Tensor, labels: Tensor, train: Tensor, plan: SampledPlan
+        self, graph: Graph, features: Tensor, labels: Tensor, train: Tensor, race: SampledRun
     ) -> None:
         from torch_geometric.data import Data
         from torch_geometric.loader import NeighborLoader
         from torch_geometric.nn import SAGEConv
 
         edges = torch.stack([torch.from_numpy(graph.src), torch.from_numpy(graph.dst)]).long()
-        self._edges, self._features, self._dropout = edges, features, plan.dropout
+        self._edges, self._features, self._dropout = edges, features, race.dropout
         data = Data(x=features, y=labels, edge_index=edges)
         self._loader: Any = NeighborLoader(
-            data, [*plan.fan_outs], train, batch_size=plan.batch_size, shuffle=True
+            data, [*race.fan_outs], train, batch_size=race.batch_size, shuffle=True
         )
         self._conv: Any = SAGEConv
 

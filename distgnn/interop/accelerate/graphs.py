@@ -14,7 +14,7 @@ from distgnn.comm.single import SingleGroup
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.edges.blocks import plan_blocks
-from distgnn.edges.planner import Planner
+from distgnn.edges.walk_orders import WalkOrders
 from distgnn.exchange.base import Synchronous
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.interop.accelerate.kept import KeptTable
@@ -175,7 +175,7 @@ class EdgeGraphs:
 
     num_vertices: int
     _exchange: Synchronous = field(default_factory=lambda: Synchronous(SingleGroup()))
-    _planner: Planner = field(default_factory=Planner)
+    _walk_orders: WalkOrders = field(default_factory=WalkOrders)
     _graphs: dict[Hashable, EdgeGraph] = field(default_factory=dict)
     _weighted: KeptTable = field(default_factory=KeptTable)
 
@@ -194,7 +194,7 @@ class EdgeGraphs:
             InputError: If an edge has an end that is no vertex.
         """
         if key not in self._graphs:
-            self._graphs[key] = _build(edges(), self._exchange, self._planner)
+            self._graphs[key] = _build(edges(), self._exchange, self._walk_orders)
         graph = self._graphs[key]
         if has_positions:
             _give_positions(graph)
@@ -209,7 +209,7 @@ class EdgeGraphs:
         return graphs
 
 
-def _build(edges: Edges, exchange: Synchronous, planner: Planner) -> EdgeGraph:
+def _build(edges: Edges, exchange: Synchronous, walk_orders: WalkOrders) -> EdgeGraph:
     graph = Graph(
         name="edge_index",
         num_vertices=edges.num_vertices,
@@ -218,7 +218,7 @@ def _build(edges: Edges, exchange: Synchronous, planner: Planner) -> EdgeGraph:
         edge_weight=edges.weight,
     )
     part = whole_part(graph)
-    blocks = plan_blocks(part, exchange.group, has_positions=False, planner=planner)
+    blocks = plan_blocks(part, exchange.group, has_positions=False, walk_orders=walk_orders)
     return EdgeGraph(part, blocks, exchange)
 
 

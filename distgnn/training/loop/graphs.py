@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
     from distgnn.edges.blocks import Blocks
-    from distgnn.edges.planner import Planner
+    from distgnn.edges.walk_orders import WalkOrders
     from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
     from distgnn.training.config.settings import TrainConfig
@@ -106,7 +106,7 @@ def build_graphs(
     part: Part,
     group: Group,
     *,
-    planner: Planner,
+    walk_orders: WalkOrders,
     device: torch.device = PROCESSOR,
 ) -> RunGraphs:
     """Build the graphs of a run; collective.
@@ -116,7 +116,7 @@ def build_graphs(
         inputs: This rank's share of the task; `placement` has placed its features.
         part: This rank's part.
         group: One rank per part.
-        planner: Decides how sums walk the graphs.
+        walk_orders: Decide how sums walk the graphs.
         device: Device of the graphs.
 
     Returns:
@@ -126,7 +126,7 @@ def build_graphs(
     edge_columns = 0 if part.edge_features is None else part.edge_features.shape[1]
     if not config.model.reads_edge_features:
         part = replace(part, edge_features=None)
-    blocks = plan_edges(config, part, setup, planner)
+    blocks = plan_edges(config, part, setup, walk_orders)
     evaluating = Synchronous(group, first_tag=EVALUATION_TAG, device=device)
     if config.verify == "rows":
         setup.checks = CheckedRows(lambda: "the set-up")
@@ -137,7 +137,7 @@ def build_graphs(
     if config.is_isolated:
         features, fetched = _with_leaves(features, part, blocks, group)
         part, num_roots = isolated_part(part), part.num_roots
-        blocks = plan_edges(config, part, setup, planner)
+        blocks = plan_edges(config, part, setup, walk_orders)
         exchange = build_exchange(config, group, device)
         training = LocalGraph(part, blocks, exchange, num_roots=num_roots)
     else:
@@ -203,7 +203,7 @@ def _with_leaves(features: Rows, part: Part, blocks: Blocks, group: Group) -> tu
 
 
 def plan_edges(
-    config: TrainConfig, part: Part, exchange: Synchronous, planner: Planner | None
+    config: TrainConfig, part: Part, exchange: Synchronous, walk_orders: WalkOrders | None
 ) -> Blocks:
     """Plan the edges that a model walks, with self-loops where it has them; collective.
 
@@ -211,7 +211,7 @@ def plan_edges(
         config: The run.
         part: This rank's part.
         exchange: Any synchronous exchange whose tags are free.
-        planner: Decides how sums walk the edges; None makes new plans.
+        walk_orders: Decide how sums walk the edges; None makes new ones.
 
     Returns:
         The blocks. Where the model has self-loops, blocks without them are not kept.
@@ -229,7 +229,7 @@ def plan_edges(
         has_positions=kind.is_attention or has_features or is_own,
         has_types=kind.is_typed or (is_own and part.edge_type is not None),
         has_features=has_features,
-        planner=planner,
+        walk_orders=walk_orders,
     )
     if not kind.has_loops:
         return blocks

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from distgnn.edges.planner import Planner
+from distgnn.edges.walk_orders import WalkOrders
 from distgnn.exchange.base import Synchronous
 from distgnn.exchange.tags import SETUP_TAG
 from distgnn.graph.local_graph import LocalGraph
@@ -169,7 +169,7 @@ def _alone(config: TrainConfig, graphs: RunGraphs, inputs: TaskInputs) -> Pass:
         row_id, rows = graphs.exact.row_id[wanted], inputs.features[wanted]
     part = part_alone(graphs.exact.part, row_id.cpu().numpy())
     setup = Synchronous(training.group, first_tag=SETUP_TAG)
-    blocks = plan_edges(config, part, setup, Planner())
+    blocks = plan_edges(config, part, setup, WalkOrders())
     graph = LocalGraph(
         part,
         blocks,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distgnn.training.config.settings import TrainConfig
     from distgnn.training.loop.trace import NoTrace
 
-# Ordinary calls before one is recorded: the first ones build plans and compile kernels.
+# Ordinary calls before one is recorded: the first ones make walk orders and compile kernels.
 _NUM_WARM_UPS = 3
 # A call is recorded if launching its operations takes at least this share of its time.
 _LEAST_SHARE = 0.5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distgnn.datasets.errors import InputError
-from distgnn.edges.planner import AsItIs, Planner
+from distgnn.edges.walk_orders import AsItIs, WalkOrders
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.nn.models import GNN
 from distgnn.ops import SparseRows
@@ -82,8 +82,8 @@ class Trainer:
         ends: Widths of the model's ends.
         part: This rank's part.
         group: One rank per part.
-        planner: Decides how sums walk the graph; None for one that keeps nothing.
-        device: Device that computes; the planner's plans are for the processor.
+        walk_orders: Decide how sums walk the graph; None to keep nothing.
+        device: Device that computes; walk orders are for the processor.
         crowded: Reason why features have no room on the device. --features-on auto needs that of
             `forecast.room.why_crowded`; with an empty one it keeps them on the device unasked.
         factory: Class or function that makes the model of the data's sizes, where the user wrote
@@ -106,7 +106,7 @@ class Trainer:
         part: Part,
         group: Group,
         *,
-        planner: Planner | None = None,
+        walk_orders: WalkOrders | None = None,
         device: torch.device = PROCESSOR,
         crowded: str = "",
         factory: Callable[[DataInfo], nn.Module] | None = None,
@@ -114,7 +114,7 @@ class Trainer:
         self.config = config = resolve(config, ends)
         assert bool(config.model.own) == (factory is not None), "a model of its own is made"
         self.group = group
-        self.planner = planner or Planner()
+        self.walk_orders = walk_orders or WalkOrders()
         self._ends = ends
         self.inputs = load_task(part, group, config, num_classes=ends.num_classes)
         self.goal = goal_of(config, self.inputs)
@@ -126,9 +126,9 @@ class Trainer:
         self.inputs = place(self.inputs, config, device=device, crowded=crowded)
         is_sparse = isinstance(self.inputs.features, SparseRows)
         if is_summed_once(config, is_sparse=is_sparse):
-            self.planner = Planner(chooser=AsItIs())
+            self.walk_orders = WalkOrders(chooser=AsItIs())
         self.graphs = build_graphs(
-            config, self.inputs, part, group, planner=self.planner, device=device
+            config, self.inputs, part, group, walk_orders=self.walk_orders, device=device
         )
         self.graph = self.graphs.training
         keeps_own = config.halo_rule.keeps_state or config.weight_rule.is_local

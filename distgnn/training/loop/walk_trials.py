@@ -12,8 +12,8 @@ import torch
 
 from distgnn import kernels
 from distgnn.datasets.files import read_whole
-from distgnn.edges.planner import Chooser, Way, content_key, edges_per_piece, make_plan
-from distgnn.kernels.walk_order import PLAN_VERSION
+from distgnn.edges.walk_orders import Chooser, Way, content_key, edges_per_piece, make_walk_order
+from distgnn.kernels.walk_order import WALK_ORDER_VERSION
 from distgnn.training.loop.graphs import why_not_static
 from distgnn.training.loop.model import build_model
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from distgnn.edges.planner import PlanSource
+    from distgnn.edges.walk_orders import WalkOrderSource
     from distgnn.kernels.csr import Csr
     from distgnn.kernels.walk_order import WalkOrder
     from distgnn.training.config.settings import TrainConfig
@@ -89,7 +89,7 @@ class Tuner(Chooser):
         self,
         widths: Sequence[int],
         *,
-        source: PlanSource,
+        source: WalkOrderSource,
         machine: str,
         folder: Path | None,
         is_trying: bool,
@@ -121,28 +121,34 @@ class Tuner(Chooser):
         return self._known[key]
 
     def _key(self, block: Csr) -> str:
-        about = [PLAN_VERSION, block.fingerprint, block.weight is None, self.widths, self._machine]
+        about = [
+            WALK_ORDER_VERSION,
+            block.fingerprint,
+            block.weight is None,
+            self.widths,
+            self._machine,
+        ]
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
 
     def _try(self, block: Csr, by_size: Way) -> dict[str, Any]:
         start = time.perf_counter()
-        first = make_plan(block, by_size)
+        first = make_walk_order(block, by_size)
         found = first.describe()
         usual = next(
             name
             for name, way in _WAYS.items()
             if way == Way(bool(found["is_clustered"]), bool(found["is_cut"]))
         )
-        plans: dict[str, WalkOrder | None] = {usual: first}
+        walks: dict[str, WalkOrder | None] = {usual: first}
         for name, way in _WAYS.items():
             if name != usual and _may_win(block, way):
-                plans[name] = None if way is None else make_plan(block, way)
-        seconds = time_plans(block, plans, self.widths)
+                walks[name] = None if way is None else make_walk_order(block, way)
+        seconds = time_walk_orders(block, walks, self.widths)
         fastest = fastest_of(seconds, usual)
         way = by_size if fastest == usual else _WAYS[fastest]
-        plan = plans[fastest]
-        if way is not None and plan is not None:
-            self._source.offer(content_key(block, way), plan)
+        walk = walks[fastest]
+        if way is not None and walk is not None:
+            self._source.offer(content_key(block, way), walk)
         milliseconds = {name: round(1e3 * value, 3) for name, value in seconds.items()}
         record = {
             "rows": block.num_rows,
@@ -207,14 +213,14 @@ def fastest_of(seconds: Mapping[str, float], usual: str) -> str:
     return usual if seconds[fastest] > _WORTHWHILE * seconds[usual] else fastest
 
 
-def time_plans(
-    block: Csr, plans: Mapping[str, WalkOrder | None], widths: Sequence[int]
+def time_walk_orders(
+    block: Csr, walks: Mapping[str, WalkOrder | None], widths: Sequence[int]
 ) -> dict[str, float]:
     """Time the sums over a block, in rounds of all walk orders.
 
     Args:
         block: Block with edges.
-        plans: Walk orders by name; None for the order of the rows.
+        walks: Walk orders by name; None for the order of the rows.
         widths: Widths of the rows; narrower ones where these would take more than 1 GiB.
 
     Returns:
@@ -225,16 +231,16 @@ def time_plans(
     narrowed = sorted({max(min(width, fits), 1) for width in widths})
     rows = [torch.ones(block.num_columns, width) for width in narrowed]
     sums = [torch.zeros(block.num_rows, width) for width in narrowed]
-    seconds: dict[str, list[float]] = {name: [] for name in plans}
+    seconds: dict[str, list[float]] = {name: [] for name in walks}
     deadline = time.perf_counter() + _SECONDS
     for number in range(_ROUNDS[1]):
         if number >= _ROUNDS[0] and time.perf_counter() > deadline:
             break
         best = min((values[0] for values in seconds.values() if values), default=float("inf"))
-        for name, plan in plans.items():
+        for name, walk in walks.items():
             if number and seconds[name][0] > _HOPELESS * best:
                 continue
-            walked = block.walked(plan)
+            walked = block.walked(walk)
             start = time.perf_counter()
             for x, out in zip(rows, sums, strict=True):
                 kernels.spmm_sum(walked, block.weight, x, out, accumulate=False)

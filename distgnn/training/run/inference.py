@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from distgnn.comm.group import Group
-    from distgnn.edges.planner import Planner
+    from distgnn.edges.walk_orders import WalkOrders
     from distgnn.ops.rows import Rows
     from distgnn.partition.directory.store import Part
     from distgnn.training.tasks.smoothing import CorrectAndSmooth
@@ -159,14 +159,19 @@ class TrainedRun:
         return probability
 
     def graph(
-        self, part: Part, group: Group, *, planner: Planner | None = None, keeps_edges: bool = False
+        self,
+        part: Part,
+        group: Group,
+        *,
+        walk_orders: WalkOrders | None = None,
+        keeps_edges: bool = False,
     ) -> LocalGraph:
         """Build the graph that the model walks, without delays; collective.
 
         Args:
             part: This rank's part.
             group: One rank per part.
-            planner: Decides how sums walk the graph; None for one that makes its plans.
+            walk_orders: Decide how sums walk the graph; None to make new ones.
             keeps_edges: Whether its edges are kept as they are beside those that the model walks,
                 where it adds one from each vertex to itself: correct-and-smooth adds none.
         """
@@ -178,11 +183,11 @@ class TrainedRun:
                 has_positions=False,
                 has_types=model.kind.is_typed,
                 has_features=model.reads_edge_features,
-                planner=planner,
+                walk_orders=walk_orders,
             )
         else:
             setup = Synchronous(group, first_tag=SETUP_TAG)
-            blocks = plan_edges(self.config, part, setup, planner)
+            blocks = plan_edges(self.config, part, setup, walk_orders)
         return LocalGraph(part, blocks, Synchronous(group, device=group.device))
 
     def scores(
@@ -191,7 +196,7 @@ class TrainedRun:
         group: Group,
         *,
         features: Rows | None = None,
-        planner: Planner | None = None,
+        walk_orders: WalkOrders | None = None,
         after: CorrectAndSmooth | None = None,
         crowded: str = "",
     ) -> Tensor:
@@ -202,7 +207,7 @@ class TrainedRun:
             group: One rank per part.
             features: Input rows of the part's roots, as in training; None to read them from the
                 part.
-            planner: Planner of the sums; None for one that makes its plans.
+            walk_orders: Decide how sums walk the graph; None to make new ones.
             after: Correction of the scores with the labels of the run's training vertices.
             crowded: Reason why features have no room on the device; empty where they do.
 
@@ -225,7 +230,7 @@ class TrainedRun:
             features = rows_for(self.factory, features)
         features = place_rows(features, self.config, device=group.device, crowded=crowded)
         graph = self._graph_of(
-            part, group, features, planner=planner, keeps_edges=after is not None
+            part, group, features, walk_orders=walk_orders, keeps_edges=after is not None
         )
         with torch.no_grad():
             scores: Tensor = (
@@ -239,14 +244,14 @@ class TrainedRun:
         return scores
 
     def hidden(
-        self, part: Part, group: Group, *, planner: Planner | None = None, crowded: str = ""
+        self, part: Part, group: Group, *, walk_orders: WalkOrders | None = None, crowded: str = ""
     ) -> Tensor:
         """Compute the rows of the last hidden layer of a part's roots, exactly; collective.
 
         Args:
             part: This rank's part.
             group: One rank per part.
-            planner: Planner of the sums; None for one that makes its plans.
+            walk_orders: Decide how sums walk the graph; None to make new ones.
             crowded: Reason why features have no room on the device; empty where they do.
 
         Returns:
@@ -257,7 +262,7 @@ class TrainedRun:
             InputError: If the model has no hidden layer.
         """
         if self.config.task == "link":
-            return self.scores(part, group, planner=planner, crowded=crowded)
+            return self.scores(part, group, walk_orders=walk_orders, crowded=crowded)
         model = self.load_model(group.device)
         if not isinstance(model, GNN):
             raise InputError(
@@ -273,7 +278,7 @@ class TrainedRun:
         model.last.register_forward_pre_hook(lambda module, inputs: kept.append(inputs[-1]))
         features = self._read_input(part, group)
         features = place_rows(features, self.config, device=group.device, crowded=crowded)
-        graph = self._graph_of(part, group, features, planner=planner, keeps_edges=False)
+        graph = self._graph_of(part, group, features, walk_orders=walk_orders, keeps_edges=False)
         with torch.no_grad():
             model(graph, features)
         return kept[0]
@@ -284,12 +289,12 @@ class TrainedRun:
         group: Group,
         features: Rows,
         *,
-        planner: Planner | None,
+        walk_orders: WalkOrders | None,
         keeps_edges: bool,
     ) -> LocalGraph:
         """Build the graph of `graph`, ready for these features; collective."""
         has_types = self.config.model.kind.is_typed
-        graph = self.graph(part, group, planner=planner, keeps_edges=keeps_edges)
+        graph = self.graph(part, group, walk_orders=walk_orders, keeps_edges=keeps_edges)
         if has_types and not features.shape[1]:
             graph.find_relation_sources()
         if isinstance(features, HostRows) and self.config.static_input and not has_types:

@@ -141,7 +141,7 @@ def train(
         StoppedError: If a rank was asked to stop; a checkpoint is written.
     """
     writer = RunWriter(trainer, run, progress)
-    first, counts = trainer.num_epochs + 1, trainer.planner.counts
+    first, counts = trainer.num_epochs + 1, trainer.walk_orders.counts
     try:
         for record in trainer.epochs():
             records.append(record)
@@ -149,7 +149,7 @@ def train(
             progress.epoch(record)
             if (note := _note_of_goal(trainer.goal, records)) is not None:
                 progress.note(note)
-            if trainer.num_epochs == first and counts.num_plans:
+            if trainer.num_epochs == first and counts.num_walk_orders:
                 progress.note(counts.describe())
             for repeated in (trainer.steps, trainer.scores, trainer.optimizer, trainer.controller):
                 if (note := repeated.take_note()) is not None:
@@ -193,18 +193,18 @@ def _note_of_goal(goal: Goal | None, records: Sequence[Mapping[str, Any]]) -> st
 
 def _of_all_ranks(trainer: Trainer) -> dict[str, Any]:
     """Gather the values of the summary that are of ranks, not of epochs; collective."""
-    counts = trainer.planner.counts
+    counts = trainer.walk_orders.counts
     own = [peak_rss_bytes(), trainer.graphs.setup_bytes_sent, counts.num_read, counts.num_made]
     table = trainer.group.all_gather(torch.tensor([*own, counts.seconds], dtype=torch.float64))
     memory, sent, num_read, num_made, seconds = torch.stack(table).unbind(dim=1)
-    texts = trainer.group.all_gather_bytes(json.dumps(trainer.planner.records).encode())
+    texts = trainer.group.all_gather_bytes(json.dumps(trainer.walk_orders.records).encode())
     return {
         "estimated_epoch_s": trainer.estimated_epoch_s,
         "setup_bytes_sent": int(sent.sum()),
         "peak_rss_bytes": [int(value) for value in memory],
-        "plans_read": int(num_read.sum()),
-        "plans_made": int(num_made.sum()),
-        "plans_s": float(seconds.max()),
+        "walk_orders_read": int(num_read.sum()),
+        "walk_orders_made": int(num_made.sum()),
+        "walk_orders_s": float(seconds.max()),
         "kernels": [json.loads(text) for text in texts],
         "num_parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "num_ranks": trainer.group.size,

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 from graphs import cut, make_graph
-from planned_graphs import GRAPHS, tensors
+from ordered_graphs import GRAPHS, tensors
 from training import ends_of, make_config
 
 from distgnn.comm.single import SingleGroup
 from distgnn.comm.threads import run_ranks
-from distgnn.edges.planner import Chooser, Planner, PlanSource, Way, edges_per_piece
+from distgnn.edges.walk_orders import Chooser, WalkOrders, WalkOrderSource, Way, edges_per_piece
 from distgnn.kernels.csr import Csr
 from distgnn.training.data.info import DataInfo
 from distgnn.training.loop.trainer import Trainer
-from distgnn.training.loop.walk_trials import Tuner, aggregated_widths, fastest_of, time_plans
+from distgnn.training.loop.walk_trials import Tuner, aggregated_widths, fastest_of, time_walk_orders
 
 WIDTHS = (4, 20)
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Blocks of any size are planned, and trials are short."""
-    monkeypatch.setattr("distgnn.edges.planner._MIN_PLANNED_EDGES", 1)
-    monkeypatch.setattr("distgnn.edges.planner._CACHE_BYTES", (0, 0))
+    """Blocks of any size are ordered, and trials are short."""
+    monkeypatch.setattr("distgnn.edges.walk_orders._MIN_ORDERED_EDGES", 1)
+    monkeypatch.setattr("distgnn.edges.walk_orders._CACHE_BYTES", (0, 0))
     monkeypatch.setattr("distgnn.training.loop.walk_trials._SECONDS", 0.01)
 
 
 def block_of(case):
     graph = GRAPHS[case]()
-    return Csr(*tensors(graph), graph.indptr.size - 1, None, None, None, Planner())
+    return Csr(*tensors(graph), graph.indptr.size - 1, None, None, None, WalkOrders())
 
 
 def tuner(folder=None, *, source=None, said=None, is_trying=True, **changes):
@@ -36,7 +36,7 @@ def tuner(folder=None, *, source=None, said=None, is_trying=True, **changes):
     say = [].append if said is None else said.append
     return Tuner(
         options["widths"],
-        source=source or PlanSource(),
+        source=source or WalkOrderSource(),
         machine=options["machine"],
         folder=folder,
         is_trying=is_trying,
@@ -119,25 +119,25 @@ def test_the_ways_that_may_win_are_tried_and_one_is_taken(case):
     assert len(tried.records) == 1, "the same block is tried once"
 
 
-def test_the_plan_of_the_way_that_won_is_not_made_twice(monkeypatch):
+def test_the_walk_order_of_the_way_that_won_is_not_made_twice(monkeypatch):
     monkeypatch.setattr("distgnn.training.loop.walk_trials._WORTHWHILE", 0.0)
 
-    class Recording(PlanSource):
+    class Recording(WalkOrderSource):
         offered = None
 
-        def offer(self, key, plan):
-            self.offered = plan
-            super().offer(key, plan)
+        def offer(self, key, walk):
+            self.offered = walk
+            super().offer(key, walk)
 
     source = Recording()
-    planner = Planner(source, tuner(source=source))
+    walk_orders = WalkOrders(source, tuner(source=source))
     block = block_of("clustered")
-    assert planner.order(block) is planner.order(block) is source.offered is not None
+    assert walk_orders.order(block) is walk_orders.order(block) is source.offered is not None
 
 
 def test_blocks_of_other_rows_than_columns_are_not_clustered():
     graph = GRAPHS["clustered"]()
-    block = Csr(*tensors(graph), graph.indptr.size, None, None, None, Planner())
+    block = Csr(*tensors(graph), graph.indptr.size, None, None, None, WalkOrders())
     tried = tuner()
     tried.choose(block)
     assert set(tried.records[0]["ms"]) == {"none", "tasks"}
@@ -178,7 +178,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
 
 def test_a_trial_takes_no_more_rows_than_fit(monkeypatch):
     monkeypatch.setattr("distgnn.training.loop.walk_trials._MAX_BYTES", 300 * 2 * 4 * 3)
-    assert time_plans(block_of("random"), {"none": None}, (1, 500))["none"] > 0
+    assert time_walk_orders(block_of("random"), {"none": None}, (1, 500))["none"] > 0
 
 
 def test_an_edge_per_piece_is_counted_in_blocks_of_sources():
@@ -186,14 +186,14 @@ def test_an_edge_per_piece_is_counted_in_blocks_of_sources():
 
 
 @pytest.mark.parametrize(
-    ("options", "is_planned"),
+    ("options", "is_ordered"),
     [
         ({"model": "sgc", "layers": 1, "hops": 2}, False),
         ({"model": "sgc", "layers": 1, "hops": 2, "static_input": False}, True),
         ({"model": "gcn", "dropout": 0.0}, True),
     ],
 )
-def test_no_plan_is_made_for_sums_of_the_set_up_alone(options, is_planned):
+def test_no_walk_order_is_made_for_sums_of_the_set_up_alone(options, is_ordered):
     asked = []
 
     class Asking(Chooser):
@@ -201,11 +201,13 @@ def test_no_plan_is_made_for_sums_of_the_set_up_alone(options, is_planned):
             asked.append(block)
 
     graph = make_graph("random")
-    planner = Planner(chooser=Asking())
+    walk_orders = WalkOrders(chooser=Asking())
     config = make_config(**options)
-    trainer = Trainer(config, ends_of(graph), cut(graph, 1)[0], SingleGroup(), planner=planner)
+    trainer = Trainer(
+        config, ends_of(graph), cut(graph, 1)[0], SingleGroup(), walk_orders=walk_orders
+    )
     list(trainer.epochs())
-    assert bool(asked) == is_planned
+    assert bool(asked) == is_ordered
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn"])
@@ -219,10 +221,10 @@ def test_a_tuned_run_has_the_losses_of_any_other(model):
             return None
 
     def on_rank(group, *, is_tuned):
-        source = PlanSource()
-        planner = Planner(source, tuner(source=source) if is_tuned else Never())
-        trainer = Trainer(config, ends_of(graph), parts[group.rank], group, planner=planner)
-        return [record["loss"] for record in trainer.epochs()], len(planner.records)
+        source = WalkOrderSource()
+        walk_orders = WalkOrders(source, tuner(source=source) if is_tuned else Never())
+        trainer = Trainer(config, ends_of(graph), parts[group.rank], group, walk_orders=walk_orders)
+        return [record["loss"] for record in trainer.epochs()], len(walk_orders.records)
 
     tuned = run_ranks(3, lambda group: on_rank(group, is_tuned=True))
     plain = run_ranks(3, lambda group: on_rank(group, is_tuned=False))

@@ -1,4 +1,4 @@
-"""Plans of a run's kernels: where they are kept, and who makes them."""
+"""Walk orders of a run's kernels: where they are kept, and who makes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from distgnn.api.source import Source
     from distgnn.comm.group import Group
-    from distgnn.edges.planner import Planner, PlanSource
+    from distgnn.edges.walk_orders import WalkOrders, WalkOrderSource
     from distgnn.training.config.settings import TrainConfig
 
 
@@ -33,7 +33,7 @@ def check_tuning(*, tunes: bool, device: str) -> None:
         )
 
 
-def build_planner(
+def build_walk_orders(
     config: TrainConfig,
     source: Source,
     group: Group,
@@ -42,34 +42,34 @@ def build_planner(
     tunes: bool,
     say: Callable[[str], None],
     is_quiet: bool,
-) -> Planner:
-    """Build the planner of a rank's sums.
+) -> WalkOrders:
+    """Build the walk orders of a rank's sums.
 
     Args:
         config: Settings of the run.
         source: Source that the run trains on.
         group: All ranks.
-        cache: Folder of plans, or on or off; see `plan_folder`.
+        cache: Folder of walk orders, or on or off; see `walk_folder`.
         tunes: Whether to try how sums walk each block fastest.
         say: Receives notes about the work under way, on any rank.
         is_quiet: Whether to say what is wrong with the folder only.
 
     Returns:
-        The planner of this rank.
+        The walk orders of this rank.
     """
-    from distgnn.edges.planner import PlanSource
-    from distgnn.training.run.plan_cache import PlanCache
+    from distgnn.edges.walk_orders import WalkOrderSource
+    from distgnn.training.run.walk_order_cache import WalkOrderCache
 
     def say_of_rank(line: str) -> None:
         say(line if group.size == 1 else f"rank {group.rank}: {line}")
 
-    folder = plan_folder(cache, source)
-    plans = PlanSource() if folder is None else PlanCache(folder, say_of_rank)
+    folder = walk_folder(cache, source)
+    walks = WalkOrderSource() if folder is None else WalkOrderCache(folder, say_of_rank)
     is_silent = is_quiet or group.rank != 0
-    return _planner(
+    return _walk_orders(
         config,
         source,
-        plans,
+        walks,
         folder=folder,
         is_trying=tunes,
         say=(lambda line: None) if is_silent else say,
@@ -78,53 +78,53 @@ def build_planner(
 
 def build_reader(
     config: TrainConfig, source: Source, *, cache: str, say: Callable[[str], None]
-) -> Planner:
-    """Build a planner that reads the plans of a run, for a pass too short to make any.
+) -> WalkOrders:
+    """Build walk orders that are read of a run's, for a pass too short to make any.
 
     Args:
         config: Settings of the run.
         source: Source that the run was trained on.
-        cache: Folder of plans, or on or off; see `plan_folder`.
-        say: Receives notes about plans that cannot be used.
+        cache: Folder of walk orders, or on or off; see `walk_folder`.
+        say: Receives notes about walk orders that cannot be used.
 
     Returns:
-        The planner of a rank.
+        The walk orders of a rank.
     """
-    from distgnn.edges.planner import NoPlans
-    from distgnn.training.run.plan_cache import PlanCache
+    from distgnn.edges.walk_orders import NoWalkOrders
+    from distgnn.training.run.walk_order_cache import WalkOrderCache
 
-    folder = plan_folder(cache, source)
-    plans = NoPlans() if folder is None else PlanCache(folder, say, others=NoPlans())
-    return _planner(config, source, plans, folder=folder, is_trying=False, say=say)
+    folder = walk_folder(cache, source)
+    walks = NoWalkOrders() if folder is None else WalkOrderCache(folder, say, others=NoWalkOrders())
+    return _walk_orders(config, source, walks, folder=folder, is_trying=False, say=say)
 
 
-def _planner(
+def _walk_orders(
     config: TrainConfig,
     source: Source,
-    plans: PlanSource,
+    walks: WalkOrderSource,
     *,
     folder: Path | None,
     is_trying: bool,
     say: Callable[[str], None],
-) -> Planner:
-    from distgnn.edges.planner import Planner
+) -> WalkOrders:
+    from distgnn.edges.walk_orders import WalkOrders
     from distgnn.kernels import instruction_set, num_threads
     from distgnn.machine.facts import processor
     from distgnn.training.loop.walk_trials import Tuner, aggregated_widths
 
     tuner = Tuner(
         aggregated_widths(config, source.ends),
-        source=plans,
+        source=walks,
         machine=f"{processor()}, {instruction_set()}, {num_threads()} threads",
         folder=folder,
         is_trying=is_trying,
         say=say,
     )
-    return Planner(plans, tuner)
+    return WalkOrders(walks, tuner)
 
 
-def plan_folder(choice: str, source: Source) -> Path | None:
-    """Return the folder that plans are kept in, or None.
+def walk_folder(choice: str, source: Source) -> Path | None:
+    """Return the folder that walk orders are kept in, or None.
 
     Args:
         choice: A folder; on for one beside a partition directory; off for none.
@@ -138,4 +138,4 @@ def plan_folder(choice: str, source: Source) -> Path | None:
         return None
     # The directory itself is never changed once it is complete.
     directory = Path(source.values["source"])
-    return directory.with_name(f"{directory.name}.plans")
+    return directory.with_name(f"{directory.name}.walks")

@@ -1,4 +1,4 @@
-"""Graphs in which a plan finds something of each kind."""
+"""Graphs in which a walk order finds something of each kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distgnn import kernels
 
 
 def planted(num_clusters, size, degree, *, seed):
-    """Communities under shuffled ids: what a plan should find."""
+    """Communities under shuffled ids: what a walk order should find."""
     rng = np.random.default_rng(seed)
     num_rows = num_clusters * size
     rows = np.repeat(np.arange(num_rows), degree)
@@ -22,7 +22,7 @@ def planted(num_clusters, size, degree, *, seed):
 
 
 def dense_graph():
-    """Enough edges per row that the plan cuts rows, and a row without any."""
+    """Enough edges per row that the walk order cuts rows, and a row without any."""
     rng = np.random.default_rng(1)
     rows = np.repeat(np.arange(4999), 40)
     return reference.csr_of(rng.integers(0, 5000, rows.size), rows, 5000)
@@ -49,5 +49,5 @@ def tensors(graph):
     return torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices)
 
 
-def plan_of(graph):
+def walk_order_of(graph):
     return kernels.WalkOrder(*tensors(graph), num_sources=graph.indptr.size - 1)

@@ -1,7 +1,7 @@
 // Algorithm: the division of rows is checked against the graph, and edges are copied in its order.
 // Formula: segments of a row are disjoint and cover it; anything else is refused.
 // Source: ours.
-#include "plan_io.h"
+#include "walk_order_io.h"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ const char* check_tasks(const int64_t* task, int64_t num_tasks, int64_t num_segm
 }
 
 // Places the segments: fills row, ends, begin, edge and task, which are as long as they must be.
-const char* place(const CsrView& graph, const Layout& layout, Plan* plan) {
+const char* place(const CsrView& graph, const Layout& layout, WalkOrder* walk) {
   std::vector<int64_t> next(graph.indptr, graph.indptr + graph.num_rows);
   std::vector<int64_t> owner(static_cast<std::size_t>(graph.num_rows), -1);
   int64_t num_finished = 0;
@@ -37,8 +37,8 @@ const char* place(const CsrView& graph, const Layout& layout, Plan* plan) {
       if (length > left || (length == 0 && !(starts && ends))) {
         return "its segments are not the edges of their rows";
       }
-      plan->ends[s] = static_cast<uint8_t>((starts ? kStarts : 0) | (ends ? kEnds : 0));
-      plan->edge[s] = next[row];
+      walk->ends[s] = static_cast<uint8_t>((starts ? kStarts : 0) | (ends ? kEnds : 0));
+      walk->edge[s] = next[row];
       next[row] += length;
       num_finished += ends;
     }
@@ -46,20 +46,20 @@ const char* place(const CsrView& graph, const Layout& layout, Plan* plan) {
   return num_finished == graph.num_rows ? nullptr : "it leaves edges out";
 }
 
-void copy_sources(const CsrView& graph, Plan* plan) {
-  const auto num_tasks = static_cast<int64_t>(plan->task.size()) - 1;
+void copy_sources(const CsrView& graph, WalkOrder* walk) {
+  const auto num_tasks = static_cast<int64_t>(walk->task.size()) - 1;
 #pragma omp parallel for schedule(dynamic)
   for (int64_t t = 0; t < num_tasks; ++t) {
-    for (int64_t s = plan->task[t]; s < plan->task[t + 1]; ++s) {
-      std::copy_n(graph.indices + plan->edge[s], plan->begin[s + 1] - plan->begin[s],
-                  plan->indices.data() + plan->begin[s]);
+    for (int64_t s = walk->task[t]; s < walk->task[t + 1]; ++s) {
+      std::copy_n(graph.indices + walk->edge[s], walk->begin[s + 1] - walk->begin[s],
+                  walk->indices.data() + walk->begin[s]);
     }
   }
 }
 
 }  // namespace
 
-const char* restore_plan(const CsrView& graph, const Layout& layout, Plan* plan) {
+const char* restore_walk_order(const CsrView& graph, const Layout& layout, WalkOrder* walk) {
   const int64_t num_edges = graph.indptr[graph.num_rows];
   const bool is_by_id = layout.num_segments == 0;
   const int64_t num_segments = is_by_id ? graph.num_rows : layout.num_segments;
@@ -70,26 +70,26 @@ const char* restore_plan(const CsrView& graph, const Layout& layout, Plan* plan)
   if (layout.num_long < 0 || layout.num_long > layout.num_tasks) {
     return "its long rows are no tasks";
   }
-  plan->task.assign(layout.task, layout.task + layout.num_tasks + 1);
-  plan->num_long = layout.num_long;
-  plan->num_rows = graph.num_rows;
-  plan->num_edges = num_edges;
-  plan->is_clustered = layout.is_clustered;
-  plan->is_cut = num_segments != graph.num_rows;
-  plan->sources_per_edge = layout.sources_per_edge;
-  plan->planned_sources_per_edge = layout.planned_sources_per_edge;
+  walk->task.assign(layout.task, layout.task + layout.num_tasks + 1);
+  walk->num_long = layout.num_long;
+  walk->num_rows = graph.num_rows;
+  walk->num_edges = num_edges;
+  walk->is_clustered = layout.is_clustered;
+  walk->is_cut = num_segments != graph.num_rows;
+  walk->sources_per_edge = layout.sources_per_edge;
+  walk->ordered_sources_per_edge = layout.ordered_sources_per_edge;
   if (is_by_id) return nullptr;
   if (layout.begin[0] != 0 || layout.begin[num_segments] != num_edges) return "it leaves edges out";
   if (!std::is_sorted(layout.begin, layout.begin + num_segments + 1)) {
     return "its segments overlap";
   }
-  plan->ends.resize(static_cast<std::size_t>(num_segments));
-  plan->edge.resize(static_cast<std::size_t>(num_segments));
-  if (const char* problem = place(graph, layout, plan)) return problem;
-  plan->row.assign(layout.row, layout.row + num_segments);
-  plan->begin.assign(layout.begin, layout.begin + num_segments + 1);
-  plan->indices.resize(static_cast<std::size_t>(num_edges));
-  copy_sources(graph, plan);
+  walk->ends.resize(static_cast<std::size_t>(num_segments));
+  walk->edge.resize(static_cast<std::size_t>(num_segments));
+  if (const char* problem = place(graph, layout, walk)) return problem;
+  walk->row.assign(layout.row, layout.row + num_segments);
+  walk->begin.assign(layout.begin, layout.begin + num_segments + 1);
+  walk->indices.resize(static_cast<std::size_t>(num_edges));
+  copy_sources(graph, walk);
   return nullptr;
 }
 

@@ -5,15 +5,15 @@ import hashlib
 import pytest
 import torch
 from fronts import Fronts
-from planned_graphs import GRAPHS, plan_of, tensors
+from ordered_graphs import GRAPHS, tensors, walk_order_of
 
 from distgnn import kernels
-from distgnn.kernels.walk_order import PLAN_VERSION, PlanLayout, WalkOrder
+from distgnn.kernels.walk_order import WALK_ORDER_VERSION, WalkOrder, WalkOrderLayout
 
 kernels = Fronts(kernels)
 
 
-def sum_with(graph, plan):
+def sum_with(graph, walk):
     num_rows = graph.indptr.size - 1
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(num_rows, 20, generator=generator)
@@ -21,35 +21,35 @@ def sum_with(graph, plan):
     factor = torch.randn(num_rows, generator=generator)
     out = torch.empty_like(x)
     kernels.spmm_sum(
-        *tensors(graph), weight, x, out, accumulate=False, row_factor=factor, order=plan
+        *tensors(graph), weight, x, out, accumulate=False, row_factor=factor, order=walk
     )
     return out
 
 
-def same(left: PlanLayout, right: PlanLayout) -> bool:
+def same(left: WalkOrderLayout, right: WalkOrderLayout) -> bool:
     arrays = all(torch.equal(a, b) for a, b in zip(left[:3], right[:3], strict=True))
     return arrays and left[3:] == right[3:]
 
 
 @pytest.mark.parametrize("case", GRAPHS)
-def test_a_restored_plan_is_the_plan_that_was_kept(case):
+def test_a_restored_walk_order_is_the_walk_order_that_was_kept(case):
     graph = GRAPHS[case]()
-    plan = plan_of(graph)
-    restored = WalkOrder.restore(*tensors(graph), plan.layout())
-    assert same(restored.layout(), plan.layout())
-    assert restored.describe() == plan.describe()
-    assert torch.equal(sum_with(graph, restored), sum_with(graph, plan))
+    walk = walk_order_of(graph)
+    restored = WalkOrder.restore(*tensors(graph), walk.layout())
+    assert same(restored.layout(), walk.layout())
+    assert restored.describe() == walk.describe()
+    assert torch.equal(sum_with(graph, restored), sum_with(graph, walk))
 
 
 @pytest.mark.parametrize("clusters", [True, False])
 @pytest.mark.parametrize("blocks", [True, False])
-def test_a_plan_does_what_it_is_told_and_changes_no_bit(clusters, blocks):
+def test_a_walk_order_does_what_it_is_told_and_changes_no_bit(clusters, blocks):
     graph = GRAPHS["cut"]()
-    plan = WalkOrder(*tensors(graph), num_sources=5000, clusters=clusters, blocks=blocks)
-    found = plan.describe()
+    walk = WalkOrder(*tensors(graph), num_sources=5000, clusters=clusters, blocks=blocks)
+    found = walk.describe()
     assert (found["is_clustered"], found["is_cut"]) == (clusters, blocks)
-    assert torch.equal(sum_with(graph, plan), sum_with(graph, None))
-    assert same(WalkOrder.restore(*tensors(graph), plan.layout()).layout(), plan.layout())
+    assert torch.equal(sum_with(graph, walk), sum_with(graph, None))
+    assert same(WalkOrder.restore(*tensors(graph), walk.layout()).layout(), walk.layout())
 
 
 def altered(layout, name, position, value):
@@ -94,13 +94,13 @@ def test_a_layout_that_is_not_of_the_graph_is_refused(damage):
     graph = GRAPHS["cut"]()
     change, message = DAMAGES[damage]
     with pytest.raises(ValueError, match=message):
-        WalkOrder.restore(*tensors(graph), change(plan_of(graph).layout()))
+        WalkOrder.restore(*tensors(graph), change(walk_order_of(graph).layout()))
 
 
 def test_a_layout_without_a_segment_for_an_empty_row_is_refused():
     """The row's sum would never be written."""
     graph = GRAPHS["cut"]()
-    kept = plan_of(graph).layout()
+    kept = walk_order_of(graph).layout()
     empty = int((kept.begin.diff() == 0).nonzero()[0])
     keep = torch.arange(len(kept.row)) != empty
     task = torch.where(kept.task > empty, kept.task - 1, kept.task)
@@ -114,15 +114,17 @@ def test_a_layout_without_a_segment_for_an_empty_row_is_refused():
 def test_a_layout_of_another_graph_is_refused():
     graph, other = GRAPHS["clustered"](), GRAPHS["hub"]()
     with pytest.raises(ValueError, match="the layout is not of this graph"):
-        WalkOrder.restore(*tensors(other), plan_of(graph).layout())
+        WalkOrder.restore(*tensors(other), walk_order_of(graph).layout())
 
 
-def test_plans_change_only_together_with_their_version():
-    """Plans on disk are named by the version: under the same one they would be kept for ever."""
+def test_walk_orders_change_only_together_with_their_version():
+    """Those on disk are named by the version: under the same one they would be kept for ever."""
     digest = hashlib.sha256()
     for case in GRAPHS:
-        layout = plan_of(GRAPHS[case]()).layout()
+        layout = walk_order_of(GRAPHS[case]()).layout()
         for values in layout[:3]:
             digest.update(values.numpy().tobytes())
     known = {1: "c1bd589ee3f21e97"}
-    assert known.get(PLAN_VERSION) == digest.hexdigest()[:16], "raise PLAN_VERSION and note it here"
+    assert known.get(WALK_ORDER_VERSION) == digest.hexdigest()[:16], (
+        "raise WALK_ORDER_VERSION and note it here"
+    )

@@ -1,4 +1,4 @@
-"""Who decides whether the sums over a block follow a plan, and where the plan comes from."""
+"""Who decides in which order sums walk a block, and where the order comes from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distgnn.kernels.walk_order import PLAN_VERSION, WalkOrder
+from distgnn.kernels.walk_order import WALK_ORDER_VERSION, WalkOrder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from distgnn.kernels.csr import Csr
 
 # Below this, an aggregation takes less than a millisecond.
-_MIN_PLANNED_EDGES = 200_000
+_MIN_ORDERED_EDGES = 200_000
 # Of levels 2 and 3. What systems report is often that of a whole socket, or of another machine.
 _CACHE_BYTES = (1 << 20, 32 << 20)
 # That pay for cutting a row, where its sources come from the level-3 cache or from beyond.
 _EDGES_PER_PIECE = (64, 8)
-# As in csrc/plan.cpp.
+# As in csrc/walk_order.cpp.
 _BLOCK_SOURCES = 4096
 
 
@@ -37,25 +37,25 @@ class Way(NamedTuple):
 
 
 def content_key(block: Csr, way: Way) -> str:
-    """Name a plan by all that it depends on: the edges of the block, the way, and how we plan.
+    """Name a walk order by all that it depends on: its block's edges, the way and the version.
 
     Args:
         block: Any block.
-        way: How the plan is to walk it.
+        way: How the walk order is to walk it.
 
     Returns:
         32 hexadecimal digits.
     """
-    about = f"{PLAN_VERSION} {tuple(way)} {block.fingerprint}"
+    about = f"{WALK_ORDER_VERSION} {tuple(way)} {block.fingerprint}"
     return hashlib.sha256(about.encode()).hexdigest()[:32]
 
 
-def make_plan(block: Csr, way: Way) -> WalkOrder:
-    """Make the plan of a block.
+def make_walk_order(block: Csr, way: Way) -> WalkOrder:
+    """Make the walk order of a block.
 
     Args:
         block: Any block.
-        way: How the plan is to walk it.
+        way: How the walk order is to walk it.
     """
     return WalkOrder(
         block.indptr,
@@ -70,11 +70,11 @@ def make_plan(block: Csr, way: Way) -> WalkOrder:
 class Chooser:
     """Chooses how sums walk a block by what is known of it without a trial.
 
-    A plan saves source rows from being read from beyond the caches. There is nothing to save where
-    all of them lie in a level-2 cache, and making the plan of a small block is not worth the while.
-    Clusters are left to the plan, which looks for them. Cutting rows reads and writes the sums of a
-    row once per block of sources. Many edges have to share that; fewer are enough if rows that are
-    not cut would come from memory.
+    A walk order saves source rows from being read from beyond the caches. There is nothing to save
+    where all of them lie in a level-2 cache, and making the walk order of a small block is not
+    worth the while. Clusters are left to the walk order, which looks for them. Cutting rows reads
+    and writes the sums of a row once per block of sources. Many edges have to share that; fewer are
+    enough if rows that are not cut would come from memory.
 
     Measured on one Zen 5 core, widths 16 to 256, as time without cuts over time with cuts:
 
@@ -100,14 +100,14 @@ class Chooser:
             block: Any block.
         """
         source_bytes = block.num_columns * max(self.widths) * 4
-        if block.num_edges < _MIN_PLANNED_EDGES or source_bytes <= _CACHE_BYTES[0]:
+        if block.num_edges < _MIN_ORDERED_EDGES or source_bytes <= _CACHE_BYTES[0]:
             return None
         wanted = _EDGES_PER_PIECE[source_bytes > _CACHE_BYTES[1]]
         return Way(blocks=edges_per_piece(block) >= wanted)
 
 
 class AsItIs(Chooser):
-    """Leaves every block as it is, for sums so few that plans take longer than they save."""
+    """Leaves every block as it is, for sums so few that walk orders take longer than they save."""
 
     def choose(self, block: Csr) -> Way | None:
         """Return None."""
@@ -116,7 +116,7 @@ class AsItIs(Chooser):
 
 
 def edges_per_piece(block: Csr) -> float:
-    """Return how many edges a row has in each block of sources that a plan may cut it by.
+    """Return how many edges a row has in each block of sources that a walk order may cut it by.
 
     Args:
         block: With rows.
@@ -126,12 +126,12 @@ def edges_per_piece(block: Csr) -> float:
 
 
 @dataclass
-class PlanCounts:
-    """Costs of a rank's plans.
+class WalkOrderCounts:
+    """Costs of a rank's walk orders.
 
     Attributes:
-        num_read: Plans that were read from disk.
-        num_made: Plans that were made.
+        num_read: Walk orders that were read from disk.
+        num_made: Walk orders that were made.
         seconds: Time of both, of writing, and of telling blocks apart.
     """
 
@@ -140,72 +140,74 @@ class PlanCounts:
     seconds: float = 0.0
 
     @property
-    def num_plans(self) -> int:
-        """Plans there are."""
+    def num_walk_orders(self) -> int:
+        """Walk orders there are."""
         return self.num_read + self.num_made
 
     def describe(self) -> str:
         """Return one line for people."""
-        return f"plans: {self.num_read} read, {self.num_made} made in {self.seconds:.2f} s"
+        return f"walk orders: {self.num_read} read, {self.num_made} made in {self.seconds:.2f} s"
 
 
-class PlanSource:
-    """Makes plans, and keeps none.
+class WalkOrderSource:
+    """Makes walk orders, and keeps none.
 
     Attributes:
-        counts: Costs of the plans that were asked for.
+        counts: Costs of the walk orders that were asked for.
     """
 
     def __init__(self) -> None:
-        self.counts = PlanCounts()
+        self.counts = WalkOrderCounts()
         self._offered: dict[str, WalkOrder] = {}
 
-    def offer(self, key: str, plan: WalkOrder) -> None:
-        """Hand in a plan that was made elsewhere, so that `get` need not make it.
+    def offer(self, key: str, walk: WalkOrder) -> None:
+        """Hand in a walk order that was made elsewhere, so that `get` need not make it.
 
         Args:
             key: From `content_key`.
-            plan: Plan of that key.
+            walk: Walk order of that key.
         """
-        self._offered[key] = plan
+        self._offered[key] = walk
 
     def get(self, key: str, block: Csr, way: Way) -> WalkOrder | None:
-        """Return the plan of a block, or None where there is none that is worth its while.
+        """Return the walk order of a block, or None where there is none that is worth its while.
 
         Args:
             key: From `content_key`.
             block: Any block.
-            way: How the plan is to walk it.
+            way: How the walk order is to walk it.
         """
         self.counts.num_made += 1
-        return self._offered.pop(key, None) or make_plan(block, way)
+        return self._offered.pop(key, None) or make_walk_order(block, way)
 
 
-class NoPlans(PlanSource):
-    """For sums so few that making a plan would take longer than it saves."""
+class NoWalkOrders(WalkOrderSource):
+    """For sums so few that making a walk order would take longer than it saves."""
 
     def get(self, key: str, block: Csr, way: Way) -> WalkOrder | None:
-        """Return no plan."""
+        """Return no walk order."""
         del key, block, way
         return None
 
 
-class Planner:
-    """Gives each block its plan, or none; the results of sums do not depend on it.
+class WalkOrders:
+    """Gives each block its walk order, or none; the results of sums do not depend on it.
 
     Args:
-        source: Where plans come from; None to make them.
+        source: Where walk orders come from; None to make them.
         chooser: Which way a block is walked; None for a choice by its size.
     """
 
-    def __init__(self, source: PlanSource | None = None, chooser: Chooser | None = None) -> None:
-        self._source = source or PlanSource()
+    def __init__(
+        self, source: WalkOrderSource | None = None, chooser: Chooser | None = None
+    ) -> None:
+        self._source = source or WalkOrderSource()
         self._chooser = chooser or Chooser()
-        self._plans: dict[str, WalkOrder | None] = {}
+        self._walks: dict[str, WalkOrder | None] = {}
 
     @property
-    def counts(self) -> PlanCounts:
-        """Costs of the plans so far."""
+    def counts(self) -> WalkOrderCounts:
+        """Costs of the walk orders so far."""
         return self._source.counts
 
     @property
@@ -214,9 +216,10 @@ class Planner:
         return self._chooser.records
 
     def order(self, block: Csr) -> WalkOrder | None:
-        """Return the plan of a block, or None where sums had better walk it as it is.
+        """Return the walk order of a block, or None where sums had better walk it as it is.
 
-        Blocks with the same edges share one plan: so do the two directions of an undirected graph.
+        Blocks with the same edges share one walk order: so do the two directions of an undirected
+        graph.
 
         Args:
             block: Any block.
@@ -226,7 +229,7 @@ class Planner:
         if way is None:
             return None
         key = content_key(block, way)
-        if key not in self._plans:
-            self._plans[key] = self._source.get(key, block, way)
+        if key not in self._walks:
+            self._walks[key] = self._source.get(key, block, way)
         self.counts.seconds += time.perf_counter() - start
-        return self._plans[key]
+        return self._walks[key]

@@ -1,4 +1,4 @@
-"""Graphs that plans reorder, cut by blocks of sources, or divide the heads of a row of."""
+"""Graphs that walk orders reorder, cut by blocks of sources, or divide the heads of a row of."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ FOUND = {"clustered": "is_clustered", "cut": "is_cut", "hub": "num_long"}
 
 
 @pytest.fixture(scope="module", params=GRAPHS)
-def planned(request):
-    """A graph, its transpose, and the plans of both."""
+def ordered(request):
+    """A graph, its transpose, and the walk orders of both."""
     graph = GRAPHS[request.param]()
     num_rows = graph.indptr.size - 1
     both = graph, reference.transpose(graph, num_rows)
-    plans = [
+    walks = [
         kernels.WalkOrder(
             torch.from_numpy(part.indptr), torch.from_numpy(part.indices), num_sources=num_rows
         )
         for part in both
     ]
-    assert plans[0].describe()[FOUND[request.param]]
-    return *both, *plans
+    assert walks[0].describe()[FOUND[request.param]]
+    return *both, *walks
 
 
 def outputs(
-    planned, num_heads, width, dtype, *, is_planned, accumulate, has_own=False, stored=None
+    ordered, num_heads, width, dtype, *, is_ordered, accumulate, has_own=False, stored=None
 ):
     """All that attention writes; rows are stored as such types: x, grad and grad_x."""
-    graph, transposed, plan, t_plan = planned
+    graph, transposed, walk, t_walk = ordered
     num_rows = graph.indptr.size - 1
     generator = torch.Generator().manual_seed(4)
     score = torch.randn(5, num_rows, num_heads, generator=generator, dtype=dtype)
@@ -90,7 +90,7 @@ def outputs(
         denominator=denominator,
         slope=0.1,
         accumulate=accumulate,
-        order=plan if is_planned else None,
+        order=walk if is_ordered else None,
         **own,
     )
     attention.finish_attention(out, maximum, denominator)
@@ -111,7 +111,7 @@ def outputs(
         edge_grad=edge_grad,
         slope=0.1,
         accumulate=accumulate,
-        order=t_plan if is_planned else None,
+        order=t_walk if is_ordered else None,
         **own,
     )
     return [out, maximum, denominator, grad_x, grad_source, edge_grad]
@@ -121,15 +121,15 @@ def outputs(
     ("dtype", "accumulate", "has_own"),
     [(torch.float32, True, False), (torch.float64, False, False), (torch.float32, True, True)],
 )
-def test_plans_and_threads_change_no_bit_of_attention(planned, dtype, accumulate, has_own):
+def test_walk_orders_and_threads_change_no_bit_of_attention(ordered, dtype, accumulate, has_own):
     before = torch.get_num_threads()
     options = {"accumulate": accumulate, "has_own": has_own}
     for num_heads, width in SHAPES if dtype == torch.float32 else SHAPES[-1:]:
         found = []
-        for num_threads, is_planned in ((1, False), (1, True), (3, True)):
+        for num_threads, is_ordered in ((1, False), (1, True), (3, True)):
             torch.set_num_threads(num_threads)
             shape = (num_heads, width, dtype)
-            found.append(outputs(planned, *shape, is_planned=is_planned, **options))
+            found.append(outputs(ordered, *shape, is_ordered=is_ordered, **options))
             torch.set_num_threads(before)
         for other in found[1:]:
             assert all(map(torch.equal, found[0], other)), (num_heads, width)
@@ -149,17 +149,17 @@ WIDE, NARROW = torch.float32, torch.bfloat16
         (NARROW, NARROW, WIDE),
     ],
 )
-def test_rows_of_bfloat16_give_the_bits_of_the_same_rows_in_float32(planned, stored, accumulate):
+def test_rows_of_bfloat16_give_the_bits_of_the_same_rows_in_float32(ordered, stored, accumulate):
     before = torch.get_num_threads()
     for num_heads, width in [*SHAPES, (1, 16), (8, 8), (3, 20)]:
         shape = (num_heads, width, torch.float32)
-        options = {"accumulate": accumulate, "is_planned": False}
-        expected = outputs(planned, *shape, **options, stored=(WIDE, WIDE, WIDE))
+        options = {"accumulate": accumulate, "is_ordered": False}
+        expected = outputs(ordered, *shape, **options, stored=(WIDE, WIDE, WIDE))
         expected[3] = expected[3].to(stored[2])
-        for num_threads, is_planned in ((1, False), (1, True), (3, True)):
+        for num_threads, is_ordered in ((1, False), (1, True), (3, True)):
             torch.set_num_threads(num_threads)
-            options["is_planned"] = is_planned
-            found = outputs(planned, *shape, **options, stored=stored)
+            options["is_ordered"] = is_ordered
+            found = outputs(ordered, *shape, **options, stored=stored)
             torch.set_num_threads(before)
             for part, wanted in zip(found, expected, strict=True):
                 assert torch.equal(part, wanted), (num_heads, width)

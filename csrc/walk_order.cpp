@@ -2,7 +2,7 @@
 //   edges.
 // Formula: the order with the fewer different sources per stretch of edges is kept.
 // Source: Raghavan et al., "Near linear time algorithm to detect community structures", 2007.
-#include "plan.h"
+#include "walk_order.h"
 
 #include <numeric>
 
@@ -120,25 +120,25 @@ int64_t set_long_apart(const CsrView& graph, std::vector<int32_t>* order) {
 }
 
 // Appends the edges [from, to) of a row as a segment.
-void append(const CsrView& graph, int32_t row, int64_t from, int64_t to, Plan* plan) {
+void append(const CsrView& graph, int32_t row, int64_t from, int64_t to, WalkOrder* walk) {
   const bool starts = from == graph.indptr[row];
   const bool ends = to == graph.indptr[row + 1];
-  plan->row.push_back(row);
-  plan->ends.push_back(static_cast<uint8_t>((starts ? kStarts : 0) | (ends ? kEnds : 0)));
-  plan->edge.push_back(from);
-  plan->indices.insert(plan->indices.end(), graph.indices + from, graph.indices + to);
-  plan->begin.push_back(static_cast<int64_t>(plan->indices.size()));
+  walk->row.push_back(row);
+  walk->ends.push_back(static_cast<uint8_t>((starts ? kStarts : 0) | (ends ? kEnds : 0)));
+  walk->edge.push_back(from);
+  walk->indices.insert(walk->indices.end(), graph.indices + from, graph.indices + to);
+  walk->begin.push_back(static_cast<int64_t>(walk->indices.size()));
 }
 
 // Whole rows, in tasks of about equal numbers of edges.
 void lay_rows(const CsrView& graph, const std::vector<int32_t>& order, int64_t num_whole,
-              Plan* plan) {
+              WalkOrder* walk) {
   int64_t num_edges = 0;
   for (int64_t i = 0; i < num_whole; ++i) {
-    append(graph, order[i], graph.indptr[order[i]], graph.indptr[order[i] + 1], plan);
+    append(graph, order[i], graph.indptr[order[i]], graph.indptr[order[i] + 1], walk);
     num_edges += degree(graph, order[i]);
     if (num_edges >= task_edges(graph)) {
-      plan->task.push_back(static_cast<int64_t>(plan->row.size()));
+      walk->task.push_back(static_cast<int64_t>(walk->row.size()));
       num_edges = 0;
     }
   }
@@ -153,7 +153,7 @@ struct Ranks {
 
 // Groups of rows, each cut by blocks of sources: a task a group. Ranks ascend in a row.
 void lay_blocks(const CsrView& graph, int64_t num_sources, const Ranks& rank,
-                const std::vector<int32_t>& order, int64_t num_whole, Plan* plan) {
+                const std::vector<int32_t>& order, int64_t num_whole, WalkOrder* walk) {
   std::vector<int64_t> next(static_cast<std::size_t>(kGroupRows));
   for (int64_t group = 0; group < num_whole; group += kGroupRows) {
     const int64_t num_rows = std::min(kGroupRows, num_whole - group);
@@ -168,12 +168,12 @@ void lay_blocks(const CsrView& graph, int64_t num_sources, const Ranks& rank,
         const int64_t to = first_after - graph.indices;
         // A row without edges is a segment too: its sum must be written.
         const bool is_empty = degree(graph, row) == 0 && block_end == kBlockSources;
-        if (to > next[i] || is_empty) append(graph, row, next[i], to, plan);
+        if (to > next[i] || is_empty) append(graph, row, next[i], to, walk);
         next[i] = to;
       }
       if (block_end >= num_sources) break;
     }
-    plan->task.push_back(static_cast<int64_t>(plan->row.size()));
+    walk->task.push_back(static_cast<int64_t>(walk->row.size()));
   }
 }
 
@@ -187,80 +187,80 @@ bool is_ascending(const CsrView& graph, const Ranks& rank) {
 }
 
 // Tasks over the rows as they are numbered; nothing else is needed.
-void divide_ids(const CsrView& graph, Plan* plan) {
+void divide_ids(const CsrView& graph, WalkOrder* walk) {
   int64_t first_edge = 0;
   for (int64_t row = 0; row < graph.num_rows; ++row) {
     if (graph.indptr[row + 1] - first_edge < task_edges(graph)) continue;
-    plan->task.push_back(row + 1);
+    walk->task.push_back(row + 1);
     first_edge = graph.indptr[row + 1];
   }
-  if (plan->task.back() < graph.num_rows) plan->task.push_back(graph.num_rows);
+  if (walk->task.back() < graph.num_rows) walk->task.push_back(graph.num_rows);
 }
 
 }  // namespace
 
-PlanView view_of(const Plan& plan) {
-  PlanView view;
-  view.task = plan.task.data();
-  view.num_tasks = static_cast<int64_t>(plan.task.size()) - 1;
-  view.num_long = plan.num_long;
-  if (plan.row.empty()) return view;
-  view.row = plan.row.data();
-  view.ends = plan.ends.data();
-  view.begin = plan.begin.data();
-  view.edge = plan.edge.data();
-  view.indices = plan.indices.data();
+WalkOrderView view_of(const WalkOrder& walk) {
+  WalkOrderView view;
+  view.task = walk.task.data();
+  view.num_tasks = static_cast<int64_t>(walk.task.size()) - 1;
+  view.num_long = walk.num_long;
+  if (walk.row.empty()) return view;
+  view.row = walk.row.data();
+  view.ends = walk.ends.data();
+  view.begin = walk.begin.data();
+  view.edge = walk.edge.data();
+  view.indices = walk.indices.data();
   return view;
 }
 
-Plan make_plan(const CsrView& graph, int64_t num_sources, const PlanOptions& options,
-               const int32_t* source_rank) {
+WalkOrder make_walk_order(const CsrView& graph, int64_t num_sources, const WalkOptions& options,
+                          const int32_t* source_rank) {
   const Ranks rank{source_rank};
   const int64_t num_edges = graph.indptr[graph.num_rows];
-  Plan plan;
-  plan.task.push_back(0);
-  plan.num_rows = graph.num_rows;
-  plan.num_edges = num_edges;
-  if (graph.num_rows == 0) return plan;
+  WalkOrder walk;
+  walk.task.push_back(0);
+  walk.num_rows = graph.num_rows;
+  walk.num_edges = num_edges;
+  if (graph.num_rows == 0) return walk;
   const int64_t num_blocks = (num_sources + kBlockSources - 1) / kBlockSources;
   const bool has_pieces = num_edges / graph.num_rows >= kEdgesPerPiece * num_blocks;
   const bool is_dense =
       num_blocks > 1 && options.blocks.value_or(has_pieces) && is_ascending(graph, rank);
   std::vector<int32_t> order = order_of_ids(graph.num_rows);
-  plan.sources_per_edge = sources_per_edge(graph, num_sources, order);
-  plan.planned_sources_per_edge = plan.sources_per_edge;
-  plan.is_cut = is_dense;
+  walk.sources_per_edge = sources_per_edge(graph, num_sources, order);
+  walk.ordered_sources_per_edge = walk.sources_per_edge;
+  walk.is_cut = is_dense;
   if (num_sources == graph.num_rows && options.clusters.value_or(true)) {
     std::vector<int32_t> clustered =
         order_by(clusters(graph, is_dense ? kDenseClusterSize : kClusterSize));
     const double clustered_sources = sources_per_edge(graph, num_sources, clustered);
-    plan.is_clustered =
-        options.clusters.value_or(clustered_sources < kWorthwhile * plan.sources_per_edge);
-    if (plan.is_clustered) {
+    walk.is_clustered =
+        options.clusters.value_or(clustered_sources < kWorthwhile * walk.sources_per_edge);
+    if (walk.is_clustered) {
       order = std::move(clustered);
-      plan.planned_sources_per_edge = clustered_sources;
+      walk.ordered_sources_per_edge = clustered_sources;
     }
   }
-  plan.num_long = set_long_apart(graph, &order);
-  if (!plan.is_clustered && !is_dense && plan.num_long == 0) {
-    divide_ids(graph, &plan);
-    return plan;
+  walk.num_long = set_long_apart(graph, &order);
+  if (!walk.is_clustered && !is_dense && walk.num_long == 0) {
+    divide_ids(graph, &walk);
+    return walk;
   }
-  plan.begin.push_back(0);
-  plan.indices.reserve(static_cast<std::size_t>(num_edges));
-  const int64_t num_whole = graph.num_rows - plan.num_long;
+  walk.begin.push_back(0);
+  walk.indices.reserve(static_cast<std::size_t>(num_edges));
+  const int64_t num_whole = graph.num_rows - walk.num_long;
   if (is_dense) {
-    lay_blocks(graph, num_sources, rank, order, num_whole, &plan);
+    lay_blocks(graph, num_sources, rank, order, num_whole, &walk);
   } else {
-    lay_rows(graph, order, num_whole, &plan);
+    lay_rows(graph, order, num_whole, &walk);
   }
-  const auto num_segments = static_cast<int64_t>(plan.row.size());
-  if (plan.task.back() < num_segments) plan.task.push_back(num_segments);
+  const auto num_segments = static_cast<int64_t>(walk.row.size());
+  if (walk.task.back() < num_segments) walk.task.push_back(num_segments);
   for (int64_t i = num_whole; i < graph.num_rows; ++i) {
-    append(graph, order[i], graph.indptr[order[i]], graph.indptr[order[i] + 1], &plan);
-    plan.task.push_back(static_cast<int64_t>(plan.row.size()));
+    append(graph, order[i], graph.indptr[order[i]], graph.indptr[order[i] + 1], &walk);
+    walk.task.push_back(static_cast<int64_t>(walk.row.size()));
   }
-  return plan;
+  return walk;
 }
 
 }  // namespace distgnn
