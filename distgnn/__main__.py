@@ -73,7 +73,10 @@ def _is_memory_refused() -> bool:
 
 def _leave_out_working_directory() -> None:
     """Find no module in the working directory, which `python -m` puts first; `distgnn` does not."""
-    working = os.getcwd()  # noqa: PTH109 - pathlib loads modules of its own
+    try:
+        working = os.getcwd()  # noqa: PTH109 - pathlib loads modules of its own
+    except OSError:  # it was removed, so that nothing is found in it
+        return
     if sys.path and sys.path[0] == working != __file__.rsplit(os.sep, 2)[0]:
         del sys.path[0]
 

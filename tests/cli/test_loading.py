@@ -70,3 +70,18 @@ def test_modules_of_the_working_directory_are_not_those_of_python(tmp_path):
         check=False,
     )
     assert done.stdout.startswith("distgnn "), done.stdout + done.stderr
+
+
+def test_the_program_starts_in_a_directory_that_was_removed(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    words = f"rmdir {gone} && exec {sys.executable} -m distgnn --version"
+    done = subprocess.run(
+        ["sh", "-c", words],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout.startswith("distgnn "), done.stderr
