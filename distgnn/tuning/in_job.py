@@ -146,6 +146,9 @@ class InJob:
         """
         of_rank_0(self._group, {"error": error})
 
+    def close(self) -> None:
+        """Nothing to end: a trial trains only within `wait`."""
+
     def _train(self, trial: str, settings: dict[str, Any], epochs: int) -> str | None:
         of_rank_0(self._group, {"trial": trial, "settings": settings, "epochs": epochs})
         return self._run(trial, settings, epochs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -401,10 +401,9 @@ class Tuning:
             display.show(study)
 
         study = Study(log, trainable=trainable, seed=self.options.seed, show=show, **parts)
-        try:
+        # However the study ends, no trial may go on writing to its directory.
+        with closing(display), closing(trainable):
             found = study.run()
-        finally:
-            display.close()
         journal.end(study)
         summary = self._summary(study, found)
         self._write(BEST, self._recipe(found))

@@ -28,6 +28,7 @@ from distgnn.pages.study import explained
 from distgnn.training.config.settings import TrainConfig
 from distgnn.tuning.in_job import clone_run
 from distgnn.tuning.jobs import Jobs, JobSlots, end_left
+from distgnn.tuning.samplers import RandomSampler
 from distgnn.tuning.trial import Trial
 from distgnn.tuning.verb import SearchOptions, Tuning
 
@@ -338,6 +339,23 @@ def test_processes_that_a_killed_study_left_are_ended(tmp_path):
     assert another.poll() is None
     another.kill()
     another.wait()
+
+
+def test_a_study_that_fails_between_trials_leaves_none_running(ring, tmp_path, monkeypatch):
+    suggest, begun = RandomSampler.suggest, []
+
+    def interrupted(self, number, trials):
+        if number == 1:
+            while not begun:  # a process that begins has no words for a moment
+                begun.extend(processes_of(tmp_path / "s/trial-0000"))
+            raise KeyboardInterrupt
+        return suggest(self, number, trials)
+
+    monkeypatch.setattr(RandomSampler, "suggest", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        search(ring, tmp_path / "s", jobs=2, launcher="sh -c 'sleep 60; exit'")
+    assert begun
+    assert not processes_of(tmp_path / "s/trial-0000")
 
 
 def test_what_a_launcher_said_is_found(tmp_path):
