@@ -21,6 +21,17 @@ _NAME = "distgnn"
 _LOCK = ".lock"
 
 
+def drop_lock(folder: Path) -> None:
+    """Remove the lock of Optuna that a process left which was killed.
+
+    Args:
+        folder: Directory of the study, which is owned by this process.
+    """
+    # Optuna renames its lock before it removes it.
+    for left in folder.glob(f"{JOURNAL}{_LOCK}*"):
+        left.unlink(missing_ok=True)
+
+
 class NoJournal:
     """Keeps no journal."""
 
@@ -83,8 +94,7 @@ class OptunaJournal:
 
     def _open(self, trials: list[Trial]) -> None:
         """Open the journal that is there if it is one of these trials; else begin another."""
-        # The study is owned, so a lock that is there was left by a process that was killed.
-        self._path.with_name(JOURNAL + _LOCK).unlink(missing_ok=True)
+        drop_lock(self._path.parent)
         if self._path.exists():
             _drop_unfinished_line(self._path)
             try:

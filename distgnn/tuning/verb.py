@@ -30,7 +30,7 @@ from distgnn.training.run.lock import RunLock
 from distgnn.tuning.display import choose_display
 from distgnn.tuning.in_job import METRIC, InJob
 from distgnn.tuning.jobs import LOGS, Jobs, JobSlots, words_of
-from distgnn.tuning.journal import JOURNAL, NoJournal, OptunaJournal
+from distgnn.tuning.journal import JOURNAL, NoJournal, OptunaJournal, drop_lock
 from distgnn.tuning.samplers import GridSampler, RandomSampler, TpeSampler
 from distgnn.tuning.schedulers import (
     Asha,
@@ -423,6 +423,7 @@ class Tuning:
             self._check_spec(path, spec)
             return
         if self.overwrite and path.exists():
+            drop_lock(self.folder)
             for name in (LOG, BEST, SUMMARY, JOURNAL, STUDY):
                 (self.folder / name).unlink(missing_ok=True)
             for folder in (*self.folder.glob("trial-*"), self.folder / LOGS):

@@ -341,6 +341,16 @@ def test_processes_that_a_killed_study_left_are_ended(tmp_path):
     another.wait()
 
 
+def test_a_study_that_was_killed_while_its_journal_was_locked_is_replaced(ring, tmp_path):
+    words = {"trials": 1, "epochs": 2, "grace": 1, "scheduler": "none"}
+    search(ring, tmp_path / "s", **words)
+    left = [tmp_path / "s" / f"optuna.log.lock{end}" for end in ("", "0f.rename")]
+    for lock in left:
+        lock.symlink_to(tmp_path / "s/optuna.log")
+    search(ring, tmp_path / "s", overwrite=True, **words)
+    assert not any(lock.is_symlink() for lock in left)
+
+
 def test_a_study_that_fails_between_trials_leaves_none_running(ring, tmp_path, monkeypatch):
     suggest, begun = RandomSampler.suggest, []
 
