@@ -28,6 +28,16 @@ _HEADER_BYTES, _OFFSET_BYTES, _VERTEX_BYTES = 24, 8, 4
 # The method auto and the best quality call KaMinPar by themselves, so that leaving out is no cure.
 _WITHOUT = "cut with --method metis --option roots=metis"
 
+# Python puts the working directory first, which may hold a module of any name. Its -P, which
+# leaves the directory out, came with 3.11.
+_PROGRAM = """
+import sys
+if sys.path[0] == "":
+    del sys.path[0]
+from distgnn.partition.methods.kaminpar_process import main
+main()
+"""
+
 
 class KaMinParFailedError(InputError):
     """KaMinPar is installed and could not finish; METIS may place the roots all the same."""
@@ -121,10 +131,9 @@ def part_graph(
 
 def _run(request: dict[str, Any]) -> None:
     """Run `kaminpar_process`; its two files are open in it under the same numbers."""
-    command = [sys.executable, "-m", "distgnn.partition.methods.kaminpar_process"]
     try:
         done = subprocess.run(
-            [*command, json.dumps(request)],
+            [sys.executable, "-c", _PROGRAM, json.dumps(request)],
             capture_output=True,
             text=True,
             errors="replace",

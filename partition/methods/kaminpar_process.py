@@ -36,7 +36,3 @@ def _end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:  # It ended before the request.
             sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

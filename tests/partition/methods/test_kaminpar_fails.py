@@ -58,6 +58,19 @@ def test_kaminpar_alone_fails_with_one_sentence(sentence: str) -> None:
         assign("metis", graph_of(), 2, roots="kaminpar")
 
 
+def test_modules_of_the_working_directory_are_not_those_of_kaminpar(
+    sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working = tmp_path / "working"
+    working.mkdir()
+    for name in ("json", "kaminpar", "signal"):
+        (working / f"{name}.py").write_text("raise SystemExit('of the user')\n")
+    monkeypatch.chdir(working)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    with pytest.raises(KaMinParFailedError, match=sentence):
+        assign("metis", graph_of(), 2, roots="kaminpar")
+
+
 def test_a_process_that_cannot_be_started_is_one_sentence(
     sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
