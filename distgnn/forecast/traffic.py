@@ -487,7 +487,13 @@ def weight_traffic(
         )
     num_moments = NUM_MOMENTS.get(config.optimizer, 0)
     return WeightTraffic(
-        shapes, config.weight_rule.at_most, tuple(statistics), num_moments, factors, config.seed
+        shapes,
+        config.weight_rule.at_most,
+        tuple(statistics),
+        num_moments,
+        factors,
+        config.seed,
+        config.num_start_epochs,
     )
 
 

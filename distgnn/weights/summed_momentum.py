@@ -56,8 +56,9 @@ class SummedMomentum(SummedGradients):
     def after_backward(self, model: nn.Module) -> None:
         """Replace gradients by what the optimizer steps by."""
         parameters = with_gradients(model)
+        # An optimizer that begins again warms up once more.
+        self.codec = self._codec if self._optimizer.is_resting else EXACT
         if self._optimizer.is_resting:
-            self.codec = self._codec
             for each in parameters:
                 rows = self.tables.of(each)
                 each.grad = self._optimizer.moment(each, rows, self.group.size)

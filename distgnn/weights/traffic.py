@@ -32,6 +32,7 @@ class WeightTraffic(NamedTuple):
         num_moments: Moments of the optimizer for each weight.
         factors: Factors of K-FAC; None for other optimizers.
         seed: Seed of the run, from which groups of ranks are drawn.
+        num_start_epochs: Epochs after which the optimizer begins again; 0 for never.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -40,6 +41,7 @@ class WeightTraffic(NamedTuple):
     num_moments: int = 0
     factors: FactorTraffic | None = None
     seed: int = 0
+    num_start_epochs: int = 0
 
     def ring_bytes(self, num_ranks: int) -> float:
         """Return the bytes of a rank that are summed in an epoch, as they travel; the mean.
@@ -75,7 +77,8 @@ class WeightTraffic(NamedTuple):
         coded, num_steps = 0, epoch + 1
         if not self.rule.is_local:
             layout, row_bytes = self._layout
-            if epoch < self.rule.warm_up_steps:
+            begun = self.num_start_epochs if epoch >= self.num_start_epochs else 0
+            if epoch - begun < self.rule.warm_up_steps:
                 layout, row_bytes = Layout.of(self.shapes, EXACT), 0
             sums.append(_ITEM_BYTES * layout.num_exact)
             coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
@@ -112,7 +115,7 @@ class WeightTraffic(NamedTuple):
     def bytes_per_epoch(self, num_ranks: int) -> float:
         """Return the mean of the bytes that all ranks send in an epoch without an evaluation."""
         period = max(self.rule.merge_every, 1) * self.rule.num_rounds(num_ranks)
-        first = self.rule.warm_up_steps
+        first = self.num_start_epochs + self.rule.warm_up_steps
         epochs = range(first, first + period)
         total = sum(self._summed_bytes(num_ranks, epoch) for epoch in epochs)
         mean = total // period if total % period == 0 else total / period

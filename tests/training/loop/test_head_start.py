@@ -67,12 +67,16 @@ def test_the_start_is_a_perceptron_with_the_same_weights():
 KFAC = pytest.param("kfac", marks=pytest.mark.skipif(not is_fast(), reason="needs fused adds"))
 
 
-@pytest.mark.parametrize("optimizer", ["adam", KFAC, "lbfgs"])
+QADAM = {"weights": "qadam(2)+int8", "hidden": 40, "layers": 3}
+
+
+@pytest.mark.parametrize("optimizer", ["adam", KFAC, "lbfgs", "qadam"])
 @pytest.mark.parametrize("num_parts", [1, 2])
 def test_a_resumed_run_has_the_bits_of_a_straight_one(optimizer, num_parts, tmp_path):
     graph = make_graph("random")
     parts = cut(graph, num_parts)
-    config = config_of("gcn", epochs=6, start="mlp(3)", checkpoint_every=1, optimizer=optimizer)
+    how = QADAM if optimizer == "qadam" else {"optimizer": optimizer}
+    config = config_of("gcn", epochs=6, start="mlp(3)", checkpoint_every=1, **how)
     straight = run(tmp_path / "straight", graph, parts, config)
     for stop_at in (0, 2, 3):
         folder = tmp_path / f"stopped-{stop_at}"
@@ -134,7 +138,8 @@ def test_a_start_that_takes_all_epochs_is_refused():
         check_length(config_of(start="mlp(4)"))
 
 
-def test_bytes_of_each_epoch_are_predicted(tmp_path):
+@pytest.mark.parametrize("options", [{}, {**QADAM, "start": "mlp(3)", "epochs": 7}])
+def test_bytes_of_each_epoch_are_predicted(options, tmp_path):
     graph = make_graph("random")
     assignment = assign("random", graph, 3, seed=1)
     quality = measure(graph, assignment)
@@ -142,18 +147,24 @@ def test_bytes_of_each_epoch_are_predicted(tmp_path):
     write(tmp_path / "parts", graph, assignment, **about)
     manifest = read_manifest(tmp_path / "parts")
     parts = [read_part(tmp_path / "parts", number) for number in range(3)]
-    config = config_of("gcn")
+    config = config_of("gcn", **options)
+    start = config.num_start_epochs
 
     def on_rank(group):
         return list(Trainer(config, ends_of(graph), parts[group.rank], group).epochs())
 
     found = forecast(tmp_path / "parts", manifest, config)
-    assert any("start: 2 epochs on each vertex alone" in line for line in found.savings)
+    assert any(f"start: {start} epochs on each vertex alone" in line for line in found.savings)
     records = run_ranks(3, on_rank)[0]
     sent = [record["halo_bytes_sent"] for record in records]
-    assert sent == [found.bytes_in_epoch(epoch) for epoch in range(4)]
-    assert sent[:2] == [0, 0]
-    assert sent[2] > 0
+    assert sent == [found.bytes_in_epoch(epoch) for epoch in range(config.epochs)]
+    assert sent[:start] == [0] * start
+    assert sent[start] > 0
+    # With the graph the optimizer begins again, and so does the warm-up of qadam.
+    assert [record["weight_bytes_sent"] for record in records] == [
+        found.weights.bytes_in_epoch(3, epoch) for epoch in range(config.epochs)
+    ]
+    assert found.weights.bytes_per_epoch(3) == records[-1]["weight_bytes_sent"]
 
 
 def test_a_strategy_says_which_epochs_send_nothing():
