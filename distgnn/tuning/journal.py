@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from distgnn.datasets.errors import InputError
+from distgnn.datasets.errors import one_line
+from distgnn.training.loop.progress import Lines
 from distgnn.tuning.trial import WORST
 
 if TYPE_CHECKING:
@@ -19,6 +22,10 @@ JOURNAL = "optuna.log"
 """File of a study that optuna-dashboard opens."""
 _NAME = "distgnn"
 _LOCK = ".lock"
+_PATIENCE_S = 10.0
+_LOOK_S = 0.01
+# Of the file, of its lock, and of what somebody writes or deletes there in the dashboard.
+_FAILURES = (OSError, RuntimeError, ValueError, LookupError)
 
 
 def drop_lock(folder: Path) -> None:
@@ -30,6 +37,41 @@ def drop_lock(folder: Path) -> None:
     # Optuna renames its lock before it removes it.
     for left in folder.glob(f"{JOURNAL}{_LOCK}*"):
         left.unlink(missing_ok=True)
+
+
+class _Lock:
+    """A lock that keeps out those of Optuna, of which no wait is without limit.
+
+    Optuna's own ones wait forever for a link that leads nowhere, such as that of a dashboard that
+    was killed and had been given a relative path.
+
+    Args:
+        path: The file that is locked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + _LOCK)
+
+    def acquire(self) -> bool:
+        """Take the lock.
+
+        Raises:
+            OSError: If somebody else holds it for seconds, or it cannot be made.
+        """
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_S)
+            else:
+                return True
+
+    def release(self) -> None:
+        """Give the lock back; a dashboard may have taken it by force."""
+        self._path.unlink(missing_ok=True)
 
 
 class NoJournal:
@@ -48,7 +90,7 @@ class OptunaJournal:
     A trial is RUNNING from its first stint on, with a value for each evaluation, and COMPLETE or
     FAIL once it trains no more. A dashboard that is open follows the file. The study keeps what it
     needs itself. So the journal of a study that was killed is completed from the study, and one
-    that is lost or damaged is written anew.
+    that is lost or damaged is written anew. One that cannot be written is given up with a warning.
 
     Args:
         folder: Directory of the study, which is there and owned by this process.
@@ -56,8 +98,8 @@ class OptunaJournal:
     """
 
     def __init__(self, folder: Path, spans: Mapping[str, Any]) -> None:
-        # The lock of Optuna is a link to this path, which must not depend on the working directory.
         self._path = folder.resolve() / JOURNAL
+        self._is_given_up = False
         self._spans = dict(spans)
         self._kept: list[Any] = []
         self._shown: dict[int, tuple[object, ...]] = {}
@@ -68,9 +110,6 @@ class OptunaJournal:
 
         Args:
             study: The study.
-
-        Raises:
-            InputError: If the file cannot be written.
         """
         self._write(study, is_over=False)
 
@@ -79,6 +118,8 @@ class OptunaJournal:
         self._write(study, is_over=True)
 
     def _write(self, study: Study, *, is_over: bool) -> None:
+        if self._is_given_up:
+            return
         try:
             if not self._is_open:
                 self._open(study.trials)
@@ -86,11 +127,12 @@ class OptunaJournal:
                 ends = is_over or trial.failure is not None
                 ends = ends or trial.epochs >= study.scheduler.epochs
                 self._sync(trial, ends=ends)
-        except OSError as error:
-            raise InputError(
-                f"cannot write '{self._path}': {error.strerror}; put that right and continue with "
-                "--resume"
-            ) from error
+        except _FAILURES as error:
+            self._is_given_up = True
+            Lines().warn(
+                f"cannot write '{self._path}': {one_line(str(error))}; the study goes on without "
+                "it, and --resume completes it"
+            )
 
     def _open(self, trials: list[Trial]) -> None:
         """Open the journal that is there if it is one of these trials; else begin another."""
@@ -112,7 +154,8 @@ class OptunaJournal:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
-        self._storage = JournalStorage(JournalFileBackend(str(self._path)))
+        lock: Any = _Lock(self._path)
+        self._storage = JournalStorage(JournalFileBackend(str(self._path), lock))
         study = create_study(
             study_name=_NAME, direction="maximize", storage=self._storage, load_if_exists=True
         )

@@ -90,6 +90,51 @@ def test_a_journal_that_is_not_of_the_study_is_written_anew(damage, tmp_path):
     assert content(trials_of(tmp_path)) == before
 
 
+class Held(OptunaJournal):
+    """Somebody takes the lock once the journal is open, and never gives it back."""
+
+    def _open(self, trials):
+        super()._open(trials)
+        # As that of a dashboard that was given a relative path and was killed.
+        self._path.with_name(f"{JOURNAL}.lock").symlink_to("study/optuna.log")
+
+
+class Deleted(OptunaJournal):
+    """Somebody deletes the study in the dashboard."""
+
+    def _open(self, trials):
+        super()._open(trials)
+        self._storage.delete_study(self._study)
+
+
+@pytest.mark.parametrize("journal", [OptunaJournal, Held, Deleted])
+def test_a_study_goes_on_without_a_journal_that_cannot_be_written(
+    journal, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("distgnn.tuning.journal._PATIENCE_S", 0.1)
+    if journal is OptunaJournal:
+        (tmp_path / JOURNAL).mkdir()
+    trials = run(tmp_path, "halving", {}, journal=journal)
+    assert len(trials) == 12
+    err = capsys.readouterr().err
+    assert err.count("warning: cannot write '") == 1
+    assert "; the study goes on without it, and --resume completes it" in err
+    if journal is OptunaJournal:
+        (tmp_path / JOURNAL).rmdir()
+    again = run(tmp_path, "halving", {})
+    assert [kept.params for kept in trials_of(tmp_path)] == [trial.settings for trial in again]
+
+
+def test_no_links_are_needed(tmp_path, monkeypatch, capsys):
+    def refused(*words):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.symlink", refused)
+    run(tmp_path, "halving", {})
+    assert len(trials_of(tmp_path)) == 12
+    assert not capsys.readouterr().err
+
+
 def test_a_trial_that_the_dashboard_calls_failed_trains_on(tmp_path):
     runs = {}
     with pytest.raises(KilledError):
