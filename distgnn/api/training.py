@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from distgnn.training.loop.trainer import Trainer
     from distgnn.training.run.directory import RunDirectory
     from distgnn.training.run.series import Member
+    from distgnn.training.run.signals import StopSignals
 
 _SEED_LIMIT = 2**63
 _CUT_EVERY = 10
@@ -233,9 +235,20 @@ def train_one(asked: Training, group: Group) -> dict[str, Any]:
 
 def _train_in_turn(asked: Training, run_dir: RunDirectory, group: Group) -> dict[str, Any]:
     """Train a run on its cuts in turn; collective; return the summary."""
+    from distgnn.training.run.signals import StopSignals
+
+    # A signal may come while nobody trains: between two turns, too, it ends the run in order.
+    with StopSignals().heard() as stop:
+        return _take_turns(asked, run_dir, group, stop)
+
+
+def _take_turns(
+    asked: Training, run_dir: RunDirectory, group: Group, stop: StopSignals
+) -> dict[str, Any]:
     from distgnn.api.cuts import CutTurn, manifests_of, most_bytes, num_done
     from distgnn.kernels.devices import PROCESSOR
     from distgnn.machine.memory_check import check_memory
+    from distgnn.training.loop.stop import agree, stopped
     from distgnn.training.tasks.tasks import resolve
 
     every, last = asked.config.cut_every, asked.config.epochs
@@ -266,21 +279,25 @@ def _train_in_turn(asked: Training, run_dir: RunDirectory, group: Group) -> dict
             overwrite=asked.overwrite and is_first,
             turn=turn,
         )
-        summary = _train_part(own, run_dir, group)
+        summary = _train_part(own, run_dir, group, stop)
         done, is_first = summary["num_epochs"], False
         if done < until or done >= last:
             return summary
+        if number := agree(stop, group):
+            raise stopped(group, number, done)
         # Rows of this cut go before those of the next one come.
         gc.collect()
 
 
-def _train_part(asked: Training, run_dir: RunDirectory, group: Group) -> dict[str, Any]:
+def _train_part(
+    asked: Training, run_dir: RunDirectory, group: Group, stop: StopSignals | None = None
+) -> dict[str, Any]:
     """Train on one partition, up to the end or the pause; collective; return the summary."""
     trainer = _load(asked, run_dir, group)
     if asked.pause_after is not None:
         trainer.until = min(asked.pause_after, asked.config.epochs)
     with trainer.trace:
-        return _run_epochs(asked, trainer, run_dir)
+        return _run_epochs(asked, trainer, run_dir, stop)
 
 
 def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
@@ -291,8 +308,10 @@ def _check_bounds(asked: Training, run_dir: RunDirectory) -> None:
         check_length(asked.config)
 
 
-def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dict[str, Any]:
-    """Train all epochs; return the summary."""
+def _run_epochs(
+    asked: Training, trainer: Trainer, run_dir: RunDirectory, stop: StopSignals | None
+) -> dict[str, Any]:
+    """Train all epochs; return the summary. Signals are heard here unless the caller hears."""
     from distgnn.training.loop.progress import Silent, choose_progress
     from distgnn.training.run.beginning import resume
     from distgnn.training.run.loggers import logged
@@ -311,7 +330,7 @@ def _run_epochs(asked: Training, trainer: Trainer, run_dir: RunDirectory) -> dic
             every=trainer.config.log_every,
         )
     with (
-        StopSignals().heard() as trainer.stop,
+        StopSignals().heard() if stop is None else nullcontext(stop) as trainer.stop,
         logged(progress, trainer, run_dir, len(records)) as shown,
     ):
         summary = train(trainer, run_dir, shown, records=records)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
 from rank_jobs import BIN, ENVIRON, HANG_S, MPIRUN
 from ring import ring_arrays
 
+import distgnn as dg
 from distgnn.cli import main
 from distgnn.comm.threads import run_ranks
 from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.info import DataInfo
+from distgnn.training.loop.progress import Silent
+from distgnn.training.loop.stop import StoppedError
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.directory import RunDirectory
 
@@ -132,3 +138,70 @@ def test_cuts_that_cannot_be_are_refused(distgnn, ring, ring_parts, words, sente
     refused = distgnn("train", one, "--run", "r", *words)
     assert refused.status == 2
     assert sentence in refused.sentence
+
+
+class Acts(Silent):
+    """Does something after an epoch, or when a turn on a cut begins."""
+
+    def __init__(self, when, act):
+        self._when, self._act = when, act
+
+    def epoch(self, record):
+        if record["epoch"] == self._when:
+            self._act()
+
+    def note(self, line):
+        if line.startswith(f"{self._when},"):
+            self._act()
+
+
+@pytest.fixture(scope="module")
+def whole_cuts(tmp_path_factory):
+    """Two cuts of a graph into one part, so that a run needs one rank."""
+    folder = tmp_path_factory.mktemp("whole-cuts")
+    np.savez(folder / "ring.npz", **ring_arrays())
+    for name in ("a", "b"):
+        words = [folder / "ring.npz", "--parts", 1, "--out", folder / name, "--json"]
+        assert main(["partition", *map(str, words)]) == 0
+    return folder / "a", folder / "b"
+
+
+def trained(whole_cuts, folder, progress=None, **settings):
+    """Train in turns of three epochs, on this process."""
+    first, other = whole_cuts
+    values = {"preset": "grappa", "cut_every": 3, "hidden": 4, "threads": 1, "epochs": 8}
+    values |= {"out": folder / "run", "quiet": False, "progress": progress or Silent()}
+    return dg.train(first, cuts=[other], **{**values, **settings})
+
+
+@pytest.fixture
+def nobody_ends(monkeypatch):
+    """Let a signal that nobody hears be lost rather than end the tests."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("when", "num_epochs"),
+    [
+        (1, 3),  # in the last epoch of a turn
+        (2, 3),  # after it, while it is evaluated and written
+        ("cut 2 of 2", 4),  # while the next part is read
+        (3, 5),
+    ],
+)
+@pytest.mark.usefixtures("nobody_ends")
+def test_a_signal_at_any_time_of_a_turn_ends_the_run_in_order(
+    whole_cuts, tmp_path, when, num_epochs
+):
+    def ask():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)  # until it is heard
+
+    with pytest.raises(StoppedError, match=f"SIGTERM: the checkpoint of epoch {num_epochs} is wr"):
+        trained(whole_cuts, tmp_path, Acts(when, ask))
+    records = RunDirectory(tmp_path / "run").read_metrics()
+    assert [record["epoch"] for record in records] == list(range(num_epochs))
+    run = trained(whole_cuts, tmp_path, resume=True)
+    assert run.summary["num_epochs"] == 8

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from distgnn.comm.group import Group
 
 
 class StopRequest(Protocol):
@@ -58,6 +61,37 @@ def decode(number: int) -> tuple[int, int]:
         number: Result of `encode` that is not 0.
     """
     return divmod(number, _SIGNALS)
+
+
+def agree(request: StopRequest, group: Group) -> int:
+    """Return the number that decides over all ranks, as `encode` puts it; collective.
+
+    Args:
+        request: Request of this rank.
+        group: All ranks.
+
+    Returns:
+        0 if nobody asked.
+    """
+    own = str(encode(request, group.rank)).encode()
+    return max(map(int, group.all_gather_bytes(own)))
+
+
+def stopped(group: Group, number: int, num_epochs: int) -> StoppedError:
+    """Make the error of a run that ends early; collective.
+
+    Args:
+        group: All ranks.
+        number: Which rank was asked, and how, as `encode` puts it.
+        num_epochs: Number of epochs whose checkpoint is written.
+    """
+    rank, kind = decode(number)
+    host = group.all_gather_bytes(group.host.encode())[rank].decode()
+    return StoppedError(
+        f"rank {rank} ({host}) was asked to stop by {name_of(kind)}: the checkpoint of epoch "
+        f"{num_epochs} is written; go on with --resume",
+        kind,
+    )
 
 
 def name_of(signal_number: int) -> str:

@@ -11,7 +11,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.machine.facts import processor
 from distgnn.training.loop.metrics import peak_rss_bytes, summarise
 from distgnn.training.loop.screened import screen_figures, warning_of
-from distgnn.training.loop.stop import StoppedError, decode, name_of
+from distgnn.training.loop.stop import stopped
 from distgnn.training.run.directory import SUMMARY
 
 if TYPE_CHECKING:
@@ -97,13 +97,7 @@ class RunWriter:
         trainer.check_weights()
         trainer.save(self._checkpoints)
         self._finish_metrics()
-        rank, number = decode(trainer.stop_number)
-        host = trainer.group.all_gather_bytes(trainer.group.host.encode())[rank].decode()
-        raise StoppedError(
-            f"rank {rank} ({host}) was asked to stop by {name_of(number)}: the checkpoint of epoch "
-            f"{trainer.num_epochs} is written; go on with --resume",
-            number,
-        )
+        raise stopped(trainer.group, trainer.stop_number, trainer.num_epochs)
 
     def finish(self) -> None:
         """Write the last checkpoint and the lines that are still missing; collective.
