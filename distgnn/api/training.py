@@ -329,12 +329,12 @@ def _run_epochs(
             is_quiet=asked.quiet,
             every=trainer.config.log_every,
         )
+    is_pause = asked.turn is None or asked.turn.is_last
     with (
         StopSignals().heard() if stop is None else nullcontext(stop) as trainer.stop,
         logged(progress, trainer, run_dir, len(records)) as shown,
     ):
-        summary = train(trainer, run_dir, shown, records=records)
-    is_pause = asked.turn is None or asked.turn.is_last
+        summary = train(trainer, run_dir, shown, records=records, goes_on=not is_pause)
     if rank == 0 and is_pause and trainer.num_epochs == trainer.until < trainer.config.epochs:
         asked.say(
             f"paused after epoch {trainer.until} of {trainer.config.epochs}; --resume continues"

@@ -16,6 +16,7 @@ from ring import ring_arrays
 import distgnn as dg
 from distgnn.cli import main
 from distgnn.comm.threads import run_ranks
+from distgnn.datasets.errors import InputError
 from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.info import DataInfo
@@ -155,6 +156,16 @@ class Acts(Silent):
             self._act()
 
 
+class Noted(Silent):
+    """Remembers the notes."""
+
+    def __init__(self):
+        self.lines = []
+
+    def note(self, line):
+        self.lines.append(line)
+
+
 @pytest.fixture(scope="module")
 def whole_cuts(tmp_path_factory):
     """Two cuts of a graph into one part, so that a run needs one rank."""
@@ -205,3 +216,14 @@ def test_a_signal_at_any_time_of_a_turn_ends_the_run_in_order(
     assert [record["epoch"] for record in records] == list(range(num_epochs))
     run = trained(whole_cuts, tmp_path, resume=True)
     assert run.summary["num_epochs"] == 8
+
+
+def test_no_turn_goes_on_from_a_checkpoint_that_was_not_written(whole_cuts, tmp_path):
+    in_the_way = tmp_path / "run/checkpoints/.epoch-000006.tmp"
+    with pytest.raises(InputError, match=r"cannot write .*; make room there, and go on with --res"):
+        trained(whole_cuts, tmp_path, Acts(5, in_the_way.touch))
+    in_the_way.unlink()
+    said = Noted()
+    run = trained(whole_cuts, tmp_path, said, resume=True)
+    assert run.summary["num_epochs"] == 8
+    assert said.lines[0].startswith("cut 2 of 2, ")

@@ -76,12 +76,17 @@ class RunWriter:
         if every and self._trainer.num_epochs % every == 0:
             self._save(f"the next checkpoint is due {every} epochs from now")
 
-    def _save(self, what_next: str) -> None:
+    def _save(self, what_next: str, *, is_needed: bool = False) -> None:
         self._run.lock.check()
         self._trainer.check_weights()
         try:
             self._trainer.save(self._checkpoints)
         except InputError as error:
+            if is_needed:
+                raise InputError(
+                    f"{error}, and the next cut cannot go on from one of them; make room there, "
+                    "and go on with --resume"
+                ) from error
             self._progress.warn(f"{error}; training continues: {what_next}")
 
     def stop_if_asked(self) -> None:
@@ -99,13 +104,17 @@ class RunWriter:
         self._finish_metrics()
         raise stopped(trainer.group, trainer.stop_number, trainer.num_epochs)
 
-    def finish(self) -> None:
+    def finish(self, *, goes_on: bool = False) -> None:
         """Write the last checkpoint and the lines that are still missing; collective.
 
+        Args:
+            goes_on: Whether training goes on from the checkpoint at once.
+
         Raises:
-            InputError: If the weights are not finite, or metrics.jsonl cannot be written.
+            InputError: If the weights are not finite, or metrics.jsonl cannot be written, or the
+                checkpoint that training is to go on from.
         """
-        self._save("its results do not need this one")
+        self._save("its results do not need this one", is_needed=goes_on)
         self._finish_metrics()
 
     def _finish_metrics(self) -> None:
@@ -114,7 +123,12 @@ class RunWriter:
 
 
 def train(
-    trainer: Trainer, run: RunDirectory, progress: Progress, *, records: list[dict[str, Any]]
+    trainer: Trainer,
+    run: RunDirectory,
+    progress: Progress,
+    *,
+    records: list[dict[str, Any]],
+    goes_on: bool = False,
 ) -> dict[str, Any]:
     """Run all epochs and write metrics, checkpoints, the best weights and the summary.
 
@@ -125,6 +139,7 @@ def train(
         run: The directory, already created.
         progress: Shows each epoch.
         records: Records of the epochs done before; extended here.
+        goes_on: Whether training goes on at once, on another cut, from the last checkpoint.
 
     Returns:
         The summary, the same on every rank.
@@ -158,7 +173,7 @@ def train(
             f"none of the run's {trainer.num_epochs} epochs was evaluated, so there is no model "
             f"to keep; use --epochs above {trainer.num_epochs}"
         )
-    writer.finish()
+    writer.finish(goes_on=goes_on)
     summary = {
         **summarise(records, trainer.best.epoch, trainer.goal),
         **screen_figures(records),
