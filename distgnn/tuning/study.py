@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -140,15 +139,17 @@ class StudyLog:
         stint, trial = self.pending[number], self.trials[number]
         known = dict(trial.curve)
         # Only what is new is written: a curve may be long, and a trial may have many stints.
-        fresh = [pair for pair in outcome.curve if known.get(pair[0]) != pair[1]]
-        first = min((epoch for epoch, _ in fresh), default=math.inf)
+        fresh = [epoch for epoch, score in outcome.curve if known.get(epoch) != score]
+        # A copy of another trial may have the scores of its own past, but other losses.
+        fresh += [e for e, loss in outcome.losses.items() if trial.losses.get(e) != loss]
+        first = min(fresh, default=stint.epochs + 1)
         tail = [pair for pair in outcome.curve if pair[0] >= first]
         self._write(
             {
                 "event": "end",
                 "trial": number,
                 "epochs": stint.epochs,
-                "first": first if tail else stint.epochs + 1,
+                "first": first,
                 "curve": tail,
                 "losses": [pair for pair in outcome.losses.items() if pair[0] >= first],
                 "failure": outcome.failure,

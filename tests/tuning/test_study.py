@@ -15,7 +15,7 @@ from distgnn.tuning.samplers import RandomSampler
 from distgnn.tuning.schedulers import Everything, Halving
 from distgnn.tuning.space import Space
 from distgnn.tuning.study import LOG, Study, StudyLog
-from distgnn.tuning.trial import StintResult
+from distgnn.tuning.trial import Stint, StintResult
 
 SPACE = Space.of({"lr": "log(1e-4,1e-1)"})
 
@@ -72,6 +72,19 @@ def test_of_equal_scores_the_trial_with_the_lower_loss_is_the_best(tmp_path):
     again, read = run(tmp_path, Everything(num_trials=4, epochs=3), Tied(np.zeros((4, 3)), {}))
     assert again.best == found.best
     assert read == trials
+
+
+def test_a_copy_with_equal_scores_has_the_losses_of_its_parent(tmp_path):
+    log = StudyLog(tmp_path)
+    curve = [(1, 0.5), (2, 0.5)]
+    for epochs, clone_of, losses in ((2, None, {1: 4.0, 2: 3.0}), (3, 1, {1: 4.0, 2: 1.0})):
+        log.begin(Stint(0, epochs, clone_of), {"lr": 0.1})
+        log.end(0, StintResult(curve, None, 1.0, losses))
+    (read,) = StudyLog(tmp_path).trials
+    assert read == log.trials[0]
+    assert read.losses == {1: 4.0, 2: 1.0}
+    assert read.visits[-1].loss == 1.0
+    assert read.curve == curve
 
 
 def test_a_study_whose_first_trials_all_fail_says_why(tmp_path):
