@@ -31,9 +31,13 @@ def study_page(summary: Mapping[str, Any], curves: Curves) -> str:
         An HTML document.
     """
     trials = summary["trials"]
-    worst = float("-inf")
-    ranked = sorted(trials, key=lambda trial: worst if trial["score"] is None else trial["score"])
-    ranked.reverse()
+    best = summary["best"]["run"]
+
+    def place(trial: Mapping[str, Any]) -> tuple[float, bool]:
+        score = float("-inf") if trial["score"] is None else trial["score"]
+        return score, trial["run"] == best  # of equal scores, it has the lowest loss
+
+    ranked = sorted(trials, key=place, reverse=True)
     shown = {t["run"]: curves[t["run"]] for t in ranked[:_MOST_CURVES] if curves.get(t["run"])}
     content = [tiles(_figures(summary)), section("Best settings", _best(summary))]
     if shown:

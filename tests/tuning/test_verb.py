@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from distgnn.api.training import Training
 from distgnn.cli import main
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
-from distgnn.pages.study import explained
+from distgnn.pages.study import explained, study_page
 from distgnn.training.config.settings import TrainConfig
 from distgnn.tuning.in_job import clone_run
 from distgnn.tuning.jobs import Jobs, JobSlots, end_left
@@ -277,6 +278,21 @@ def test_a_page_shows_the_rungs_and_what_each_setting_explains(ring, tmp_path):
     (tmp_path / "s/summary.json").unlink()
     with pytest.raises(InputError, match="has not ended; continue it with distgnn tune --resume"):
         dg.report(tmp_path / "s", tmp_path / "page.html")
+
+
+def test_a_page_names_the_best_trial_first_and_then_ties_as_they_began():
+    scores = [0.5, 0.9, None, 0.9, 0.9]
+    trials = [
+        {"run": f"trial-{n}", "epochs": 2, "score": score, "settings": {"lr": n}, "failure": None}
+        for n, score in enumerate(scores)
+    ]
+    best = {**trials[3], "val_metric": 0.9, "test_metric": 0.8}
+    counts = dict.fromkeys(("num_trials", "num_failed", "epochs_trained", "epochs_of_all"), 8)
+    page = study_page(
+        {**counts, "metric": "accuracy", "seconds": 1.0, "best": best, "trials": trials}, {}
+    )
+    listed = page[page.index("why it failed") :]
+    assert re.findall(r"trial-\d", listed) == [f"trial-{n}" for n in (3, 1, 4, 0, 2)]
 
 
 def test_the_share_that_a_setting_explains_is_that_of_an_analysis_of_variance():
