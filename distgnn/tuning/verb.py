@@ -339,9 +339,12 @@ class Tuning:
             InputError: If it cannot be opened, or has another number of parts than a trial has
                 ranks.
         """
+        # A launcher of the user's own has its own number of ranks, on machines that may see what
+        # this one does not.
+        if slots.launcher is not None:
+            return
         num_parts = self.asked.source.open(self.asked.say).num_parts
-        # A launcher of the user's own has its own number of ranks.
-        if slots.launcher is not None or num_parts == slots.ranks:
+        if num_parts == slots.ranks:
             return
         name = self.asked.source.source
         if num_parts > 1:

@@ -217,6 +217,12 @@ def test_a_source_has_a_part_for_each_rank_of_a_trial(ring, tmp_path, monkeypatc
     assert not (tmp_path / "s").exists()
 
 
+def test_a_source_may_be_where_only_a_launcher_starts_ranks(tmp_path):
+    # The trials fail, since they are not started elsewhere.
+    with pytest.raises(InputError, match=r"no trial of the study has a score.*ended with status"):
+        search(tmp_path / "no.npz", tmp_path / "s", jobs=1, launcher="false")
+
+
 def test_a_study_that_cannot_be_written_is_no_failure_of_trials(ring, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"cannot write study .*; choose another with --run"):
