@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from distgnn.datasets.errors import InputError
 from distgnn.partition.arcs import Adjacency
 
-# The name of glibc's option, and the bytes from which on a block is mapped. Those that NumPy makes
-# again and again are smaller, or large enough to be mapped anyway.
-_M_MMAP_THRESHOLD = -3
+# The names of options of glibc, and the bytes from which on a block is mapped. Those that NumPy
+# makes again and again are smaller, or large enough to be mapped anyway.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LEAST_MAPPED = 1 << 20
+# Where glibc gets by itself, as large blocks are freed; once set, the options stay as they are.
+_USUAL_LEAST_MAPPED, _USUAL_LEAST_TRIMMED = 32 << 20, 64 << 20
 
 _OBJECTIVES = {"volume": pymetis.ObjType.VOL, "cut": pymetis.ObjType.CUT}
 
@@ -67,12 +69,11 @@ def part_graph(
     is_weighted = objective == "cut" and np.any(adjacency.weight != adjacency.weight[:1])
     # The library is built for 64 bits; narrower arrays it would copy number by number.
     weights: dict[str, Any] = {"eweights": adjacency.weight.astype(np.int64)} if is_weighted else {}
-    _return_freed_memory()
-    csr = pymetis.CSRAdjacency(adjacency.indptr, adjacency.indices.astype(np.int64, copy=False))
-    with _silent_stdout():
+    with _returning_freed_memory(), _silent_stdout():
+        indices = adjacency.indices.astype(np.int64, copy=False)
         _, parts = pymetis.part_graph(
             num_parts,
-            adjacency=csr,
+            adjacency=pymetis.CSRAdjacency(adjacency.indptr, indices),
             vweights=vertex_weight,
             recursive=False,
             options=options,
@@ -81,15 +82,24 @@ def part_graph(
     return np.asarray(parts).astype(np.int32)
 
 
-def _return_freed_memory() -> None:
+@contextmanager
+def _returning_freed_memory() -> Iterator[None]:
     """Have the C library map large blocks one by one, so that it returns each that is freed.
 
     It stops that for blocks of up to 32 MiB once some were freed. METIS's coarser graphs then stay
-    where they are after their end: 12 bytes a directed edge on products' twin at 1/16.
+    where they are after their end: 12 bytes a directed edge on products' twin at 1/16. Afterwards
+    it keeps such blocks again: training would wait for new pages in each step.
     """
     library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        library.mallopt(_M_MMAP_THRESHOLD, _LEAST_MAPPED)
+    if not hasattr(library, "mallopt"):
+        yield
+        return
+    library.mallopt(_M_MMAP_THRESHOLD, _LEAST_MAPPED)
+    try:
+        yield
+    finally:
+        library.mallopt(_M_MMAP_THRESHOLD, _USUAL_LEAST_MAPPED)
+        library.mallopt(_M_TRIM_THRESHOLD, _USUAL_LEAST_TRIMMED)
 
 
 @contextmanager
