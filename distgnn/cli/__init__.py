@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from distgnn import __version__
 from distgnn.api.environment import prepare_environment
 from distgnn.api.job import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_RETRY, ending_process, say
+from distgnn.cli.evaluate_verb import is_series
 from distgnn.cli.help import Parser, parse
 from distgnn.cli.restarts import is_supervised, supervise
 from distgnn.comm import early
@@ -119,7 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _come(arguments: argparse.Namespace) -> None:
     """Meet the other ranks before torch is loaded, if the command is a job of several."""
-    if hasattr(arguments, "start_timeout") and not getattr(arguments, "print_strategy", False):
+    # What rank 0 does alone ends at once on the others, whom a late rank would take for dead.
+    is_alone = getattr(arguments, "print_strategy", False) or is_series(arguments)
+    if hasattr(arguments, "start_timeout") and not is_alone:
         early.come(timeout_s=arguments.start_timeout, stale_s=arguments.heartbeat_timeout)
 
 

@@ -26,6 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json_flag(parser)
 
 
+def is_series(arguments: argparse.Namespace) -> bool:
+    """Whether a command shows a series that has ended, for which ranks need not meet.
+
+    Args:
+        arguments: Parsed arguments of any verb.
+    """
+    return arguments.verb == "evaluate" and (Path(arguments.run_dir) / "series.json").is_file()
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Score all splits and report."""
     from distgnn.api.reports import submission

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ring import ring_arrays
 
+from distgnn.cli import _come, build_parser
 from distgnn.training.run.series import as_published
 
 QUICK = ("--epochs", 3, "--hidden", 4, "--quiet", "--json")
@@ -120,6 +121,16 @@ def test_evaluate_shows_what_a_leaderboard_asks_of_a_series(distgnn, ring, here)
     assert shown["command"].endswith("--seeds 2")
     refused = distgnn("evaluate", "s", "--split-index", 0)
     assert refused.sentence.startswith("'s' is a series, whose runs are scored already; leave out")
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_ranks_meet_to_evaluate_a_run_but_not_to_show_a_series(here, monkeypatch, is_ended):
+    if is_ended:
+        (here / "series.json").write_text("{}")
+    meetings = []
+    monkeypatch.setattr("distgnn.comm.early.come", lambda **words: meetings.append(words))
+    _come(build_parser().parse_args(["evaluate", str(here)]))
+    assert len(meetings) == (0 if is_ended else 1)
 
 
 def test_what_several_runs_cannot_share_is_refused(distgnn, ring, ring_run, here):
