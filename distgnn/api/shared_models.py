@@ -178,10 +178,23 @@ class SharedModel:
         self._optimizer.optimizer = optimizer
 
     def after_step(self, optimizer: Any) -> None:
-        """Merge models where it is time, after an optimizer of torch stepped; collective."""
-        if self.is_local and optimizer is self._optimizer.optimizer:
+        """Merge models where it is time, after an optimizer of torch stepped; collective.
+
+        Raises:
+            InputError: If it stepped by gradients that are not those of `after_backward`.
+        """
+        if not self.is_local or optimizer is not self._optimizer.optimizer:
+            return
+        if self._waits:
             self._waits = False
             self._strategy.after_step(self.model)
+        elif any(each.grad is not None for each in trained(self.model).values()):
+            # Only here is it known, as a closure may call ranks.backward in the step.
+            raise InputError(
+                f"optimizer.step() was called for a model with weights={self._words!r}, but "
+                "ranks.backward was not since its last step; call ranks.backward(loss) once before "
+                "each step, in place of loss.backward()"
+            )
 
     def consensus(self) -> AbstractContextManager[None]:
         """Return a block in which the model is the mean of those of all ranks."""

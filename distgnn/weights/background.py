@@ -98,6 +98,7 @@ class BackgroundModels(LocalModels):
         for name, parts in self._parts(model).items():
             flat = _flat(parts)
             if name not in self._centers:
+                assert name.startswith(_MOMENTS), "weights have a center from the first gradient on"
                 # Moments are zeros before the first step.
                 self._centers[name] = self._center_at(name, torch.zeros_like(flat))
             self._rounds[name] = _Round(self.group, members, flat, self._centers[name])

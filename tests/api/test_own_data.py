@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -111,9 +112,47 @@ def test_a_gradient_moves_a_weight_as_in_the_built_in_trainer(name, make):
         torch.testing.assert_close(divisor, expected, rtol=1e-5, atol=0, check_dtype=False)
 
 
+def test_a_closure_may_call_backward_in_the_step():
+    def on_rank(group, is_closure):
+        with Session(group) as ranks:
+            model = ranks.replicate(linear(), weights="every(2)")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def evaluate():
+                optimizer.zero_grad()
+                return ranks.backward((model(torch.ones(2, 4)) + ranks.rank).square().mean())
+
+            for _ in range(3):
+                if is_closure:
+                    optimizer.step(evaluate)
+                else:
+                    evaluate()
+                    optimizer.step()
+            return model.weight.detach().clone()
+
+    closed, plain = (run_ranks(2, partial(on_rank, is_closure=own)) for own in (True, False))
+    for one, other in zip(closed, plain, strict=True):
+        assert torch.equal(one, other)
+    assert not torch.equal(*closed)
+
+
 def twice(ranks, model):
     for _ in range(2):
         ranks.backward(model(torch.ones(2, 4)).square().mean())
+
+
+def unsummed(ranks, model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        model(torch.ones(2, 4)).square().mean().backward()
+        optimizer.step()
+
+
+def stepped_twice(ranks, model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ranks.backward(model(torch.ones(2, 4)).square().mean())
+    optimizer.step()
+    optimizer.step()
 
 
 def partly(ranks, model):
@@ -136,6 +175,13 @@ def another(ranks, model):
     [
         ("every", None, "weights every needs a whole number of at least 1; write every(1)"),
         ("every(2)", twice, "no optimizer of torch.optim stepped it in between; call"),
+        (
+            "every(2)+ring",
+            unsummed,
+            "optimizer.step() was called for a model with weights='every(2)",
+        ),
+        ("every(2)+elastic(0.5)", unsummed, "but ranks.backward was not since its last step; call"),
+        ("every(2)", stepped_twice, "once before each step, in place of loss.backward()"),
         ("every(2)", partly, "holds some weights of a model with weights='every(2)+mean', whose"),
         ("every(2)", curved, "does not go with LBFGS, whose steps are not known to follow one"),
         ("every(2)", another, "weights='every(3)' has parameters of another replicated model;"),
