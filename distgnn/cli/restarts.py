@@ -105,7 +105,7 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
         Exit status of the last ranks.
 
     Raises:
-        InputError: If the options contradict each other, or no host answers.
+        InputError: If the options contradict each other, or too few hosts answer.
     """
     size = detect().size
     if size > 1:
@@ -133,12 +133,17 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
             if asked.number:
                 return 128 + asked.number
             num_ranks = min(parts, sum(hosts.values())) if hosts else parts
+            if num_ranks < parts and arguments.cuts is not None:
+                raise InputError(
+                    f"--hosts gives {num_ranks} of the {parts} ranks that the parts need, and "
+                    "those of --cuts are not merged; name more hosts, and go on with --resume"
+                )
             if attempt:
                 write_note(
                     f"restart {attempt} of {arguments.restarts}, on {num_ranks} "
                     f"{'rank' if num_ranks == 1 else 'ranks'}"
                 )
-            more = ["--merge-parts"] * ("--merge-parts" not in own)
+            more = ["--merge-parts"] * (num_ranks < parts and "--merge-parts" not in own)
             more += ["--resume"] * (attempt > 0 and resumes)
             job = _Job([sys.executable, "-m", "distgnn", *own, *more], num_ranks, mpirun, hosts)
             status = job.run(asked)

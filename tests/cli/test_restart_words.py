@@ -85,6 +85,28 @@ def test_a_run_that_was_there_before_is_not_continued_after_a_loss(
     assert begun == [False, resumes]
 
 
+def test_parts_are_merged_only_where_there_are_fewer_ranks(
+    distgnn, monkeypatch, ring_parts, tmp_path
+):
+    begun = []
+
+    def lose(job, asked):
+        begun.append((job._num_ranks, "--merge-parts" in job._command))
+        job._codes = [1]
+
+    monkeypatch.setattr(_Job, "run", lose)
+    monkeypatch.setattr(_Job, "answering", lambda job: {"a": 2})
+    words = ["train", ring_parts, "--run", "run", "--restarts", "1", "--mpirun", "mpirun"]
+    assert distgnn(*words, "--hosts", "a:2,b").status == 75
+    assert begun == [(3, False), (2, True)]
+    begun.clear()
+    words = [*words, "--preset", "grappa", "--cuts", ring_parts]
+    assert distgnn(*words, "--hosts", "a:2,b").sentence.startswith(
+        "--hosts gives 2 of the 3 ranks that the parts need, and those of --cuts are not merged; "
+    )
+    assert begun == [(3, False)]
+
+
 def stub(folder, *lines):
     """An mpirun of a few lines of shell; the second job ends well."""
     program = folder / "mpirun"
