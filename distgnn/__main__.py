@@ -34,7 +34,7 @@ def main() -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return run()
     except Exception as error:
-        if not _is_memory_refused():
+        if not (_is_of_loading(error) and _is_memory_refused()):
             raise
         return _end(
             f"there is not enough memory to load the program ({type(error).__name__}); raise the "
@@ -55,6 +55,18 @@ def _end(sentence: str, status: int) -> int:
     if sentence:
         os.write(2, f"distgnn: {sentence}\n".encode(errors="replace"))
     return status
+
+
+def _is_of_loading(error: Exception) -> bool:
+    """Whether an error comes from a module that is being loaded, or from memory as such."""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code.co_name == "<module>" or code.co_filename.startswith("<frozen importlib"):
+            return True
+        trace = trace.tb_next
+    # The interpreter takes its own frames out of these.
+    return isinstance(error, (ImportError, SyntaxError, MemoryError))
 
 
 def _is_memory_refused() -> bool:

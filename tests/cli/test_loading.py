@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from distgnn import __main__ as program
+
 # Does something as a module is about to be imported, whatever the load of the machine.
 STRUCK = """
 import os, resource, runpy, signal, sys
@@ -49,11 +51,21 @@ def test_an_interrupt_while_modules_are_loaded_ends_in_order(tmp_path, name):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "distgnn: interrupted\n")
 
 
-@pytest.mark.parametrize("name", ["argparse", "distgnn.cli", "numpy", "torch"])
+@pytest.mark.parametrize("name", ["argparse", "distgnn.cli", "numpy", "torch", "torch.functional"])
 def test_memory_that_is_refused_while_modules_are_loaded_is_named(tmp_path, name):
     done = struck("memory", name, tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"distgnn: there is not enough memory (on|to load the) .*\n", done.stderr)
+
+
+def test_a_bug_is_no_want_of_memory_where_memory_is_limited(monkeypatch):
+    def fail():
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("distgnn.cli.main", fail)
+    monkeypatch.setattr(program, "_is_memory_refused", lambda: True)
+    with pytest.raises(KeyError, match="a bug"):
+        program.main()
 
 
 def test_modules_of_the_working_directory_are_not_those_of_python(tmp_path):
