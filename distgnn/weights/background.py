@@ -149,7 +149,7 @@ class BackgroundModels(LocalModels):
             parts.setdefault(str(each.dtype), []).append(each)
         moments = {} if self._rule.keeps_moments else self._moments(model)
         for name, each in moments.items():
-            kind = _SQUARES if name.endswith("_sq") else _MOMENTS
+            kind = _MOMENTS if name.rpartition(".")[2] in _SIGNED else _SQUARES
             parts.setdefault(f"{kind}.{each.dtype}", []).append(each)
         return parts
 
@@ -189,6 +189,8 @@ class BackgroundModels(LocalModels):
 
 _MOMENTS = "moments"
 _SQUARES = "moments-squared"
+_SIGNED = ("exp_avg", "momentum_buffer", "grad_avg", "prev", "ax")
+"""Moments of optimizers that may be below 0; others are squares, or lengths of steps."""
 _KEPT = ("snapshot", "found", "center", "speed")
 
 

@@ -19,6 +19,7 @@ from distgnn.datasets.errors import InputError
 from distgnn.optim.optimizers import build_optimizer
 
 SGD = {"lr": 0.1, "momentum": 0.9}
+SQUARES = ("acc_delta", "square_avg")
 
 
 def linear(seed=1):
@@ -110,6 +111,31 @@ def test_a_gradient_moves_a_weight_as_in_the_built_in_trainer(name, make):
         divisor = torch.as_tensor(known.divisor(theirs.weight))
         expected = torch.as_tensor(optimizer.divisor(ours.weight)) / 0.1
         torch.testing.assert_close(divisor, expected, rtol=1e-5, atol=0, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Adadelta", {}), ("RMSprop", {"alpha": 0.1})],
+)
+def test_moments_that_are_squares_stay_above_zero(name, options):
+    """Where gradients shrink, what a round takes from squares may be more than there is."""
+
+    def on_rank(group):
+        with Session(group) as ranks:
+            model = ranks.replicate(linear(), weights="every(4)+lag(3)+elastic(0.9)")
+            optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01, **options)
+            for step in range(24):
+                optimizer.zero_grad()
+                size = 100.0 if step % 8 == ranks.rank else 1e-3
+                ranks.backward(size * model(torch.ones(2, 4)).square().mean())
+                optimizer.step()
+            states = [optimizer.state[each] for each in model.parameters()]
+            kept = [value for each in states for key, value in each.items() if key in SQUARES]
+            assert kept
+            assert all(bool((value >= 0).all()) for value in kept)
+            assert bool(model.weight.isfinite().all())
+
+    run_ranks(2, on_rank)
 
 
 def test_a_closure_may_call_backward_in_the_step():
