@@ -6,6 +6,7 @@ the allowed range and the remedy.
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -381,9 +382,26 @@ def masks(
     if len(counts) > 1:
         shapes = ", ".join(f"{key}_mask {mask.shape}" for key, mask in converted.items())
         raise InputError(f"the masks have different numbers of splits ({shapes}); make them equal")
+    if labels.dtype == np.uint8:
+        converted = _without_unknown_flags(converted, labels)
     _check_splits(converted)
     _check_labelled(converted, labels)
     return converted
+
+
+def _without_unknown_flags(
+    given: Mapping[str, NDArray[np.bool_]], labels: NDArray[Any]
+) -> dict[str, NDArray[np.bool_]]:
+    """Take vertices whose flags are all unknown out of masks, which earlier splits drew from."""
+    is_unknown = without_label(labels)
+    num_taken = int((is_unknown & np.any([m.any(axis=0) for m in given.values()], axis=0)).sum())
+    if not num_taken:
+        return dict(given)
+    warnings.warn(
+        f"the masks select {num_taken} vertices whose flags are all unknown; they are left out",
+        stacklevel=5,  # whoever makes the graph
+    )
+    return {key: mask & ~is_unknown for key, mask in given.items()}
 
 
 def _mask(value: Any, key: str, num_vertices: int) -> NDArray[np.bool_]:

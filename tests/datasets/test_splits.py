@@ -74,13 +74,26 @@ def test_vertices_whose_flags_are_all_unknown_are_not_split() -> None:
         random_split(dataclasses.replace(labelled(20), labels=flags), (0.6, 0.2, 0.2))
 
 
-def test_a_mask_may_not_select_flags_that_are_all_unknown() -> None:
+def test_vertices_whose_flags_are_all_unknown_are_left_out_of_masks() -> None:
     flags = np.zeros((20, 2), dtype=np.uint8)
-    flags[4] = 255
+    flags[[4, 18]] = 255
+    flags[5] = 255, 1
     place = np.arange(20)[None]
-    masks = {"train_mask": place < 18, "val_mask": place == 18, "test_mask": place == 19}
+    masks = {"train_mask": place < 16, "val_mask": place == 16, "test_mask": place > 16}
     graph = dataclasses.replace(labelled(20), labels=flags)
-    with pytest.raises(InputError, match="train_mask of split 0 selects vertex 4, which has no"):
+    with pytest.warns(UserWarning, match="the masks select 2 vertices whose flags are all unkno"):
+        found = dataclasses.replace(graph, **masks)
+    assert found.train_mask is not None
+    assert found.test_mask is not None
+    assert np.flatnonzero(found.train_mask[0]).tolist() == [0, 1, 2, 3, *range(5, 16)]
+    assert np.flatnonzero(found.test_mask[0]).tolist() == [17, 19]
+    assert masks["train_mask"].sum() == 16
+    assert dataclasses.replace(found, name="again").test_mask is not None
+    masks["test_mask"] = place == 18
+    with (
+        pytest.warns(UserWarning, match="2 vertices"),
+        pytest.raises(InputError, match="test_mask of split 0 selects no vertex"),
+    ):
         dataclasses.replace(graph, **masks)
 
 
