@@ -232,7 +232,6 @@ class _Probe:
             )
             for name in hosts
         }
-        self._deadline_s = time.monotonic() + _ANSWER_S
 
     def end(self) -> None:
         """Kill what still tries."""
@@ -247,10 +246,12 @@ class _Probe:
         """
         from distgnn.api.use import write_note
 
+        # From now on: the job that was lost may have held the slots of its hosts until now.
+        deadline_s = time.monotonic() + _ANSWER_S
         found: dict[str, int] = {}
         for name, process in self._tried.items():
             with suppress(subprocess.TimeoutExpired):
-                if process.wait(max(0.0, self._deadline_s - time.monotonic())) == 0:
+                if process.wait(max(0.0, deadline_s - time.monotonic())) == 0:
                     found[name] = self._hosts[name]
         self.end()
         lost = [name for name in self._hosts if name not in found]

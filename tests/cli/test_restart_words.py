@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -139,6 +141,16 @@ def test_lost_hosts_are_looked_for_while_mpirun_waits_for_them(distgnn, tmp_path
     assert (done.status, done.out) == (0, "results  run\n")
     assert "without b, on which nothing could be started" in done.err
     assert sorted((tmp_path / "asked").read_text().split()) == ["a", "b"]
+
+
+def test_hosts_have_time_to_answer_once_the_lost_job_has_given_them_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(restarts, "_ANSWER_S", 1.0)
+    free = tmp_path / "free"
+    waits = ["sh", "-c", f"until test -e {free}; do sleep 0.05; done"]
+    probe = restarts._Probe(waits, {"a": 2})
+    time.sleep(1.1)
+    threading.Timer(0.1, free.touch).start()
+    assert probe.answering() == {"a": 2}
 
 
 def test_a_log_that_is_full_ends_no_job(monkeypatch):
