@@ -4,7 +4,8 @@
     epochs K .. 2K-1     on the second one, and so on; after the last one comes the first again
 
 A turn ends as a pause does, with an evaluation and a checkpoint. The next one goes on from there:
-weights, optimizer and records do not depend on the cut. One cut is in memory at a time.
+weights, optimizer and records do not depend on the cut, as all ranks have one model. Weight rules
+with which each has its own are refused. One cut is in memory at a time.
 Source: the repartitioning of Xu et al., Grappa, arXiv:2602.01872.
 """
 

@@ -150,6 +150,10 @@ class Training:
             ("--seeds and --split-index all make several runs", self.is_series),
             ("--trace shows the epochs of one cut", self.trace.path is not None),
             ("--merge-parts merges the parts of one cut", self.merge_parts),
+            (
+                f"--weights {self.config.weights} lets each rank have a model of its part",
+                self.config.weight_rule.is_local,
+            ),
         ):
             if is_given:
                 raise InputError(

@@ -120,6 +120,10 @@ REFUSED = [
         "--merge-parts merges the parts of one cut, but --cuts names 2 more of one run; ",
     ),
     (
+        ("--algorithm", "0c", "--cuts", "x", "--weights", "every(4)"),
+        "--weights every(4)+mean lets each rank have a model of its part, but --cuts names 1 more ",
+    ),
+    (
         ("--preset", "grappa", "--cuts", "x"),
         "--cuts turns between partition directories, but 'x' is none; cut the graph with ",
     ),
