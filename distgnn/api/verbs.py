@@ -143,8 +143,10 @@ def train(
     return Run(out, values, source=asked.source.graph, model=factory)
 
 
-def _cuts_of(given: str | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """Return partition directories that are a list, or a text with commas between them."""
+def _cuts_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Return partition directories: a list, one path, or a text with commas between them."""
+    if isinstance(given, os.PathLike):
+        return (os.fspath(given),)
     names = given.split(",") if isinstance(given, str) else [os.fspath(one) for one in given]
     return tuple(name for name in names if name)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from rank_jobs import BIN, ENVIRON, HANG_S, MPIRUN
 from ring import ring_arrays
 
 import distgnn as dg
+from distgnn.api.verbs import _cuts_of
 from distgnn.cli import main
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
@@ -231,3 +233,8 @@ def test_no_turn_goes_on_from_a_checkpoint_that_was_not_written(whole_cuts, tmp_
     run = trained(whole_cuts, tmp_path, said, resume=True)
     assert run.summary["num_epochs"] == 8
     assert said.lines[0].startswith("cut 2 of 2, ")
+
+
+@pytest.mark.parametrize("given", [Path("b"), "b", "b,", ["b"], (Path("b"),)])
+def test_cuts_are_a_path_a_text_or_several_paths(given):
+    assert _cuts_of(given) == ("b",)
