@@ -37,6 +37,25 @@ def num_rounds(num_ranks: int, group_size: int, order: Order) -> int:
     return count
 
 
+def num_groups(num_ranks: int, group_size: int, order: Order, merge: int) -> int:
+    """Return how many groups merge at a time, without making them.
+
+    Args:
+        num_ranks: Number of ranks.
+        group_size: Ranks of a group.
+        order: How groups follow each other.
+        merge: Number of the merge, from 0.
+    """
+    if order == "grid":
+        # The first rank of a group has the digit 0 at the place of the merge.
+        place = group_size ** (merge % num_rounds(num_ranks, group_size, order))
+        return sum(rank // place % group_size == 0 for rank in range(num_ranks))
+    if order == "tournament":
+        num_halves = -(-num_ranks // (group_size // 2))
+        return -(-num_halves // 2)
+    return -(-num_ranks // group_size)
+
+
 def play_group(rank: int, num_ranks: int, group_size: int, merge: int) -> list[int]:
     """Return a rank's group in a tournament, itself included, ascending.
 

@@ -8,7 +8,14 @@ from typing import Literal
 
 from distgnn.exchange.codec import EXACT, CodecSpec
 from distgnn.exchange.spared import Gate
-from distgnn.weights.groups import Order, draw_group, grid_group, num_rounds, play_group
+from distgnn.weights.groups import (
+    Order,
+    draw_group,
+    grid_group,
+    num_groups,
+    num_rounds,
+    play_group,
+)
 
 
 @dataclass(frozen=True)
@@ -188,6 +195,18 @@ class WeightRule:
         if self.group_order == "grid":
             return grid_group(rank, num_ranks, self.group_size, merge)
         return draw_group(rank, num_ranks, self.group_size, seed, num_steps)
+
+    def num_groups(self, num_ranks: int, num_steps: int) -> int:
+        """Return how many groups of ranks merge by themselves, without drawing them.
+
+        Args:
+            num_ranks: Number of ranks.
+            num_steps: Steps that were taken before the merge.
+        """
+        if not self.has_groups(num_ranks):
+            return 1
+        merge = num_steps // self.merge_every - 1
+        return num_groups(num_ranks, self.group_size, self.group_order, merge)
 
     def num_rounds(self, num_ranks: int) -> int:
         """Return the merges after which groups of the same sizes come again.

@@ -73,6 +73,23 @@ class WeightTraffic(NamedTuple):
             is_evaluated: Whether the model is evaluated after it, for which local models are
                 averaged.
         """
+        own = self._bytes_besides_groups(rank, num_ranks, epoch, is_evaluated=is_evaluated)
+        if not self._merges_slices(num_ranks, epoch + 1):
+            return own
+        members = self.rule.members(rank, num_ranks, self.seed, epoch + 1)
+        num_values = self._merged_bytes // _ITEM_BYTES
+        return own + slice_bytes(num_values, members.index(rank), len(members), _ITEM_BYTES)
+
+    def _merges_slices(self, num_ranks: int, num_steps: int) -> bool:
+        """Return whether the members of a group each find the mean of a slice after some steps."""
+        rule = self.rule
+        is_sliced = rule.has_groups(num_ranks) or rule.background is not None
+        return rule.may_merge(num_steps) and not rule.is_ring and is_sliced
+
+    def _bytes_besides_groups(
+        self, rank: int, num_ranks: int, epoch: int, *, is_evaluated: bool
+    ) -> int:
+        """Return the bytes that a rank sends in an epoch, besides slices of means."""
         sums = list(self.statistics)
         coded, num_steps = 0, epoch + 1
         if not self.rule.is_local:
@@ -86,13 +103,8 @@ class WeightTraffic(NamedTuple):
         is_merged = self.rule.may_merge(num_steps)
         if is_merged and self.rule.is_ring:
             coded = self._ring_bytes(num_ranks)
-        elif is_merged:
-            members = self.rule.members(rank, num_ranks, self.seed, num_steps)
-            if len(members) == num_ranks and self.rule.background is None:
-                sums.append(self._merged_bytes)
-            else:
-                num_values = self._merged_bytes // _ITEM_BYTES
-                coded = slice_bytes(num_values, members.index(rank), len(members), _ITEM_BYTES)
+        elif is_merged and not self._merges_slices(num_ranks, num_steps):
+            sums.append(self._merged_bytes)
         if self.rule.votes:
             coded += (num_ranks - 1) * VOTE_BYTES
         is_one = (is_merged and self.rule.makes_one(num_ranks)) or self.rule.tells_all
@@ -107,14 +119,22 @@ class WeightTraffic(NamedTuple):
 
     def _summed_bytes(self, num_ranks: int, epoch: int, *, is_evaluated: bool = False) -> int:
         """Return the bytes of gradients, models and statistics."""
-        return sum(
-            self.bytes_of(rank, num_ranks, epoch, is_evaluated=is_evaluated)
+        total = sum(
+            self._bytes_besides_groups(rank, num_ranks, epoch, is_evaluated=is_evaluated)
             for rank in range(num_ranks)
         )
+        if self._merges_slices(num_ranks, epoch + 1):
+            # A group of m sends its model m - 1 times to the owners of slices, and as often back.
+            num_groups = self.rule.num_groups(num_ranks, epoch + 1)
+            total += 2 * (num_ranks - num_groups) * self._merged_bytes
+        return total
 
     def bytes_per_epoch(self, num_ranks: int) -> float:
         """Return the mean of the bytes that all ranks send in an epoch without an evaluation."""
-        period = max(self.rule.merge_every, 1) * self.rule.num_rounds(num_ranks)
+        # All rounds of a tournament have as many groups.
+        is_alike = self.rule.group_order == "tournament"
+        num_rounds = 1 if is_alike else self.rule.num_rounds(num_ranks)
+        period = max(self.rule.merge_every, 1) * num_rounds
         first = self.num_start_epochs + self.rule.warm_up_steps
         epochs = range(first, first + period)
         total = sum(self._summed_bytes(num_ranks, epoch) for epoch in epochs)

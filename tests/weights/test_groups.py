@@ -14,7 +14,9 @@ from distgnn.datasets import InputError
 from distgnn.exchange.clock import Clock
 from distgnn.optim.optimizers import build_optimizer
 from distgnn.training.config.codecs import parse_weights
+from distgnn.weights import rule as rule_module
 from distgnn.weights.local_models import LocalModels
+from distgnn.weights.traffic import WeightTraffic
 
 SIZES = [1, 2, 3, 4, 8]
 SEED = 5
@@ -166,3 +168,34 @@ def test_halves_of_groups_have_equal_size():
         "--weights groups(3,order=tournament) lets halves of groups meet; give groups an even "
         "number of ranks"
     )
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("group_size", [2, 4])
+def test_bytes_of_groups_are_those_of_their_ranks(order, group_size):
+    traffic = WeightTraffic(((5, 7),), rule_of(group_size, order, 2), seed=SEED)
+    for size in range(2, 18):
+        epochs = range(2 * traffic.rule.num_rounds(size))
+        by_rank = [
+            sum(traffic.bytes_of(rank, size, epoch, is_evaluated=False) for rank in range(size))
+            for epoch in epochs
+        ]
+        assert [traffic.bytes_in_epoch(size, epoch) for epoch in epochs] == by_rank
+        assert traffic.bytes_per_epoch(size) == pytest.approx(sum(by_rank) / len(epochs))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_mean_bytes_of_many_ranks_are_counted_without_making_groups(monkeypatch, order):
+    def make(*_):
+        raise AssertionError("a group was made for each rank")
+
+    for name in ("draw_group", "grid_group", "play_group"):
+        monkeypatch.setattr(rule_module, name, make)
+    counted = []
+    traffic = WeightTraffic(((5, 7),), rule_of(2, order), seed=SEED)
+    by_epoch = WeightTraffic._summed_bytes
+    monkeypatch.setattr(
+        WeightTraffic, "_summed_bytes", lambda *given: counted.append(0) or by_epoch(*given)
+    )
+    assert traffic.bytes_per_epoch(512) == 256 * 2 * 4 * 35
+    assert len(counted) <= 9
