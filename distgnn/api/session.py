@@ -343,7 +343,8 @@ class Session:
 
         Afterwards each parameter of the replicated models has the same gradient on every rank, that
         of the mean loss over all ranks. It is added to a gradient that is there already. The words
-        of `replicate` may say otherwise.
+        of `replicate` may say otherwise. Where they let ranks have models of their own, only those
+        that the loss depends on take part, which are the same on every rank.
 
         Args:
             loss: () tensor: this rank's share, from `Data.loss` or `Data.mean`, or sums and
@@ -373,7 +374,7 @@ class Session:
         )
         loss = self._checked(loss, count)
         parameters = list(trainable(self._models))
-        self._check_leaves(loss, parameters)
+        reached = self._checked_leaves(loss, parameters)
         before = [parameter.grad for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None
@@ -381,7 +382,9 @@ class Session:
         rest = [one for one in parameters if not any(each.holds(one) for each in self._shared)]
         self._weights.sum(rest)
         for shared in self._shared:
-            shared.after_backward()
+            # Of models that train in turn a loss is that of some, and the others have no step.
+            if not shared.is_local or any(shared.holds(each) for each in reached):
+                shared.after_backward()
         for parameter, grad in zip(parameters, before, strict=True):
             if grad is not None and parameter.grad is not None:
                 parameter.grad += grad
@@ -432,15 +435,18 @@ class Session:
         """
         return share_of(value, 1 / self.size)
 
-    def _check_leaves(self, loss: Tensor, parameters: list[nn.Parameter]) -> None:
+    def _checked_leaves(self, loss: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+        """Return what a loss depends on, if these are parameters of replicated models."""
         known = {id(parameter) for parameter in parameters}
-        for leaf in leaves(loss):
+        reached = list(leaves(loss))
+        for leaf in reached:
             if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in known:
                 raise InputError(
                     f"the loss depends on a parameter of shape {tuple(leaf.shape)} that is of no "
                     "replicated model, so each rank would train its own; call "
                     "ranks.replicate(model) with the model that has it"
                 )
+        return reached
 
     def _watch_optimizers(self) -> None:
         """Have torch's optimizers checked before each step, once they are loaded."""

@@ -138,6 +138,27 @@ def test_moments_that_are_squares_stay_above_zero(name, options):
     run_ranks(2, on_rank)
 
 
+@pytest.mark.parametrize("words", ["every(2)", "every(2)+ring", "changed(0.1)", "int8"])
+def test_a_loss_concerns_the_models_that_it_reaches(words):
+    """Two models in turn, where each loss reaches one of them, train as two by themselves."""
+
+    def on_rank(group, seeds):
+        with Session(group, seed=3) as ranks:
+            models = [ranks.replicate(linear(seed), weights=words) for seed in seeds]
+            optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in models]
+            for _ in range(4):
+                for model, optimizer in zip(models, optimizers, strict=True):
+                    optimizer.zero_grad()
+                    ranks.backward((model(torch.ones(2, 4)) + ranks.rank).square().mean())
+                    optimizer.step()
+            return [each.weight.detach().clone() for each in models]
+
+    both, one, other = (run_ranks(2, partial(on_rank, seeds=own)) for own in ([1, 2], [1], [2]))
+    for found, *alone in zip(both, one, other, strict=True):
+        assert torch.equal(found[0], alone[0][0])
+        assert torch.equal(found[1], alone[1][0])
+
+
 def test_a_closure_may_call_backward_in_the_step():
     def on_rank(group, is_closure):
         with Session(group) as ranks:
