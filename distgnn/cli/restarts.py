@@ -34,11 +34,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _FINAL = (EXIT_BAD_INPUT, EXIT_INTERRUPTED, *(128 + number for number in _FORWARDED))
 _TRACEBACK = 1
 # Of a run that came to its end. Open MPI's mpirun ends with 0 if a host goes with its daemon.
-_RESULTS = ("summary.json", "series.json")
-# Launchers can label lines: [1,0]<stdout>:results, [0] results, 0: results.
-_LABEL = rb"^(?:[^\n{]*[\]>:] ?)?"
-_LAST_WORDS = re.compile(_LABEL + rb"(results |\{)", re.MULTILINE)
-_FIRST_WORD = re.compile(_LABEL + rb"distgnn: ")
+_LAST_WORDS = re.compile(rb"^(results |\{)", re.MULTILINE)
 # Of the last ranks, once the first has failed: mpirun itself may hang when a host is lost.
 _GRACE_S = 10.0
 # From there on mpirun seems to hang.
@@ -88,8 +84,7 @@ def is_supervised(arguments: argparse.Namespace) -> bool:
         InputError: If options say how to start ranks, but not that they are.
     """
     if getattr(arguments, "restarts", None) is not None:
-        # That takes one process, and no time.
-        return not arguments.print_strategy
+        return True
     for name in ("mpirun", "hosts"):
         if getattr(arguments, name, None) is not None:
             raise InputError(
@@ -150,8 +145,7 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
                 )
             more = ["--merge-parts"] * (num_ranks < parts and "--merge-parts" not in own)
             more += ["--resume"] * (attempt > 0 and resumes)
-            command = [sys.executable, "-m", "distgnn", *own, *more]
-            job = _Job(command, num_ranks, mpirun, hosts, arguments.run_dir)
+            job = _Job([sys.executable, "-m", "distgnn", *own, *more], num_ranks, mpirun, hosts)
             status = job.run(asked)
             if status is None:
                 write_note(job.what_failed())
@@ -204,16 +198,6 @@ def _mpirun_of(text: str | None, *, is_needed: bool) -> list[str]:
 def _is_free(folder: str | None) -> bool:
     """Return whether a directory holds nothing yet, but for hidden files."""
     return folder is None or next(Path(folder).glob("[!.]*"), None) is None
-
-
-def _results_in(folder: str | None) -> set[tuple[str, int, int]]:
-    """Return the results in the directory of a run, each time they are written another set."""
-    found = set()
-    for name in _RESULTS if folder else ():
-        with suppress(OSError):
-            facts = Path(str(folder), name).stat()
-            found.add((name, facts.st_ino, facts.st_mtime_ns))
-    return found
 
 
 def _without_flags(words: Sequence[str]) -> list[str]:
@@ -328,22 +312,15 @@ class _Job:
         num_ranks: Number of ranks.
         mpirun: Command that starts them; empty for processes of this machine.
         hosts: Ranks of each host; empty for this machine.
-        run_dir: Directory of the run, which this host may see later than the ranks, or never.
     """
 
     def __init__(
-        self,
-        command: list[str],
-        num_ranks: int,
-        mpirun: list[str],
-        hosts: Mapping[str, int],
-        run_dir: str | None = None,
+        self, command: list[str], num_ranks: int, mpirun: list[str], hosts: Mapping[str, int]
     ) -> None:
         self._command = command
         self._num_ranks = num_ranks
         self._mpirun = mpirun
         self._hosts = hosts
-        self._run_dir = run_dir
         self._codes: list[int] = []
         self._is_cut_off = False
         self._probe: _Probe | None = None
@@ -361,7 +338,6 @@ class _Job:
         """
         # What ranks print that are then lost would be printed twice.
         with tempfile.TemporaryFile() as printed:
-            before = _results_in(self._run_dir)
             started = self._start(printed)
             try:
                 asked.processes[:] = started
@@ -375,8 +351,7 @@ class _Job:
                 asked.processes[:] = []
             printed.seek(0)
             said = printed.read()
-            has_ended = _LAST_WORDS.search(said) or _results_in(self._run_dir) - before
-            self._is_cut_off = bool(self._mpirun) and not has_ended
+            self._is_cut_off = bool(self._mpirun) and _LAST_WORDS.search(said) is None
             status = self._status(asked.number)
             if status is not None:
                 sys.stdout.write(said.decode(errors="replace"))
@@ -458,7 +433,7 @@ class _Job:
                 with suppress(OSError):
                     sys.stderr.write(line.decode(errors="replace"))
                     sys.stderr.flush()
-                if _FIRST_WORD.match(line):
+                if line.startswith(b"distgnn: "):
                     self._has_spoken.set()
 
     def _wait(self, started: list[subprocess.Popen[bytes]], asked: _Asked) -> None:
