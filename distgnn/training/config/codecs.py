@@ -13,7 +13,7 @@ from distgnn.exchange.codec import EXACT, Adaptation, CodecSpec, HaloCodecs
 from distgnn.exchange.rule import Auto, HaloRule, Rota, Rule
 from distgnn.exchange.spared import Gate, Spared
 from distgnn.training.config.grammar import Grammar, Parameter, Word
-from distgnn.training.config.presets import PRESETS
+from distgnn.training.config.presets import names_of
 from distgnn.weights.rule import Background, Significance, Travel, WeightRule
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ HALO = Grammar(
         "later": "when other codes take over",
     },
     {**_CODECS, "adapt": _ADAPT, **_LATER, **_TIMES},
-    names={name: preset.halo for name, preset in PRESETS.items() if not preset.settings},
+    names=names_of("halo"),
 )
 """Words of --halo."""
 
@@ -317,7 +317,7 @@ WEIGHTS = Grammar(
         ),
     },
     has_directions=False,
-    names={name: preset.weights for name, preset in PRESETS.items() if not preset.settings},
+    names=names_of("weights"),
 )
 """Words of --weights."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -263,3 +263,17 @@ PRESETS: Mapping[str, Preset] = {
     ),
 }
 """Presets by name, in the order of the help."""
+
+
+def names_of(channel: Literal["halo", "weights"]) -> dict[str, str]:
+    """Return the words of one channel by the name of the preset that is whole in these.
+
+    Args:
+        channel: Flag of the words.
+    """
+    return {
+        name: getattr(preset, channel)
+        for name, preset in PRESETS.items()
+        # The algorithm of bsp is the one without delays, which has words of both channels alone.
+        if preset.settings in ({}, {"algorithm": "cd-0"})
+    }

@@ -54,6 +54,7 @@ def test_a_run_with_a_preset_is_the_run_with_its_words(name):
 def test_a_preset_names_the_strategy_of_one_channel_too():
     assert make_config(halo="cgx").halo == "int4"
     assert parse_weights("bytegrad").codec == CodecSpec(8, is_random=False)
+    assert make_config(halo="bsp", weights="bsp").differences(make_config()) == []
 
 
 def test_a_preset_and_its_own_words_agree():
