@@ -94,8 +94,7 @@ class WeightTraffic(NamedTuple):
         coded, num_steps = 0, epoch + 1
         if not self.rule.is_local:
             layout, row_bytes = self._layout
-            begun = self.num_start_epochs if epoch >= self.num_start_epochs else 0
-            if epoch - begun < self.rule.warm_up_steps:
+            if self._steps_before(epoch) < self.rule.warm_up_steps:
                 layout, row_bytes = Layout.of(self.shapes, EXACT), 0
             sums.append(_ITEM_BYTES * layout.num_exact)
             coded = slice_bytes(layout.num_rows, rank, num_ranks, row_bytes)
@@ -113,9 +112,18 @@ class WeightTraffic(NamedTuple):
         return coded + sum(all_reduce_bytes(each, num_ranks) for each in sums)
 
     def bytes_in_epoch(self, num_ranks: int, epoch: int = 0, *, is_evaluated: bool = False) -> int:
-        """Return the bytes that all ranks send in an epoch, as each of them counts; see above."""
-        factors = self.factors.bytes_in_epoch(num_ranks, epoch) if self.factors else 0
+        """Return the bytes that all ranks send in an epoch, as each of them counts; see above.
+
+        Of K-FAC with a start, epochs of the start count as if they were on the graph, though layers
+        may have one factor more or less there.
+        """
+        before = self._steps_before(epoch)
+        factors = self.factors.bytes_in_epoch(num_ranks, before) if self.factors else 0
         return factors + self._summed_bytes(num_ranks, epoch, is_evaluated=is_evaluated)
+
+    def _steps_before(self, epoch: int) -> int:
+        """Return the steps that the optimizer has taken since it began, or began again."""
+        return epoch - self.num_start_epochs if epoch >= self.num_start_epochs else epoch
 
     def _summed_bytes(self, num_ranks: int, epoch: int, *, is_evaluated: bool = False) -> int:
         """Return the bytes of gradients, models and statistics."""

@@ -67,6 +67,14 @@ def test_bytes_of_sparse_input_are_predicted(name, workers, first):
         assert sent == [predicted.bytes_in_epoch(3, epoch) for epoch in range(7)]
 
 
+@pytest.mark.parametrize("name", ["gcn", "sage-mean"])
+def test_factors_that_are_read_again_after_a_start_are_predicted(name):
+    options = {"epochs": 8, "start": "mlp(3)", "kfac": "factors=3,inverses=3,first=2"}
+    for _, records, predicted in trained("random", name, 3, **options):
+        sent = [record["weight_bytes_sent"] for record in records]
+        assert sent[3:] == [predicted.bytes_in_epoch(3, epoch) for epoch in range(3, 8)]
+
+
 def test_the_factors_of_a_run_are_those_that_were_described():
     for name in ("gcn-batch-residual", "sage-layer-jumping", "gat", "gin-learned"):
         ((trainer, _, predicted),) = trained("random", name, 1)
