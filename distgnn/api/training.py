@@ -267,6 +267,7 @@ def _take_turns(
         what = "the largest part of all cuts"
         check_memory(group, most, what=what, is_forced=asked.force, say=asked.say)
     about: dict[str, Any] = {"cuts": [manifest.fingerprint for manifest in manifests]}
+    about["other_cuts"] = [*asked.cuts]
     about |= {name: first.to_json()[name] for name in ("source", "partition")}
     done, is_first = num_done(run_dir, group) if asked.resume else 0, True
     while True:

@@ -90,7 +90,7 @@ def tiles(figures: Iterable[Figure]) -> Html:
 
 
 def command_of(config: Mapping[str, Any]) -> str:
-    """Return the command that repeats a run; empty where its configuration cannot be read.
+    """Return the command that repeats a run; empty where no command can be known to.
 
     Args:
         config: Content of config.json.
@@ -117,6 +117,11 @@ def command_of(config: Mapping[str, Any]) -> str:
             text = "/".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             words += [f"--{key.replace('_', '-')}", text]
     words += columns
+    if "cuts" in config:
+        others = [str(name) for name in _list(config.get("other_cuts"))]
+        if not others or any("," in name for name in others):
+            return ""
+        words += ["--cuts", ",".join(others)]
     return shlex.join([*words, *flags])
 
 

@@ -232,6 +232,8 @@ def test_no_turn_goes_on_from_a_checkpoint_that_was_not_written(whole_cuts, tmp_
     said = Noted()
     run = trained(whole_cuts, tmp_path, said, resume=True)
     assert run.summary["num_epochs"] == 8
+    kept = json.loads((tmp_path / "run/config.json").read_text())
+    assert kept["other_cuts"] == [str(whole_cuts[1])]
     assert said.lines[0].startswith("cut 2 of 2, ")
 
 

@@ -219,6 +219,15 @@ def test_the_command_of_a_page_says_how_the_source_is_read():
     assert command_of({**config, "source": None}) == ""
 
 
+def test_the_command_of_a_page_names_the_cuts_between_which_a_run_turned():
+    train = TrainConfig.of({"preset": "grappa", "cut_every": 3}).to_json()
+    config = {"train": train, "source": {"source": "a"}, "num_ranks": 1, "cuts": ["1", "2", "3"]}
+    wanted = "distgnn train a --run RUN --cuts 'b,c d' --cut-every 3 --preset grappa"
+    assert command_of({**config, "other_cuts": ["b", "c d"]}) == wanted
+    assert command_of({**config, "other_cuts": ["b,c", "d"]}) == ""
+    assert command_of(config) == ""
+
+
 def test_runs_side_by_side_have_their_figures_and_the_settings_that_differ(distgnn, here, ring):
     for name, hidden in (("a", 4), ("b", 8)):
         words_ = ["train", ring, "--run", f"{name}/run", "--hidden", hidden, "--epochs", 3]
