@@ -51,7 +51,13 @@ def test_an_interrupt_while_modules_are_loaded_ends_in_order(tmp_path, name):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "distgnn: interrupted\n")
 
 
-@pytest.mark.parametrize("name", ["argparse", "distgnn.cli", "numpy", "torch", "torch.functional"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("argparse", "distgnn.cli", "numpy", "torch"),
+        pytest.param("torch.functional", marks=pytest.mark.slow),
+    ],
+)
 def test_memory_that_is_refused_while_modules_are_loaded_is_named(tmp_path, name):
     done = struck("memory", name, tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
