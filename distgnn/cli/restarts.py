@@ -34,7 +34,11 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 _FINAL = (EXIT_BAD_INPUT, EXIT_INTERRUPTED, *(128 + number for number in _FORWARDED))
 _TRACEBACK = 1
 # Of a run that came to its end. Open MPI's mpirun ends with 0 if a host goes with its daemon.
-_LAST_WORDS = re.compile(rb"^(results |\{)", re.MULTILINE)
+_RESULTS = ("summary.json", "series.json")
+# Launchers can label lines: [1,0]<stdout>:results, [0] results, 0: results.
+_LABEL = rb"^(?:[^\n{]*[\]>:] ?)?"
+_LAST_WORDS = re.compile(_LABEL + rb"(results |\{)", re.MULTILINE)
+_FIRST_WORD = re.compile(_LABEL + rb"distgnn: ")
 # Of the last ranks, once the first has failed: mpirun itself may hang when a host is lost.
 _GRACE_S = 10.0
 # From there on mpirun seems to hang.
@@ -145,7 +149,8 @@ def supervise(words: Sequence[str], arguments: argparse.Namespace) -> int:
                 )
             more = ["--merge-parts"] * (num_ranks < parts and "--merge-parts" not in own)
             more += ["--resume"] * (attempt > 0 and resumes)
-            job = _Job([sys.executable, "-m", "distgnn", *own, *more], num_ranks, mpirun, hosts)
+            command = [sys.executable, "-m", "distgnn", *own, *more]
+            job = _Job(command, num_ranks, mpirun, hosts, arguments.run_dir)
             status = job.run(asked)
             if status is None:
                 write_note(job.what_failed())
@@ -198,6 +203,16 @@ def _mpirun_of(text: str | None, *, is_needed: bool) -> list[str]:
 def _is_free(folder: str | None) -> bool:
     """Return whether a directory holds nothing yet, but for hidden files."""
     return folder is None or next(Path(folder).glob("[!.]*"), None) is None
+
+
+def _results_in(folder: str | None) -> set[tuple[str, int, int]]:
+    """Return the results in the directory of a run, each time they are written another set."""
+    found = set()
+    for name in _RESULTS if folder else ():
+        with suppress(OSError):
+            facts = Path(str(folder), name).stat()
+            found.add((name, facts.st_ino, facts.st_mtime_ns))
+    return found
 
 
 def _without_flags(words: Sequence[str]) -> list[str]:
@@ -312,15 +327,22 @@ class _Job:
         num_ranks: Number of ranks.
         mpirun: Command that starts them; empty for processes of this machine.
         hosts: Ranks of each host; empty for this machine.
+        run_dir: Directory of the run, which this host may see later than the ranks, or never.
     """
 
     def __init__(
-        self, command: list[str], num_ranks: int, mpirun: list[str], hosts: Mapping[str, int]
+        self,
+        command: list[str],
+        num_ranks: int,
+        mpirun: list[str],
+        hosts: Mapping[str, int],
+        run_dir: str | None = None,
     ) -> None:
         self._command = command
         self._num_ranks = num_ranks
         self._mpirun = mpirun
         self._hosts = hosts
+        self._run_dir = run_dir
         self._codes: list[int] = []
         self._is_cut_off = False
         self._probe: _Probe | None = None
@@ -338,6 +360,7 @@ class _Job:
         """
         # What ranks print that are then lost would be printed twice.
         with tempfile.TemporaryFile() as printed:
+            before = _results_in(self._run_dir)
             started = self._start(printed)
             try:
                 asked.processes[:] = started
@@ -351,7 +374,8 @@ class _Job:
                 asked.processes[:] = []
             printed.seek(0)
             said = printed.read()
-            self._is_cut_off = bool(self._mpirun) and _LAST_WORDS.search(said) is None
+            has_ended = _LAST_WORDS.search(said) or _results_in(self._run_dir) - before
+            self._is_cut_off = bool(self._mpirun) and not has_ended
             status = self._status(asked.number)
             if status is not None:
                 sys.stdout.write(said.decode(errors="replace"))
@@ -433,7 +457,7 @@ class _Job:
                 with suppress(OSError):
                     sys.stderr.write(line.decode(errors="replace"))
                     sys.stderr.flush()
-                if line.startswith(b"distgnn: "):
+                if _FIRST_WORD.match(line):
                     self._has_spoken.set()
 
     def _wait(self, started: list[subprocess.Popen[bytes]], asked: _Asked) -> None:

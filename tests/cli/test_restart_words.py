@@ -127,6 +127,42 @@ def test_an_mpirun_that_ends_well_before_its_ranks_is_started_again(distgnn, tmp
     assert "mpirun ended with status 0, but rank 0 did not come to its end" in done.err
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        "echo '[1,0]<stdout>:results  run'",  # mpirun --tag-output
+        "echo '[job@1,0]<stdout>: {\"metric\": 1}'",
+        "echo 'Wed Nov 25 12:00:00 2026<stdout>:results  run'",  # mpirun --timestamp-output
+        "echo '[0] results  run'",  # mpiexec -prepend-rank
+        "echo ' 0: results  run'",  # srun -l
+        "mkdir -p run && echo {} > run/summary.json",  # what is printed goes to a file
+        "mkdir -p run && echo {} > run/series.json",
+    ],
+)
+def test_a_run_that_ended_is_not_started_again_whatever_the_launcher_prints(distgnn, here, says):
+    program = here / "mpirun"
+    program.write_text(f"#!/bin/sh\necho started >> starts\n{says}\n")
+    program.chmod(0o755)
+    done = distgnn("train", "cora", "--run", "run", "--restarts", "1", "--mpirun", program)
+    assert (done.status, (here / "starts").read_text()) == (0, "started\n")
+
+
+def test_results_from_before_are_no_sign_of_an_end(distgnn, here):
+    (here / "run").mkdir()
+    (here / "run/summary.json").write_text("{}")
+    program = stub(here)
+    words = ["--resume", "--restarts", "1", "--mpirun", program]
+    assert distgnn("train", "cora", "--run", "run", *words).status == 0
+    assert (here / "begun").exists()
+
+
+@pytest.mark.parametrize("label", ["", "[1,0]<stderr>:", "[0] ", "0: "])
+def test_a_rank_that_failed_is_heard_through_a_label(label):
+    job = _Job([], 1, ["mpirun"], {})
+    job._relay(SimpleNamespace(stderr=io.BytesIO(f"{label}distgnn: lost\n".encode())))
+    assert job._has_spoken.is_set()
+
+
 def test_lost_hosts_are_looked_for_while_mpirun_waits_for_them(distgnn, tmp_path, monkeypatch):
     monkeypatch.setattr(restarts, "_GRACE_S", 3.0)
     monkeypatch.setattr(restarts, "_HANG_S", 0.2)
