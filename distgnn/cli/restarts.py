@@ -88,7 +88,8 @@ def is_supervised(arguments: argparse.Namespace) -> bool:
         InputError: If options say how to start ranks, but not that they are.
     """
     if getattr(arguments, "restarts", None) is not None:
-        return True
+        # That takes one process, and no time.
+        return not arguments.print_strategy
     for name in ("mpirun", "hosts"):
         if getattr(arguments, name, None) is not None:
             raise InputError(

@@ -156,6 +156,12 @@ def test_results_from_before_are_no_sign_of_an_end(distgnn, here):
     assert (here / "begun").exists()
 
 
+def test_a_strategy_is_printed_without_ranks(distgnn, ring, here):
+    words = ["--print-strategy", "--run", "run", "--restarts", "1", "--mpirun", "no-such-launcher"]
+    done = distgnn("train", ring, *words)
+    assert (done.status, done.out[:6]) == (0, "--halo")
+
+
 @pytest.mark.parametrize("label", ["", "[1,0]<stderr>:", "[0] ", "0: "])
 def test_a_rank_that_failed_is_heard_through_a_label(label):
     job = _Job([], 1, ["mpirun"], {})
