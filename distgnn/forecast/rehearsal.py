@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import replace
@@ -17,6 +18,7 @@ from distgnn.forecast.pace import Pace, compute_seconds
 from distgnn.forecast.traffic import Forecast, LayerRows
 from distgnn.ops import SparseRows
 from distgnn.partition.directory.store import whole_part
+from distgnn.settings.kfac import parse
 from distgnn.training.config.codecs import halo_text
 from distgnn.training.config.presets import PRESETS
 from distgnn.training.loop.graphs import why_not_static
@@ -235,6 +237,9 @@ def on_sample(part: Part, ends: DataInfo, config: TrainConfig, max_edges: int) -
     if config.optimizer == "lbfgs":
         # An epoch is a search of any length, of which one evaluation is predicted.
         alone = replace(alone, optimizer="sgd", lr=1e-3)
+    if config.optimizer == "kfac":
+        # The first epochs read and decompose factors each, and would be all that a rehearsal sees.
+        alone = replace(alone, kfac=str(replace(parse(config.kfac), first=1)))
     if config.given_halo.is_adaptive:
         # The mirror knows no bits of the rows of others, and uniform ones take as long.
         alone = replace(alone, preset=None, halo=halo_text(config.given_halo.plain))
@@ -251,7 +256,8 @@ def epoch_seconds(trainer: Trainer, *, least_s: float) -> float:
         least_s: Time that they take together, at least.
 
     Returns:
-        Seconds of the epoch in the middle: a run's meet interrupts and others' work, too.
+        Seconds of the epoch in the middle: a run's meet interrupts and others' work, too. Of K-FAC,
+        the mean of epochs that read or decompose factors and of those that do not.
     """
     seconds: list[float] = []
     begin = time.perf_counter()
@@ -259,7 +265,29 @@ def epoch_seconds(trainer: Trainer, *, least_s: float) -> float:
         start = time.perf_counter()
         trainer.train_epoch()
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[_WARM_UP:])
+    return _mean_seconds(seconds, trainer.config)
+
+
+def _mean_seconds(seconds: list[float], config: TrainConfig) -> float:
+    """Return the middle of the seconds of epochs, from `_WARM_UP` on; of K-FAC see above."""
+    if config.optimizer != "kfac":
+        return statistics.median(seconds[_WARM_UP:])
+    options = parse(config.kfac)
+    both = 1 / math.lcm(options.factors, options.inverses)
+    read, decomposed = 1 / options.factors - both, 1 / options.inverses - both
+    shares = {
+        (True, True): both,
+        (True, False): read,
+        (False, True): decomposed,
+        (False, False): 1 - both - read - decomposed,
+    }
+    alike: dict[tuple[bool, bool], list[float]] = {}
+    for step in range(_WARM_UP, len(seconds)):
+        kind = options.is_read(step), options.is_decomposed(step)
+        alike.setdefault(kind, []).append(seconds[step])
+    # What comes so seldom that no epoch met it counts for nothing.
+    total = sum(shares[kind] * statistics.median(own) for kind, own in alike.items())
+    return total / sum(shares[kind] for kind in alike)
 
 
 def walked(trainer: Trainer) -> tuple[Forecast, float]:

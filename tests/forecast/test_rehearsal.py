@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from graphs import cut
+from graphs import cut, make_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training import make_config
 
 from distgnn.datasets import Graph
-from distgnn.forecast.rehearsal import on_sample
+from distgnn.forecast.rehearsal import _mean_seconds, on_sample
 from distgnn.partition.directory.store import whole_part
 from distgnn.training.data.info import DataInfo
 
@@ -56,3 +56,12 @@ def test_a_sample_of_a_graph_with_learned_rows_trains(
         if part.num_roots and part.num_edges:
             sample = on_sample(part, DataInfo.of(graph), config, max_edges)
             assert all(math.isfinite(sample.train_epoch()) for _ in range(2))
+
+
+def test_epochs_that_read_factors_count_by_their_share_and_those_at_the_start_for_nothing():
+    graph = make_graph("random")
+    config = make_config(optimizer="kfac", kfac="factors=2,inverses=4,first=30")
+    sample = on_sample(cut(graph, 1)[0], DataInfo.of(graph), config, 1 << 20)
+    assert sample.config.kfac == "factors=2,inverses=4,first=1"
+    assert _mean_seconds([9.0, 9.0, 2.0, 1.0, 4.0, 1.0, 2.0], sample.config) == 2.0
+    assert _mean_seconds([9.0, 9.0, 2.0, 1.0, 1.0], make_config()) == 1.0
