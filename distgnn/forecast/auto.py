@@ -176,6 +176,8 @@ class AutoCodes:
             true = record.get("val_metric") if trainer.config.screening is None else None
             true = trainer.evaluate().metric["val"] if true is None else true
             seen = trainer.evaluate_on(self._graph).metric["val"]
+        # The record of this epoch is made, and how far models are apart now is none of the next.
+        trainer.weights.take_deviation()
         if true is None or seen is None:
             is_off = record["codec_error"] >= 1
         else:

@@ -135,6 +135,14 @@ def test_a_metric_that_stays_below_its_best_makes_rows_exact(links, monkeypatch)
     assert found[0][1]["strategy"] == "int2+at(8)+exact"
 
 
+def test_a_look_says_nothing_of_how_far_models_are_apart_in_the_next_epoch(links):
+    links[0][:] = [SLOW]
+    options = {"halo": "auto", "weights": "every(8)", "eval_every": 5}
+    records = trained(options, Auto(0.9, 3))[0][0]
+    said = [record["epoch"] for record in records if "consensus_distance" in record]
+    assert said == [4, 9, 11]
+
+
 def test_a_resumed_run_goes_on_with_its_schedule(links, tmp_path):
     links[0][:] = [SLOW, FAST, SLOW, FAST]
     rule = Auto(0.9, 3)
