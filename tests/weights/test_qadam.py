@@ -15,6 +15,7 @@ from distgnn.exchange.clock import Clock
 from distgnn.exchange.codec import EXACT
 from distgnn.optim.qadam import QAdam, QAdamW
 from distgnn.training.config.codecs import parse_weights
+from distgnn.training.config.compatibility import check_length
 from distgnn.weights.rule import WeightRule
 from distgnn.weights.summed_momentum import SummedMomentum
 
@@ -166,3 +167,12 @@ def test_what_cannot_work_is_refused(options, sentence):
     with pytest.raises(InputError) as caught:
         make_config(**options)
     assert str(caught.value) == sentence
+
+
+def test_a_warm_up_that_takes_all_epochs_is_refused():
+    message = r"--weights qadam\(4\)\+int8 is plain Adam for all of the epochs; use --epochs {} or "
+    for start, most in (("graph", 4), ("mlp(2)", 6)):
+        options = {"weights": "qadam(4)+int8", "start": start}
+        with pytest.raises(InputError, match=message.format(most + 1)):
+            check_length(make_config(epochs=most, **options))
+        check_length(make_config(epochs=most + 1, **options))

@@ -734,6 +734,13 @@ LENGTHS: tuple[Rule, ...] = (
             "fewer or more --epochs"
         ),
     ),
+    (
+        lambda c: 0 < c.epochs - c.num_start_epochs <= c.weight_rule.warm_up_steps,
+        lambda c: (
+            f"--weights {c.weights} is plain Adam for all of the epochs; use --epochs "
+            f"{c.num_start_epochs + c.weight_rule.warm_up_steps + 1} or more, or --weights sum"
+        ),
+    ),
     (lambda c: c.strategy.rule.delay > _longest_delay(c), _too_late),
     (
         lambda c: 0 < c.epochs <= c.given_halo.warm_up_epochs,
