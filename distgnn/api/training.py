@@ -136,7 +136,7 @@ class Training:
 
     def _check_cuts(self) -> None:
         if not self.cuts:
-            if self.config.cut_every != _CUT_EVERY:
+            if self.config.cut_every is not None:
                 raise InputError(
                     f"--cut-every {self.config.cut_every} has an effect with --cuts only; drop it"
                 )
@@ -255,7 +255,10 @@ def _take_turns(
     from distgnn.training.loop.stop import agree, stopped
     from distgnn.training.tasks.tasks import resolve
 
-    every, last = asked.config.cut_every, asked.config.epochs
+    every = asked.config.cut_every or _CUT_EVERY
+    # A run that is resumed may name the usual number.
+    asked = replace(asked, config=replace(asked.config, cut_every=every))
+    last = asked.config.epochs
     last = last if asked.pause_after is None else min(asked.pause_after, last)
     directories = (asked.source.source, *asked.cuts)
     manifests = collectively(group, lambda: manifests_of(directories, group.size))

@@ -113,6 +113,7 @@ def replica(cuts, folder):
 REFUSED = [
     (("--algorithm", "cd-0", "--cuts", "x"), "--cuts has an effect with --algorithm 0c only, got "),
     (("--preset", "grappa", "--cut-every", "5"), "--cut-every 5 has an effect with --cuts only; "),
+    (("--algorithm", "0c", "--cut-every", "10"), "--cut-every 10 has an effect with --cuts only; "),
     (
         ("--preset", "grappa", "--cuts", "x", "--seeds", "2"),
         "--seeds and --split-index all make several runs, but --cuts names 1 more of one run; ",
@@ -240,3 +241,10 @@ def test_no_turn_goes_on_from_a_checkpoint_that_was_not_written(whole_cuts, tmp_
 @pytest.mark.parametrize("given", [Path("b"), "b", "b,", ["b"], (Path("b"),)])
 def test_cuts_are_a_path_a_text_or_several_paths(given):
     assert _cuts_of(given) == ("b",)
+
+
+def test_a_run_that_took_the_usual_turns_goes_on_where_they_are_named(whole_cuts, tmp_path):
+    trained(whole_cuts, tmp_path, epochs=12, pause_after=11, cut_every=None)
+    said = Noted()
+    trained(whole_cuts, tmp_path, said, epochs=12, resume=True, cut_every=10)
+    assert said.lines[0].startswith("cut 2 of 2, ")

@@ -80,11 +80,12 @@ class DelaySettings:
         metavar="S",
         in_presets=True,
     )
-    cut_every: int = flag(
-        10,
-        "of --cuts: epochs on one cut before the next (default: %(default)s)",
+    cut_every: int | None = flag(
+        None,
+        "of --cuts: epochs on one cut before the next (default: 10)",
         at_least(1),
         metavar="K",
+        is_optional=True,
     )
     overlap: bool = flag(
         True,
