@@ -319,22 +319,30 @@ class Session:
                 words are no strategy, or the module shares parameters with one of other words.
         """
         self._check_open()
+        if weights is not None:
+            # Ranks meet below: where they are threads, none steps while another begins to watch.
+            importlib.import_module("torch.optim")  # whose steps are followed by the words
+            self._watch_optimizers()
         num_vertices = max((data.num_vertices for data in self._data), default=0)
         check_own(model, self._group, num_vertices=num_vertices)
         model.to(self.device)
-        self._weights.broadcast(model)
-        self._shared = [each for each in self._shared if each.model is not model]
+        kept = [each for each in self._shared if each.model is not model]
         others = [other for other in self._models if other is not model]
+        added = []
         if weights is not None:
-            shared = SharedModel(model, weights, self._group, self._seed)
-            if any(shared.holds(each) for each in trainable(others)):
-                raise InputError(
-                    f"the model with weights={weights!r} has parameters of another replicated "
-                    "model; replicate one module that holds both"
-                )
-            self._shared.append(shared)
-            importlib.import_module("torch.optim")  # whose steps are followed by the words
-            self._watch_optimizers()
+            added.append(SharedModel(model, weights, self._group, self._seed))
+        if any(
+            each.holds(one)
+            for those, models in ((added, others), (kept, [model]))
+            for each in those
+            for one in trainable(models)
+        ):
+            raise InputError(
+                f"the model with weights={weights!r} has parameters of another replicated "
+                "model; replicate one module that holds both"
+            )
+        self._weights.broadcast(model)
+        self._shared = [*kept, *added]
         self._models = [*others, model]
         return model
 

@@ -159,6 +159,26 @@ def test_a_loss_concerns_the_models_that_it_reaches(words):
         assert torch.equal(found[1], alone[1][0])
 
 
+def test_a_refused_replicate_changes_nothing():
+    def on_rank(group):
+        with Session(group) as ranks:
+            model, other = (ranks.replicate(linear(), weights="every(2)") for _ in range(2))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for words, wrong in (("every(3)", torch.nn.Sequential(other)), ("every", model)):
+                with torch.no_grad():
+                    model.bias.fill_(ranks.rank)
+                with pytest.raises(InputError):
+                    ranks.replicate(wrong, weights=words)
+                assert torch.equal(model.bias, torch.full((3,), float(ranks.rank)))
+            for _ in range(2):
+                optimizer.zero_grad()
+                ranks.backward((model(torch.ones(2, 4)) + ranks.rank).square().mean())
+                optimizer.step()
+            return model.weight.detach().clone()
+
+    assert torch.equal(*run_ranks(2, on_rank))
+
+
 def test_a_closure_may_call_backward_in_the_step():
     def on_rank(group, is_closure):
         with Session(group) as ranks:
@@ -217,6 +237,10 @@ def another(ranks, model):
     ranks.replicate(torch.nn.Sequential(model), weights="every(3)")
 
 
+def of_sums(ranks, model):
+    ranks.replicate(torch.nn.Sequential(model))
+
+
 @pytest.mark.parametrize(
     ("words", "work", "sentence"),
     [
@@ -231,6 +255,7 @@ def another(ranks, model):
         ("every(2)", stepped_twice, "once before each step, in place of loss.backward()"),
         ("every(2)", partly, "holds some weights of a model with weights='every(2)+mean', whose"),
         ("every(2)", curved, "does not go with LBFGS, whose steps are not known to follow one"),
+        ("every(2)", of_sums, "weights=None has parameters of another replicated model; replicate"),
         ("every(2)", another, "weights='every(3)' has parameters of another replicated model;"),
     ],
 )
