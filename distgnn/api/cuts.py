@@ -36,6 +36,7 @@ class CutTurn(NamedTuple):
         about: Values of config.json that name the cuts; the same in every turn.
         is_first: Whether no turn came before it in this job.
         is_last: Whether the run, or its pause, ends with it.
+        estimated_epoch_s: Seconds of an epoch that the first turn estimated, if that was asked for.
     """
 
     directory: str
@@ -43,6 +44,7 @@ class CutTurn(NamedTuple):
     about: dict[str, Any]
     is_first: bool
     is_last: bool
+    estimated_epoch_s: float | None = None
 
 
 def manifests_of(directories: Sequence[str], num_ranks: int) -> list[Manifest]:

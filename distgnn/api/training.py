@@ -273,10 +273,12 @@ def _take_turns(
     about["other_cuts"] = [*asked.cuts]
     about |= {name: first.to_json()[name] for name in ("source", "partition")}
     done, is_first = num_done(run_dir, group) if asked.resume else 0, True
+    estimated_s: float | None = None
     while True:
         number = done // every % len(directories)
         until = min((done // every + 1) * every, last)
-        turn = CutTurn(directories[number], until, about, is_first, is_last=until == last)
+        is_last = until == last
+        turn = CutTurn(directories[number], until, about, is_first, is_last, estimated_s)
         if not asked.quiet and group.rank == 0:
             asked.say(f"cut {number + 1} of {len(directories)}, '{turn.directory}'")
         own = replace(
@@ -289,6 +291,7 @@ def _take_turns(
         )
         summary = _train_part(own, run_dir, group, stop)
         done, is_first = summary["num_epochs"], False
+        estimated_s = summary["estimated_epoch_s"]
         if done < until or done >= last:
             return summary
         if number := agree(stop, group):
@@ -396,10 +399,13 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         streamed, what = predict_host_bytes(trainer.graphs), "streaming sums of features"
         check_memory(group, streamed, what=what, is_forced=asked.force, say=asked.say)
     on_rank_0(group, lambda: prepare(run_dir, asked.resume, opened.begin))
+    turn = asked.turn
+    is_first = turn is None or turn.is_first
+    trainer.estimated_epoch_s = turn and turn.estimated_epoch_s
     announce(
         *(trainer, opened.part, opened.ends, predicted),
-        estimates=asked.estimate,
-        is_quiet=asked.quiet or not (asked.turn is None or asked.turn.is_first),
+        estimates=asked.estimate and is_first,
+        is_quiet=asked.quiet or not is_first,
         say=asked.say,
     )
     if opened.config.halo_rule.auto is not None and group.size > 1:

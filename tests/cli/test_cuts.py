@@ -19,6 +19,7 @@ from distgnn.api.verbs import _cuts_of
 from distgnn.cli import main
 from distgnn.comm.threads import run_ranks
 from distgnn.datasets.errors import InputError
+from distgnn.forecast import estimate
 from distgnn.partition.directory.store import read_manifest, read_part
 from distgnn.training.config.settings import TrainConfig
 from distgnn.training.data.info import DataInfo
@@ -236,6 +237,15 @@ def test_no_turn_goes_on_from_a_checkpoint_that_was_not_written(whole_cuts, tmp_
     kept = json.loads((tmp_path / "run/config.json").read_text())
     assert kept["other_cuts"] == [str(whole_cuts[1])]
     assert said.lines[0].startswith("cut 2 of 2, ")
+
+
+def test_the_first_turn_alone_estimates_an_epoch(whole_cuts, tmp_path, monkeypatch):
+    estimates = [0.5, 0.25, 0.125]
+    monkeypatch.setattr(estimate, "estimate_epoch", lambda *_: estimates.pop(0))
+    found = trained(whole_cuts, tmp_path, estimate=True)
+    assert found.summary["num_epochs"] == 8
+    assert found.summary["estimated_epoch_s"] == 0.5
+    assert estimates == [0.25, 0.125]
 
 
 @pytest.mark.parametrize("given", [Path("b"), "b", "b,", ["b"], (Path("b"),)])
