@@ -175,6 +175,8 @@ class Session:
         """Wait for the other ranks and leave them in order; the with statement does it."""
         if self._state == "closed":
             return
+        for shared in self._shared:
+            shared.settle()
         self._group.barrier()
         self._leave()
         self._group.close()
@@ -341,6 +343,9 @@ class Session:
                 f"the model with weights={weights!r} has parameters of another replicated "
                 "model; replicate one module that holds both"
             )
+        for before in self._shared:
+            if before not in kept:
+                before.settle()
         self._weights.broadcast(model)
         self._shared = [*kept, *added]
         self._models = [*others, model]

@@ -196,6 +196,10 @@ class SharedModel:
                 "each step, in place of loss.backward()"
             )
 
+    def settle(self) -> None:
+        """Wait for messages that are on their way; collective."""
+        self._strategy.state(self.model)
+
     def consensus(self) -> AbstractContextManager[None]:
         """Return a block in which the model is the mean of those of all ranks."""
         return self._strategy.consensus(self.model)

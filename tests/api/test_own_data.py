@@ -179,6 +179,45 @@ def test_a_refused_replicate_changes_nothing():
     assert torch.equal(*run_ranks(2, on_rank))
 
 
+@pytest.mark.parametrize("replicates", [False, True])
+def test_messages_on_their_way_are_waited_for_at_the_end(replicates):
+    def on_rank(group):
+        open_works, plain = [], group.transfer
+
+        def transfer(*them):
+            return [_Counted(each, open_works) for each in plain(*them)]
+
+        group.transfer = transfer
+        with Session(group) as ranks:
+            model = ranks.replicate(linear(), weights="every(4)+lag(4)+corrected")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(5):
+                optimizer.zero_grad()
+                ranks.backward(model(torch.ones(2, 4)).square().mean())
+                optimizer.step()
+            before = len(open_works)
+            if replicates:
+                ranks.replicate(model, weights="int8")
+                return before, len(open_works)
+        return before, len(open_works)
+
+    for before, after in run_ranks(3, on_rank):
+        assert before > 0
+        assert after == 0
+
+
+class _Counted:
+    """A message that is in a list until it is waited for."""
+
+    def __init__(self, work, open_works):
+        self._work, self._open = work, open_works
+        open_works.append(self)
+
+    def wait(self):
+        self._open.remove(self)
+        self._work.wait()
+
+
 def test_a_closure_may_call_backward_in_the_step():
     def on_rank(group, is_closure):
         with Session(group) as ranks:
