@@ -141,7 +141,8 @@ def test_a_center_without_momentum_is_the_mean_and_no_share_is_no_merge():
     ):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
     never = by_the_formula(drawn(3), parse_weights("every(99)+corrected"), lr=0.1)
-    for own, alone in zip(check_formula(drawn(3), "every(1)+lerp(0)"), never, strict=True):
+    none = WeightRule(merge_every=1, background=Background(share=0.0, is_corrected=False))
+    for own, alone in zip(check_formula(drawn(3), none), never, strict=True):
         torch.testing.assert_close(own, torch.from_numpy(alone), rtol=0, atol=1e-12)
 
 
@@ -278,7 +279,22 @@ def test_words_are_read_and_written_back(how):
         ),
         (
             "every(1)+elastic(1)",
-            "--weights elastic has 1 at character 18; it is a number of at least 0 and below 1",
+            "--weights elastic has 1 at character 18; it is a number above 0 and below 1",
+        ),
+        (
+            "every(1)+lerp(0)",
+            "--weights lerp has 0 at character 15; it is a number above 0 and below 1",
+        ),
+        (
+            "every(1)+momentum(0.5,share=0)",
+            (
+                "--weights momentum has share=0 at character 23; share is a number above 0 and "
+                "below 1"
+            ),
+        ),
+        (
+            "every(1)+lerp",
+            ("--weights lerp at character 10 needs a number above 0 and below 1; write lerp(0.5)"),
         ),
         (
             "int8+every(2)+corrected",

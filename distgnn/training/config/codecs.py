@@ -184,6 +184,7 @@ def _whole(least: int, below: int | None = None) -> Mapping[str, Parameter]:
 
 _DEALS = Parameter({"rows": "rows", "peers": "peers", "random": "random"})
 _SHARE = Parameter(number=float, below=1, is_required=True)
+_MOVE = Parameter(number=float, below=1, above=0, is_required=True)
 _LIMIT = Parameter(number=float, below=math.inf, is_required=True)
 _ANY_LEVEL = _Level(number=float, is_required=True)
 _LEVEL = _Level(number=float, below=math.inf, is_required=True)
@@ -290,15 +291,15 @@ WEIGHTS = Grammar(
         _MEAN: Word(_APPLY, partial(str, _MEAN), {}),
         "qadam": Word(_APPLY, lambda value: {"warm_up_steps": value}, _whole(1)),
         "corrected": Word(_APPLY, Background, {}),
-        "lerp": Word(_APPLY, _lerp, {"": _SHARE}),
-        "elastic": Word(_APPLY, _elastic, {"": _SHARE}),
+        "lerp": Word(_APPLY, _lerp, {"": _MOVE}),
+        "elastic": Word(_APPLY, _elastic, {"": _MOVE}),
         "momentum": Word(
             _APPLY,
             _momentum,
             {
                 "": _SHARE,
                 "rate": Parameter(number=float, below=math.inf),
-                "share": Parameter(number=float, below=1),
+                "share": Parameter(number=float, below=1, above=0),
             },
         ),
         "lag": Word(_LAG, lambda value: value, _whole(0)),

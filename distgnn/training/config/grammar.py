@@ -69,6 +69,7 @@ class Parameter:
         values: Value by the word that stands for it; empty for numbers.
         number: Type of a number.
         least: Least number that is allowed.
+        above: Bound that a number is above; None for none.
         below: Bound that a number is below; None for none.
         is_required: Whether the word is nothing without it.
     """
@@ -77,6 +78,7 @@ class Parameter:
     number: type[int] | type[float] = int
     least: float = 0
     below: float | None = None
+    above: float | None = None
     is_required: bool = False
 
     @property
@@ -86,7 +88,16 @@ class Parameter:
             return " or ".join(self.values)
         what = "a whole number" if self.number is int else "a number"
         below = "" if self.below is None else f" and below {self.below:g}"
-        return f"{what} of at least {self.least:g}{below}"
+        least = f"of at least {self.least:g}" if self.above is None else f"above {self.above:g}"
+        return f"{what} {least}{below}"
+
+    @property
+    def example(self) -> str:
+        """A word that is allowed, for a message."""
+        least = self.least
+        if self.above is not None:
+            least = self.above + 1 if self.below is None else (self.above + self.below) / 2
+        return next(iter(self.values), f"{least:g}")
 
     def read(self, word: str) -> object:
         """Return the value that a word stands for.
@@ -103,6 +114,8 @@ class Parameter:
             return self.values[word]
         value = self.number(word)
         if not value >= self.least or (self.below is not None and not value < self.below):
+            raise ValueError(word)
+        if self.above is not None and not value > self.above:
             raise ValueError(word)
         return value
 
@@ -227,7 +240,7 @@ class Grammar:
             if parameter.is_required and key not in values:
                 raise InputError(
                     f"{self.flag} {item.word}{_where(item.at)} needs {parameter.allowed}; write "
-                    f"{item.word}({next(iter(parameter.values), f'{parameter.least:g}')})"
+                    f"{item.word}({parameter.example})"
                 )
         return {key or "value": value for key, value in values.items()}
 
