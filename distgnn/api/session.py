@@ -330,12 +330,13 @@ class Session:
         model.to(self.device)
         kept = [each for each in self._shared if each.model is not model]
         others = [other for other in self._models if other is not model]
+        own: list[nn.Module] = [model]
         added = []
         if weights is not None:
             added.append(SharedModel(model, weights, self._group, self._seed))
         if any(
             each.holds(one)
-            for those, models in ((added, others), (kept, [model]))
+            for those, models in ((added, others), (kept, own))
             for each in those
             for one in trainable(models)
         ):
