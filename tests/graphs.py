@@ -52,6 +52,8 @@ def make_graph(kind: str = "random", *, num_vertices: int = 40, seed: int = 0) -
         labels[rng.random(num_vertices) < 0.2, 1] = np.nan
     role = rng.permutation(num_vertices) % 4
     masks = [np.isin(role, roles)[None] for roles in ((0, 1), (2,), (3,))]
+    if kind == "unknown-flags":
+        masks = [mask & ~np.isnan(labels).all(axis=1) for mask in masks]
     weight = rng.random(len(src)).astype(np.float32) + 0.5 if kind == "weighted" else None
     types = {}
     if kind in TYPED_KINDS:

@@ -256,7 +256,7 @@ def test_index_lists_are_made_once_for_each_turn(deal):
 @given(st.integers(2, 9))
 @settings(max_examples=8, deadline=None)
 def test_in_a_tournament_every_pair_meets_once(num_ranks):
-    from distgnn.exchange.rule import _round_of
+    from distgnn.exchange.rule import round_of
 
     num_rounds = num_ranks - 1 + num_ranks % 2
     for number in range(num_rounds):
@@ -264,12 +264,12 @@ def test_in_a_tournament_every_pair_meets_once(num_ranks):
             (one, other)
             for one in range(num_ranks)
             for other in range(one + 1, num_ranks)
-            if _round_of(one, other, num_ranks) == number
+            if round_of(one, other, num_ranks) == number
         ]
         players = [player for pair in met for player in pair]
         assert len(players) == len(set(players))
     assert all(
-        _round_of(one, other, num_ranks) == _round_of(other, one, num_ranks) < num_rounds
+        round_of(one, other, num_ranks) == round_of(other, one, num_ranks) < num_rounds
         for one in range(num_ranks)
         for other in range(num_ranks)
         if one != other
