@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -291,9 +292,7 @@ class Trainer:
         """
         look_s = 0.0
         if not (self.num_epochs or self.is_done):
-            start = time.perf_counter()
-            self.controller.begin()
-            look_s = time.perf_counter() - start
+            look_s = self._seconds_of(self.controller.begin)
         while not (self.is_done or self.stop_number):
             self.group.note(self.num_epochs, "train")
             start = time.perf_counter()
@@ -321,10 +320,15 @@ class Trainer:
             self._last_loss = f", after a loss of {record['loss']:.6g} in epoch {self.num_epochs}"
             self.trace.end_epoch(self.num_epochs)
             self.num_epochs += 1
-            start = time.perf_counter()
-            self.controller.observe(record)
-            look_s = time.perf_counter() - start
+            look_s = self._seconds_of(partial(self.controller.observe, record))
             yield record
+
+    def _seconds_of(self, decide: Callable[[], None]) -> float:
+        """Let the controller decide, and return how long that took; 0 where there is none."""
+        start = time.perf_counter()
+        decide()
+        is_none = isinstance(self.controller, NoController)
+        return 0.0 if is_none else time.perf_counter() - start
 
     @property
     def is_done(self) -> bool:

@@ -24,6 +24,9 @@ SHORTER = {
     r"warmup\(20\)": "warmup(2)",
     r"refresh\(10\)": "refresh(3)",
     r"every\(10\)": "every(3)",
+    r"every\(8": "every(3",
+    r"travel\(20\)": "travel(4)",
+    r"qadam\(20\)": "qadam(2)",
     r"every=50": "every=2",
     r"at\(20\)": "at(2)",
     r"at\(40\)": "at(3)",
@@ -97,6 +100,8 @@ def test_runs_are_short_versions_of_all_presets():
     """A number of epochs that no table shortens would hide what is kept."""
     for name in PRESETS:
         config = config_of(name)
-        numbers = map(int, re.findall(r"(?:warmup|refresh|every|at)\(?=?([0-9]+)", config.halo))
-        assert all(number < NUM_EPOCHS for number in numbers), config.halo
+        words = f"{config.halo} {config.weights}"
+        named = r"(?:warmup|refresh|every|at|lag|travel|qadam)\(?=?([0-9]+)"
+        numbers = map(int, re.findall(named, words))
+        assert all(number < NUM_EPOCHS for number in numbers), words
         assert (config.halo_rule == HaloRule()) == (parse_halo(PRESETS[name].halo) == HaloRule())
