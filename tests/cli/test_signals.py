@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -61,10 +62,15 @@ def test_a_run_that_is_told_to_end_writes_a_checkpoint_and_says_so(number, distg
     assert f"resuming from epoch {num_epochs}\n" in outcome.err
 
 
+def is_stopped(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def test_a_second_signal_ends_the_run_at_once(ring, here):
     with started(ring, here / "r", "--epochs", "1000000") as job:
         # While it is stopped, the signals of both kinds wait, so that no epoch ends between them.
         job.send_signal(signal.SIGSTOP)
+        wait_for(lambda: is_stopped(job.pid))
         for number in (signal.SIGUSR1, signal.SIGTERM):
             job.send_signal(number)
         job.send_signal(signal.SIGCONT)
