@@ -123,6 +123,7 @@ def test_four_ranks_send_what_inspect_predicted(folder, straight, capsys):
     assert counted["eval_halo_bytes_per_epoch"] == predicted["eval_halo_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", "mpi"])
 def test_coded_gradients_are_as_many_bytes_as_inspect_says(backend, folder, mpirun_on, capsys):
     run = folder / f"coded-{backend}"
@@ -259,6 +260,7 @@ def test_a_damaged_part_is_one_sentence_that_names_the_file(folder, mpirun_on):
     assert not (folder / "refused").exists()
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_same_job(folder, straight):
     if not (BIN / "torchrun").exists():
         pytest.skip("no torchrun beside this Python")

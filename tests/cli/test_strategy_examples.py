@@ -85,6 +85,7 @@ def _best(line):
     return line["best"]
 
 
+@pytest.mark.slow
 def test_the_table_of_the_lab_compares_with_exact_training(repository, tmp_path):
     script = repository / "examples/lab/strategies.py"
     words = ["out", "--dry", "--hosts", 2, "--rates", "1gbit", "--cuts", "random", "--epochs", 4]

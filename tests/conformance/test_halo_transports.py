@@ -14,7 +14,7 @@ from rank_jobs import MPIRUN, run
 from distgnn.comm.threads import run_ranks
 from distgnn.training.config.codecs import parse_halo
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 NUM_RANKS = 4
 
 

@@ -12,7 +12,9 @@ import pytest
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("halo", "num_epochs"), [("exact", 10), ("int8", 40)])
+@pytest.mark.parametrize(
+    ("halo", "num_epochs"), [("exact", 10), pytest.param("int8", 40, marks=pytest.mark.slow)]
+)
 def test_counted_bytes_are_those_of_the_interface_within_three_percent(
     halo, num_epochs, mpirun, repository
 ):

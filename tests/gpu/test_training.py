@@ -59,6 +59,9 @@ def _second_device(monkeypatch):
     use_second_device(monkeypatch)
 
 
+SLOW = ("gat-int8", "gat-edges", "gat-streamed", "gatv2-dropout", "rgcn")
+
+
 def graph_of(kind, num_vertices):
     if kind != "links":
         return make_graph(kind, num_vertices=num_vertices)
@@ -109,8 +112,8 @@ def check(got, expected, *, rel):
 @pytest.mark.usefixtures("_second_device", "multiplied_here")
 @pytest.mark.parametrize(
     "name",
-    # Heads whose rows are coded take Triton's interpreter three quarters of a minute.
-    [pytest.param(name, marks=pytest.mark.slow) if name == "gat-int8" else name for name in CASES],
+    # Triton's interpreter takes seconds to most heads, and to types and codes.
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES],
 )
 def test_a_device_trains_as_the_processor_does(name, tmp_path):
     kind, options = CASES[name]

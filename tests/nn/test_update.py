@@ -139,7 +139,7 @@ def test_a_linear_map_has_the_gradients_of_torchs():
     assert torch.autograd.gradcheck(ops.linear, (rows, weight, bias), fast_mode=True)
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("model", [pytest.param("sage", marks=pytest.mark.slow), "gcn"])
 def test_no_buffer_is_added_after_the_first_epochs(model):
     part = cut(make_graph("random"), 1)[0]
     graph = LocalGraph.exact(part, SingleGroup())

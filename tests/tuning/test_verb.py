@@ -325,6 +325,7 @@ def test_tpe_is_optunas_and_keeps_its_journal(ring, tmp_path):
     assert [t["settings"] for t in again.trials] == [t["settings"] for t in found.trials]
 
 
+@pytest.mark.slow
 def test_trials_are_processes_of_their_own(ring, tmp_path):
     words = {"scheduler": "halving", "trials": 2, "grace": 8}
     inside = search(ring, tmp_path / "inside", **words)
@@ -407,7 +408,7 @@ def test_ranks_need_an_mpirun(monkeypatch):
         JobSlots(1, ranks=2).words([])
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.mpi)])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=[pytest.mark.mpi, pytest.mark.slow])])
 def test_a_process_that_dies_is_started_again(ranks, ring, tmp_path, monkeypatch):
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(name, ENVIRON[name])
@@ -460,7 +461,7 @@ def test_the_best_settings_are_a_recipe_of_the_command_line(ring, tmp_path):
     assert losses(tmp_path / "r") == losses(tmp_path / "s" / best)
 
 
-@pytest.mark.parametrize("jobs", [None, 1])
+@pytest.mark.parametrize("jobs", [None, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_pause_is_not_the_end_of_what_depends_on_all_epochs(ring, tmp_path, jobs):
     # Both would be refused, or end early, in a run of the 4 epochs of the first rung.
     dg.partition_graph(ring, 1, tmp_path / "parts")

@@ -103,6 +103,7 @@ def test_a_stopped_rank_is_named_and_a_waiting_one_is_woken() -> None:
     assert "sent no heartbeat for 4 s" in err
 
 
+@pytest.mark.slow
 def test_a_rank_that_works_alone_for_long_is_waited_for() -> None:
     status, out, err = mpirun(2, "slow")
     assert status == 0, err
