@@ -206,10 +206,18 @@ class GradientRule(Optimizer):
 class Adam(GradientRule):
     """Adam; see `Optimizer` for its arguments.
 
+    Attributes:
+        beta1: Share of the first moment that a step keeps.
+        beta2: Share of the second moment that a step keeps.
+        eps: Least divisor of a step.
+
     References:
         Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
     """
 
+    beta1: ClassVar[float] = 0.9
+    beta2: ClassVar[float] = 0.999
+    eps: ClassVar[float] = 1e-8
     is_decoupled: ClassVar[bool] = False
     """Whether weights shrink directly instead of through their gradients."""
 
@@ -223,7 +231,7 @@ class Adam(GradientRule):
     def _divisor(self, moments: Moments | None) -> Tensor | float:
         if moments is None:
             return 0.0
-        return (moments["exp_avg_sq"] / (1 - 0.999 ** moments["step"])).sqrt() + 1e-8
+        return (moments["exp_avg_sq"] / (1 - self.beta2 ** moments["step"])).sqrt() + self.eps
 
     def _step(
         self,
@@ -245,10 +253,10 @@ class Adam(GradientRule):
             [],
             steps,
             lr=self.lr,
-            beta1=0.9,
-            beta2=0.999,
+            beta1=self.beta1,
+            beta2=self.beta2,
             weight_decay=weight_decay,
-            eps=1e-8,
+            eps=self.eps,
             amsgrad=False,
             maximize=False,
         )

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from distgnn.optim.optimizers import Moments
 
-_BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
-
 
 class QAdam(Adam):
     """Adam for some steps; then steps by first moments that ranks add up, over a fixed second one.
@@ -76,12 +74,12 @@ class QAdam(Adam):
         """
         assert parameter.grad is not None, "missing gradients are zeros"
         number = next(n for n, each in enumerate(self._parameters) if each is parameter)
-        kept = _BETA1 * self._moments[number]["exp_avg"]
+        kept = self.beta1 * self._moments[number]["exp_avg"]
         if rows is None:
             kept /= num_ranks
         else:
             kept[rows] /= num_ranks
-        return kept + (1 - _BETA1) * parameter.grad
+        return kept + (1 - self.beta1) * parameter.grad
 
     def _step(
         self,
@@ -94,19 +92,19 @@ class QAdam(Adam):
             super()._step(parameters, gradients, moments, weight_decay)
             return
         is_l2 = weight_decay and not self.is_decoupled
-        correction = 1 - _BETA2**self._warm_up_steps
+        correction = 1 - self.beta2**self._warm_up_steps
         for weight, total, each in zip(parameters, gradients, moments, strict=True):
             each["step"] += 1
             mean, square = each["exp_avg"], each["exp_avg_sq"]
             mean.copy_(total)
             if is_l2:
-                mean.add_(weight, alpha=(1 - _BETA1) * weight_decay)
+                mean.add_(weight, alpha=(1 - self.beta1) * weight_decay)
             elif weight_decay:
                 weight.mul_(1 - self.lr * weight_decay)
             # Codes of what is zero are not: divided by eps alone they would be huge.
             mean.masked_fill_(square == 0, 0.0)
-            way = mean / ((square / correction).sqrt_() + _EPS)
-            weight.sub_(way * (self.lr / (1 - _BETA1 ** int(each["step"]))))
+            way = mean / ((square / correction).sqrt_() + self.eps)
+            weight.sub_(way * (self.lr / (1 - self.beta1 ** int(each["step"]))))
 
 
 class QAdamW(QAdam):

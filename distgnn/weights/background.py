@@ -209,7 +209,11 @@ class _Center:
         self.speed = speed
 
     def meet(self, snapshots: Sequence[Tensor]) -> list[Tensor]:
-        """Return what each member of a round is told, from their slices in rank order."""
+        """Find the center of a round, and return what each member is told.
+
+        Args:
+            snapshots: Slices of the members, in rank order.
+        """
         how = self._how
         if how.center == "elastic":
             told = []
