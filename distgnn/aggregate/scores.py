@@ -357,7 +357,7 @@ class Additive(Scoring):
         unscored = Ends(
             Sources(x, self._zeros(x)),
             targets._replace(score=self._zeros(y)),
-            Sources(x_grad, self._empty(len(x), self.heads)),
+            Sources(x_grad, self._zeros(x)),
         )
         self._softmax.back(edges, unscored, edge_grad, has_own=True, accumulate=accumulate)
         self._add_gradient(edges.forward, edge_grad, (x, y), targets.score_grad)

@@ -11,7 +11,9 @@ from graphs import cut, make_graph
 from distgnn.aggregate import scores as aggregate_scores
 from distgnn.bench import peers
 from distgnn.comm.single import SingleGroup
+from distgnn.comm.threads import run_ranks
 from distgnn.graph.local_graph import LocalGraph
+from distgnn.kernels import attention
 from distgnn.kernels.seeds import MaskSeeds
 from distgnn.nn.activation import Activation
 from distgnn.nn.config import ModelConfig
@@ -19,6 +21,7 @@ from distgnn.nn.gat import SLOPE, GATConv
 from distgnn.nn.gatv2 import GATv2Conv
 from distgnn.nn.models import GNN
 from distgnn.ops import SparseRows
+from distgnn.ops.buffers import Buffers
 from distgnn.training.data.inputs import load_features
 
 
@@ -232,6 +235,33 @@ def test_a_gradient_that_is_not_the_graphs_own_is_left_as_it_is(layer):
     grad = torch.ones_like(out)
     out.backward(grad)
     assert (grad == 1).all()
+
+
+@pytest.mark.parametrize("layer", [GATConv, GATv2Conv])
+def test_no_sum_of_gradients_begins_with_memory_that_nobody_wrote(layer, monkeypatch):
+    """It may hold signalling NaNs: a program that traps them would end."""
+    empty, backward, checked = Buffers.empty, attention.attend_backward, []
+
+    def filled(self, num_rows, width, dtype):
+        return empty(self, num_rows, width, dtype).fill_(torch.nan)
+
+    def check(*args, grad_x, grad_source, accumulate, **options):
+        if accumulate:
+            checked.append(not (grad_x.isnan().any() or grad_source.isnan().any()))
+        into = {"grad_x": grad_x, "grad_source": grad_source, "accumulate": accumulate}
+        backward(*args, **into, **options)
+
+    monkeypatch.setattr(Buffers, "empty", filled)
+    monkeypatch.setattr(attention, "attend_backward", check)
+    parts = cut(make_graph(), 2)
+
+    def on_rank(group):
+        part = parts[group.rank]
+        layer(6, 5, heads=3)(LocalGraph.exact(part, group), load_features(part)).sum().backward()
+
+    run_ranks(2, on_rank)
+    assert checked
+    assert all(checked)
 
 
 @pytest.mark.parametrize("model", ["gat", "gatv2"])
