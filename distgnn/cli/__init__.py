@@ -46,15 +46,19 @@ VERBS = (
 _FIRST_WORD_S = 1.0
 
 
-def build_parser() -> Parser:
-    """Build the parser of all verbs."""
+def build_parser(known: Sequence[str] = VERBS) -> Parser:
+    """Build the parser of the command line.
+
+    Args:
+        known: Verbs that it knows: all, unless the one that is given is known to be one.
+    """
     parser = Parser(
         prog="distgnn",
         description="Full-batch training of graph neural networks on clusters of CPU sockets.",
     )
     parser.add_argument("--version", action="version", version=f"distgnn {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name in VERBS:
+    for name in known:
         module = importlib.import_module(f"distgnn.cli.{name}_verb")
         # No abbreviations: a script that uses one would break with the next flag.
         verb = verbs.add_parser(
@@ -89,7 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from distgnn.cli.recipes import expanded
 
         given = sys.argv[1:] if argv is None else argv
-        arguments = parse(build_parser(), expanded(given))
+        # The other verbs are not loaded: their flags and modules are a tenth of the start.
+        known = given[:1] if given and given[0] in VERBS else VERBS
+        arguments = parse(build_parser(known), expanded(given))
         if is_supervised(arguments):
             return supervise(given, arguments)
         _come(arguments)

@@ -78,6 +78,20 @@ def test_help_lists_all_verbs_and_imports_no_torch():
     assert all(f"\n    {verb}" in done.stdout for verb in VERBS)
 
 
+def test_the_start_of_training_loads_neither_the_other_verbs_nor_the_readers_of_graphs():
+    # Both cost a tenth of the start, of every rank.
+    script = (
+        "import atexit, sys; from distgnn.cli import main; print(*sys.modules); "
+        "atexit.register(lambda: print(*sys.modules)); main(['train', '--help'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0
+    first, *_, last = done.stdout.splitlines()
+    assert not {"scipy", "distgnn.datasets.sources", "distgnn.datasets.graph"} & {*first.split()}
+    of_verbs = {word for word in last.split() if re.fullmatch(r"distgnn\.cli\.\w+_verb", word)}
+    assert of_verbs == {"distgnn.cli.train_verb", "distgnn.cli.evaluate_verb"}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
