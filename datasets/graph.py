@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ from distgnn.datasets.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+# Vertices up to which ends fit into 32 bits.
+_MOST_NARROW = 2**31
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -31,9 +35,9 @@ class Graph:
     num_vertices: int
     """At least 1; vertices are 0 .. num_vertices - 1."""
     src: NDArray[np.int64]
-    """(num_edges,) int64. The vertex that each edge leaves."""
+    """(num_edges,) int64, or int32 in what `narrowed` returns. The vertex that each edge leaves."""
     dst: NDArray[np.int64]
-    """(num_edges,) int64. The vertex that each edge enters."""
+    """(num_edges,) of the same dtype. The vertex that each edge enters."""
     features: NDArray[np.float32] | scipy.sparse.csr_matrix | None = None
     """(num_vertices, num_features) float32, dense or CSR with sorted indices."""
     labels: NDArray[np.int64] | NDArray[np.uint8] | NDArray[np.float32] | None = None
@@ -116,6 +120,24 @@ class Graph:
     def _set(self, field: str, value: Any) -> None:
         # The dataclass is frozen for its users; only construction may replace a field.
         object.__setattr__(self, field, value)
+
+    def narrowed(self) -> Graph:
+        """Return the graph with ends of 32 bits where they fit, in half the memory.
+
+        Products of its ends overflow: only the partitioner's default method and what writes parts
+        take such a graph.
+        """
+        return self._with_ends(np.int32) if self.num_vertices <= _MOST_NARROW else self
+
+    def widened(self) -> Graph:
+        """Return the graph with ends of 64 bits, which every method of the partitioner takes."""
+        return self if self.src.dtype == np.int64 else self._with_ends(np.int64)
+
+    def _with_ends(self, kind: Any) -> Graph:
+        other = copy.copy(self)  # It was checked.
+        for name in ("src", "dst"):
+            other._set(name, getattr(self, name).astype(kind))
+        return other
 
     @property
     def num_edges(self) -> int:

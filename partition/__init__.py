@@ -32,6 +32,9 @@ METHODS: tuple[str, ...] = (
     "random",
 )
 
+# Methods that take a graph whose ends are 32 bits wide.
+TAKE_NARROW = ("metis",)
+
 
 def assign(
     method: str,
@@ -48,7 +51,7 @@ def assign(
 
     Args:
         method: One of METHODS; its module in this package documents its options.
-        graph: The graph to cut.
+        graph: The graph to cut, with ends of 64 bits or, as `Graph.narrowed` makes them, 32.
         num_parts: At least 1, at most the number of vertices.
         seed: Fixes every choice: the same seed gives the same assignment.
         refine: Whether to move edges afterwards where fewer rows travel; None leaves it to the
@@ -87,7 +90,8 @@ def assign(
     taken = options_of_methods.keywords(method)
     given = {k: v for k, v in steps.items() if k in taken and v is not None}
     module = options_of_methods.module_of(method)
-    assignment: Assignment = module.assign(graph, num_parts, seed=seed, **given, **options)
+    given_graph = graph if method in TAKE_NARROW else graph.widened()
+    assignment: Assignment = module.assign(given_graph, num_parts, seed=seed, **given, **options)
     if refine and "refine" not in taken:
         from distgnn.partition.refine.refinement import refine_after
 

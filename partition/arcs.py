@@ -102,15 +102,17 @@ def arcs_of(graph: Graph, edge_part: NDArray[np.int32] | None = None) -> Arcs:
     """
     numbers = np.int32 if graph.num_edges <= _MOST_INT32 else np.int64
     order = np.zeros(0, np.int64) if edge_part is None else _order(edge_part)
-    # Columns of a table of edges are strided.
-    src, dst = np.ascontiguousarray(graph.src), np.ascontiguousarray(graph.dst)
+    # Columns of a table of edges are strided; those of a narrow graph are wide for a while, in
+    # which little else is there yet.
+    src, dst = (np.ascontiguousarray(ends, np.int64) for ends in (graph.src, graph.dst))
     by_head = _partitioner.starts_of(dst, graph.num_vertices)
     start = _partitioner.starts_of(src, graph.num_vertices)
     source, number = (np.empty(graph.num_edges, kind) for kind in (np.int32, numbers))
     _on_threads(_partitioner.sort_by_head, by_head, src, dst, order, by_head, source, number)
+    del src, dst
     head, edge = np.empty_like(source), np.empty_like(number)
     _on_threads(_partitioner.sort_by_source, start, by_head, source, number, start, head, edge)
-    del src, dst, by_head, source, number
+    del by_head, source, number
     of_edge = np.empty(graph.num_edges, numbers)
     part = np.zeros(0, np.int32) if edge_part is None else edge_part
     weight = _partitioner.merge_arcs(start, head, edge, part, of_edge)

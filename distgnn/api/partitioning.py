@@ -137,6 +137,8 @@ def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:
         graph = load_graph(source.to_json(), asked.say, source.graph)
         if source.graph is None:
             graph = with_features_aside(graph, folder)
+            # A user's own parts may be completed by any method.
+            graph = graph if parts is not None else graph.narrowed()
         manifest = _cut(asked, graph, parts, source, start)
         del graph  # A network's file system removes no folder of a file that is mapped.
     return manifest

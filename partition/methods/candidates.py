@@ -114,6 +114,11 @@ def halo_rows(arcs: Arcs, placed: Assignment) -> int:
     return rows_read(arcs, placed) + written
 
 
+def at_destination(arcs: Arcs, placed: Assignment) -> Assignment:
+    """Move every arc to the root of its head, as an edge cut has them."""
+    return Assignment(placed.num_parts, placed.root_part[arcs.head], placed.root_part)
+
+
 def rows_read(arcs: Arcs, placed: Assignment) -> int:
     """Count the raw rows that travel in a layer: parts where a vertex is a source, but its own."""
     parts = placed.edge_part, placed.root_part

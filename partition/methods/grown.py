@@ -55,7 +55,9 @@ def better_grown(
         is_tried = graph.num_edges <= QUICK_EDGES or (has_hubs and method is hep)
         if not is_tried or placed.num_parts == 1:
             continue
-        by_edge = method.assign(graph, placed.num_parts, seed=seed, edge_balance=balance.edges)
+        by_edge = method.assign(
+            graph.widened(), placed.num_parts, seed=seed, edge_balance=balance.edges
+        )
         grown = Assignment(placed.num_parts, arcs.parts(by_edge.edge_part), by_edge.root_part)
         rows, grown_rows = halo_rows(arcs, best), halo_rows(arcs, grown)
         told = f"{grown_rows} rows where {rows} are to be beaten"

@@ -14,6 +14,7 @@ from distgnn.partition.assignment import Assignment
 from distgnn.partition.methods import kaminpar_library
 from distgnn.partition.methods.block_search import BlockSearch
 from distgnn.partition.methods.candidates import (
+    at_destination,
     cheapest,
     clones_of_parts,
     excess_edges,
@@ -238,18 +239,16 @@ def settle(
 
 def _refined(arcs: Arcs, covered: Assignment, balance: Balance) -> Assignment:
     """Refine the cover; if its edges cannot be balanced at a fair price, the edge cut."""
-    num_parts, roots = covered.num_parts, covered.root_part
-    if num_parts == 1 or arcs.head.size == 0:
+    if covered.num_parts == 1 or arcs.head.size == 0:
         return covered
-    at_destination = Assignment(num_parts, roots[arcs.head], roots)
     # The cover sees no balance of edges: pay for it what is needed, but not more than the cut does,
     # where all rows are read.
-    rows_of_cut = rows_read(arcs, at_destination)
+    rows_of_cut = rows_read(arcs, at_destination(arcs, covered))
     spare = max(rows_of_cut - halo_rows(arcs, covered), 0)
     found = [refined_from(arcs, covered, balance, spare)]
     if excess_edges(arcs, found[0], balance.edges) > 0:
         found.append(refined_from(arcs, found[0], balance, halo_rows(arcs, found[0])))
-        found.append(refined_from(arcs, at_destination, balance, 0))
+        found.append(refined_from(arcs, at_destination(arcs, covered), balance, 0))
     return cheapest(arcs, found, balance.edges)
 
 
