@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli import bench_accuracy, bench_partition
-from distgnn.cli.flags import number, switch, whole
+from distgnn.cli.flags import fraction, number, switch, whole
 from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines, table
 from distgnn.datasets.errors import InputError
 
@@ -39,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--orders", metavar="A,B", help="of vertices (default: random,community)")
     parser.add_argument(
-        "--scale", type=number, default=1 / 16, help="of the twins (default: %(default)s)"
+        "--scale",
+        type=fraction,
+        default=1 / 16,
+        metavar="A/B",
+        help="of the twins (default: 1/16)",
     )
     parser.add_argument("--widths", metavar="W1,W2,...", help="default: 16,64,100,128,256")
     parser.add_argument("--operations", metavar="A,B,...", help="default: all; --quick: sum")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from distgnn.cli.flags import path, whole
+from distgnn.cli.flags import fraction, path, whole
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines, table
 from distgnn.cli.prepare import FLAGS, add_prepare_arguments, run_prepare
 from distgnn.datasets import describe, names
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make_group = parser.add_argument_group("make")
     make_group.add_argument("--out", type=path, metavar="DIR", help="folder of arrays to write")
     make_group.add_argument(
-        "--scale", type=_fraction, metavar="A/B", help="vertices over the original's (default: 1)"
+        "--scale", type=fraction, metavar="A/B", help="vertices over the original's (default: 1)"
     )
     make_group.add_argument(
         "--features", metavar="KIND", help=f"{' or '.join(FEATURES)} (default: {FEATURES[0]})"
@@ -130,15 +129,6 @@ def _make(arguments: argparse.Namespace) -> int:
         counts = f"{graph.num_vertices} vertices, {graph.num_edges} edges"
         print_lines([f"wrote {arguments.out}: {arguments.what}, {counts}"])
     return 0
-
-
-def _fraction(text: str) -> float:
-    try:
-        return float(Fraction(text))
-    except (ValueError, ZeroDivisionError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(
-            f"must be a number or a fraction such as 1/64, got '{text}'"
-        ) from error
 
 
 _ACTIONS = {"make": _make, "prepare": run_prepare}

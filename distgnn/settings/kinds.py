@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,6 +58,23 @@ def number(text: str) -> float:
             f"must be a finite number of at most {MAX_NUMBER:g}, got '{text}'"
         )
     return value
+
+
+def fraction(text: str) -> float:
+    """Convert the text of a flag that takes a number or a fraction, such as 1/16.
+
+    Args:
+        text: Word of the command line.
+
+    Returns:
+        Its value, finite.
+    """
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(
+            f"must be a number or a fraction such as 1/64, got '{text}'"
+        ) from error
 
 
 def switch(text: str) -> bool:

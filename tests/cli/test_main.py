@@ -149,7 +149,7 @@ def commands(ring, ring_parts, ring_run):
         "datasets": ["datasets"],
         "doctor": ["doctor"],
         "bench": [
-            *("bench", "epoch", "--shapes", "arxiv", "--scale", "0.002", "--layers", 1),
+            *("bench", "epoch", "--shapes", "arxiv", "--scale", "1/500", "--layers", 1),
             *("--rounds", 1, "--peers", "", "--threads", 1),
         ],
     }

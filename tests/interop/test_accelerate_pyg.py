@@ -473,7 +473,7 @@ def test_a_users_own_layer_stays_as_it_is():
 @pytest.mark.slow
 def test_the_example_prints_its_table(example, capsys, tmp_path):
     out = tmp_path / "results.json"
-    options = "--scale 0.001 --shapes products --models gcn gat --rounds 2 --threads 1"
+    options = "--scale 1/1000 --shapes products --models gcn gat --rounds 2 --threads 1"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = example.race(example.LIBRARY, [*options.split(), "--out", str(out)])
