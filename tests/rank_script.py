@@ -207,6 +207,23 @@ def notified(group: Group) -> None:
     sys.stdout.write("ok\n")
 
 
+def stand(group: Group) -> None:
+    """Rank 1 stops when all have closed the group, before MPI ends."""
+    distgnn.comm.transports.mpi._STOPPED_S = 1.0  # type: ignore[misc]
+    group.close()
+    if group.rank == 1:
+        _stop()
+
+
+def linger(group: Group) -> None:
+    """Rank 1 has work of its own when all have closed the group."""
+    distgnn.comm.transports.mpi._STOPPED_S = 0.2  # type: ignore[misc]
+    group.close()
+    if group.rank == 1:
+        time.sleep(3)
+    sys.stdout.write("ok\n")
+
+
 def choice(group: Group) -> None:
     sys.stdout.write(f"{group.backend}: {group.reason}\n")
 
@@ -298,6 +315,8 @@ MODES = {
     "flood": flood,
     "posts": posts,
     "leave": leave,
+    "stand": stand,
+    "linger": linger,
     "choice": choice,
     "nccl": nccl,
     "notified": notified,

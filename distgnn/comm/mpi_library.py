@@ -131,6 +131,19 @@ def _init(mpi: ModuleType) -> None:
         communicator.Set_errhandler(mpi.ERRORS_RETURN)
 
 
+def finalize_mpi(mpi: ModuleType) -> None:
+    """Finalize MPI if `start_mpi` started it; other threads run meanwhile, as in `start_mpi`.
+
+    Args:
+        mpi: mpi4py.MPI.
+    """
+    import mpi4py
+
+    # Else a script started it, and may use it after this.
+    if not mpi4py.rc.initialize and mpi.Is_initialized() and not mpi.Is_finalized():
+        ctypes.CDLL(mpi.__file__).MPI_Finalize()
+
+
 def _settings(launch: Launch) -> dict[str, str]:
     """Variables that MPI libraries read when they start; those of others are not looked at."""
     if launch.is_local:

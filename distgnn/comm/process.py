@@ -94,6 +94,16 @@ def is_alive(process: ProcessId) -> bool:
     return stat is not None and stat[0] not in "ZX" and int(stat[19]) == process.start
 
 
+def is_stopped(process: ProcessId) -> bool:
+    """Whether a process of this machine stands still, as after SIGSTOP.
+
+    Args:
+        process: A process whose machine is this one.
+    """
+    stat = _stat(process.pid)
+    return stat is not None and stat[0] == "T" and int(stat[19]) == process.start
+
+
 def launcher_process() -> ProcessId:
     """Return the process that started the ranks of this machine.
 

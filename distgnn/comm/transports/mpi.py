@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +18,8 @@ import torch
 from distgnn.comm.errors import EXIT_RETRY, PeerError
 from distgnn.comm.failure import fail
 from distgnn.comm.group import ReduceOp, Work, check_size, check_tensor, combine
-from distgnn.comm.process import end_process
+from distgnn.comm.mpi_library import finalize_mpi
+from distgnn.comm.process import end_process, is_stopped
 from distgnn.comm.transports.watched import MESSAGE_TIMEOUT_S, WatchedGroup
 
 if TYPE_CHECKING:
@@ -27,12 +30,15 @@ if TYPE_CHECKING:
 
     from distgnn.comm.launch import Launch
     from distgnn.comm.store import Meeting
+    from distgnn.comm.watchdog import Peer
 
 # Counts are 32-bit integers in many an MPI, and some fail before 2^31.
 MAX_MESSAGE_BYTES = 1 << 30
 # Up to here all rows at once cost less than a message more.
 _SMALL_BYTES = 1 << 14
 _LEAVE_S = 10.0
+# A rank that is found stopped so often, within that time, is not waited for any longer.
+_STOPPED_S, _NUM_LOOKS = 10.0, 10
 _POKE_S = 2e-4
 _IDLE_S = 2e-3
 
@@ -272,6 +278,49 @@ class MpiGroup(WatchedGroup):
         assert self._watchdog is not None
         if self._watchdog.is_over:
             end_process(EXIT_RETRY)
+        with _ending_beside_stopped(self._watchdog.neighbours):
+            finalize_mpi(self._mpi)
+
+
+@contextmanager
+def _ending_beside_stopped(neighbours: list[Peer]) -> Iterator[None]:
+    """End this process if MPI_Finalize, which waits for all ranks, waits for one that stands still.
+
+    A rank that runs may have work of its own before it ends, for as long as it likes. One that is
+    stopped is ended, too.
+
+    Args:
+        neighbours: The other ranks of this machine.
+    """
+    is_over = threading.Event()
+
+    def look() -> None:
+        num_looks: Counter[int] = Counter()
+        while not is_over.wait(_STOPPED_S / _NUM_LOOKS):
+            for peer in neighbours:
+                # Where all ranks were stopped and go on, the others do so within a look.
+                num_looks[peer.rank] += 1
+                if not is_stopped(peer.process):
+                    num_looks[peer.rank] = 0
+                if num_looks[peer.rank] == _NUM_LOOKS:
+                    sys.stderr.write(
+                        f"distgnn: {peer} was stopped as it ended, and MPI_Finalize waits for it; "
+                        "results that were reported are complete, and --resume shows them again\n"
+                    )
+                    sys.stderr.flush()
+                    # Hydra leaves it where it leaves survivors the time to speak.
+                    with suppress(ProcessLookupError):
+                        os.kill(peer.process.pid, signal.SIGKILL)
+                    # Not MPI_Abort: it may wait for the call that waits.
+                    os._exit(EXIT_RETRY)
+
+    thread = threading.Thread(target=look, daemon=True, name="distgnn-finalize")
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 class MpiWork:

@@ -139,6 +139,19 @@ def test_a_rank_that_leaves_early_ends_the_job(job: Job) -> None:
     assert re.search(r"rank 1 \(.*not all ranks closed within 0\.5 s; ", err)
 
 
+def test_a_rank_that_stands_still_as_it_ends_is_named_and_the_job_ends(job: Job) -> None:
+    status, _, err = job(2, "stand")
+    assert status != 0
+    assert re.search(
+        r"distgnn: rank 1 \(.*, pid \d+\) was stopped as it ended, and MPI_Finalize waits", err
+    )
+
+
+def test_a_rank_with_work_of_its_own_at_the_end_is_waited_for(job: Job) -> None:
+    status, out, err = job(2, "linger")
+    assert (status, out.split()) == (0, ["ok"] * 2), err
+
+
 def test_an_agreed_mistake_ends_in_order(job: Job) -> None:
     status, _, err = job(2, "agree")
     assert status == 2
