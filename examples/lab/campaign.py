@@ -6,8 +6,9 @@
 Faults are SIGKILL, SIGSTOP, SIGSEGV, SIGTERM and SIGINT to one of two ranks, a full disk (no file
 of rank 0 may grow) and refused memory (no more addresses). They come in start-up, in an epoch,
 while the run evaluates or writes a checkpoint, and at its end. Jobs use gloo or MPI, under mpirun,
-torchrun or no launcher. Each fault is a line of FOLDER/faults.jsonl. The script goes on after the
-last line; several, with a folder and a seed each, may run side by side.
+torchrun or no launcher, and MPICH if DISTGNN_MPIRUN names its mpirun. Each fault is a line of
+FOLDER/faults.jsonl. The script goes on after the last line; several, with a folder and a seed each,
+may run side by side.
 
 A job must end within 30 s, without a traceback, and name the rank. Resumed, it must end with the
 losses and weights of a run that nothing disturbed, bit by bit.
@@ -52,7 +53,11 @@ SIGNALS = ("SIGKILL", "SIGSTOP", "SIGSEGV", "SIGTERM", "SIGINT")
 FAULTS = (*SIGNALS, "full disk", "refused memory")
 # Transport and launcher; weights of the draw, as a job without a launcher starts soonest.
 WAYS = {("gloo", "none"): 4, ("gloo", "torchrun"): 1, ("gloo", "mpirun"): 1, ("mpi", "mpirun"): 2}
+MPICH = jobs.mpich()
+if MPICH is not None:
+    WAYS |= {("mpi", "MPICH"): 2}
 BIN = Path(sys.executable).parent
+RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 LAUNCHERS = ("OMPI_COMM_", "PMIX_", "PMI_", "SLURM_", "TORCHELASTIC_")
 ASKING = {"MALLOC_MMAP_THRESHOLD_": "4096"}
 
@@ -78,17 +83,23 @@ class Job:
             self.ranks = jobs.start(words, NUM_RANKS, out, ASKING)
             return
         program = [str(BIN / "distgnn"), *words]
+        mpirun, size = BIN / "mpirun", ["-n", str(NUM_RANKS)]
+        ours = {**ASKING, "OMP_NUM_THREADS": "1", "MARK": self.mark}
+        if launcher == "MPICH":
+            assert MPICH is not None, "DISTGNN_MPIRUN names the mpirun of MPICH"
+            mpirun, ours["MPI4PY_LIBMPI"] = MPICH.mpirun, str(MPICH.library)
         command = {
-            "mpirun": ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(NUM_RANKS)],
-            "torchrun": ["torchrun", "--no-python", "--nproc-per-node", str(NUM_RANKS), "--"],
+            # Else Hydra ends the survivors before they can speak.
+            "MPICH": [str(mpirun), "-disable-auto-cleanup", *size],
+            "mpirun": [str(mpirun), "--oversubscribe", "--bind-to", "none", *size],
+            "torchrun": [str(BIN / "torchrun"), "--no-python", "--nproc-per-node", size[1], "--"],
         }[launcher]
-        command[0] = str(BIN / command[0])
         kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         with out.open("ab") as file:
             self.launcher = subprocess.Popen(
                 [*command, *program],
-                env={**kept, **allowed, **ASKING, "OMP_NUM_THREADS": "1", "MARK": self.mark},
+                env={**kept, **allowed, **ours},
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
@@ -99,7 +110,7 @@ class Job:
         if self.ranks:
             there = self.ranks[rank].pid in self.alive()
             return self.ranks[rank].pid if there else None
-        names = {f"{name}={rank}".encode() for name in ("RANK", "OMPI_COMM_WORLD_RANK")}
+        names = {f"{name}={rank}".encode() for name in ("RANK", *RANKS)}
         found = [pid for pid, variables in self._marked() if names & variables]
         return found[0] if found else None
 

@@ -290,7 +290,7 @@ def main() -> None:
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)], check=True
     )
-    transports = ["gloo", "mpi (Open MPI)", *(["mpi (MPICH)"] if lab.mpich() else [])]
+    transports = ["gloo", "mpi (Open MPI)", *(["mpi (MPICH)"] if jobs.mpich() else [])]
     try:
         with Lab(3, "1gbit") as hosts:
             for transport in transports:

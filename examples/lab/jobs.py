@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import uuid
 from pathlib import Path
+from typing import NamedTuple
 
 import nursery
 
 SOURCE = "synthetic:planted,num_vertices=300"
 LIMIT_S = 300.0
+
+
+class Mpich(NamedTuple):
+    """MPICH beside the MPI library of this Python.
+
+    Attributes:
+        mpirun: Its launcher.
+        library: Its libmpi, which mpi4py is to load (MPI4PY_LIBMPI).
+    """
+
+    mpirun: Path
+    library: Path
+
+
+def mpich() -> Mpich | None:
+    """The MPICH whose mpirun DISTGNN_MPIRUN names, if it does."""
+    path = os.environ.get("DISTGNN_MPIRUN")
+    if path is None:
+        return None
+    # Some of these files are linker scripts or empty.
+    found = Path(path).resolve().parents[1].glob("lib*/libmpi.so*")
+    return Mpich(Path(path), max(found, key=lambda file: file.stat().st_size))
 
 
 def make_folder(folder: Path) -> Path:

@@ -40,12 +40,6 @@ def folder_of_lab() -> Path:
     return Path(folder)
 
 
-def mpich() -> Path | None:
-    """The mpirun of MPICH that DISTGNN_MPIRUN names, if it does."""
-    path = os.environ.get("DISTGNN_MPIRUN")
-    return None if path is None else Path(path)
-
-
 class Counters(NamedTuple):
     """Bytes and packets that a host's interface has sent since it was made."""
 
@@ -198,14 +192,12 @@ class Lab:
             passed = [f"--extra=-x {name}" for name in self.rank_environ]
             line = ["--mpirun", str(BIN / "mpirun"), *passed, *count]
         else:
-            launcher = mpich()
-            assert launcher is not None, "DISTGNN_MPIRUN names the mpirun of MPICH"
-            found = launcher.resolve().parents[1].glob("lib*/libmpi.so*")
-            library = max(found, key=lambda file: file.stat().st_size)
-            environ["MPI4PY_LIBMPI"] = str(library)
+            mpich = jobs.mpich()
+            assert mpich is not None, "DISTGNN_MPIRUN names the mpirun of MPICH"
+            environ["MPI4PY_LIBMPI"] = str(mpich.library)
             # Else Hydra ends the survivors before they can speak.
             quiet = "--extra=-disable-auto-cleanup"
-            line = ["--mpi", "hydra", "--mpirun", str(launcher), quiet, *count]
+            line = ["--mpi", "hydra", "--mpirun", str(mpich.mpirun), quiet, *count]
         return self.launch([*line, sys.executable, DISTGNN, *words], out, environ)
 
     def launch(
