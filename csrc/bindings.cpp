@@ -8,6 +8,7 @@ NB_MODULE(_kernels, m) {
   nanobind::set_leak_warnings(false);
   m.doc() = "Shared-memory kernels over CSR graphs and rows; use them through distgnn.kernels.";
   distgnn::bind_isa(m);
+  distgnn::bind_checksum(m);
   distgnn::bind_walk_order(m);
   distgnn::bind_spmm(m);
   distgnn::bind_extreme(m);

@@ -147,6 +147,7 @@ inline void check_probability(double probability) {
 }
 
 void bind_isa(nb::module_& m);
+void bind_checksum(nb::module_& m);
 void bind_walk_order(nb::module_& m);
 void bind_roof(nb::module_& m);
 void bind_spmm(nb::module_& m);

@@ -290,3 +290,13 @@ def attend(
             e = np.where(raw > 0, raw, slope * raw)
             add_to_attention(state, row, e, np.ones_like(e), carried)
     return state
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C, one bit after the other."""
+    remainder = 0xFFFFFFFF
+    for byte in data:
+        remainder ^= byte
+        for _ in range(8):
+            remainder = remainder >> 1 ^ (0x82F63B78 if remainder & 1 else 0)
+    return remainder ^ 0xFFFFFFFF

@@ -1,8 +1,9 @@
-"""Time the coding of rows beside a copy, a gather and a checksum of them, and plain torch."""
+"""Time the coding of rows beside a copy, a gather and checksums of them, and plain torch."""
 
 from __future__ import annotations
 
 import statistics
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
     from distgnn.bench.measure import ClockName
 
-MEMCPY, GATHER, TORCH, CHECKSUM = "memcpy", "gather", "torch", "crc32"
+MEMCPY, GATHER, TORCH, CHECKSUM, ZLIB = "memcpy", "gather", "torch", "crc32c", "zlib"
 HEADER = (
     *("direction", "width", "bits", "rounding", "threads", "ms", "GB/s"),
-    *(MEMCPY, GATHER, TORCH, CHECKSUM),
+    *(MEMCPY, GATHER, TORCH, CHECKSUM, ZLIB),
 )
 _SEED = 1
 
@@ -146,6 +147,7 @@ class CodecCase:
             OURS: self._encode,
             MEMCPY: lambda: self.out.copy_(self.rows),
             CHECKSUM: lambda: checksum(self.rows),
+            ZLIB: lambda: zlib.crc32(self.rows.numpy().data),
             GATHER: lambda: kernels.gather_rows(self.x, self.picked, self.out),
             TORCH: lambda: plain_encode(
                 self.x, self.picked, self.bits, is_random=self.seed is not None
@@ -158,6 +160,7 @@ class CodecCase:
             OURS: self._decode,
             MEMCPY: lambda: self.out.copy_(self.rows),
             CHECKSUM: lambda: checksum(self.rows),
+            ZLIB: lambda: zlib.crc32(self.rows.numpy().data),
             TORCH: lambda: plain_decode(self._coded, self.x.shape[1], self.bits),
         }
 
@@ -247,6 +250,6 @@ def row(result: dict[str, Any]) -> tuple[str, ...]:
         f"{result['gigabytes_per_s']:.1f}",
         *(
             f"{ratio[name]:.2f}" if name in ratio else "-"
-            for name in (MEMCPY, GATHER, TORCH, CHECKSUM)
+            for name in (MEMCPY, GATHER, TORCH, CHECKSUM, ZLIB)
         ),
     )

@@ -229,7 +229,7 @@ def _run_codecs(arguments: argparse.Namespace) -> int:
         print_json(values)
         return 0
     print_lines(table(codecs.HEADER, [codecs.row(result) for result in found]))
-    print_lines(["", "memcpy, gather, torch: their time over ours, of the same rows"])
+    print_lines(["", "others: their time over ours, of the same rows"])
     return 0
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from distgnn import kernels
 from distgnn.comm.errors import PeerError
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class NoChecks:
 
 
 class CheckedRows(NoChecks):
-    """A CRC-32 travels behind each message, and is compared when the message was waited for.
+    """A CRC-32C travels behind each message, and is compared when the message was waited for.
 
-    It covers the bytes that travel, be they rows or codes. It notices any flip of up to three bits
-    and any run of up to 32, and others but for one in 2**32. Its 8 bytes are not counted as rows.
+    It covers the bytes that travel, be they rows or codes; `kernels.checksum` says what it notices.
+    Its 8 bytes are not counted as rows.
 
     Args:
         epoch: Function that names the epoch, such as "epoch 3".
@@ -71,11 +71,12 @@ class CheckedRows(NoChecks):
         receiving = [
             (torch.empty(1, dtype=torch.int64, device=rows.device), peer) for rows, peer in incoming
         ]
+        # Messages of one peer and tag arrive in the order in which they were sent. Rows leave
+        # first: they travel meanwhile, and a copy of them has brought them into the cache.
+        works = group.transfer(incoming, outgoing, tag)
         sending = [
             (torch.tensor([checksum(rows)], device=rows.device), peer) for rows, peer in outgoing
         ]
-        # Messages of one peer and tag arrive in the order in which they were sent.
-        works = group.transfer(incoming, outgoing, tag)
         sums = group.transfer(receiving, sending, tag)
         about = f"sent to rank {group.rank} in {what} of {self._epoch()}"
         pairs = [
@@ -114,9 +115,5 @@ class _Checked:
 
 
 def checksum(rows: Tensor) -> int:
-    """Return the CRC-32 of the bytes of a tensor, on any device."""
-    near = rows.detach().cpu().contiguous()
-    if not near.numel():
-        return 0
-    data: Any = near.reshape(-1).view(torch.uint8).numpy()
-    return zlib.crc32(data)
+    """Return the CRC-32C of the bytes of a tensor, on any device."""
+    return kernels.checksum(rows.detach().cpu().contiguous())

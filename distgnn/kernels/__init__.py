@@ -35,6 +35,7 @@ except ImportError as error:
     )
     raise ImportError(_message) from error
 
+from distgnn.kernels.checksum import checksum as checksum
 from distgnn.kernels.csr import Csr as Csr
 from distgnn.kernels.losses import cross_entropy as cross_entropy
 from distgnn.kernels.rows import blend_rows as blend_rows

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "checksum.h"
 #include "codec_bits.h"
 #include "cross_entropy.h"
 #include "dropout.h"
@@ -251,9 +252,19 @@ void run_loss(int64_t width) {
   print("loss_alone", width, loss);
 }
 
+// Bytes in part streams, in streams and a rest, and in words and a rest.
+void run_checksums() {
+  std::vector<std::uint8_t> data(101401);
+  for (auto& byte : data) byte = static_cast<std::uint8_t>(next_random());
+  for (const int64_t num_bytes : {0, 7, 100, 3073, 101400}) {
+    print("checksum", num_bytes, std::vector{distgnn::crc32c(data.data() + 1, num_bytes)});
+  }
+}
+
 }  // namespace
 
 int main() {
+  run_checksums();
   const auto print_values = [](auto... values) { print(values...); };
   const auto stored_rows = [](auto* rows) { return stored(rows); };
   for (const int64_t width : {1, 7, 16, 33, 100}) {

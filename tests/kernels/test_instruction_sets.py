@@ -17,7 +17,7 @@ LEVELS = {
 }
 
 
-NUM_RESULTS = 2403
+NUM_RESULTS = 2408
 CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 
 
