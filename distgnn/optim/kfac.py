@@ -386,12 +386,10 @@ class Kfac(Sgd):
         g, damping = self._bases[piece.g], self.options.damping
         if piece.a is None:
             out.copy_(preconditioned(grad[:, None], None, g, damping)[:, 0])
-        elif grad.ndim == 2 and self._parameters[piece.number].ndim == 2:
+        elif self._parameters[piece.number].ndim == 2:
             out.copy_(preconditioned(grad, a, g, damping))
         else:  # Maps of typed edges have their inputs first.
-            maps = grad if grad.ndim == 3 else grad[None]
-            for one, place in zip(maps, out if grad.ndim == 3 else out[None], strict=True):
-                place.copy_(preconditioned(one.t(), a, g, damping).t())
+            out.copy_(preconditioned(grad.mT, a, g, damping).mT)
 
     def _clip(self, steps: dict[int, Tensor]) -> None:
         """Shorten all steps where the quadratic form of them is long."""
@@ -495,19 +493,19 @@ def preconditioned(grad: Tensor, a: Basis | None, g: Basis, damping: float) -> T
     """Return (G kron A + damping I)^-1 times a gradient, with the same bits on any processor.
 
     Args:
-        grad: (out_width, in_width).
+        grad: (..., out_width, in_width): of one map, or of several that share the factors.
         a: Factor of the inputs; None for 1.
         g: Factor of the outputs.
         damping: Number that is added to each product of eigenvalues.
 
     Returns:
-        (out_width, in_width).
+        A tensor of the shape of the gradient.
     """
-    inner = grad.contiguous() if a is None else _times(grad, a.vectors)
-    rotated = _times(inner.t(), g.vectors)  # (in_width, out_width)
+    inner = grad if a is None else _times(grad, a.vectors)
+    rotated = _times(inner.mT, g.vectors)  # (..., in_width, out_width)
     values = g.values[None] if a is None else a.values[:, None] * g.values[None]
     rotated = rotated / (values + damping)
-    back = _times(rotated, None if g.vectors is None else g.vectors.t()).t()
+    back = _times(rotated, None if g.vectors is None else g.vectors.t()).mT
     return back if a is None else _times(back, None if a.vectors is None else a.vectors.t())
 
 
@@ -516,7 +514,8 @@ def _times(rows: Tensor, matrix: Tensor | None) -> Tensor:
     if matrix is None:
         return rows
     out = torch.empty_like(rows)
-    multiply([Factor(rows, matrix)], out)
+    width = rows.shape[-1]
+    multiply([Factor(rows.view(-1, width), matrix)], out.view(-1, width))
     return out
 
 
