@@ -33,6 +33,7 @@ from distgnn.edges.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.base import Exchange, Synchronous
 from distgnn.exchange.tags import SETUP_TAG
+from distgnn.graph.by_columns import by_columns, num_bytes_to_agree
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.kernels.seeds import MaskSeeds
 from distgnn.kernels.tensors import column, computed
@@ -92,7 +93,12 @@ class LocalGraph:
         exchange: Decides when rows travel, and on which device they are.
         num_roots: Number of rows that count in statistics; those of the part if None.
         mask_seeds: Seeds shared with other views of the same run; its own if None.
+
+    Attributes:
+        is_setup: Whether what is computed on it is kept: no gradient is asked for.
     """
+
+    is_setup = False
 
     def __init__(
         self,
@@ -503,8 +509,10 @@ class LocalGraph:
         """Apply a function once, synchronously, whatever the exchange of this graph."""
         exchange = Synchronous(self.group, first_tag=SETUP_TAG, device=self.device)
         exchange.checks = self.exchange.checks
+        view = self.with_exchange(exchange)
+        view.is_setup = True
         with torch.no_grad():
-            result = function(self.with_exchange(exchange), rows)
+            result = function(view, rows)
         self.add_setup_bytes(exchange.take_bytes())
         return result
 
@@ -555,8 +563,8 @@ class LocalGraph:
         that the first layer is exact.
 
         Args:
-            function: Has no state and is the same object in every epoch. For rows in host memory,
-                some columns are on the device at a time: each column depends on that column alone.
+            function: Has no state and is the same object in every epoch. Static rows come some
+                columns at a time: each column depends on that column alone.
             rows: (num_rows, width), a tensor if they are not static.
 
         Returns:
@@ -570,7 +578,9 @@ class LocalGraph:
             if isinstance(rows, HostRows):
                 results[function] = rows.by_columns(once)
             else:
-                results[function] = once(rows.to_dense()).to(rows.dtype)
+                dense = rows.to_dense()
+                results[function] = by_columns(once, dense, self.group)
+                self.add_setup_bytes(num_bytes_to_agree(dense, self.group))
         return results[function]  # type: ignore[no-any-return]
 
     def static_result(self, function: Propagation, rows: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -119,9 +119,11 @@ class Normalised:
         return Weighting(graph.once(gcn_scale, dtype), source_factor, has_loops=True)
 
     def __call__(self, graph: LocalGraph, rows: Tensor) -> Tensor:
-        """Multiply rows, as a type that is computed with."""
-        rows = rows.to(computed(rows.dtype))
-        return graph.sum_weighted(rows, self.weighting(graph, rows.dtype))
+        """Multiply rows, as a type that is computed with; at set-up as they are stored."""
+        dtype = computed(rows.dtype)
+        if not graph.is_setup:
+            rows = rows.to(dtype)
+        return graph.sum_weighted(rows, self.weighting(graph, dtype))
 
 
 def normalised(degrees: Degrees) -> Normalised:
