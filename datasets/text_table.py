@@ -33,6 +33,7 @@ _DELIMITERS = (",", "\t", ";", " ")
 _ROW = re.compile(rb"(?m)^(?!#)[^\n]*\S[^\n]*$")
 # 18 digits always fit int64; longer ids are kept as strings.
 _MAX_DIGITS = 18
+_DECIMAL_COMMA = re.compile(rb"[+-]?\d+,\d+")
 MAX_FIELD_BYTES = 4096
 """Longest field of a table."""
 MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
@@ -148,7 +149,16 @@ class TextTable:
             is_empty = is_empty | np.isin(fields, [word.encode() for word in missing])
         rows: Any = np.flatnonzero(~is_empty) if has_gaps else slice(None)
         given = fields[rows]
-        if given.size and not _is_number(fields[[int(np.argmin(is_empty))]]):
+        first = int(np.argmin(is_empty))
+        if given.size and not _is_number(fields[[first]]):
+            if _DECIMAL_COMMA.fullmatch(fields[first]):
+                _LOGGER.warning(
+                    "%s has '%s' in column %s, which is a text: write a point in place of the "
+                    "comma if it is a number",
+                    self.place(first),
+                    fields[first].decode(),
+                    self.column_name(column),
+                )
             return None
         if _is_number(given):
             values = np.full(self.num_rows, np.nan)

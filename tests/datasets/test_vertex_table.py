@@ -147,3 +147,15 @@ def test_split_column_becomes_masks(tmp_path: Path) -> None:
 def test_bad_vertex_table_is_an_input_error(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path, text)
+
+
+def test_a_decimal_comma_is_pointed_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "v.csv"
+    path.write_text("id;age;town\n0;;a,b\n1;3,5;a\n")
+    table = read_vertex_table(path)
+    assert table.unused == ("age", "town")
+    (record,) = caplog.records
+    assert record.message == (
+        f"line 3 of {path} has '3,5' in column 'age', which is a text: write a point in place of "
+        "the comma if it is a number"
+    )
