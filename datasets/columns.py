@@ -19,6 +19,7 @@ FLAGS = {
     "source": "--source-column",
     "target": "--target-column",
     "weight": "--weight-column",
+    "edge_type": "--edge-type-column",
     "edge_features": "--edge-feature-columns",
     "id": "--id-column",
     "label": "--label-column",
@@ -29,7 +30,7 @@ FLAGS = {
 """Flag that gives each field of `Columns`, apart from `label_values`."""
 KEYWORDS = {field: flag.removeprefix("--").replace("-", "_") for field, flag in FLAGS.items()}
 """Keyword in Python that gives each field of `Columns`, apart from `label_values`."""
-_OF_EDGES = ("source", "target", "weight", "edge_features")
+_OF_EDGES = ("source", "target", "weight", "edge_type", "edge_features")
 _OF_VERTICES = ("id", "label", "features", "one_hot")
 SEVERAL = ("edge_features", "features", "one_hot")
 """Fields of `Columns` that hold several names."""
@@ -55,6 +56,8 @@ class Columns:
     """Vertices that edges enter."""
     weight: str | None = None
     """Weights of edges."""
+    edge_type: str | None = None
+    """Relations of edges, such as "cites": texts or whole numbers."""
     edge_features: tuple[str, ...] | None = None
     """Features of edges, in this order; None for all other columns of numbers."""
     id: str | None = None

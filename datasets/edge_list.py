@@ -68,9 +68,10 @@ def read_edge_list(
 
     A file without a header has the columns source, destination and possibly weight. A header names
     them, in any order, as `columns` says. Else their names are src and dst (or source and target,
-    from and to, u and v, ...) and weight. All other columns of numbers below a header but `id` are
-    features of edges. Ids are integers or texts and become 0, 1, 2, ...: in the order of the vertex
-    table, or else sorted. `Graph.vertex_id` has the original ids.
+    from and to, u and v, ...) and weight. `columns` may also name one of types of edges. All other
+    columns of numbers below a header but `id` are features of edges. Ids are integers or texts and
+    become 0, 1, 2, ...: in the order of the vertex table, or else sorted. `Graph.vertex_id` has the
+    original ids.
 
     Args:
         path: A .csv, .tsv, .txt or .edges file, possibly .gz, or a .parquet file.
@@ -94,14 +95,14 @@ def read_edge_list(
     lines = [told_edges(table, found, unused), *imputer.told(table)]
     left_out = {path: list(unused)}
     ends = read_ids(table, [found.source, found.target])
-    fields: dict[str, Any] = {}
+    fields = {} if found.type is None else _relations(table, found.type)
     if vertices is None:
         ids, src, dst = _number(*ends)
     else:
         vertex_table = read_vertex_table(vertices, columns=columns, progress=lines.append)
         left_out[Path(vertices)] = list(vertex_table.unused)
         unused += vertex_table.unused
-        fields = vertex_table.fields
+        fields |= vertex_table.fields
         ids, wanted = _same_kind(vertex_table.ids, ends)
         src, dst = (_positions(end, ids, table, Path(vertices)) for end in wanted)
     if ids.size == 0:
@@ -198,6 +199,7 @@ class EdgeColumns(NamedTuple):
     source: int
     target: int
     weight: int | None
+    type: int | None
     others: list[int]
     """Columns that are neither of these."""
     features: list[int] | None
@@ -243,26 +245,27 @@ def columns_of(table: Table, columns: Columns = NO_COLUMNS) -> EdgeColumns:
                 f"{table.path} has {table.num_columns} columns, but an edge list has src, dst and "
                 "possibly weight; name them in a header if there are others"
             )
-        return EdgeColumns(0, 1, 2 if table.num_columns == 3 else None, [], None)
+        return EdgeColumns(0, 1, 2 if table.num_columns == 3 else None, None, [], None)
     known = _known_ends(table.names)
     source = column_of(table, columns, "source")
     target = column_of(table, columns, "target")
     weight = column_of(table, columns, "weight")
+    relation = column_of(table, columns, "edge_type")
     features = feature_columns_of(table, columns, "edge_features")
     if known is not None:
         source = known[0] if source is None else source
         target = known[1] if target is None else target
     if source is None or target is None:
         raise unknown_header(table)
-    taken = {source, target, *(features or ())}
+    taken = {source, target, relation, *(features or ())}
     if weight is None:
         plain = [_plain(name) for name in table.names]
         found = [plain.index(name) for name in _WEIGHTS if name in plain]
         weight = next((column for column in found if column not in taken), None)
-    uses = {"source": source, "target": target, "weight": weight}
+    uses = {"source": source, "target": target, "weight": weight, "type": relation}
     check_distinct(table, uses, features)
     others = [column for column in range(len(table.names)) if column not in {*uses.values()}]
-    return EdgeColumns(source, target, weight, others, features)
+    return EdgeColumns(source, target, weight, relation, others, features)
 
 
 def _known_ends(names: Sequence[str]) -> tuple[int, int] | None:
@@ -301,6 +304,16 @@ def weights_of(table: Table, column: int) -> NDArray[np.float64]:
     return weight
 
 
+def _relations(table: Table, column: int) -> dict[str, Any]:
+    """Return `edge_type` and `relation_names` of a Graph: types are numbered in sorted order."""
+    (values,) = read_ids(table, [column], "type")
+    names, types = np.unique(values, return_inverse=True)
+    return {
+        "edge_type": types.reshape(-1).astype(np.int64),
+        "relation_names": tuple(map(str, names)),
+    }
+
+
 def told_edges(table: Table, columns: EdgeColumns, unused: Sequence[str]) -> str:
     """Say in one line which columns of a table of edges became what.
 
@@ -315,6 +328,7 @@ def told_edges(table: Table, columns: EdgeColumns, unused: Sequence[str]) -> str
         "source": columns.source,
         "target": columns.target,
         "weight": columns.weight,
+        "type": columns.type,
         "features": [column for column in features if names[column] not in unused],
     }
     return told(table, uses)

@@ -174,11 +174,12 @@ def _ingest_table(
 
 def _write_raw(path: Path, raw: Path, columns: Columns, progress: Progress) -> bool:
     """Write ids and weights as they come; return whether there are weights."""
-    if columns.edge_features is not None:
-        raise InputError(
-            f"{FLAGS['edge_features']} names features of edges, which are read from tables in "
-            "memory only; use --out-of-core off or leave it out"
-        )
+    for field, what in (("edge_features", "features"), ("edge_type", "types")):
+        if getattr(columns, field) is not None:
+            raise InputError(
+                f"{FLAGS[field]} names {what} of edges, which are read from tables in memory only; "
+                "use --out-of-core off or leave it out"
+            )
     is_begun = has_weights = False
     num_edges = 0
     kinds = (np.int64, np.int64, np.float32)

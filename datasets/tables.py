@@ -64,8 +64,13 @@ def _check_name(path: Path) -> None:
         raise InputError(f"there is no file {path}; check the path")
 
 
-def read_ids(table: Table, columns: list[int]) -> list[Ids]:
+def read_ids(table: Table, columns: list[int], noun: str = "id") -> list[Ids]:
     """Return columns of ids, each (num_rows,): int64 if all of them are integers, else all str.
+
+    Args:
+        table: Table with the columns.
+        columns: Their numbers, from 0.
+        noun: Word for one value in the message.
 
     Raises:
         InputError: If an id is empty.
@@ -74,7 +79,7 @@ def read_ids(table: Table, columns: list[int]) -> list[Ids]:
         empty = table.is_empty(column)
         if empty.any():
             raise InputError(
-                f"{table.place(int(np.argmax(empty)))} has no id in column "
+                f"{table.place(int(np.argmax(empty)))} has no {noun} in column "
                 f"{table.column_name(column)}; every row needs one"
             )
     integers = [table.integers(column) for column in columns]

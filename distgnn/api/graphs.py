@@ -67,8 +67,8 @@ def load(
             are classes.
         columns: Choices about columns of tables, as the flags of `distgnn partition` with
             underscores for dashes: source_column, target_column, weight_column,
-            edge_feature_columns, id_column, label_column, feature_columns, one_hot_columns and
-            impute. Several names are a list.
+            edge_type_column, edge_feature_columns, id_column, label_column, feature_columns,
+            one_hot_columns and impute. Several names are a list.
 
     Returns:
         The graph: numpy arrays, checked.

@@ -79,6 +79,8 @@ def _add_column_arguments(parser: argparse.ArgumentParser) -> None:
         "source": "column of an edge list: where edges begin (default: src, source, from, u, ...)",
         "target": "column of an edge list: where edges end (default: dst, target, to, v, ...)",
         "weight": "column of an edge list: weights (default: weight, edge_weight, w)",
+        "edge_type": "column of an edge list: relations, texts or whole numbers, for --model rgcn "
+        "and the like",
         "edge_features": "columns of an edge list: features of edges (default: all other numbers)",
         "id": "column of the vertex table: ids (default: id)",
         "label": "column of the vertex table: labels (default: label, or several label_NAME)",

@@ -195,7 +195,7 @@ def test_a_name_that_no_column_has_is_refused_with_the_columns(tmp_path: Path, f
     write(tmp_path / "v.csv", {"id": [0, 1], "label": [1, 0], "f": [1, 2]})
     name: Any = ("f", "nosuch") if field in ("features", "one_hot") else "nosuch"
     name = ("w", "nosuch") if field == "edge_features" else name
-    of_edges = field in ("source", "target", "weight", "edge_features")
+    of_edges = field in ("source", "target", "weight", "edge_type", "edge_features")
     names = "'src', 'dst', 'w'" if of_edges else "'id', 'label', 'f'"
     message = (
         f"{tmp_path}/{'e' if of_edges else 'v'}.csv has no column 'nosuch', which {FLAGS[field]} "
@@ -223,6 +223,7 @@ def test_a_name_that_no_column_has_is_refused_with_the_columns(tmp_path: Path, f
             Columns(weight="note"),
             "column 'note' of .*, the edge weight, does not hold numbers; cor",
         ),
+        (Columns(edge_type="dst"), "column 'dst' of .* is named as target and as type"),
         (Columns(label="id"), "column 'id' of .* is named as id and as label"),
         (
             Columns(features=("name",)),
@@ -237,6 +238,36 @@ def test_columns_that_cannot_be_used_are_refused(
     write(tmp_path / "v.csv", {"id": [0, 1], "name": ["a", "b"]})
     with pytest.raises(InputError, match=message):
         read_edge_list(tmp_path / "e.csv", vertices=tmp_path / "v.csv", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [(["likes", "cites", "likes"], ("cites", "likes")), ([10, 9, 10], ("9", "10"))],
+)
+def test_a_column_of_types_makes_relations_in_sorted_order(
+    tmp_path: Path, values: list[Any], names: tuple[str, ...]
+) -> None:
+    edges = {"src": [0, 1, 2], "kind": values, "dst": [1, 2, 0], "w": [1, 2, 3], "x": [4, 5, 6]}
+    path = write(tmp_path / "e.csv", edges)
+    lines: list[str] = []
+    graph = datasets.load(path, columns=Columns(edge_type="KIND"), progress=lines.append)
+    assert graph.edge_type is not None
+    assert graph.edge_type.tolist() == [1, 0, 1]
+    assert graph.relation_names == names
+    assert graph.edge_features is not None
+    assert graph.edge_features.tolist() == [[4], [5], [6]]
+    assert "; type = 'kind'; features = 'x'" in lines[0]
+
+
+def test_an_edge_without_a_type_and_types_out_of_core_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("src,dst,kind\n0,1,a\n1,0,\n")
+    (tmp_path / "arrays").mkdir()
+    columns = Columns(edge_type="kind")
+    with pytest.raises(InputError, match=r"line 3 of .*e.csv has no type in column 'kind'; every"):
+        datasets.load(path, columns=columns)
+    with pytest.raises(InputError, match=r"--edge-type-column names types of edges, which are re"):
+        ingest(path, tmp_path / "arrays", columns=columns)
 
 
 def test_columns_of_a_source_that_is_no_table_are_refused(tmp_path: Path) -> None:
