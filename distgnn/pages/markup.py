@@ -168,5 +168,5 @@ footer { margin-top: 2.5rem; font-size: 0.85rem; }
  body { font-size: 11px; } main { max-width: none; padding: 0; }
  figure, .tiles, tr, pre { break-inside: avoid; } h2 { break-after: avoid; }
  .wide { overflow: visible; } th, td { overflow-wrap: anywhere; white-space: normal; }
- details:not([open]) { display: none; } }
+ details:not([open]), section:has(> h2 + details:not([open]):last-child) { display: none; } }
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distgnn.pages.charts import legend, lines
 from distgnn.pages.figures import Figure, tiles
-from distgnn.pages.markup import Html, figure, folded, page, section, table
+from distgnn.pages.markup import Html, figure, folded, page, section, table, tag
 from distgnn.pages.text import human_count, human_seconds
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def _importance(trials: Sequence[Mapping[str, Any]], curves: Curves) -> list[Htm
     """
     alive = [trial for trial in trials if curves.get(trial["run"])]
     if len(alive) <= _NUM_BINS:
-        return [table(["setting"], [], caption="Too few trials to tell")]
+        few = f"Too few trials to tell: {len(alive)}, and more than {_NUM_BINS} are needed."
+        return [tag("p", few, class_="note")]
     common = min(curves[trial["run"]][-1][0] for trial in alive)
     scores = [
         [score for epoch, score in curves[trial["run"]] if epoch <= common] for trial in alive

@@ -18,6 +18,18 @@ _WIDE = """() => {
   ).map(e => e.tagName + " " + e.textContent.slice(0, 60));
 }"""
 
+# Headings with nothing below them.
+_BARE = """() => [...document.querySelectorAll("section")].filter(e => e.getClientRects().length &&
+  ![...e.children].some(c => c.tagName !== "H2" && c.getClientRects().length)
+  ).map(e => e.textContent.slice(0, 60))"""
+# What Tab has reached: its text, whether it is on the screen, and whether it is marked.
+_FOCUSED = """() => {
+  const e = document.activeElement, box = e.getBoundingClientRect(), style = getComputedStyle(e);
+  return [e.outerHTML.slice(0, 80), e === document.body,
+    box.width > 0 && box.bottom > 0 && box.top < innerHeight && box.right > 0,
+    style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0];
+}"""
+
 
 @pytest.fixture(scope="module")
 def browser():
@@ -77,6 +89,7 @@ def test_pages_fit_phones_and_say_nothing_on_the_console(browser, pages):
             assert page.evaluate(_WIDE) == [], where
             page.emulate_media(media="print")  # what is folded stays off the paper
             assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+            assert page.evaluate(_BARE) == [], where
             page.emulate_media(media="screen")
             folded = page.locator("details")
             if folded.count():  # the keyboard opens what is folded
@@ -84,5 +97,11 @@ def test_pages_fit_phones_and_say_nothing_on_the_console(browser, pages):
                 page.keyboard.press("Enter")
                 assert folded.first.get_attribute("open") is not None, where
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+            page.goto(path.as_uri())  # from the top, Tab reaches all that can be opened or scrolled
+            wanted = page.locator("a[href], summary, [tabindex='0']").count()
+            for _ in range(wanted):
+                page.keyboard.press("Tab")
+                text, is_nowhere, is_seen, is_marked = page.evaluate(_FOCUSED)
+                assert (is_nowhere, is_seen, is_marked) == (False, True, True), (where, text)
             assert said == [], where
             page.close()
