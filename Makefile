@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-BUILD_REQUIREMENTS := cmake nanobind ninja scikit-build-core
+BUILD_REQUIREMENTS := cmake nanobind nanobind-backend ninja scikit-build-core
 KERNEL_SOURCES := CMakeLists.txt $(wildcard csrc/*)
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
