@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from distgnn.tuning.schedulers import Asha, Halving, Population
-from distgnn.tuning.trial import StintResult
+from distgnn.tuning.trial import StintResult, Trial, Visit
 
 
 def curves(num_trials, num_epochs, seed):
@@ -16,6 +16,40 @@ def curves(num_trials, num_epochs, seed):
     epochs = np.arange(1, num_epochs + 1)
     noise = 0.02 * random.normal(size=(num_trials, num_epochs))
     return limits * (1 - np.exp(-speeds * epochs)) + noise
+
+
+def play(scheduler, table, *, slots=1, fails=(), seed=0, losses=None):
+    """Run a scheduler on a table; return the trials and the stints in order of their ends."""
+    random = np.random.default_rng(seed)
+    trials, running, ended = [], {}, []
+    while True:
+        while len(running) < slots:
+            stint = scheduler.next(trials, frozenset(running))
+            if stint is None:
+                break
+            assert stint.trial not in running
+            assert stint.trial <= len(trials) < scheduler.num_trials + 1
+            if stint.trial == len(trials):
+                trials.append(Trial(stint.trial, {}))
+            if stint.clone_of is not None:
+                parent = trials[stint.clone_of]
+                table[stint.trial] = table[parent.number]
+                trials[stint.trial].num_clones += 1
+            running[stint.trial] = stint
+        if not running:
+            return trials, ended
+        number = list(running)[int(random.integers(len(running)))]
+        stint = running.pop(number)
+        trial = trials[number]
+        assert stint.epochs > trial.epochs
+        assert stint.epochs <= scheduler.epochs
+        if number in fails:
+            trial.failure = "it failed"
+        trial.curve = list(enumerate(table[number][: stint.epochs].tolist(), 1))
+        if losses is not None:
+            trial.losses = dict(enumerate(losses[number][: stint.epochs].tolist(), 1))
+        trial.visits.append(Visit(stint.epochs, len(ended), trial.best(), trial.loss()))
+        ended.append(stint)
 
 
 class KilledError(Exception):

@@ -68,7 +68,7 @@ def _add_search_arguments(group: argparse._ArgumentGroup) -> None:
         "--scheduler",
         default="asha",
         metavar="NAME",
-        help="asha: train a trial longer once it is among the best 1/F; halving: compare all; "
+        help="asha: halving that promotes early where a process would wait; halving: compare all; "
         "hyperband: several halvings; asha-stop: only stop; median: stop below the median; pbt: "
         "copy the best over the worst; none (default: %(default)s)",
     )
@@ -91,8 +91,8 @@ def _add_search_arguments(group: argparse._ArgumentGroup) -> None:
         "--grace",
         type=whole(1),
         metavar="E",
-        help="epochs before the first comparison (default: epochs / F^3; of median and pbt a "
-        "tenth)",
+        help="epochs before the first comparison (default: as many as train an eighth of all "
+        "epochs by halving; of hyperband epochs / F^2, of median and pbt a tenth)",
     )
     add(
         "--objective",

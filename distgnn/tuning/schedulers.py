@@ -28,6 +28,8 @@ MIN_CURVES = 3
 """Number of other curves that median stopping compares with, at least."""
 QUANTILE = 0.25
 """Share of the population that population based training replaces, and that it copies."""
+BUDGET = 0.125
+"""Share of the epochs of all trials that the first rung is chosen for."""
 
 
 def rungs(*, grace: int, factor: int, epochs: int) -> list[int]:
@@ -44,6 +46,32 @@ def rungs(*, grace: int, factor: int, epochs: int) -> list[int]:
         found.append(rung)
         rung *= factor
     return [*found, epochs]
+
+
+def first_rung(*, factor: int, epochs: int) -> int:
+    """Return the longest first rung with which halving trains at most `BUDGET` of all epochs.
+
+    A first rung that is too short compares trials before they have learned anything, and one that
+    is too long trains many bad ones. Only the second can be known before the first epoch.
+
+    Args:
+        factor: Ratio of two rungs.
+        epochs: Epochs of the last rung.
+
+    Returns:
+        Epochs; 1 where even that costs more.
+    """
+    found = 1
+    while _cost(found + 1, factor, epochs) <= BUDGET * epochs:
+        found += 1
+    return found
+
+
+def _cost(grace: int, factor: int, epochs: int) -> float:
+    """Return the mean number of epochs that halving trains a trial, of many trials."""
+    spans = itertools.pairwise([0, *rungs(grace=grace, factor=factor, epochs=epochs)])
+    # A share of grace / end of all trials is trained up to the end of a span; see num_promoted.
+    return sum((end - begun) * grace / end for begun, end in spans)
 
 
 def ranked(trials: Sequence[Trial], epochs: int | None = None) -> list[Trial]:
@@ -187,12 +215,17 @@ class HyperBand:
 
 
 class Asha:
-    """Promotes a trial as soon as it is among the best 1 / factor at its rung.
+    """Promotes a trial that is among the best 1 / factor at its rung, before the others are there.
 
     See `num_promoted` for the share where the last rung is nearer.
 
-    In the paper new trials never run out. Here they do, and rungs with fewer trials than factor
-    would promote none: the best trial of the highest rung then continues alone to the end.
+    In the paper new trials never run out, and a promotion comes before a new trial. Here they do
+    run out. A promotion among the first trials of a rung is often wrong and never taken back, so
+    trials begin first, and lower rungs are filled before higher ones. A trial is promoted early
+    only where a slot would be idle otherwise: with one slot this is successive halving.
+
+    Rungs with fewer trials than factor would promote none: the best trial of the highest rung then
+    continues alone to the end.
 
     Args:
         num_trials: Number of trials.
@@ -208,15 +241,17 @@ class Asha:
 
     def next(self, trials: Sequence[Trial], running: frozenset[int]) -> Stint | None:
         """Return the next stint; see `Scheduler`."""
-        for rung, above in reversed(list(itertools.pairwise(self._rungs))):
+        stint = _first_short(trials, running, self.num_trials, self._rungs[0])
+        if stint is not None:
+            return stint
+        for rung, above in itertools.pairwise(self._rungs):
             there = [trial for trial in trials if trial.has_reached(rung)]
             for trial in ranked(there, rung)[: num_promoted(len(there), rung, above)]:
                 if trial.number not in running and not trial.has_reached(above):
                     return Stint(trial.number, above)
-        stint = _first_short(trials, running, self.num_trials, self._rungs[0])
         alive = [trial for trial in trials if trial.failure is None]
-        if stint is not None or running or not alive:
-            return stint
+        if running or not alive:
+            return None
         highest = max(trial.epochs for trial in alive)
         if highest == self.epochs:
             return None

@@ -40,6 +40,7 @@ from distgnn.tuning.schedulers import (
     Median,
     Population,
     StoppingAsha,
+    first_rung,
 )
 from distgnn.tuning.space import Space
 from distgnn.tuning.study import BEST, LOG, MOST_FAILURES, Study, StudyLog
@@ -138,8 +139,11 @@ class SearchOptions:
         """Epochs before trials are compared first."""
         if self.grace is not None:
             return self.grace
-        share = 10 if self.scheduler in ("median", "pbt") else self.factor**3
-        return max(1, -(-self.epochs // share))
+        if self.scheduler in ("median", "pbt"):
+            return max(1, -(-self.epochs // 10))
+        if self.scheduler == "hyperband":
+            return max(1, self.epochs // self.factor**2)  # three brackets
+        return first_rung(factor=self.factor, epochs=self.epochs)
 
     def build_sampler(self, space: Space) -> Sampler:
         """Build the sampler.
@@ -565,7 +569,8 @@ def tune(
         sampler: random, grid, or tpe of Optuna.
         trials: Number of trials; None for that of the grid or of the brackets, or else 16.
         factor: Ratio of the epochs of two rungs, and of the numbers of trials that reach them.
-        grace: Epochs before trials are compared first; None for epochs / factor^3, of median and
+        grace: Epochs before trials are compared first; None for as many as an eighth of all
+            epochs allows by halving. For hyperband that is epochs / factor^2, and for median and
             pbt a tenth of all epochs.
         objective: Value that is compared: val_metric, or the price of reaching the `goal`:
             epochs_to_goal, time_to_goal_s or sent_to_goal_bytes.

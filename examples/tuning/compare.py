@@ -39,11 +39,6 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for scheduler in options.schedulers.split(","):
-        # HyperBand's brackets begin late, so that all of them stay within an eighth of the grid.
-        shares = {"hyperband": 16, "halving": 32, "asha": 32}
-        more = {}
-        if scheduler in shares:
-            more = {"grace": max(1, options.epochs // shares[scheduler])}
         begun = time.perf_counter()
         found = dg.tune(
             options.source,
@@ -56,7 +51,6 @@ def main() -> None:
             split=options.split,
             metric=options.metric,
             resume=True,
-            **more,
         ).summary
         rows.append(
             {

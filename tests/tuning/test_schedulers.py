@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from curves import curves
+from curves import curves, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,43 +19,10 @@ from distgnn.tuning.schedulers import (
     Median,
     Population,
     StoppingAsha,
+    first_rung,
     rungs,
 )
-from distgnn.tuning.trial import Trial, Visit
-
-
-def play(scheduler, table, *, slots=1, fails=(), seed=0, losses=None):
-    """Run a scheduler on a table; return the trials and the stints in order of their ends."""
-    random = np.random.default_rng(seed)
-    trials, running, ended = [], {}, []
-    while True:
-        while len(running) < slots:
-            stint = scheduler.next(trials, frozenset(running))
-            if stint is None:
-                break
-            assert stint.trial not in running
-            assert stint.trial <= len(trials) < scheduler.num_trials + 1
-            if stint.trial == len(trials):
-                trials.append(Trial(stint.trial, {}))
-            if stint.clone_of is not None:
-                parent = trials[stint.clone_of]
-                table[stint.trial] = table[parent.number]
-                trials[stint.trial].num_clones += 1
-            running[stint.trial] = stint
-        if not running:
-            return trials, ended
-        number = list(running)[int(random.integers(len(running)))]
-        stint = running.pop(number)
-        trial = trials[number]
-        assert stint.epochs > trial.epochs
-        assert stint.epochs <= scheduler.epochs
-        if number in fails:
-            trial.failure = "it failed"
-        trial.curve = list(enumerate(table[number][: stint.epochs].tolist(), 1))
-        if losses is not None:
-            trial.losses = dict(enumerate(losses[number][: stint.epochs].tolist(), 1))
-        trial.visits.append(Visit(stint.epochs, len(ended), trial.best(), trial.loss()))
-        ended.append(stint)
+from distgnn.tuning.trial import Stint, Trial, Visit
 
 
 def best_until(table, epochs):
@@ -184,12 +151,29 @@ def test_the_best_of_a_few_trials_goes_to_the_end():
     assert sum(trial.epochs for trial in trials) == 18
 
 
-def test_asha_promotes_before_it_begins_another_trial():
+@given(st.integers(1, 40), st.integers(0, 99), st.integers(1, 9))
+@settings(max_examples=30, deadline=None)
+def test_asha_with_one_slot_is_halving(num_trials, seed, grace):
+    table = curves(num_trials, 64, seed)
+    words = {"num_trials": num_trials, "epochs": 64, "grace": grace, "factor": 4}
+    asha, ended = play(Asha(**words), table)
+    halving, _ = play(Halving(**words), table)
+    assert [stint.epochs for stint in ended] == sorted(stint.epochs for stint in ended)
+    # Of very few trials halving promotes one at every rung, and asha promotes the best one late.
+    assert [t.epochs for t in asha] == [t.epochs for t in halving]
+
+
+def test_asha_promotes_early_only_where_a_slot_would_be_idle():
     table = curves(8, 16, 3)
-    _, ended = play(Asha(num_trials=8, epochs=16, grace=1, factor=4), table.copy())
-    numbers = [(stint.trial, stint.epochs) for stint in ended]
-    first = int(best_until(table[:4], 1).argmax())
-    assert numbers[:5] == [(0, 1), (1, 1), (2, 1), (3, 1), (first, 4)]
+    scheduler = Asha(num_trials=8, epochs=16, grace=1, factor=4)
+    slow, trials = 7, [Trial(number, {}) for number in range(8)]
+    for number in range(7):
+        assert scheduler.next(trials[:number], frozenset()) == Stint(number, 1)
+        trials[number].curve = [(1, float(table[number, 0]))]
+        trials[number].visits.append(Visit(1, number, trials[number].best()))
+    # Seven of eight are there, and the eighth is slow.
+    first = int(table[:7, 0].argmax())
+    assert scheduler.next(trials, frozenset({slow})) == Stint(first, 4)
 
 
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 99))
@@ -278,3 +262,20 @@ def test_rungs_are_powers_up_to_the_last_epoch():
     assert rungs(grace=1, factor=4, epochs=64) == [1, 4, 16, 64]
     assert rungs(grace=9, factor=3, epochs=9) == [9]
     assert math.isclose(sum(rungs(grace=2, factor=2, epochs=9)), 2 + 4 + 8 + 9)
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4, 10])
+@pytest.mark.parametrize("epochs", [2, 17, 32, 100, 128, 200, 1000])
+def test_the_first_rung_is_the_longest_within_the_budget(factor, epochs):
+    chosen = first_rung(factor=factor, epochs=epochs)
+    num_trials = factor**8  # so many that no share is rounded much
+
+    def share(grace):
+        spent, kept, begun = 0, num_trials, 0
+        for rung in rungs(grace=grace, factor=factor, epochs=epochs):
+            kept = kept * begun // rung if begun else kept
+            spent, begun = spent + kept * (rung - begun), rung
+        return spent / (num_trials * epochs)
+
+    assert chosen == 1 or share(chosen) <= 1 / 8 + 1e-6
+    assert share(chosen + 1) > 1 / 8 - 1e-6 or chosen + 1 > epochs
