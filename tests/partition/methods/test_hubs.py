@@ -220,3 +220,15 @@ def test_growth_is_tried_where_it_is_quick_or_there_are_hubs(
         assign("metis", graph, 4, progress=lines.append)
     told = [line.split()[2].rstrip(":") for line in lines if line.startswith("parts by")]
     assert told == ["hep"]
+
+
+@pytest.mark.parametrize(("most", "tried"), [(0.5, ["hep"]), (math.inf, ["hep", "ne"])])
+def test_a_second_growth_is_tried_where_the_first_comes_near(
+    most: float, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    ring = undirected(50, np.arange(50), (np.arange(50) + 1) % 50)
+    monkeypatch.setattr(grown, "MOST_ROWS_OF_FIRST", most)
+    assign("metis", ring, 4, progress=lines.append)
+    told = [line.split()[2].rstrip(":") for line in lines if line.startswith("parts by")]
+    assert told == tried

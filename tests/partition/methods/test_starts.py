@@ -23,11 +23,17 @@ def found(num_parts: int = 4, **words: str) -> list[Start]:
     return starts_of(graph_of(), num_parts, seed=5, **given)
 
 
-def test_the_default_is_two_objectives_of_metis() -> None:
-    assert found() == [Start("cut", 0.65, 5), Start("volume", 0.65, 5)]
-    assert [str(start) for start in found()] == ["METIS, cut", "METIS, volume"]
-    assert found(10**5) == [Start("cut", 0.65, 5)]
+def test_the_default_is_two_objectives_of_metis_and_other_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    twice = [Start("cut", 0.65, 5), Start("volume", 0.65, 5), Start("cut", 0.85, 5)]
+    assert found() == twice
+    assert [str(start) for start in twice[:2]] == ["METIS, cut", "METIS, volume"]
+    assert found(10**5) == [twice[0], twice[2]]
     assert found(objective="volume") == [Start("volume", 0.65, 5)]
+    monkeypatch.setattr(starts, "TWICE_EDGES", 1599)
+    assert found() == twice[:2], "each more takes as long as the first"
+    assert found(10**5) == [Start("cut", 0.65, 5)]
 
 
 def test_fast_is_one_cut() -> None:
@@ -42,7 +48,6 @@ def test_best_tries_other_weights_seeds_and_libraries(
     monkeypatch.setattr(kaminpar_library, "is_installed", lambda: is_there)
     of_metis = [
         *found(),
-        Start("cut", 0.85, 5),
         Start("cut", 1.0, 5),
         Start("cut", 0.65, 6),
         *(Start("cut", 0.85, seed) for seed in (6, 7, 8, 9, 10)),
@@ -90,11 +95,17 @@ def test_large_graphs_are_not_cut_with_many_seeds() -> None:
     assert len(found(10**5, quality="best", roots="metis")) == 4
 
 
-def test_the_best_is_refined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("quality", "times", "most"),
+    [("best", "MOST_REFINEMENTS", 8), ("default", "FEW_REFINEMENTS", 2)],
+)
+def test_what_was_cut_more_than_once_is_refined_again(
+    quality: str, times: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = graph_of()
     rows = {}
-    for more in (0, 8):
-        monkeypatch.setattr(metis, "MORE_REFINEMENTS", more)
-        assignment = assign("metis", graph, 6, quality="best", roots="metis")
+    for more in (0, most):
+        monkeypatch.setattr(metis, times, more)
+        assignment = assign("metis", graph, 6, quality=quality, roots="metis")
         rows[more] = measure(graph, assignment).halo_rows
-    assert rows[8] < rows[0]
+    assert rows[most] < rows[0]
