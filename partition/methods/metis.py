@@ -45,7 +45,7 @@ from distgnn.partition.stopwatch import Stopwatch
 MAX_ROUNDS = 4
 # Refinements at the end: by the best quality, and by default where METIS ran more than once. On
 # three real graphs in 16 parts 12 of them saved 1.3 to 2 % of the rows, the first 8 nine tenths of
-# that. On ten in 4, 16 and 64 parts, 2 saved 0.5 % in the mean, in 4 to 8 % of the time.
+# that. On eleven in 4, 16 and 64 parts, 2 saved 0.5 % in the mean, in 4 to 8 % of the time.
 MOST_REFINEMENTS, FEW_REFINEMENTS = 8, 2
 
 
