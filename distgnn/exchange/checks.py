@@ -83,7 +83,7 @@ class CheckedRows(NoChecks):
             (rows, told, peer) for (rows, peer), (told, _) in zip(incoming, receiving, strict=True)
         ]
         # One for all, as some transports return fewer than there are messages.
-        return [_Checked([*works, *sums], pairs, about, [told for told, _ in sending])]
+        return [_Checked(works, sums, pairs, about, [told for told, _ in sending])]
 
 
 class _Checked:
@@ -92,26 +92,44 @@ class _Checked:
     def __init__(
         self,
         works: list[Work],
+        sums: list[Work],
         pairs: list[tuple[Tensor, Tensor, int]],
         about: str,
         leaving: list[Tensor],
     ) -> None:
         self._works = works
+        self._sums = sums
         self._pairs = pairs
         self._about = about
         self._leaving = leaving
 
     def wait(self) -> None:
-        for work in self._works:
+        flaws = []
+        num_messages = len(self._pairs) + len(self._leaving)
+        if len(self._works) == len(self._sums) == num_messages:
+            # Rows that have come are read while others still travel.
+            for pair, work, told in zip(self._pairs, self._works, self._sums, strict=False):
+                work.wait()
+                told.wait()
+                flaws.append(self._flaw_of(*pair))
+            del self._works[: len(self._pairs)], self._sums[: len(self._pairs)]
+            self._pairs = []
+        for work in (*self._works, *self._sums):
             work.wait()
-        for rows, told, peer in self._pairs:
-            found, sent = checksum(rows), int(told)
-            if found != sent:
-                raise PeerError(
-                    f"rows that rank {peer} {self._about} were altered on the way: their checksum "
-                    f"is {found:08x}, not {sent:08x}; go on with --resume, and test the memory "
-                    "and the network of both hosts"
-                )
+        flaws += [self._flaw_of(*pair) for pair in self._pairs]
+        for flaw in filter(None, flaws):
+            raise PeerError(flaw)
+
+    def _flaw_of(self, rows: Tensor, told: Tensor, peer: int) -> str:
+        """Return what is wrong with a message that has come; empty if it is as it was sent."""
+        found, sent = checksum(rows), int(told)
+        if found == sent:
+            return ""
+        return (
+            f"rows that rank {peer} {self._about} were altered on the way: their checksum "
+            f"is {found:08x}, not {sent:08x}; go on with --resume, and test the memory "
+            "and the network of both hosts"
+        )
 
 
 def checksum(rows: Tensor) -> int:

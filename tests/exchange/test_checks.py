@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -134,3 +135,40 @@ def test_every_bit_of_a_message_counts():
     for bit in range(8 * rows.nbytes):
         with pytest.raises(PeerError, match="rank 0 sent to rank 1 in aggregation 1 of the"):
             run_ranks(2, lambda group, bit=bit: on_rank(group, bit))
+
+
+class Logged:
+    """A group of rank 0 whose messages note when they are waited for; all rows are zeros."""
+
+    rank = 0
+
+    def __init__(self):
+        self.log = []
+
+    def transfer(self, incoming, outgoing, tag):
+        for tensor, _ in incoming:
+            tensor.zero_()
+        kind = "rows" if tensor.is_floating_point() else "sum"
+        names = [f"{kind} of {peer}" for _, peer in incoming]
+        names += [f"{kind} to {peer}" for _, peer in outgoing]
+        return [SimpleNamespace(wait=lambda name=name: self.log.append(name)) for name in names]
+
+
+def test_rows_that_have_come_are_read_while_others_travel(monkeypatch):
+    group, checks = Logged(), CheckedRows(lambda: "epoch 0")
+    tables = {peer: torch.zeros(2, 3) for peer in (1, 2)}
+    own = torch.zeros(2, 3)
+    names = {id(tables[1]): "read 1", id(tables[2]): "read 2", id(own): "read own"}
+
+    def read(rows):
+        group.log.append(names[id(rows)])
+        # What rank 1 sent is wrong; the other messages are waited for, whose memory they need.
+        return int(rows is tables[1])
+
+    monkeypatch.setattr("distgnn.exchange.checks.checksum", read)
+    incoming = [(rows, peer) for peer, rows in tables.items()]
+    (work,) = checks.transfer(group, incoming, [(own, 1)], 0, "a look-up")
+    with pytest.raises(PeerError, match="rank 1 sent to rank 0 in a look-up of epoch 0 were alter"):
+        work.wait()
+    order = ["read own", "rows of 1", "sum of 1", "read 1", "rows of 2", "sum of 2", "read 2"]
+    assert group.log == [*order, "rows to 1", "sum to 1"]
