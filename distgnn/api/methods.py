@@ -119,6 +119,7 @@ def _choice(asked: PartitionOptions, graph: Graph, *, has_kaminpar: bool) -> Met
         refine=bool(asked.refine),
         has_kaminpar=has_kaminpar,
         is_fast=asked.quality == options.FAST,
+        is_undirected=auto.takes_little(graph),
     )
     asked.say(f"method {choice.method}: {choice.reason}")
     return choice

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distgnn.partition.methods.grown import QUICK_EDGES
+from distgnn.partition.refine.hubs import has_hubs
+from distgnn.partition.stream import degrees
+
+if TYPE_CHECKING:
+    from distgnn.datasets.graph import Graph
 
 # Share of the free memory: the partition directory must be written, too, and estimates are rough.
 USABLE_FRACTION = 0.8
@@ -39,6 +49,9 @@ class MethodChoice:
     """Options of the method."""
 
 
+# Edges whose ends are looked at at a time.
+_CHUNK = 1 << 20
+
 # From the one that is worth most to the one that needs the least memory. Measured by bench
 # partition, 16 parts, a mesh of 2 M edges and twins of ogbn-products and Reddit: 107, 88 and 116
 # bytes per edge, vertices included, for metis with its refinement, 57, 56 and 56 for ne, 37, 29 and
@@ -49,9 +62,36 @@ NEEDS = (
     MethodMemory("hdrf", 45, 100, 95),
 )
 
+# Metis where every edge has its reverse, so that a link stands for two, and where no parts are
+# grown: 65 and 69 bytes per edge, vertices included, on products' twin at 1/4 and on a grid of 1 M
+# vertices and 4 M edges, in 16 parts. With one direction of each edge the twin at 1/16 takes 134.
+UNDIRECTED_NEED = MethodMemory("metis", 80, 60, 80)
+
 # Metis with roots by KaMinPar: refinement is what takes the most. On twins of ogbn-products at 1/16
 # and 1/4, 16 parts, placing roots took 21 + 8 bytes per edge in two processes, refinement 38.
 KAMINPAR_NEED = MethodMemory("metis", 100, 200, 100)
+
+
+def takes_little(graph: Graph) -> bool:
+    """Tell whether METIS takes no more than UNDIRECTED_NEED.
+
+    Args:
+        graph: Any graph.
+
+    Returns:
+        Whether every edge has its reverse, as often as it comes itself, there are no hubs, and
+        there are too many edges to try more than METIS. Sums tell; chance hardly ever makes one.
+    """
+    if graph.num_edges <= QUICK_EDGES or has_hubs(degrees(graph)):
+        return False
+    # A sum over edges that is another one where sources and destinations change places.
+    one, other = np.random.default_rng(0).integers(2**64, size=(2, graph.num_vertices), dtype="u8")
+    there, back = np.zeros((2, 1), np.uint64)  # Sums of arrays wrap around without a warning.
+    for begin in range(0, graph.num_edges, _CHUNK):
+        src, dst = graph.src[begin : begin + _CHUNK], graph.dst[begin : begin + _CHUNK]
+        there += np.sum(one[src] * other[dst])
+        back += np.sum(one[dst] * other[src])
+    return bool(there[0] == back[0])
 
 
 def choose(
@@ -62,6 +102,7 @@ def choose(
     refine: bool = False,
     has_kaminpar: bool = False,
     is_fast: bool = False,
+    is_undirected: bool = False,
 ) -> MethodChoice:
     """Choose a method for a graph of some size.
 
@@ -72,6 +113,7 @@ def choose(
         refine: Whether any assignment is to be refined; metis refines unless that is off.
         has_kaminpar: Whether roots by KaMinPar may be tried beside those by METIS.
         is_fast: Whether one cut has to do, so that KaMinPar comes only in place of METIS.
+        is_undirected: Whether UNDIRECTED_NEED holds for the graph, as `takes_little` tells.
 
     Returns:
         The first of NEEDS that fits into USABLE_FRACTION of the memory, else the last one.
@@ -81,6 +123,8 @@ def choose(
     candidates: list[tuple[str, MethodMemory, dict[str, str]]] = [
         (need.method, need, {}) for need in NEEDS
     ]
+    if is_undirected:
+        candidates[0] = UNDIRECTED_NEED.method, UNDIRECTED_NEED, {}
     if has_kaminpar:
         if not is_fast:
             # KaMinPar runs before or after METIS, and takes less.

@@ -34,11 +34,22 @@ def links_of_hub(adjacency: Adjacency, num_parts: int) -> float:
     Returns:
         More than 0; infinity if there are too few hubs to matter.
     """
-    degree = np.diff(adjacency.indptr)
+    return float(LINKS_PER_PART * num_parts) if has_hubs(np.diff(adjacency.indptr)) else math.inf
+
+
+def has_hubs(degree: NDArray[np.int64]) -> bool:
+    """Tell whether there are hubs.
+
+    Args:
+        degree: (num_vertices,) int64. Links of each vertex, or as many times them for all.
+
+    Returns:
+        False if there are too few to matter.
+    """
     linked = degree[degree > 0].astype(np.float64)
-    if linked.size == 0 or np.mean(linked**2) < LEAST_TAIL * np.mean(linked) ** 2:
-        return math.inf
-    return float(LINKS_PER_PART * num_parts)
+    if linked.size == 0:
+        return False
+    return bool(np.mean(linked**2) >= LEAST_TAIL * np.mean(linked) ** 2)
 
 
 def lightened(adjacency: Adjacency, hub: float) -> Adjacency:
