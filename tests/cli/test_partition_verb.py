@@ -154,7 +154,8 @@ def test_quality_is_chosen_and_recorded(distgnn, here):
     for quality in ("fast", "default", "best"):
         found = distgnn(*command, "--quality", quality, "--out", quality)
         assert found.json["options"]["quality"] == quality
-        assert ("edges weigh 0.85" in found.err) == (quality == "best")
+        assert ("edges weigh 0.85" in found.err) == (quality != "fast")
+        assert ("edges weigh 1" in found.err) == (quality == "best")
         rows.append(found.json["halo_rows"])
     assert rows == sorted(rows, reverse=True)
     plain = distgnn(*command, "--out", "plain").json

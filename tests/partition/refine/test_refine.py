@@ -259,7 +259,8 @@ def test_stages_are_reported() -> None:
     stages = [
         *("arcs", "roots by METIS, cut", "edges by cover", "refined"),
         *("roots by METIS, volume", "edges by cover", "refined"),
-        *("parts by hep", "parts by ne"),
+        *("roots by METIS, cut, edges weigh 0.85", "edges by cover", "refined"),
+        *("parts by hep", "parts by ne", "refined again"),
         "refined",
     ]
     names = [line.rsplit(" (", 1)[0].partition(" in vain")[0].partition(":")[0] for line in lines]
