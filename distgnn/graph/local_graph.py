@@ -7,6 +7,7 @@ and `once`, which compute what never changes once; the rest serves special layer
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -33,13 +34,15 @@ from distgnn.edges.blocks import isolated_part, plan_blocks, without_edges
 from distgnn.edges.self_loops import with_loops
 from distgnn.exchange.base import Exchange, Synchronous
 from distgnn.exchange.tags import SETUP_TAG
-from distgnn.graph.by_columns import by_columns, num_bytes_to_agree
+from distgnn.graph.column_slices import in_slices, num_bytes_to_agree
 from distgnn.kernels.devices import PROCESSOR
 from distgnn.kernels.seeds import MaskSeeds
 from distgnn.kernels.tensors import column, computed
 from distgnn.ops.host_rows import HostRows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -95,7 +98,8 @@ class LocalGraph:
         mask_seeds: Seeds shared with other views of the same run; its own if None.
 
     Attributes:
-        is_setup: Whether what is computed on it is kept: no gradient is asked for.
+        is_setup: Whether what is computed on it is kept: no gradient is asked for, and propagated
+            rows keep the type that they are stored in.
     """
 
     is_setup = False
@@ -507,14 +511,19 @@ class LocalGraph:
 
     def at_setup(self, function: Propagation, rows: Tensor) -> Tensor:
         """Apply a function once, synchronously, whatever the exchange of this graph."""
+        with self._setup_view() as view:
+            return function(view, rows)
+
+    @contextmanager
+    def _setup_view(self) -> Iterator[LocalGraph]:
+        """Give a view for results that are computed once, and count what it sent."""
         exchange = Synchronous(self.group, first_tag=SETUP_TAG, device=self.device)
         exchange.checks = self.exchange.checks
         view = self.with_exchange(exchange)
         view.is_setup = True
         with torch.no_grad():
-            result = function(view, rows)
+            yield view
         self.add_setup_bytes(exchange.take_bytes())
-        return result
 
     def add_setup_bytes(self, count: int) -> None:
         """Count payload bytes that were sent once, to build something on this graph."""
@@ -574,13 +583,15 @@ class LocalGraph:
             return function(self, rows.to_dense())  # type: ignore[return-value]
         results = self._memo.static_results
         if function not in results:
-            once = partial(self.at_setup, function)
-            if isinstance(rows, HostRows):
-                results[function] = rows.by_columns(once)
-            else:
-                dense = rows.to_dense()
-                results[function] = by_columns(once, dense, self.group)
-                self.add_setup_bytes(num_bytes_to_agree(dense, self.group))
+            with self._setup_view() as view:
+                once = partial(function, view)
+                if isinstance(rows, HostRows):
+                    results[function] = rows.by_columns(once)
+                else:
+                    dense = rows.to_dense()
+                    num_edges = int(np.sum(self.part.in_degree[: self.num_rows]))
+                    results[function] = in_slices(once, dense, num_edges, self.group)
+                    self.add_setup_bytes(num_bytes_to_agree(dense, self.group))
         return results[function]  # type: ignore[no-any-return]
 
     def static_result(self, function: Propagation, rows: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -8,7 +8,8 @@ from graphs import cut, make_graph
 
 from distgnn.comm.threads import run_ranks
 from distgnn.exchange.base import all_reduce_bytes
-from distgnn.graph import by_columns as module
+from distgnn.graph import column_slices as module
+from distgnn.graph import local_graph
 from distgnn.graph.local_graph import LocalGraph
 from distgnn.nn.gcn import normalised
 from distgnn.nn.propagation import SGConv
@@ -23,6 +24,11 @@ class Watched:
     def __call__(self, graph, rows):
         self.widths.append(rows.shape[1])
         return self.inner(graph, rows)
+
+
+def sizes(num_parts):
+    """Number of rows of each rank."""
+    return [part.num_roots for part in cut(make_graph("random"), num_parts)]
 
 
 def propagated(num_parts, function, dtype, width=70):
@@ -42,6 +48,17 @@ def propagated(num_parts, function, dtype, width=70):
     return run_ranks(num_parts, on_rank)
 
 
+@pytest.fixture
+def fits(monkeypatch):
+    """Set how many rows of 32 columns fit in a cache, and that 3 edges a row are enough."""
+
+    def set_to(num_rows, dtype=torch.float32, least_degree=3):
+        monkeypatch.setattr(module, "CACHE_BYTES", num_rows * 32 * dtype.itemsize)
+        monkeypatch.setattr(module, "LEAST_DEGREE", least_degree)
+
+    return set_to
+
+
 @pytest.mark.parametrize("num_parts", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize(
@@ -52,29 +69,72 @@ def propagated(num_parts, function, dtype, width=70):
         lambda graph, rows: graph.aggregate(rows, "max"),
     ],
 )
-def test_slices_have_the_bits_of_all_columns_at_once(function, dtype, num_parts):
+def test_slices_have_the_bits_of_all_columns_at_once(function, dtype, num_parts, fits):
+    fits(max(sizes(num_parts)), dtype)
     for found, expected, widths in propagated(num_parts, function, dtype):
         assert widths == [32, 32, 6]
         assert found.dtype == dtype
         assert torch.equal(found, expected)
 
 
-def test_rows_of_few_columns_are_taken_at_once():
+def test_rows_of_few_columns_are_taken_at_once(fits):
+    fits(max(sizes(2)))
     for _, _, widths in propagated(2, normalised("in"), torch.float32, width=63):
         assert widths == [63]
 
 
-def test_ranks_agree_where_the_cache_of_one_of_them_is_too_small(monkeypatch):
-    sizes = [len(found) for found, *_ in propagated(3, normalised("in"), torch.float32)]
-    assert min(sizes) < max(sizes)
-    monkeypatch.setattr(module, "CACHE_BYTES", min(sizes) * 32 * 4)
+def test_ranks_agree_where_the_cache_of_one_of_them_is_too_small(fits):
+    assert min(sizes(3)) < max(sizes(3))
+    fits(min(sizes(3)))
     for found, expected, widths in propagated(3, normalised("in"), torch.float32):
         assert widths == [70]
         assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
-def test_rows_in_half_the_bytes_travel_so_at_setup(num_parts):
+def test_rows_that_a_cache_holds_whole_are_taken_at_once(num_parts, fits):
+    fits(3 * max(sizes(num_parts)))
+    for _, _, widths in propagated(num_parts, normalised("in"), torch.float32):
+        assert widths == [70]
+
+
+def test_a_rank_whose_rows_fit_whole_slices_with_one_whose_rows_do_not(fits):
+    fits(10)
+
+    def on_rank(group):
+        rows = torch.randn([10, 4, 0][group.rank], 64)
+        widths = []
+        found = module.in_slices(
+            lambda some: widths.append(some.shape[1]) or some, rows, 3 * len(rows), group
+        )
+        assert torch.equal(found, rows)
+        return widths
+
+    assert run_ranks(3, on_rank) == [[32, 32]] * 3
+
+
+def test_rows_that_few_edges_read_are_taken_at_once(fits):
+    # The graph has 160 edges and 40 vertices.
+    fits(40, least_degree=5)
+    for _, _, widths in propagated(1, normalised("in"), torch.float32):
+        assert widths == [70]
+
+
+def test_all_slices_share_one_exchange(fits, monkeypatch):
+    fits(40)
+    built = []
+    inner = local_graph.Synchronous
+    monkeypatch.setattr(
+        local_graph, "Synchronous", lambda *given, **more: built.append(0) or inner(*given, **more)
+    )
+    ((_, _, widths),) = propagated(1, normalised("in"), torch.float32)
+    assert len(widths) == 3
+    assert len(built) == 4, "those of the graph, loops, static rows, and at_setup"
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_rows_in_half_the_bytes_travel_so_at_setup(num_parts, fits):
+    fits(max(sizes(num_parts)))
     function = SGConv(70, 3, K=2)._hops
     parts = cut(make_graph("random"), num_parts)
 

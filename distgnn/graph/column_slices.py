@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
     from distgnn.comm.group import Group
 
-COLUMNS = 32
+SLICE_COLUMNS = 32
 """Columns of a slice: two cache lines of float32, one of bfloat16."""
 CACHE_BYTES = 1 << 25
-"""Bytes of a slice that a processor's last cache is taken to hold."""
+"""Bytes of rows that a processor's last cache is taken to hold."""
+LEAST_DEGREE = 8
+"""Mean number of edges that read a row from which on two more copies of it pay."""
+_INDIFFERENT, _GAINS, _FORBIDS = range(3)
 
 
 def num_bytes_to_agree(rows: Tensor, group: Group) -> int:
-    """Return the payload bytes that `by_columns` sends from a rank beside what the function does.
+    """Return the payload bytes that `in_slices` sends from a rank beside what the function does.
 
     Args:
         rows: (num_rows, width).
@@ -31,25 +34,29 @@ def num_bytes_to_agree(rows: Tensor, group: Group) -> int:
     return all_reduce_bytes(8, group.size) if _is_wide(rows) else 0
 
 
-def by_columns(function: Callable[[Tensor], Tensor], rows: Tensor, group: Group) -> Tensor:
+def in_slices(
+    function: Callable[[Tensor], Tensor], rows: Tensor, num_edges: int, group: Group
+) -> Tensor:
     """Apply a function to some columns of rows at a time, if that is faster; collective.
 
     An edge reads a whole row of its source. Wide rows of many vertices fill no cache, so each edge
-    waits for memory. A slice of 32 columns of all rows may fit, and then costs two copies.
+    waits for memory. A slice of 32 columns of all rows may fit, and then costs two copies. Rows
+    that fit whole gain nothing, and few edges gain less than the copies cost.
 
     Args:
         function: Sums over edges, for example. It makes each column of that column alone.
         rows: (num_rows, width), of this rank.
+        num_edges: Number of edges that read these rows.
         group: All ranks; they call the function equally often.
 
     Returns:
         function(rows), in the type of the rows.
     """
-    if not (_is_wide(rows) and _is_cached(rows, group)):
+    if not (_is_wide(rows) and _is_faster(rows, num_edges, group)):
         return function(rows).to(rows.dtype)
     made = None
-    for first in range(0, rows.shape[1], COLUMNS):
-        columns = slice(first, first + COLUMNS)
+    for first in range(0, rows.shape[1], SLICE_COLUMNS):
+        columns = slice(first, first + SLICE_COLUMNS)
         result = function(rows[:, columns].contiguous())
         if made is None:
             made = rows.new_empty(len(result), rows.shape[1])
@@ -59,11 +66,17 @@ def by_columns(function: Callable[[Tensor], Tensor], rows: Tensor, group: Group)
 
 
 def _is_wide(rows: Tensor) -> bool:
-    return rows.device.type == "cpu" and rows.shape[1] >= 2 * COLUMNS
+    return rows.device.type == "cpu" and rows.shape[1] >= 2 * SLICE_COLUMNS
 
 
-def _is_cached(rows: Tensor, group: Group) -> bool:
-    """Return whether a cache holds a slice on every rank."""
-    longest = torch.tensor([len(rows)])
-    group.all_reduce(longest, "max")
-    return int(longest) * COLUMNS * rows.element_size() <= CACHE_BYTES
+def _is_faster(rows: Tensor, num_edges: int, group: Group) -> bool:
+    """Return whether slices are faster on some rank, and fit in a cache on every rank."""
+    column_bytes = len(rows) * rows.element_size()
+    vote = _INDIFFERENT
+    if column_bytes * SLICE_COLUMNS > CACHE_BYTES:
+        vote = _FORBIDS
+    elif column_bytes * rows.shape[1] > CACHE_BYTES and num_edges >= LEAST_DEGREE * len(rows):
+        vote = _GAINS
+    agreed = torch.tensor([vote])
+    group.all_reduce(agreed, "max")
+    return int(agreed) == _GAINS
