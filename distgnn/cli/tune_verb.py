@@ -92,7 +92,7 @@ def _add_search_arguments(group: argparse._ArgumentGroup) -> None:
         type=whole(1),
         metavar="E",
         help="epochs before the first comparison (default: as many as train an eighth of all "
-        "epochs by halving; of hyperband epochs / F^2, of median and pbt a tenth)",
+        "epochs by halving; of hyperband epochs / F^2 rounded up, of median and pbt a tenth)",
     )
     add(
         "--objective",

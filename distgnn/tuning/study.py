@@ -38,6 +38,8 @@ class StudyLog:
         trials: All trials, by number.
         pending: Jobs that began and did not end, by number of the trial.
         num_ended: Number of stints that ended.
+        first_rung: Epochs of the first stint, to which every scheduler trains trials before it
+            compares any; None before it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,6 +47,7 @@ class StudyLog:
         self.trials: list[Trial] = []
         self.pending: dict[int, Stint] = {}
         self.num_ended = 0
+        self.first_rung: int | None = None
         self._read()
 
     def _read(self) -> None:
@@ -84,6 +87,8 @@ class StudyLog:
     def _take(self, event: Mapping[str, Any]) -> None:
         kind, number = event["event"], event["trial"]
         if kind == "begin":
+            if self.first_rung is None:
+                self.first_rung = event["epochs"]
             if number == len(self.trials):
                 self.trials.append(Trial(number, event["settings"]))
             trial = self.trials[number]

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +142,7 @@ class SearchOptions:
         if self.scheduler in ("median", "pbt"):
             return max(1, -(-self.epochs // 10))
         if self.scheduler == "hyperband":
-            return max(1, self.epochs // self.factor**2)  # three brackets
+            return max(1, -(-self.epochs // self.factor**2))  # three brackets
         return first_rung(factor=self.factor, epochs=self.epochs)
 
     def build_sampler(self, space: Space) -> Sampler:
@@ -298,7 +298,7 @@ class Tuning:
         Raises:
             InputError: If a value is not allowed, or no trial could be trained.
         """
-        parts = self._parts()
+        self._parts()
         if self.slots is None:
             return self.asked.job.run(self.on_rank, self._identity())
         if detect().size > 1:
@@ -310,7 +310,7 @@ class Tuning:
         jobs = Jobs(self.slots, self.folder, words, self.options.objective)
         self._check_source(self.slots)
         with self._owned():
-            return self._study(StudyLog(self.folder), jobs, parts)
+            return self._study(jobs)
 
     def on_rank(self, group: Group) -> dict[str, Any]:
         """Run the study with trials that take turns on ranks that have met; collective.
@@ -329,7 +329,7 @@ class Tuning:
             return of_rank_0(group, {})
         try:
             with self._owned():
-                found = self._study(StudyLog(self.folder), trainable, self._parts())
+                found = self._study(trainable)
         except InputError as error:
             trainable.end(str(error))
             raise
@@ -387,17 +387,25 @@ class Tuning:
             self._open_folder()
             yield
 
-    def _parts(self) -> dict[str, Any]:
-        space = Space.of(self.options.search)
-        self.options.check()
-        self.options.check_space(space)
-        sampler = self.options.build_sampler(space)
-        scheduler = self.options.build_scheduler(sampler)
+    def _parts(self, begun_with: int | None = None) -> dict[str, Any]:
+        """Build what drives the study, if that is allowed.
+
+        Args:
+            begun_with: Epochs of the first rung of a study that continues; None for a new one. The
+                default may have been another in the version that began it.
+        """
+        space, options = Space.of(self.options.search), self.options
+        options.check()
+        options.check_space(space)
+        if begun_with is not None:
+            options = replace(options, grace=begun_with)
+        sampler = options.build_sampler(space)
+        scheduler = options.build_scheduler(sampler)
         return {"space": space, "sampler": sampler, "scheduler": scheduler}
 
-    def _study(
-        self, log: StudyLog, trainable: InJob | Jobs, parts: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _study(self, trainable: InJob | Jobs) -> dict[str, Any]:
+        log = StudyLog(self.folder)
+        parts = self._parts(log.first_rung)
         display = choose_display(parts["scheduler"], is_quiet=self.quiet)
         sampler = parts["sampler"]
         is_kept = isinstance(sampler, TpeSampler)
@@ -408,7 +416,7 @@ class Tuning:
             display.show(study)
 
         study = Study(log, trainable=trainable, seed=self.options.seed, show=show, **parts)
-        # However the study ends, no trial may go on writing to its directory.
+        # However the study ends, no trial may continue to write to its directory.
         with closing(display), closing(trainable):
             found = study.run()
         journal.end(study)
@@ -570,8 +578,8 @@ def tune(
         trials: Number of trials; None for that of the grid or of the brackets, or else 16.
         factor: Ratio of the epochs of two rungs, and of the numbers of trials that reach them.
         grace: Epochs before trials are compared first; None for as many as an eighth of all
-            epochs allows by halving. For hyperband that is epochs / factor^2, and for median and
-            pbt a tenth of all epochs.
+            epochs allows by halving. For hyperband that is epochs / factor^2, rounded up, and for
+            median and pbt a tenth of all epochs. A study that continues keeps what it began with.
         objective: Value that is compared: val_metric, or the price of reaching the `goal`:
             epochs_to_goal, time_to_goal_s or sent_to_goal_bytes.
         jobs: Number of trials that are trained at once, as processes of their own. With None

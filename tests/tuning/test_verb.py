@@ -30,6 +30,8 @@ from distgnn.training.config.settings import TrainConfig
 from distgnn.tuning.in_job import clone_run
 from distgnn.tuning.jobs import Jobs, JobSlots, end_left
 from distgnn.tuning.samplers import RandomSampler
+from distgnn.tuning.schedulers import rungs
+from distgnn.tuning.space import Space
 from distgnn.tuning.trial import Trial
 from distgnn.tuning.verb import SearchOptions, Tuning
 
@@ -155,6 +157,35 @@ def test_a_study_continues_only_as_it_began(ring, tmp_path):
     (tmp_path / "s/study.json").write_text("{")
     with pytest.raises(InputError, match=r"cannot read .*study\.json"):
         search(ring, tmp_path / "s", resume=True)
+
+
+@pytest.mark.parametrize("scheduler", ["halving", "hyperband"])
+def test_a_study_keeps_its_rungs_where_the_default_became_another(
+    scheduler, ring, tmp_path, monkeypatch
+):
+    words = {"grace": None, "scheduler": scheduler, "epochs": 8}
+    words["trials"] = None if scheduler == "hyperband" else 4
+    log = tmp_path / "s/study.jsonl"
+    before = search(ring, tmp_path / "s", **words).summary
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:3]))
+    monkeypatch.setattr(SearchOptions, "first", property(lambda options: options.grace or 3))
+    after = search(ring, tmp_path / "s", resume=True, **words).summary
+
+    def reached(summary):
+        return [(trial["epochs"], trial["score"]) for trial in summary["trials"]]
+
+    assert reached(after) == reached(before)
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4, 5])
+def test_hyperband_has_three_brackets_by_default(factor):
+    for epochs in (32, 100, 200, 201):
+        options = SearchOptions({}, "hyperband", factor=factor, epochs=epochs)
+        first, brackets = options.first, [factor**2, -(-3 * factor // 2), 3]
+        assert len(rungs(grace=first, factor=factor, epochs=epochs)) == 3
+        sampler = RandomSampler(Space.of({"lr": [0.1]}), seed=0)
+        assert options.build_scheduler(sampler).num_trials == sum(brackets)
 
 
 @pytest.mark.parametrize(
