@@ -46,7 +46,8 @@ KINDS = {
 STUDIES = ("study", "left")
 LIMIT_S = 3600.0
 LOG = "kills.jsonl"
-FILES = ("best.json", "summary.json")
+SUMMARY = "summary.json"
+FILES = ("best.json", SUMMARY)
 TIMES = ("seconds", "command")
 
 
@@ -77,19 +78,36 @@ class Campaign:
             return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
     def straight(self) -> None:
-        """Run the study that nobody kills, unless it is there."""
-        if (self.folder / f"{self.kind}-straight.json").exists():
+        """Run the study that nobody kills, unless it has ended or the time is up."""
+        study = self.folder / f"{self.kind}-straight"
+        if self.is_late or (study / SUMMARY).exists():
             return
-        begun = time.monotonic()
-        code = self.end_of(self.start(self.folder / f"{self.kind}-straight"))
+        begun, is_new = time.monotonic(), not study.exists()
+        process = self.start(study)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(min(LIMIT_S, self.until_s - begun))
+        if process.poll() is None and self.is_late:
+            process.terminate()
+            self.end_of(process)
+            return
+        code = self.end_of(process)
         if code != 0:
             self.fail(f"the straight study ended with status {code}")
-        self.took(time.monotonic() - begun)
+        # What was left of a study that was stopped says nothing about a whole one.
+        if is_new:
+            self.took(time.monotonic() - begun)
 
     @property
     def whole_s(self) -> float:
-        """Shortest time of a study that nobody killed: the machine may be busy at times."""
-        return float(json.loads((self.folder / f"{self.kind}-straight.json").read_text()))
+        """Shortest time of a study that nobody killed: the machine may be busy at times.
+
+        Of a straight study that was stopped and continued it is the time of its trials.
+        """
+        file = self.folder / f"{self.kind}-straight.json"
+        if file.exists():
+            return float(json.loads(file.read_text()))
+        summary = json.loads((self.folder / f"{self.kind}-straight" / SUMMARY).read_text())
+        return float(summary["seconds"])
 
     def took(self, seconds: float) -> None:
         """Write down the time of a study that nobody killed."""
@@ -102,7 +120,7 @@ class Campaign:
         Args:
             most: Number of kills of this campaign, at most.
         """
-        # A study that goes on is killed more than once.
+        # A study that continues is killed more than once.
         within_s = self.whole_s / (1 if self.kind == "study" else 3)
         begun, kills = time.monotonic(), self.counts["kill"]
         is_new = not (self.folder / f"{self.kind}-killed").exists()
@@ -256,7 +274,8 @@ def main() -> None:
         if kind == "rank":
             source = str(options.folder / "parts")
             words = ["partition", options.source, "--parts", "2", "--out", source, "--overwrite"]
-            if not Path(source).exists():
+            # One that was killed has no manifest yet.
+            if not (Path(source) / "manifest.json").exists():
                 subprocess.run([sys.executable, "-m", "distgnn", *words], check=True)
         campaign = Campaign(kind, source, options.folder, options.seed, until_s)
         campaign.straight()
