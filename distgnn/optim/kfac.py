@@ -33,6 +33,8 @@ ADAM_SHARE = 0.1
 _JITTERS = (0.0, 1e-6, 1e-5, 1e-4)
 """Shares of the mean eigenvalue that are added in turn until a factor can be decomposed."""
 _FAILED = len(_JITTERS)
+CHUNK_BYTES = 1 << 24
+"""Bytes of a parameter's maps that are preconditioned at once; a few copies of them are made."""
 
 
 class Whole(Protocol):
@@ -389,7 +391,10 @@ class Kfac(Sgd):
         elif self._parameters[piece.number].ndim == 2:
             out.copy_(preconditioned(grad, a, g, damping))
         else:  # Maps of typed edges have their inputs first.
-            out.copy_(preconditioned(grad.mT, a, g, damping).mT)
+            maps, outs = grad.view(-1, *grad.shape[-2:]), out.view(-1, *grad.shape[-2:])
+            size = max(1, CHUNK_BYTES // (maps[0].numel() * maps.element_size()))
+            for some, place in zip(maps.split(size), outs.split(size), strict=True):
+                place.copy_(preconditioned(some.mT, a, g, damping).mT)
 
     def _clip(self, steps: dict[int, Tensor]) -> None:
         """Shorten all steps where the quadratic form of them is long."""

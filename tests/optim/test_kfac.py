@@ -183,6 +183,30 @@ def test_typed_maps_share_the_factors_of_sources_and_roots_and_own_maps_have_the
         check({"": steps["last.bias"][kind]}, {"": value[0]})
 
 
+def test_typed_maps_are_preconditioned_some_at_a_time_with_the_same_bits(monkeypatch):
+    def steps():
+        sizes = []
+        inner = kfac.preconditioned
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                kfac,
+                "preconditioned",
+                lambda maps, *rest: sizes.append(len(maps)) or inner(maps, *rest),
+            )
+            graph, rows = whole_graph("typed")
+            model = model_of(rows, model="rsage", layers=1, size=GraphSize(40, 3, 2))
+            num_relations = len(model.last.bases)
+            return steps_of(model, graph, rows), sizes, num_relations
+
+    expected, sizes, num_relations = steps()
+    assert num_relations > 2
+    assert num_relations in sizes
+    monkeypatch.setattr(kfac, "CHUNK_BYTES", 0)
+    found, smaller, _ = steps()
+    assert len(smaller) == len(sizes) + num_relations - 1
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_two_copies_of_a_graph_have_the_steps_of_one(name):
     one = make_graph("random")
