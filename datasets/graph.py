@@ -131,13 +131,18 @@ class Graph:
 
     def widened(self) -> Graph:
         """Return the graph with ends of 64 bits, which every method of the partitioner takes."""
-        return self if self.src.dtype == np.int64 else self._with_ends(np.int64)
+        return self if not self.is_narrow else self._with_ends(np.int64)
 
     def _with_ends(self, kind: Any) -> Graph:
         other = copy.copy(self)  # It was checked.
         for name in ("src", "dst"):
             other._set(name, getattr(self, name).astype(kind))
         return other
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether ends have 32 bits."""
+        return bool(self.src.dtype != np.int64)
 
     @property
     def num_edges(self) -> int:

@@ -90,8 +90,14 @@ def assign(
     taken = options_of_methods.keywords(method)
     given = {k: v for k, v in steps.items() if k in taken and v is not None}
     module = options_of_methods.module_of(method)
-    given_graph = graph if method in TAKE_NARROW else graph.widened()
-    assignment: Assignment = module.assign(given_graph, num_parts, seed=seed, **given, **options)
+    # A wide copy lives no longer than the method runs.
+    assignment: Assignment = module.assign(
+        graph if method in TAKE_NARROW else graph.widened(),
+        num_parts,
+        seed=seed,
+        **given,
+        **options,
+    )
     if refine and "refine" not in taken:
         from distgnn.partition.refine.refinement import refine_after
 

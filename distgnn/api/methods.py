@@ -71,15 +71,43 @@ def _check_auto(asked: PartitionOptions) -> None:
         )
 
 
+def chosen_method(asked: PartitionOptions, graph: Graph) -> MethodChoice:
+    """Return the method that is asked for, or choose one by the memory that is free and say why.
+
+    Args:
+        asked: Partition that is asked for.
+        graph: The graph.
+
+    Returns:
+        The method with its options; the reason is empty if it was asked for.
+    """
+    from distgnn.partition.methods import options
+    from distgnn.partition.methods.auto import MethodChoice
+    from distgnn.partition.methods.kaminpar_library import is_installed
+
+    if asked.method == AUTO:
+        return _choice(asked, graph, has_kaminpar=is_installed())
+    method = asked.method or DEFAULT_METHOD
+    return MethodChoice(method, "", options.parse(method, list(asked.option)))
+
+
+def takes_narrow(chosen: MethodChoice | NDArray[Any]) -> bool:
+    """Return whether a graph with ends of 32 bits may be cut so; the user's parts may not."""
+    from distgnn.partition import TAKE_NARROW
+    from distgnn.partition.methods.auto import MethodChoice
+
+    return isinstance(chosen, MethodChoice) and chosen.method in TAKE_NARROW
+
+
 def run_method(
-    asked: PartitionOptions, graph: Graph, parts: NDArray[Any] | None
+    asked: PartitionOptions, graph: Graph, chosen: MethodChoice | NDArray[Any]
 ) -> tuple[Assignment, str, dict[str, Any]]:
     """Run the method, or complete the user's parts.
 
     Args:
         asked: Partition that is asked for.
         graph: The graph.
-        parts: Parts from `given_parts`.
+        chosen: Method from `chosen_method`, or parts from `given_parts`.
 
     Returns:
         The assignment, and its description for the manifest: the method and its options.
@@ -88,29 +116,36 @@ def run_method(
         InputError: If the method cannot be used so, or the parts are of another graph.
     """
     from distgnn.partition.compilation import noting_compilation
-    from distgnn.partition.methods import options
-    from distgnn.partition.methods.kaminpar_library import KaMinParFailedError, is_installed
+    from distgnn.partition.methods.auto import MethodChoice
+    from distgnn.partition.methods.kaminpar_library import KaMinParFailedError
 
-    if parts is not None:
+    if not isinstance(chosen, MethodChoice):
         with noting_compilation(asked.say):
-            assignment, values = _completed(asked, graph, parts)
+            assignment, values = _completed(asked, graph, chosen)
         given = {"refine": asked.refine, "imbalance": asked.imbalance}
         return assignment, "assignment", given | values
-    if asked.method != AUTO:
-        method = asked.method or DEFAULT_METHOD
-        return _assigned(asked, graph, method, options.parse(method, list(asked.option)))
-    choice = _choice(asked, graph, has_kaminpar=is_installed())
     try:
-        return _assigned(asked, graph, choice.method, choice.options, {"chosen": choice.reason})
+        return _assigned(asked, graph, chosen)
     except KaMinParFailedError as error:
+        if asked.method != AUTO:
+            raise
         asked.say(f"no roots by KaMinPar: {error}")
-    choice = _choice(asked, graph, has_kaminpar=False)
-    return _assigned(asked, graph, choice.method, choice.options, {"chosen": choice.reason})
+    other = _choice(asked, graph, has_kaminpar=False, takes_little=chosen.takes_little)
+    return _assigned(asked, graph, other)
 
 
-def _choice(asked: PartitionOptions, graph: Graph, *, has_kaminpar: bool) -> MethodChoice:
+def _choice(
+    asked: PartitionOptions,
+    graph: Graph,
+    *,
+    has_kaminpar: bool,
+    takes_little: bool | None = None,
+) -> MethodChoice:
     """Choose a method by the memory that is free, and say why."""
     from distgnn.partition.methods import auto, options
+
+    def asks_graph() -> bool:
+        return auto.takes_little(graph) if takes_little is None else takes_little
 
     choice = auto.choose(
         graph.num_vertices,
@@ -119,7 +154,8 @@ def _choice(asked: PartitionOptions, graph: Graph, *, has_kaminpar: bool) -> Met
         refine=bool(asked.refine),
         has_kaminpar=has_kaminpar,
         is_fast=asked.quality == options.FAST,
-        is_undirected=auto.takes_little(graph),
+        takes_little=asks_graph,
+        is_narrow=graph.is_narrow,
     )
     asked.say(f"method {choice.method}: {choice.reason}")
     return choice
@@ -128,15 +164,14 @@ def _choice(asked: PartitionOptions, graph: Graph, *, has_kaminpar: bool) -> Met
 def _assigned(
     asked: PartitionOptions,
     graph: Graph,
-    method: str,
-    values: dict[str, Any],
-    reason: dict[str, Any] | None = None,
+    chosen: MethodChoice,
 ) -> tuple[Assignment, str, dict[str, Any]]:
     """Run a method with its options, and describe it."""
     from distgnn.partition import assign
     from distgnn.partition.compilation import noting_compilation
     from distgnn.partition.methods import options
 
+    method, values = chosen.method, chosen.options
     recorded: dict[str, Any] = {"refine": asked.refine, "imbalance": asked.imbalance}
     if asked.quality and "quality" in options.defaults(method):
         values = values | {"quality": asked.quality}
@@ -146,7 +181,8 @@ def _assigned(
         assignment = assign(
             method, graph, asked.parts, seed=asked.seed, progress=asked.say, **recorded, **values
         )
-    return assignment, method, recorded | values | (reason or {})
+    reason = {"chosen": chosen.reason} if chosen.reason else {}
+    return assignment, method, recorded | values | reason
 
 
 def _completed(

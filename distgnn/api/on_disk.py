@@ -28,8 +28,9 @@ _IN_MEMORY_FLAGS = (
     "--drop-self-loops",
     "--edge-split",
 )
-# Both ends of an edge of a Graph.
-_GRAPH_EDGE_BYTES = 16
+# Both ends of an edge while the graph is cut, and all that an edge takes while it is read.
+_GRAPH_EDGE_BYTES = 8
+_READING_EDGE_BYTES = 26
 # Of a line of an edge list of millions of vertices. Digits take less than half of it in an archive,
 # sorted ones a quarter.
 _TABLE_EDGE_BYTES = 16
@@ -107,7 +108,9 @@ def _fits(asked: PartitionOptions) -> bool:
     if not is_path(source):
         return True
     num_vertices, num_edges = _numbers(Path(source))
-    needed = NEEDS[0].bytes(num_vertices, num_edges) + _GRAPH_EDGE_BYTES * num_edges
+    # Whether edges go both ways, so that METIS takes less, is not known before they are read.
+    cutting = NEEDS[0].bytes(num_vertices, num_edges) + _GRAPH_EDGE_BYTES * num_edges
+    needed = max(cutting, _READING_EDGE_BYTES * num_edges)
     available = asked.memory or USABLE_FRACTION * available_memory()
     if needed > available:
         asked.say(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.api.columns import LABEL_TASKS
-from distgnn.api.methods import given_parts, run_method
+from distgnn.api.methods import chosen_method, given_parts, run_method, takes_narrow
 from distgnn.api.on_disk import is_finishing, partition_on_disk, stays_on_disk
 from distgnn.api.partition import Partition
 from distgnn.api.partition_options import PartitionOptions
-from distgnn.api.set_aside import folder_beside, with_features_aside
+from distgnn.api.set_aside import folder_beside, is_mapped, with_features_aside
 from distgnn.api.settings import Keywords
 from distgnn.api.source import SWITCHES, load_graph, options_of
 from distgnn.api.use import check_no_session, write_note
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from distgnn.api.source import SourceOptions
     from distgnn.datasets.graph import Graph
     from distgnn.partition.directory.manifest import Manifest
+    from distgnn.partition.methods.auto import MethodChoice
 
 
 def partition_graph(
@@ -137,25 +138,18 @@ def _in_memory(asked: PartitionOptions, parts: NDArray[Any] | None) -> Manifest:
         graph = load_graph(source.to_json(), asked.say, source.graph)
         if source.graph is None:
             graph = with_features_aside(graph, folder)
-            # A user's own parts may be completed by any method.
-            graph = graph if parts is not None else graph.narrowed()
-        manifest = _cut(asked, graph, parts, source, start)
+        _check_and_tell(asked, graph, start)
+        chosen = chosen_method(asked, graph) if parts is None else parts
+        # A caller holds on to its graph, and the system drops mapped ends while memory is short.
+        if source.graph is None and takes_narrow(chosen) and not is_mapped(graph.src):
+            graph = graph.narrowed()
+        manifest = _cut(asked, graph, chosen, source, start)
         del graph  # A network's file system removes no folder of a file that is mapped.
     return manifest
 
 
-def _cut(
-    asked: PartitionOptions,
-    graph: Graph,
-    parts: NDArray[Any] | None,
-    source: SourceOptions,
-    start: float,
-) -> Manifest:
-    """Assign, build and write."""
-    from distgnn.partition import orders, quality
-    from distgnn.partition.directory import store
-    from distgnn.partition.threads import available_threads
-
+def _check_and_tell(asked: PartitionOptions, graph: Graph, start: float) -> None:
+    """Check the number of parts, and tell the size of the graph."""
     if asked.parts > graph.num_vertices:
         raise InputError(
             f"--parts {asked.parts} asks for more parts than graph '{graph.name}' has "
@@ -166,7 +160,21 @@ def _cut(
         f"{graph.name}: {graph.num_vertices} vertices, {graph.num_edges} edges, "
         f"{graph.num_features} features{of_edges} ({time.perf_counter() - start:.1f} s)"
     )
-    assignment, method, options = run_method(asked, graph, parts)
+
+
+def _cut(
+    asked: PartitionOptions,
+    graph: Graph,
+    chosen: MethodChoice | NDArray[Any],
+    source: SourceOptions,
+    start: float,
+) -> Manifest:
+    """Assign, build and write."""
+    from distgnn.partition import orders, quality
+    from distgnn.partition.directory import store
+    from distgnn.partition.threads import available_threads
+
+    assignment, method, options = run_method(asked, graph, chosen)
     asked.say(f"assigned by {method} ({time.perf_counter() - start:.1f} s so far)")
     threads = available_threads()
     order = orders.arrange(

@@ -8,12 +8,14 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from distgnn.datasets.graph import Graph
 
@@ -41,6 +43,14 @@ def folder_beside(out: str) -> Iterator[Path]:
         yield Path(folder)
 
 
+def is_mapped(array: NDArray[Any]) -> bool:
+    """Return whether an array is a view of a file that is mapped."""
+    base: object = array
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return isinstance(base, np.memmap)
+
+
 def with_features_aside(graph: Graph, folder: Path) -> Graph:
     """Move large dense features from memory to a file, which is mapped.
 
@@ -58,7 +68,7 @@ def with_features_aside(graph: Graph, folder: Path) -> Graph:
     features = graph.features
     if not isinstance(features, np.ndarray) or features.nbytes < LEAST_BYTES:
         return graph
-    if isinstance(features.base, np.memmap):
+    if is_mapped(features):
         return graph
     file = folder / "features.npy"
     try:

@@ -61,7 +61,8 @@ def links_of(graph: Graph) -> Neighbors:
     Returns:
         Its links.
     """
-    key = np.minimum(graph.src, graph.dst) * graph.num_vertices
+    key = np.minimum(graph.src, graph.dst, dtype=np.int64)  # Ends may be narrow, products not.
+    key *= graph.num_vertices
     key += np.maximum(graph.src, graph.dst)
     edge = np.argsort(key, kind="stable")
     key = key[edge]

@@ -38,10 +38,11 @@ def links_of_hub(adjacency: Adjacency, num_parts: int) -> float:
 
 
 def has_hubs(degree: NDArray[np.int64]) -> bool:
-    """Tell whether there are hubs.
+    """Check whether there are hubs.
 
     Args:
-        degree: (num_vertices,) int64. Links of each vertex, or as many times them for all.
+        degree: (num_vertices,) int64. Links of each vertex. A factor common to all vertices
+            changes nothing.
 
     Returns:
         False if there are too few to matter.

@@ -125,7 +125,7 @@ def write_edges(path, num_edges):
 def test_an_edge_list_has_no_more_edges_than_its_size_is_taken_for(name, here):
     write_edges(here / name, 5000)
     source = SourceOptions(name.split("/")[0])
-    needed = NEEDS[0].bytes(0, 5000) + 16 * 5000
+    needed = NEEDS[0].bytes(0, 5000) + 8 * 5000
     assert stays_on_disk(PartitionOptions(source, 2, "p", print, memory=needed - 1))
     assert not stays_on_disk(PartitionOptions(source, 2, "p", print, memory=3 * needed))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distgnn.api.methods import run_method
+from distgnn.api.methods import chosen_method, run_method
 from distgnn.api.partition_options import PartitionOptions
 from distgnn.api.source import SourceOptions
 from distgnn.datasets import Graph, InputError
@@ -94,17 +94,27 @@ def test_auto_chooses_again_without_kaminpar(
     sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[bool] = []
+    looks: list[Graph] = []
 
-    def choose(*_: object, has_kaminpar: bool, **__: object) -> MethodChoice:
+    def choose(
+        *_: object, has_kaminpar: bool, takes_little: Callable[[], bool], **__: object
+    ) -> MethodChoice:
         asked_for.append(has_kaminpar)
-        return MethodChoice("metis", "it fits", {"roots": "kaminpar"} if has_kaminpar else {})
+        options = {"roots": "kaminpar"} if has_kaminpar else {}
+        return MethodChoice("metis", "it fits", options, takes_little())
+
+    def look(graph: Graph) -> bool:
+        looks.append(graph)
+        return False
 
     monkeypatch.setattr(kaminpar_library, "is_installed", lambda: True)
     monkeypatch.setattr(auto, "choose", choose)
+    monkeypatch.setattr(auto, "takes_little", look)
     said: list[str] = []
     asked = PartitionOptions(SourceOptions("random"), 2, "out", said.append, method="auto")
-    found, method, options = run_method(asked, graph_of(), None)
+    found, method, options = run_method(asked, graph_of(), chosen_method(asked, graph_of()))
     assert (asked_for, method, options["chosen"]) == ([True, False], "metis", "it fits")
+    assert len(looks) == 1, "the second choice takes what the first found out"
     assert "roots" not in options
     assert any(line.startswith("no roots by KaMinPar: KaMinPar ") for line in said)
     np.testing.assert_array_equal(found.edge_part, assign("metis", graph_of(), 2).edge_part)

@@ -36,6 +36,18 @@ def test_the_default_is_two_objectives_of_metis_and_other_weights(
     assert found(10**5) == [Start("cut", 0.65, 5)]
 
 
+@pytest.mark.parametrize(("edges", "is_again"), [(1600, True), (1599, False)])
+def test_default_refines_again_up_to_so_many_edges(
+    edges: int, is_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (starts, metis):
+        monkeypatch.setattr(module, "TWICE_EDGES", edges)
+    said: list[str] = []
+    assign("metis", graph_of(), 4, progress=said.append)
+    assert sum(line.startswith("roots by") for line in said) >= 2
+    assert any(line.startswith("refined again") for line in said) == is_again
+
+
 def test_fast_is_one_cut() -> None:
     assert found(quality="fast") == [Start("cut", 0.65, 5)]
 
