@@ -393,7 +393,8 @@ class Kfac(Sgd):
         else:  # Maps of typed edges have their inputs first.
             maps, outs = grad.view(-1, *grad.shape[-2:]), out.view(-1, *grad.shape[-2:])
             size = max(1, CHUNK_BYTES // (maps[0].numel() * maps.element_size()))
-            for some, place in zip(maps.split(size), outs.split(size), strict=True):
+            chunks = zip(torch.split(maps, size), torch.split(outs, size), strict=True)
+            for some, place in chunks:
                 place.copy_(preconditioned(some.mT, a, g, damping).mT)
 
     def _clip(self, steps: dict[int, Tensor]) -> None:
