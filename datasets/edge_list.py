@@ -24,6 +24,7 @@ from distgnn.datasets.graph import Graph
 from distgnn.datasets.missing import Imputer
 from distgnn.datasets.npz import sha256
 from distgnn.datasets.tables import TABLE_SUFFIXES, Ids, Table, open_table, read_ids
+from distgnn.datasets.text_table import MISSING_WORDS
 from distgnn.datasets.vertex_table import (
     chosen_features,
     numeric_columns,
@@ -54,6 +55,7 @@ _ENDS = (
 )
 _WEIGHTS = ("weight", "edgeweight", "w")
 _INTEGER = re.compile(r"\s*-?\d+\s*")
+_WHOLE_FLOAT = re.compile(r"-?\d{1,18}\.0*")
 
 
 def read_edge_list(
@@ -308,8 +310,23 @@ def _relations(table: Table, column: int) -> dict[str, Any]:
     """Return `edge_type` and `relation_names` of a Graph: types are numbered in sorted order."""
     (values,) = read_ids(table, [column], "type")
     names, types = np.unique(values, return_inverse=True)
+    types = types.reshape(-1)
+    texts = names.tolist()
+    # Programs with gaps in a column of integers write it as 1.0, 2.0 and 10.0.
+    if names.dtype.kind == "U" and all(_WHOLE_FLOAT.fullmatch(text) for text in texts):
+        numbers = [int(text.partition(".")[0]) for text in texts]
+        names, place = np.unique(numbers, return_inverse=True)
+        types = place.reshape(-1)[types]
+    for number, text in enumerate(texts):
+        if text in MISSING_WORDS:
+            _LOGGER.warning(
+                "%s: %d edges have the type %r; give each edge a type if it stands for none",
+                table.path,
+                np.count_nonzero(types == number),
+                text,
+            )
     return {
-        "edge_type": types.reshape(-1).astype(np.int64),
+        "edge_type": types.astype(np.int64),
         "relation_names": tuple(map(str, names)),
     }
 

@@ -33,7 +33,7 @@ _DELIMITERS = (",", "\t", ";", " ")
 _ROW = re.compile(rb"(?m)^(?!#)[^\n]*\S[^\n]*$")
 # 18 digits always fit int64; longer ids are kept as strings.
 _MAX_DIGITS = 18
-_DECIMAL_COMMA = re.compile(rb"[+-]?\d+,\d+")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 MAX_FIELD_BYTES = 4096
 """Longest field of a table."""
 MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none")
@@ -151,14 +151,7 @@ class TextTable:
         given = fields[rows]
         first = int(np.argmin(is_empty))
         if given.size and not _is_number(fields[[first]]):
-            if _DECIMAL_COMMA.fullmatch(fields[first]):
-                _LOGGER.warning(
-                    "%s has '%s' in column %s, which is a text: write a point in place of the "
-                    "comma if it is a number",
-                    self.place(first),
-                    fields[first].decode(),
-                    self.column_name(column),
-                )
+            warn_of_comma(self, column, first, fields[first].decode(errors="replace"))
             return None
         if _is_number(given):
             values = np.full(self.num_rows, np.nan)
@@ -200,6 +193,25 @@ class TextTable:
             index = np.where(inside, start[rows, None] + offsets, 0)
             fields[rows] = np.where(inside, self.buffer[index], 0)
         return fields.view(f"S{width}").reshape(-1)
+
+
+def warn_of_comma(table: Any, column: int, row: int, text: str) -> None:
+    """Log a warning if a text of a table is a number with a decimal comma.
+
+    Args:
+        table: The table, of any kind.
+        column: Number of the column.
+        row: Number of the row below the header.
+        text: Text of that field.
+    """
+    if _DECIMAL_COMMA.fullmatch(text):
+        _LOGGER.warning(
+            "%s has '%s' in column %s, which is a text: write a point in place of the comma if it "
+            "is a number",
+            table.place(row),
+            text,
+            table.column_name(column),
+        )
 
 
 def read_text(path: Path, is_header: Callable[[list[str], list[str] | None], bool]) -> TextTable:

@@ -23,7 +23,7 @@ from distgnn.datasets.columns import (
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.missing import Imputer
 from distgnn.datasets.tables import Ids, Table, open_table, read_ids
-from distgnn.datasets.text_table import MISSING_WORDS
+from distgnn.datasets.text_table import MISSING_WORDS, warn_of_comma
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +154,7 @@ def _labels(table: Table, column: int) -> dict[str, Any]:
         # An integer column with gaps is often exported as 0.0, 1.0 and nothing, nan or NA.
         numbers = names[is_given].astype(np.float64)
     except ValueError:
-        return _named_classes(table, names)
+        return _named_classes(table, column, names)
     if _has_fractions(numbers):
         values = np.full(table.num_rows, np.nan)
         values[is_given] = numbers
@@ -182,8 +182,10 @@ def _targets(table: Table, column: int) -> dict[str, Any]:
     return {"labels": _values(values)}
 
 
-def _named_classes(table: Table, names: NDArray[np.str_]) -> dict[str, Any]:
+def _named_classes(table: Table, column: int, names: NDArray[np.str_]) -> dict[str, Any]:
     is_labelled = names != ""
+    first = int(np.argmax(~np.isin(names, ("", *MISSING_WORDS))))
+    warn_of_comma(table, column, first, str(names[first]))
     labels = np.full(table.num_rows, -1, dtype=np.int64)
     classes, labels[is_labelled] = np.unique(names[is_labelled], return_inverse=True)
     for number, name in enumerate(classes.tolist()):

@@ -242,7 +242,12 @@ def test_columns_that_cannot_be_used_are_refused(
 
 @pytest.mark.parametrize(
     ("values", "names"),
-    [(["likes", "cites", "likes"], ("cites", "likes")), ([10, 9, 10], ("9", "10"))],
+    [
+        (["likes", "cites", "likes"], ("cites", "likes")),
+        ([10, 9, 10], ("9", "10")),
+        (["10.0", "9.0", "10.0"], ("9", "10")),
+        (["02", "01", "02"], ("01", "02")),
+    ],
 )
 def test_a_column_of_types_makes_relations_in_sorted_order(
     tmp_path: Path, values: list[Any], names: tuple[str, ...]
@@ -257,6 +262,16 @@ def test_a_column_of_types_makes_relations_in_sorted_order(
     assert graph.edge_features is not None
     assert graph.edge_features.tolist() == [[4], [5], [6]]
     assert "; type = 'kind'; features = 'x'" in lines[0]
+
+
+def test_a_word_for_nothing_among_types_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("src,dst,kind\n0,1,a\n1,0,NULL\n2,0,NULL\n")
+    graph = datasets.load(path, columns=Columns(edge_type="kind"))
+    assert graph.relation_names == ("NULL", "a")
+    assert "e.csv: 2 edges have the type 'NULL'; give each edge a type" in caplog.text
 
 
 def test_an_edge_without_a_type_and_types_out_of_core_are_refused(tmp_path: Path) -> None:

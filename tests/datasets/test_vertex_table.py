@@ -159,3 +159,7 @@ def test_a_decimal_comma_is_pointed_out(tmp_path: Path, caplog: pytest.LogCaptur
         f"line 3 of {path} has '3,5' in column 'age', which is a text: write a point in place of "
         "the comma if it is a number"
     )
+    path.write_text("id;label\n0;NA\n1;3,5\n2;4,5\n")
+    assert read_vertex_table(path).fields["class_names"] == ("3,5", "4,5", "NA")
+    assert "line 3 of" in caplog.records[1].message
+    assert "has '3,5' in column 'label', which is a text: write a point" in caplog.text
