@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from distgnn.datasets import streamed
 from distgnn.datasets.errors import InputError
 from distgnn.datasets.graph import Graph
 from distgnn.datasets.make_twin import check_masks, make
+from distgnn.datasets.scale import scale_of
 from distgnn.datasets.streamed import BLOCK
 from distgnn.datasets.twins import TWINS, make_twin_graph
 
@@ -122,11 +122,8 @@ def _words(source: str) -> tuple[str, str, list[str]]:
 
 def _parse(source: str) -> _Request:
     name, scale_text, options = _words(source)
-    try:
-        scale = float(Fraction(scale_text))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        scale = math.nan
-    if not 0 < scale <= 1:
+    scale = scale_of(scale_text)
+    if math.isnan(scale):
         raise InputError(
             f"the scale of {source!r} must be above 0 and at most 1, got {scale_text!r}; write for "
             f"example {PREFIX}{name}@1/64"

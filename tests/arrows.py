@@ -84,6 +84,7 @@ SHARED_DATASETS = {
     "distgnn.datasets.files",
     "distgnn.datasets.graph",
     "distgnn.datasets.limits",
+    "distgnn.datasets.scale",
     "distgnn.datasets.twins",
     ("distgnn.datasets", "InputError"),
     ("distgnn.datasets", "Graph"),

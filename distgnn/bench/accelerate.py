@@ -24,7 +24,7 @@ from distgnn.bench.report import geometric_mean
 from distgnn.bench.shapes import TWINS, make
 from distgnn.bench.vertex_data import with_data
 from distgnn.interop.accelerate import accelerate
-from distgnn.settings.kinds import fraction
+from distgnn.settings.kinds import scale
 from distgnn.training.loop.metrics import peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -196,9 +196,7 @@ def _parser(library: Library) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--shapes", nargs="+", choices=list(TWINS), default=["products", "reddit"])
     add("--models", nargs="+", choices=list(library.models), default=list(library.models))
-    add(
-        "--scale", type=fraction, default=1 / 16, metavar="A/B", help="of the twins (default: 1/16)"
-    )
+    add("--scale", type=scale, default=1 / 16, metavar="A/B", help="of the twins (default: 1/16)")
     add("--order", choices=["random", "community"], default="random")
     add("--threads", type=int, default=torch.get_num_threads())
     add("--rounds", type=int, default=5, help="timed epochs of each contestant (default: 5)")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgnn.cli import bench_accuracy, bench_partition
-from distgnn.cli.flags import fraction, number, switch, whole
+from distgnn.cli.flags import number, scale, switch, whole
 from distgnn.cli.output import add_json_flag, human_bytes, note, print_json, print_lines, table
 from distgnn.datasets.errors import InputError
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--orders", metavar="A,B", help="of vertices (default: random,community)")
     parser.add_argument(
         "--scale",
-        type=fraction,
+        type=scale,
         default=1 / 16,
         metavar="A/B",
         help="of the twins (default: 1/16)",

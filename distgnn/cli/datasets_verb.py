@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from distgnn.cli.flags import fraction, path, whole
+from distgnn.cli.flags import path, scale, whole
 from distgnn.cli.output import add_json_flag, note, print_json, print_lines, table
 from distgnn.cli.prepare import FLAGS, add_prepare_arguments, run_prepare
 from distgnn.datasets import describe, names
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make_group = parser.add_argument_group("make")
     make_group.add_argument("--out", type=path, metavar="DIR", help="folder of arrays to write")
     make_group.add_argument(
-        "--scale", type=fraction, metavar="A/B", help="vertices over the original's (default: 1)"
+        "--scale", type=scale, metavar="A/B", help="vertices over the original's (default: 1)"
     )
     make_group.add_argument(
         "--features", metavar="KIND", help=f"{' or '.join(FEATURES)} (default: {FEATURES[0]})"

@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 
-from distgnn.settings.kinds import MAX_COUNT, MAX_NUMBER, fraction, number, switch, whole
+from distgnn.settings.kinds import MAX_COUNT, MAX_NUMBER, number, scale, switch, whole
 
 __all__ = [
     "MAX_COUNT",
@@ -14,9 +14,9 @@ __all__ = [
     "MAX_THREADS",
     "bandwidth",
     "duration",
-    "fraction",
     "number",
     "path",
+    "scale",
     "seconds",
 ]
 __all__ += ["size", "switch", "whole"]

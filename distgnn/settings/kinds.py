@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from fractions import Fraction
 from typing import TYPE_CHECKING
+
+from distgnn.datasets.scale import scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,21 +61,21 @@ def number(text: str) -> float:
     return value
 
 
-def fraction(text: str) -> float:
-    """Convert the text of a flag that takes a number or a fraction, such as 1/16.
+def scale(text: str) -> float:
+    """Convert the text of a flag that takes the scale of a twin, such as 1/16.
 
     Args:
         text: Word of the command line.
 
     Returns:
-        Its value, finite.
+        Its value, above 0 and at most 1.
     """
-    try:
-        return float(Fraction(text))
-    except (ValueError, ZeroDivisionError, OverflowError) as error:
+    value = scale_of(text)
+    if math.isnan(value):
         raise argparse.ArgumentTypeError(
-            f"must be a number or a fraction such as 1/64, got '{text}'"
-        ) from error
+            f"must be a number or a fraction above 0 and at most 1, such as 1/64, got '{text}'"
+        )
+    return value
 
 
 def switch(text: str) -> bool:

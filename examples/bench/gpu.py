@@ -43,7 +43,7 @@ from distgnn.bench.cases import CaseInputs
 from distgnn.bench.epoch import EpochRace, measure_epochs, our_trainer, twin_graph
 from distgnn.bench.shapes import Shape
 from distgnn.forecast.memory import predict_added_bytes
-from distgnn.settings.kinds import fraction
+from distgnn.settings.kinds import scale
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -365,7 +365,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scale", type=fraction, default=1.0, help="of the twins (default: 1)")
+    parser.add_argument("--scale", type=scale, default=1.0, help="of the twins (default: 1)")
     parser.add_argument("--rounds", type=int, default=20, help="timed runs (default: 20)")
     parser.add_argument("--limit", type=float, default=600, help="seconds of each (default: 600)")
     parser.add_argument("--twins", help="folder of twins that were made before")

@@ -81,9 +81,9 @@ def test_mistakes_of_make_are_refused(distgnn, tmp_path):
     assert "make needs TWIN; write distgnn datasets make" in distgnn(*make).sentence
     assert "make needs --out DIR" in distgnn(*make, "papers").sentence
     assert "a twin must be one of papers" in distgnn(*make, "p", "--out", tmp_path / "p").sentence
-    for scale in ("x", "1/0"):
+    for scale in ("x", "1/0", "0", "-1", "5", "1e999999999", "1/1e999999999", "1/2/2", "nan"):
         sentence = distgnn(*make, "papers", "--scale", scale).sentence
-        assert f"scale must be a number or a fraction such as 1/64, got '{scale}'" in sentence
+        assert f"fraction above 0 and at most 1, such as 1/64, got '{scale}'" in sentence
     assert "--seed belongs to distgnn datasets make" in distgnn("datasets", "--seed", "1").sentence
     assert "one name at a time is shown, got 'x' too" in distgnn("datasets", "cora", "x").sentence
 

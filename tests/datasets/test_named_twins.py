@@ -96,6 +96,7 @@ def test_a_twin_is_described_without_being_drawn() -> None:
         ("synthetic:reddit@x", "got 'x'; write for example synthetic:reddit@1/64"),
         ("synthetic:reddit@1/0", "got '1/0'"),
         ("synthetic:reddit@", "got ''"),
+        ("synthetic:reddit@1e999999999", "got '1e999999999'"),
         ("synthetic:reddit,scale=1/2", "takes one option, a seed of at least 0, got 'scale=1/2'"),
         ("synthetic:reddit@1/64,seed=-1", "takes one option, a seed of at least 0, got 'seed=-1'"),
         ("synthetic:reddit@1e-6", r"scale must be in \[0.00175992, 1\], got 1e-06"),
