@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -29,6 +30,8 @@ def main(mode: str) -> int:
     if os.environ.get("APART"):  # as if each on a machine of its own
         os.environ.update(OMPI_COMM_WORLD_LOCAL_SIZE="1", OMPI_COMM_WORLD_LOCAL_RANK="0")
         process.machine = lambda: f"machine {detect().rank}"
+    if mode == "managed":
+        _manage_mpi()
     try:
         timeout_s = SLOW_S - 1 if mode == "slow" else 60
         has_lanes = os.environ.get("LANES") != "off"
@@ -210,9 +213,28 @@ def notified(group: Group) -> None:
 def stand(group: Group) -> None:
     """Rank 1 stops when all have closed the group, before MPI ends."""
     distgnn.comm.transports.mpi._STOPPED_S = 1.0  # type: ignore[misc]
+    # No terminal writes a line that is not over, and the end of a script flushes what was said.
+    atexit.register(sys.stdout.write, f"{group.rank} done")
     group.close()
     if group.rank == 1:
         _stop()
+
+
+def _manage_mpi() -> None:
+    """Start MPI as a script does that uses it after its last group, and finalizes it itself."""
+    import mpi4py
+
+    mpi4py.rc.initialize = mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    MPI.Init_thread()
+
+    def end() -> None:
+        sys.stdout.write("finalized\n" if MPI.Is_finalized() else "ok\n")
+        if not MPI.Is_finalized():
+            MPI.Finalize()
+
+    atexit.register(end)
 
 
 def linger(group: Group) -> None:
@@ -317,6 +339,7 @@ MODES = {
     "leave": leave,
     "stand": stand,
     "linger": linger,
+    "managed": choice,
     "choice": choice,
     "nccl": nccl,
     "notified": notified,

@@ -39,6 +39,8 @@ _TCP_SETTINGS = {
 }
 # Their drivers have not been tried with fault tolerance, and Open MPI warns of some.
 _FABRICS = (Path("/sys/class/infiniband"), Path("/sys/class/cxi"))
+# mpi4py.MPI once `start_mpi` has initialised it; a script that did so finalizes it itself.
+_STARTED: list[ModuleType] = []
 
 
 def load_mpi(launch: Launch) -> ModuleType:
@@ -126,6 +128,7 @@ def _init(mpi: ModuleType) -> None:
     status = start(None, None, ctypes.c_int(mpi.THREAD_MULTIPLE), ctypes.byref(provided))
     if status != mpi.SUCCESS:
         raise InputError(f"the MPI library of mpi4py cannot be started (its error {status})")
+    _STARTED.append(mpi)
     # As mpi4py does after its own call: errors of the library become exceptions.
     for communicator in (mpi.COMM_SELF, mpi.COMM_WORLD):
         communicator.Set_errhandler(mpi.ERRORS_RETURN)
@@ -137,11 +140,14 @@ def finalize_mpi(mpi: ModuleType) -> None:
     Args:
         mpi: mpi4py.MPI.
     """
-    import mpi4py
-
-    # Else a script started it, and may use it after this.
-    if not mpi4py.rc.initialize and mpi.Is_initialized() and not mpi.Is_finalized():
-        ctypes.CDLL(mpi.__file__).MPI_Finalize()
+    if mpi not in _STARTED or mpi.Is_finalized():
+        return
+    status = ctypes.CDLL(mpi.__file__).MPI_Finalize()
+    if status != mpi.SUCCESS:
+        sys.stderr.write(
+            f"distgnn: MPI_Finalize failed (its error {status}); results that were reported are "
+            "complete\n"
+        )
 
 
 def _settings(launch: Launch) -> dict[str, str]:

@@ -176,7 +176,7 @@ class Watchdog:
         return self._has_lost_store or time.monotonic() - self._contact_s > self._stale_s / 2
 
     @property
-    def neighbours(self) -> list[Peer]:
+    def local_peers(self) -> list[Peer]:
         """The other ranks of this machine."""
         near = (peer for peer in self._peers if peer.process.machine == self._machine)
         return [peer for peer in near if peer is not self._me]

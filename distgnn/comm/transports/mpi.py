@@ -278,27 +278,30 @@ class MpiGroup(WatchedGroup):
         assert self._watchdog is not None
         if self._watchdog.is_over:
             end_process(EXIT_RETRY)
-        with _ending_beside_stopped(self._watchdog.neighbours):
+        # The interpreter does it after all callbacks, and this process may end before.
+        sys.stdout.flush()
+        with _waiting_for_stopped(self._watchdog.local_peers):
             finalize_mpi(self._mpi)
 
 
 @contextmanager
-def _ending_beside_stopped(neighbours: list[Peer]) -> Iterator[None]:
-    """End this process if MPI_Finalize, which waits for all ranks, waits for one that stands still.
+def _waiting_for_stopped(local_peers: list[Peer]) -> Iterator[None]:
+    """End this process if MPI_Finalize, which waits for all ranks, waits for a stopped one.
 
     A rank that runs may have work of its own before it ends, for as long as it likes. One that is
-    stopped is ended, too.
+    stopped is ended, too. Only ranks of this machine are watched: one that is stopped on another
+    machine is waited for where no rank beside it runs.
 
     Args:
-        neighbours: The other ranks of this machine.
+        local_peers: The other ranks of this machine.
     """
     is_over = threading.Event()
 
     def look() -> None:
         num_looks: Counter[int] = Counter()
         while not is_over.wait(_STOPPED_S / _NUM_LOOKS):
-            for peer in neighbours:
-                # Where all ranks were stopped and go on, the others do so within a look.
+            for peer in local_peers:
+                # Where all ranks were stopped and continue, the others do so within a look.
                 num_looks[peer.rank] += 1
                 if not is_stopped(peer.process):
                     num_looks[peer.rank] = 0
@@ -309,7 +312,7 @@ def _ending_beside_stopped(neighbours: list[Peer]) -> Iterator[None]:
                     )
                     sys.stderr.flush()
                     # Hydra leaves it where it leaves survivors the time to speak.
-                    with suppress(ProcessLookupError):
+                    with suppress(OSError):
                         os.kill(peer.process.pid, signal.SIGKILL)
                     # Not MPI_Abort: it may wait for the call that waits.
                     os._exit(EXIT_RETRY)

@@ -139,9 +139,14 @@ def test_a_rank_that_leaves_early_ends_the_job(job: Job) -> None:
     assert re.search(r"rank 1 \(.*not all ranks closed within 0\.5 s; ", err)
 
 
-def test_a_rank_that_stands_still_as_it_ends_is_named_and_the_job_ends(job: Job) -> None:
-    status, _, err = job(2, "stand")
+def test_a_rank_that_is_stopped_as_it_ends_is_named_and_the_job_ends(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else no output waits for a flush.
+    monkeypatch.delitem(ENVIRON, "PYTHONUNBUFFERED", raising=False)
+    status, out, err = job(2, "stand")
     assert status != 0
+    assert "0 done" in out
     assert re.search(
         r"distgnn: rank 1 \(.*, pid \d+\) was stopped as it ended, and MPI_Finalize waits", err
     )
@@ -150,6 +155,12 @@ def test_a_rank_that_stands_still_as_it_ends_is_named_and_the_job_ends(job: Job)
 def test_a_rank_with_work_of_its_own_at_the_end_is_waited_for(job: Job) -> None:
     status, out, err = job(2, "linger")
     assert (status, out.split()) == (0, ["ok"] * 2), err
+
+
+def test_a_script_that_started_mpi_finalizes_it_itself(job: Job) -> None:
+    status, out, err = job(2, "managed")
+    assert status == 0, err
+    assert out.splitlines().count("ok") == 2, out
 
 
 def test_an_agreed_mistake_ends_in_order(job: Job) -> None:
