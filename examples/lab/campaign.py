@@ -7,8 +7,8 @@ Faults are SIGKILL, SIGSTOP, SIGSEGV, SIGTERM and SIGINT to one of two ranks, a 
 of rank 0 may grow) and refused memory (no more addresses). They come in start-up, in an epoch,
 while the run evaluates or writes a checkpoint, and at its end. Jobs use gloo or MPI, under mpirun,
 torchrun or no launcher, and MPICH if DISTGNN_MPIRUN names its mpirun. Each fault is a line of
-FOLDER/faults.jsonl. The script goes on after the last line; several, with a folder and a seed each,
-may run side by side.
+FOLDER/faults.jsonl. The script continues after the last line; several, with a folder and a seed
+each, may run side by side.
 
 A job must end within 30 s, without a traceback, and name the rank. Resumed, it must end with the
 losses and weights of a run that nothing disturbed, bit by bit.
@@ -53,9 +53,7 @@ SIGNALS = ("SIGKILL", "SIGSTOP", "SIGSEGV", "SIGTERM", "SIGINT")
 FAULTS = (*SIGNALS, "full disk", "refused memory")
 # Transport and launcher; weights of the draw, as a job without a launcher starts soonest.
 WAYS = {("gloo", "none"): 4, ("gloo", "torchrun"): 1, ("gloo", "mpirun"): 1, ("mpi", "mpirun"): 2}
-MPICH = jobs.mpich()
-if MPICH is not None:
-    WAYS |= {("mpi", "MPICH"): 2}
+WAYS_OF_MPICH = {("mpi", "MPICH"): 2}
 BIN = Path(sys.executable).parent
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 LAUNCHERS = ("OMPI_COMM_", "PMIX_", "PMI_", "SLURM_", "TORCHELASTIC_")
@@ -67,7 +65,7 @@ class Job:
 
     Args:
         words: Command line of the ranks.
-        launcher: mpirun, torchrun or none.
+        launcher: mpirun (of Open MPI), MPICH, torchrun or none.
         out: File that all of them write what they say to.
     """
 
@@ -86,8 +84,9 @@ class Job:
         mpirun, size = BIN / "mpirun", ["-n", str(NUM_RANKS)]
         ours = {**ASKING, "OMP_NUM_THREADS": "1", "MARK": self.mark}
         if launcher == "MPICH":
-            assert MPICH is not None, "DISTGNN_MPIRUN names the mpirun of MPICH"
-            mpirun, ours["MPI4PY_LIBMPI"] = MPICH.mpirun, str(MPICH.library)
+            mpich = jobs.mpich()
+            assert mpich is not None, "DISTGNN_MPIRUN names the mpirun of MPICH"
+            mpirun, ours["MPI4PY_LIBMPI"] = mpich.mpirun, str(mpich.library)
         command = {
             # Else Hydra ends the survivors before they can speak.
             "MPICH": [str(mpirun), "-disable-auto-cleanup", *size],
@@ -185,13 +184,14 @@ class Campaign:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
+        self.ways = WAYS if jobs.mpich() is None else WAYS | WAYS_OF_MPICH
         self.parts, self.lines = folder / "parts", folder / "faults.jsonl"
         self.start_s: dict[str, float] = {}
 
-    def words(self, run: Path, moment: str, transport: str) -> list[str]:
+    def words(self, run: Path, moment: str, transport: str, limits: list[str] = SHORT) -> list[str]:
         """Command line of a run."""
         words = ["train", str(self.parts), "--run", str(run), "--backend", transport]
-        return [*words, *LONG, *SHORT, *MOMENTS[moment]]
+        return [*words, *LONG, *limits, *MOMENTS[moment]]
 
     def straight(self, moment: str, transport: str, launcher: str) -> Path:
         """Run of these settings that nothing disturbs, made once."""
@@ -200,10 +200,17 @@ class Campaign:
         if launcher not in self.start_s or not (run / "model.safetensors").exists():
             shutil.rmtree(run, ignore_errors=True)
             begin_s = time.monotonic()
-            job = Job(self.words(run, moment, transport), launcher, self.folder / "out")
+            # Ranks of a busy machine may start far apart, and no fault is waited for.
+            words = self.words(run, moment, transport, limits=[])
+            job = Job(words, launcher, self.folder / "out")
             self._until(job, (run / "config.json").exists)
             self.start_s[launcher] = time.monotonic() - begin_s
-            job.wait(LIMIT_S)
+            if job.wait(LIMIT_S) is None:
+                job.end()
+                sys.exit(
+                    f"a run that nothing disturbed was not over after {LIMIT_S:.0f} s; start the "
+                    f"script again on a machine that is less busy: {job.said()}"
+                )
             if any(job.status()):
                 sys.exit(f"a run that nothing disturbed ended with {job.status()}: {job.said()}")
         return run
@@ -212,7 +219,7 @@ class Campaign:
         """Draw a fault, strike, and resume."""
         dice = random.Random(f"{self.seed} {number}")
         fault, moment = dice.choice(FAULTS), dice.choice(list(MOMENTS))
-        transport, launcher = dice.choices(list(WAYS), list(WAYS.values()))[0]
+        transport, launcher = dice.choices(list(self.ways), list(self.ways.values()))[0]
         victim = 0 if fault == "full disk" else dice.randrange(NUM_RANKS)
         straight = self.straight(moment, transport, launcher)
         run = self.folder / "run"
@@ -223,7 +230,7 @@ class Campaign:
             pid = job.pid(victim)
             if pid is not None:
                 strike(fault, pid)
-            # A rank that stands still is its launcher's to kill.
+            # A rank that is stopped is its launcher's to kill.
             stopped = pid if fault == "SIGSTOP" else None
             ended_s = job.wait(LEFT_S, stopped)
             left = 0 if ended_s is not None else len(set(job.alive()) - {stopped})
@@ -314,9 +321,11 @@ def lines_of(rows: list[dict]) -> list[str]:
     header += ["named", "only by launcher", "ended after (s), median", "most"]
     kinds = [("fault", name) for name in FAULTS]
     kinds += [("moment", name) for name in MOMENTS]
-    kinds += [("way", f"{transport}, {launcher}") for transport, launcher in WAYS]
     for row in rows:
         row["way"] = f"{row['transport']}, {row['launcher']}"
+    # Rows with MPICH may have been found elsewhere.
+    known = [", ".join(way) for way in WAYS]
+    kinds += [("way", name) for name in sorted({*known, *(row["way"] for row in rows)})]
     found = []
     for key, name in [*kinds, ("", "all")]:
         some = [row for row in rows if not key or row[key] == name]
@@ -341,8 +350,7 @@ def lines_of(rows: list[dict]) -> list[str]:
     return [
         f"{len(rows)} faults of jobs of {EPOCHS} epochs on {NUM_RANKS} ranks, with",
         f"`{' '.join(SHORT)}`. Ranks are named, and times count, where a signal struck.",
-        "A stopped rank is its launcher's to kill, and not counted as left: torchrun takes 30 s,",
-        "and mpirun waits for one whose peers had ended in order.",
+        "A stopped rank is its launcher's to kill, and not counted as left: torchrun takes 30 s.",
         "",
         *table(header, found),
     ]

@@ -28,12 +28,18 @@ class Mpich(NamedTuple):
 
 
 def mpich() -> Mpich | None:
-    """The MPICH whose mpirun DISTGNN_MPIRUN names, if it does."""
+    """The MPICH whose mpirun DISTGNN_MPIRUN names, if it does; a wrong one ends the script."""
     path = os.environ.get("DISTGNN_MPIRUN")
     if path is None:
         return None
+    folder = Path(path).resolve().parent.parent
+    found = [*folder.glob("lib*/libmpi.so*")] if Path(path).is_file() else []
+    if not found:
+        sys.exit(
+            f"DISTGNN_MPIRUN is '{path}', but must be the mpirun of MPICH, in the folder bin "
+            "beside lib with its libmpi.so; correct or unset it"
+        )
     # Some of these files are linker scripts or empty.
-    found = Path(path).resolve().parents[1].glob("lib*/libmpi.so*")
     return Mpich(Path(path), max(found, key=lambda file: file.stat().st_size))
 
 

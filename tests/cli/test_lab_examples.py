@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,8 +13,9 @@ import pytest
 pytestmark = pytest.mark.mpi
 
 
-def run(repository, script, *words, cwd, lab=None):
-    kept = {name: value for name, value in os.environ.items() if name != "DISTGNN_LAB"}
+def run(repository, script, *words, cwd, lab=None, **variables):
+    ours = ("DISTGNN_LAB", "DISTGNN_MPIRUN")
+    kept = {name: value for name, value in os.environ.items() if name not in ours} | variables
     if lab is not None:
         kept["DISTGNN_LAB"] = str(lab)
     return subprocess.run(
@@ -47,6 +49,26 @@ def test_drawn_faults_leave_runs_that_resume_with_the_same_bits(repository, tmp_
     (total,) = [line for line in shown.stdout.splitlines() if line.startswith("| all |")]
     num_faults, _, wrong, tracebacks, left = (int(text) for text in total.split("|")[2:7])
     assert (num_faults, wrong, tracebacks, left) == (2, 0, 0, 0)
+
+
+def test_faults_found_with_another_mpi_are_shown_without_it(repository, tmp_path):
+    found = {"number": 0, "fault": "SIGKILL", "moment": "epoch", "victim": 1, "is_struck": True}
+    found |= {"transport": "mpi", "launcher": "MPICH", "ended_s": 1.5, "left": 0}
+    found |= {"has_traceback": False, "is_named": True, "is_named_by_launcher": False}
+    found |= {"has_same_bits": True}
+    (tmp_path / "faults.jsonl").write_text(json.dumps(found) + "\n")
+    shown = run(repository, "campaign.py", "--table", ".", cwd=tmp_path)
+    assert "| mpi, MPICH | 1 | 0 | 0 | 0 | 0 | 1 of 1 |" in shown.stdout, shown.stderr
+
+
+def test_an_mpirun_that_is_not_there_is_told_in_one_sentence(repository, tmp_path):
+    done = run(repository, "campaign.py", "out", cwd=tmp_path, DISTGNN_MPIRUN="/bin/no-mpirun")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "DISTGNN_MPIRUN is '/bin/no-mpirun', but must be the mpirun of MPICH, in the folder bin "
+        "beside lib with its libmpi.so; correct or unset it\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
