@@ -186,11 +186,11 @@ def test_lost_hosts_are_looked_for_while_mpirun_waits_for_them(distgnn, tmp_path
 
 
 def test_hosts_have_time_to_answer_once_the_lost_job_has_given_them_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(restarts, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(restarts, "_ANSWER_S", 3.0)
     free = tmp_path / "free"
     waits = ["sh", "-c", f"until test -e {free}; do sleep 0.05; done"]
     probe = restarts._Probe(waits, {"a": 2})
-    time.sleep(1.1)
+    time.sleep(3.1)
     threading.Timer(0.1, free.touch).start()
     assert probe.answering() == {"a": 2}
 
