@@ -18,7 +18,11 @@ def __getattr__(name: str) -> object:
     # Ranks that read their part need the error alone, and scipy and all readers take time to load.
     if name not in __all__:
         raise AttributeError(f"module 'distgnn.datasets' has no attribute {name!r}")
-    room = "graph" if name == "Graph" else "sources"
-    value = getattr(importlib.import_module(f"distgnn.datasets.{room}"), name)
+    module = "graph" if name == "Graph" else "sources"
+    value = getattr(importlib.import_module(f"distgnn.datasets.{module}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import distgnn
+import distgnn.datasets
 
 
 def test_every_public_name_is_there_and_listed():
@@ -48,3 +49,7 @@ def test_the_first_name_prepares_the_environment_unless_the_user_has_chosen():
         check=True,
     )
     assert done.stdout.split() == ["False", "1", "active"]
+
+
+def test_names_of_data_sets_are_listed_before_they_are_loaded():
+    assert dir(distgnn.datasets) == sorted(distgnn.datasets.__all__)
