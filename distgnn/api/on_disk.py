@@ -171,7 +171,7 @@ def partition_on_disk(asked: PartitionOptions) -> Manifest:
     )
     places = Places(directory=Path(asked.out), work=_work(asked), overwrite=asked.overwrite)
     if is_begun(places.work):
-        asked.say(f"going on from '{places.work}'")
+        asked.say(f"continuing from '{places.work}'")
     values = asked.source.located(asked.say).to_json()
     # `stays_on_disk` has refused the others.
     names = {field.name for field in fields(SourceText)}

@@ -122,8 +122,8 @@ def partition(
         raise
     except OSError as error:
         raise InputError(
-            f"partitioning cannot go on: {error.strerror or error}; make room and run the same "
-            f"command again, it goes on from {str(places.work)!r}"
+            f"partitioning cannot continue: {error.strerror or error}; make room and run the same "
+            f"command again, it continues from {str(places.work)!r}"
         ) from error
 
 

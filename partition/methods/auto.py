@@ -63,10 +63,10 @@ _RANGES = 16
 # Ends of an edge of 64 bits, which methods that take no narrow graph get a copy with.
 WIDE_EDGE_BYTES = 16
 
-# From the one that is worth most to the one that needs the least memory. Measured by bench
-# partition, 16 parts, a mesh of 2 M edges and twins of ogbn-products and Reddit: 107, 88 and 116
-# bytes per edge, vertices included, for metis with its refinement, 57, 56 and 56 for ne, 37, 29 and
-# 29 for hdrf; here rounded up. Refining takes 84 on the mesh, whether ne or hdrf came before.
+# From the one that is worth most to the one that needs the least memory, bytes per edge, vertices
+# included, rounded up, 16 parts. With one direction of each edge metis takes 134 on products' twin
+# at 1/16 (64eca5d). On a mesh of 2 M edges and twins of ogbn-products and Reddit ne takes 57, 56
+# and 56, hdrf 37, 29 and 29; refining after either takes 84 on the mesh (b7cabfa).
 NEEDS = (
     MethodMemory("metis", 140, 200, 140),
     MethodMemory("ne", 65, 150, 95),
@@ -74,13 +74,12 @@ NEEDS = (
 )
 
 # Metis where every edge has its reverse, so that a link stands for two, and where no parts are
-# grown: 65 and 69 bytes per edge, vertices included, on products' twin at 1/4 and on a grid of 1 M
-# vertices and 4 M edges, in 16 parts. With one direction of each edge the twin at 1/16 takes 134,
-# which NEEDS counts on.
+# grown: 65 and 69 on products' twin at 1/4 and on a grid of 1 M vertices and 4 M edges (64eca5d).
 UNDIRECTED_NEED = MethodMemory("metis", 80, 60, 80)
 
 # Metis with roots by KaMinPar: refinement is what takes the most. On twins of ogbn-products at 1/16
-# and 1/4, 16 parts, placing roots took 21 + 8 bytes per edge in two processes, refinement 38.
+# and 1/4, placing roots took 25 + 13 and 21 + 8 bytes per edge in two processes, refinement 40 and
+# 38 (1f6af89).
 KAMINPAR_NEED = MethodMemory("metis", 100, 200, 100)
 
 

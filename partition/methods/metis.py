@@ -79,14 +79,16 @@ def assign(
         seed: Seed of METIS or KaMinPar, and of the search for blocks.
         objective: "cut" (edges cut), "volume" (rows that travel; several times slower, and after
             refinement seldom better), or empty: "cut", and the better of both while that is quick.
+            If empty, "cut" also runs with other weights up to TWICE_EDGES.
         edge_balance: Largest part's edges over the mean that is aimed at.
         vertex_balance: Largest part's roots over the mean that is aimed at.
         balance: "train": parts also share the training vertices evenly if these are few; or "none".
         roots: "metis"; "kaminpar", an extra that takes less memory; or "best": both, and the
             assignment that moves fewer rows is kept, METIS's alone where KaMinPar fails. Empty:
             "metis", and "best" for the best quality where KaMinPar is installed.
-        quality: "fast": nothing but a cut, a cover and refinement; "default"; or "best": from
-            several roots, with other weights and seeds, too.
+        quality: "fast": nothing but a cut, a cover and refinement; "default": all of the above; or
+            "best": from more weights and seeds, too. The winner is refined twice again by
+            "default" up to TWICE_EDGES where there are several roots, eight times by "best".
         refine: Whether to refine.
         progress: Called with one line of text after each stage.
 

@@ -150,7 +150,7 @@ def test_only_a_work_folder_that_was_begun_makes_auto_go_on_from_there(distgnn, 
     (here / "p.work" / "notes.txt").unlink()
     WorkFolder(here / "p.work", {"seed": 7})
     outcome = distgnn(*COMMAND, "--overwrite")
-    assert f"going on from '{here / 'p.work'}'" in outcome.err
+    assert f"continuing from '{here / 'p.work'}'" in outcome.err
     assert "is of another partitioning: its seed is 7, not 0" in outcome.err
 
 
