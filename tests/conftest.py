@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 if not torch.cuda.is_available():
     # Triton looks at this when it is imported: kernels then run in Python, on tensors of the CPU.
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile(
+    "any-machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("any-machine")
 
 
 def _mpirun() -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distgnn.cli import main
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 EPOCHS, STOP = 6, 4
 FUZZ = settings(
     max_examples=40,
-    deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

@@ -80,7 +80,7 @@ def check(graph: Graph) -> None:
     assert graph.features.tolist() == [[value] for value in VERTEX_COLUMNS["features"]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(naming(EDGE_COLUMNS), naming(VERTEX_COLUMNS), st.sampled_from(ENDINGS))
 def test_columns_of_any_names_in_any_order_become_what_the_user_says(
     tmp_path_factory: pytest.TempPathFactory,
@@ -109,7 +109,7 @@ def test_columns_of_any_names_in_any_order_become_what_the_user_says(
     assert lines[1] == f"{vertices}: " + "; ".join(f"{k} = {v!r}" for k, v in told.items())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(naming(EDGE_COLUMNS), naming(VERTEX_COLUMNS), st.sampled_from(ENDINGS))
 def test_slices_on_disk_give_the_graph_that_load_gives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -132,7 +132,7 @@ def test_slices_on_disk_give_the_graph_that_load_gives(
     assert any(f"source = {edge_names['source']!r}" in line for line in lines)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(naming(EDGE_COLUMNS), st.integers(2, 5), st.sampled_from(ENDINGS), st.booleans())
 def test_a_header_that_is_not_known_is_refused_with_its_columns_and_the_flags(
     tmp_path_factory: pytest.TempPathFactory,
@@ -156,7 +156,7 @@ def test_a_header_that_is_not_known_is_refused_with_its_columns_and_the_flags(
 @pytest.mark.parametrize(
     "ends", [("src", "dst"), ("Source", "Target"), ("From_Node_ID", "toNodeId")]
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.permutations(list(EDGE_COLUMNS)))
 def test_known_names_are_found_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, ends: tuple[str, str], order: list[str]

@@ -62,7 +62,7 @@ def assert_sound_or_refused(path: Path) -> None:
     assert str(path) in sentence
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(data=st.data())
 def test_flipped_bytes_of_the_archive(members: Path, data: st.DataObject) -> None:
     path = members.with_name("damaged.npz")
@@ -70,7 +70,7 @@ def test_flipped_bytes_of_the_archive(members: Path, data: st.DataObject) -> Non
     assert_sound_or_refused(path)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, derandomize=True)
 @given(data=st.data())
 def test_flipped_bytes_of_an_array_whose_checksum_is_right(
     members: Path, data: st.DataObject

@@ -196,7 +196,7 @@ def test_a_vertex_table_beside_arrays_is_an_input_error(tmp_path: Path) -> None:
         ingest(tmp_path, work(tmp_path), vertices="v.csv")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.sampled_from(["1,2", "", "# 5", " 10 , 20", '"3",4', "\ufeff"]), max_size=12),
     slice_bytes=st.integers(1, 30),

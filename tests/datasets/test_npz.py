@@ -192,7 +192,7 @@ def test_altered_file_is_an_input_error(tmp_path: Path) -> None:
         read_npz(path)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     num_vertices=st.integers(4, 30),
     num_edges=st.integers(0, 60),

@@ -18,7 +18,7 @@ def labelled(num_vertices: int, num_unlabelled: int = 0) -> Graph:
     return Graph(name="g", num_vertices=num_vertices, src=nothing, dst=nothing, labels=labels)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     num_labelled=st.integers(10, 200),
     num_unlabelled=st.integers(0, 20),

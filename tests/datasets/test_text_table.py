@@ -110,7 +110,7 @@ def test_column_of_a_header_alone_is_empty(tmp_path: Path) -> None:
     assert table.strings(1).size == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     rows=st.lists(
         st.tuples(st.integers(-(10**18) + 1, 10**18 - 1), st.integers(-99, 99)), min_size=1
@@ -130,7 +130,7 @@ def test_integers_are_read_as_python_reads_them(
 _WORD = st.text('ab", \t;#\u00e9\u5317', max_size=6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rows=st.lists(st.tuples(_WORD, _WORD), min_size=1, max_size=20))
 def test_quoted_text_is_read_as_written(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]

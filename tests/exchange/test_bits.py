@@ -89,7 +89,7 @@ def test_marginal_gains_alone_would_lose_by_far():
     share=st.floats(0, 1),
     is_whole=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_tables_are_within_one_percent_of_all_combinations(
     groups, choices, seed, share, is_whole
 ):

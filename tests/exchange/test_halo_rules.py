@@ -254,7 +254,7 @@ def test_index_lists_are_made_once_for_each_turn(deal):
 
 
 @given(st.integers(2, 9))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_in_a_tournament_every_pair_meets_once(num_ranks):
     from distgnn.exchange.rule import round_of
 

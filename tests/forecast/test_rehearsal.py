@@ -38,7 +38,7 @@ def typed_graphs(draw: st.DrawFn) -> Graph:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     typed_graphs(),
     st.sampled_from(["rgcn", "rsage"]),

@@ -125,7 +125,7 @@ def test_rows_that_come_again_give_the_same(name):
         assert_equal([accelerated(graph, x)], [layer(graph, x)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_graph_gives_what_dgls_gives(data):
     num_vertices = data.draw(st.integers(1, 8))

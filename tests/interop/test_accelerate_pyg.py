@@ -192,7 +192,7 @@ def test_a_model_of_the_example_trains_as_pygs_does(example, name):
     assert runs[0][-1] < runs[0][0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_graph_gives_what_pygs_gives(data):
     num_vertices = data.draw(st.integers(1, 8))

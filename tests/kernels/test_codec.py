@@ -87,7 +87,7 @@ VALUES = st.floats(-(2.0**96), 2.0**96, width=32) | st.floats(-100, 100, width=3
 
 
 @given(st.lists(VALUES, min_size=1, max_size=70), st.sampled_from(GRIDS), st.integers(0, 2**64 - 1))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_value_moves_by_a_unit_at_most_and_by_half_of_one_to_the_nearest(row, bits, seed):
     rows = torch.tensor([row], dtype=torch.float32)
     rounding = rows.abs().max() * 2.0**-22

@@ -70,7 +70,7 @@ def test_dropout_passes_a_gradient_check():
     assert torch.autograd.gradcheck(apply, (rows.requires_grad_(),))
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     num_rows=st.integers(0, 6),
     width=st.integers(1, 6),

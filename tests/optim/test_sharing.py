@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from distgnn.datasets.errors import InputError
@@ -20,7 +20,6 @@ def makespan(costs, owners, num_ranks):
     )
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=6), st.integers(1, 4))
 def test_the_longest_first_ends_within_four_thirds_of_the_best_time(costs, num_ranks):
     got = makespan(costs, shares(costs, num_ranks), num_ranks)

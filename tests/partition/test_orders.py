@@ -49,7 +49,7 @@ def order_of(name: str, pairs: list[tuple[int, int]], num_vertices: int) -> list
 
 
 @pytest.mark.parametrize("name", ORDERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=cases())
 def test_an_order_lists_the_roots_of_each_part_once(
     name: str, case: tuple[Graph, Assignment]
@@ -75,7 +75,7 @@ def test_another_seed_gives_other_communities() -> None:
     assert not np.array_equal(first, second)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=cases())
 def test_the_order_of_the_source_is_that_of_the_ids(case: tuple[Graph, Assignment]) -> None:
     graph, assignment = case
@@ -123,7 +123,7 @@ def test_auto_is_rabbit_unless_the_vertices_are_in_a_good_order(
     assert order_of("auto", walk, 1003) == list(range(1003))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_fetches_along_an_order_are_those_of_plain_sets(data: st.DataObject) -> None:
     num_vertices, num_rows = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 6))
@@ -199,7 +199,7 @@ def merged_by_dictionaries(links: Links, visits: list[int]) -> list[int]:
     return parent
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_rabbit_merges_as_plain_dictionaries_do(data: st.DataObject) -> None:
     num_vertices = data.draw(st.integers(1, 14))

@@ -58,7 +58,7 @@ def destinations(part: Part) -> np.ndarray:
     return np.repeat(np.arange(part.num_clones), np.diff(part.indptr))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=cases())
 def test_the_parts_together_are_the_graph(case: Case) -> None:
     graph, assignment, order = case
@@ -85,7 +85,7 @@ def test_the_parts_together_are_the_graph(case: Case) -> None:
     assert sorted(roots) == list(range(graph.num_vertices))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=cases())
 def test_what_roots_send_is_what_leaves_expect(case: Case) -> None:
     parts = parts_of(case)
@@ -102,7 +102,7 @@ def test_what_roots_send_is_what_leaves_expect(case: Case) -> None:
                 assert (np.diff(rows[begin:end]) > 0).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=cases())
 def test_leaves_read_or_write_and_add_up_to_the_halo(case: Case) -> None:
     graph, assignment, _ = case
@@ -121,7 +121,7 @@ def test_leaves_read_or_write_and_add_up_to_the_halo(case: Case) -> None:
     assert halo_rows == quality.halo_rows
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(case=cases())
 def test_both_directions_hold_the_same_edges_by_global_id(case: Case) -> None:
     num_vertices = case[0].num_vertices
@@ -135,7 +135,7 @@ def test_both_directions_hold_the_same_edges_by_global_id(case: Case) -> None:
         assert np.array_equal(np.sort(part.t_edge), np.arange(part.num_edges))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(case=cases())
 def test_degrees_are_those_of_the_whole_graph(case: Case) -> None:
     graph = case[0]

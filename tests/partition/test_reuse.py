@@ -39,7 +39,7 @@ def fetches_by_sets(sources: list[int], num_rows: int) -> int:
     return fetches
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_row_is_fetched_once_until_the_cache_is_full(data: st.DataObject) -> None:
     sources = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=40))

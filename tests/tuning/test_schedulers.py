@@ -72,7 +72,7 @@ def best_places(table, losses, epochs):
 
 
 @given(st.integers(0, 99), st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_of_equal_scores_the_lower_loss_is_promoted(seed, slots):
     table, losses = tied_curves(32, 16, seed)
     scheduler = Halving(num_trials=32, epochs=16, grace=1, factor=4)
@@ -123,7 +123,7 @@ def test_hyperband_runs_the_brackets_of_the_paper(slots):
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 99), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_asha_promotes_the_top_of_each_rung(num_trials, slots, seed, grace):
     table = curves(num_trials, 64, seed)
     scheduler = Asha(num_trials=num_trials, epochs=64, grace=grace, factor=4)
@@ -152,7 +152,7 @@ def test_the_best_of_a_few_trials_goes_to_the_end():
 
 
 @given(st.integers(1, 40), st.integers(0, 99), st.integers(1, 9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_asha_with_one_slot_is_halving(num_trials, seed, grace):
     table = curves(num_trials, 64, seed)
     words = {"num_trials": num_trials, "epochs": 64, "grace": grace, "factor": 4}
@@ -177,7 +177,7 @@ def test_asha_promotes_early_only_where_a_slot_would_be_idle():
 
 
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_stopping_asha_is_the_rule_of_ray(num_trials, slots, seed):
     table = curves(num_trials, 64, seed)
     scheduler = StoppingAsha(num_trials=num_trials, epochs=64, grace=1, factor=4)

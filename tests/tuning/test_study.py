@@ -34,7 +34,7 @@ def run(folder, scheduler, trainable):
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 @given(kills=st.lists(st.integers(0, 25), max_size=6))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_study_that_is_killed_ends_like_one_that_is_not(name, kills, tmp_path_factory):
     table = curves(12, 16, 0)
     straight, trials = run(

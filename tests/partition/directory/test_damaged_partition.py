@@ -99,7 +99,7 @@ WRONG = (
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(data=st.data())
 def test_an_edited_manifest_gives_a_result_or_an_input_error(
     original: Path, damaged: Path, data: st.DataObject
@@ -137,7 +137,7 @@ def test_a_deeply_nested_manifest_is_an_error(
     is_partition_directory(damaged)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, derandomize=True)
 @given(data=st.data())
 def test_a_damaged_array_with_a_true_checksum_gives_a_result_or_an_input_error(
     original: Path, damaged: Path, data: st.DataObject

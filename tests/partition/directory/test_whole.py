@@ -56,7 +56,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(graph=graphs())
 def test_it_is_what_the_general_way_builds(graph: Graph) -> None:
     part, expected = whole_part(graph), general(graph)

@@ -13,7 +13,7 @@ from distgnn.partition.methods.candidates import excess_edges, halo_rows, rows_r
 from distgnn.partition.quality import measure
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 2**32),
     num_vertices=st.integers(1, 30),

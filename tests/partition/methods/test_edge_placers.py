@@ -35,7 +35,7 @@ def reordered(graph: Graph, order: np.ndarray) -> Graph:
 
 
 @pytest.mark.parametrize("method", PLACERS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_no_part_exceeds_its_cap_whatever_the_edges(method: str, data: st.DataObject) -> None:
     num_vertices = data.draw(st.integers(1, 9))

@@ -55,7 +55,7 @@ def drawn(seed: int, num_vertices: int, num_edges: int) -> Graph:
     return Graph(name="drawn", num_vertices=num_vertices, src=src, dst=dst)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), num_edges=st.integers(0, 120), hub=st.sampled_from([2.0, 5.0]))
 def test_links_and_edges_at_hubs_weigh_what_the_sums_say(
     seed: int, num_edges: int, hub: float
@@ -115,7 +115,7 @@ def test_a_hub_weighs_little_where_its_edges_live_beside_others() -> None:
     assert rounded_sizes(adjacency, hub=32.0)[0] < 20 * rounded_sizes(adjacency, hub=32.0)[1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     others=st.lists(st.integers(0, 20), min_size=1, max_size=9),
     count=st.integers(0, 60),

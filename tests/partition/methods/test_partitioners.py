@@ -49,7 +49,7 @@ def halo_rows_by_sets(graph: Graph, assignment: Assignment) -> int:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graph=multigraphs(), data=st.data())
 def test_every_edge_has_a_part_and_every_root_lives_with_its_edges(
     method: str, graph: Graph, data: st.DataObject
@@ -72,7 +72,7 @@ def test_every_edge_has_a_part_and_every_root_lives_with_its_edges(
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graph=multigraphs(), data=st.data())
 def test_quality_counts_the_halo_like_plain_sets(
     method: str, graph: Graph, data: st.DataObject
@@ -86,7 +86,7 @@ def test_quality_counts_the_halo_like_plain_sets(
     assert quality.halo_rows_at_destination == halo_rows_by_sets(graph, at_destination)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graph=multigraphs(), data=st.data())
 def test_the_cover_never_moves_more_rows_than_the_edge_cut(
     graph: Graph, data: st.DataObject

@@ -44,7 +44,7 @@ def communities(seed: int, num_vertices: int = 600) -> Graph:
     return Graph(name="communities", num_vertices=num_vertices, src=src, dst=dst)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(drawn=assigned_graphs())
 def test_refinement_adds_no_row_and_breaks_no_cap_that_held(
     drawn: tuple[Graph, Assignment],
@@ -67,7 +67,7 @@ def test_a_root_takes_no_loop_to_a_part_without_room() -> None:
     assert measure(graph, after).num_edges.max() <= cap_of(graph, 2) == 2
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(drawn=assigned_graphs(), data=st.data())
 def test_counts_stay_true_whatever_moves(
     drawn: tuple[Graph, Assignment], data: st.DataObject
@@ -116,7 +116,7 @@ def test_counts_stay_true_whatever_moves(
         assert placement.single[node, 0] == sum(1 << int(p) for p in parts[is_single])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(drawn=assigned_graphs())
 def test_edges_and_their_reverses_stay_together(drawn: tuple[Graph, Assignment]) -> None:
     graph, assignment = drawn

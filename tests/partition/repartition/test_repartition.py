@@ -95,7 +95,7 @@ def test_no_edges_keep_the_width_of_their_features(tmp_path):
     assert graph_of(tmp_path / "q", tmp_path).graph.edge_features.shape == (0, 3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**31),
     num_vertices=st.integers(5, 40),

@@ -7,7 +7,7 @@ import json
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
@@ -210,9 +210,7 @@ JSON = st.recursive(
 HEADERS = st.one_of(JSON, st.dictionaries(st.text(max_size=3), st.one_of(ENTRIES, JSON)))
 FUZZ = settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
