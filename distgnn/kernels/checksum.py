@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def checksum(values: Tensor) -> int:
     """Return the CRC-32C of the bytes of a tensor, below 2**32; 0 for no bytes.
 
-    Every flip of up to three bits changes it in less than 2**28 bytes, and so does every run of
+    Every flip of up to three bits changes it in less than 2**28 - 4 bytes, and so does every run of
     altered bits that spans at most 32. Of other changes it misses one in 2**32.
 
     Args:

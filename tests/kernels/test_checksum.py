@@ -28,12 +28,18 @@ def test_published_values(data):
     assert kernels.checksum(tensor_of(data)) == KNOWN[data] == reference.crc32c(data)
 
 
-def test_plain_remainders_at_every_size_and_alignment(num_threads):
+@pytest.fixture(scope="module")
+def remainders():
+    """Bytes of every size, and their plain remainders: a second of work, for all threads."""
     data = np.random.default_rng(0).bytes(max(SIZES) + 3)
-    for size in SIZES:
-        start = size % 4
-        found = kernels.checksum(tensor_of(data)[start : start + size])
-        assert found == reference.crc32c(data[start : start + size]), size
+    slices = {size: slice(size % 4, size % 4 + size) for size in SIZES}
+    return data, {size: (part, reference.crc32c(data[part])) for size, part in slices.items()}
+
+
+def test_plain_remainders_at_every_size_and_alignment(num_threads, remainders):
+    data, expected = remainders
+    for size, (part, remainder) in expected.items():
+        assert kernels.checksum(tensor_of(data)[part]) == remainder, size
 
 
 @pytest.mark.parametrize(
