@@ -49,6 +49,7 @@ MODELS = {
         "residual": True,
     },
 }
+SLOW = pytest.mark.slow
 SWITCHES = [(True, True), (True, False), (False, True), (False, False)]
 
 
@@ -115,7 +116,7 @@ def check(directory, config):
     return found
 
 
-@pytest.mark.parametrize("num_parts", [2, 3, 4])
+@pytest.mark.parametrize("num_parts", [pytest.param(2, marks=SLOW), 3, pytest.param(4, marks=SLOW)])
 @pytest.mark.parametrize("method", METHODS)
 def test_any_partitioner_with_the_defaults_of_training(method, num_parts, directories):
     found = check(directories("random", method, num_parts), make_config(epochs=2, dropout=0.5))
@@ -124,7 +125,7 @@ def test_any_partitioner_with_the_defaults_of_training(method, num_parts, direct
 
 @pytest.mark.parametrize(("static_input", "receptive_field"), SWITCHES)
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("kind", ["random", "sparse-features"])
+@pytest.mark.parametrize("kind", ["random", pytest.param("sparse-features", marks=SLOW)])
 def test_any_model_with_each_saving_on_and_off(
     kind, model, static_input, receptive_field, directories
 ):
@@ -183,8 +184,8 @@ HALOS = ("bf16", "int8(round=near)", "int4", "int2", "fwd:int8+bwd:int1", "bwd:i
     ("halo", "activations"),
     [
         ("fwd:int8+bwd:int4", "fp32"),
-        *(pytest.param(halo, "fp32", marks=pytest.mark.slow) for halo in HALOS),
-        *(pytest.param(halo, "bf16", marks=pytest.mark.slow) for halo in HALOS),
+        *(pytest.param(halo, "fp32", marks=SLOW) for halo in HALOS),
+        *(pytest.param(halo, "bf16", marks=SLOW) for halo in HALOS),
     ],
 )
 @pytest.mark.parametrize("model", MODELS)
