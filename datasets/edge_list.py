@@ -309,6 +309,8 @@ def weights_of(table: Table, column: int) -> NDArray[np.float64]:
 def _relations(table: Table, column: int) -> dict[str, Any]:
     """Return `edge_type` and `relation_names` of a Graph: types are numbered in sorted order."""
     (values,) = read_ids(table, [column], "type")
+    if values.size == 0:
+        return {}
     names, types = np.unique(values, return_inverse=True)
     types = types.reshape(-1)
     texts = names.tolist()

@@ -149,10 +149,11 @@ class TextTable:
             is_empty = is_empty | np.isin(fields, [word.encode() for word in missing])
         rows: Any = np.flatnonzero(~is_empty) if has_gaps else slice(None)
         given = fields[rows]
-        first = int(np.argmin(is_empty))
-        if given.size and not _is_number(fields[[first]]):
-            warn_of_comma(self, column, first, fields[first].decode(errors="replace"))
-            return None
+        if given.size:
+            first = int(np.argmin(is_empty))
+            if not _is_number(fields[[first]]):
+                warn_of_comma(self, column, first, fields[first].decode(errors="replace"))
+                return None
         if _is_number(given):
             values = np.full(self.num_rows, np.nan)
             values[rows] = given.astype(np.float64)

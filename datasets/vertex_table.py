@@ -184,8 +184,9 @@ def _targets(table: Table, column: int) -> dict[str, Any]:
 
 def _named_classes(table: Table, column: int, names: NDArray[np.str_]) -> dict[str, Any]:
     is_labelled = names != ""
-    first = int(np.argmax(~np.isin(names, ("", *MISSING_WORDS))))
-    warn_of_comma(table, column, first, str(names[first]))
+    if names.size:
+        first = int(np.argmax(~np.isin(names, ("", *MISSING_WORDS))))
+        warn_of_comma(table, column, first, str(names[first]))
     labels = np.full(table.num_rows, -1, dtype=np.int64)
     classes, labels[is_labelled] = np.unique(names[is_labelled], return_inverse=True)
     for number, name in enumerate(classes.tolist()):

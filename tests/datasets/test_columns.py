@@ -274,6 +274,16 @@ def test_a_word_for_nothing_among_types_is_told(
     assert "e.csv: 2 edges have the type 'NULL'; give each edge a type" in caplog.text
 
 
+def test_an_edge_table_without_rows_has_neither_types_nor_weights(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("src,dst,kind,weight\n")
+    write(tmp_path / "v.csv", {"id": ["a", "b"], "label": ["x", "y"]})
+    graph = read_edge_list(path, vertices=tmp_path / "v.csv", columns=Columns(edge_type="kind"))
+    assert graph.num_vertices == 2
+    assert graph.num_edges == 0
+    assert graph.edge_type is None
+
+
 def test_an_edge_without_a_type_and_types_out_of_core_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "e.csv"
     path.write_text("src,dst,kind\n0,1,a\n1,0,\n")

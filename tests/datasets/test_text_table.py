@@ -107,6 +107,9 @@ def test_column_of_a_header_alone_is_empty(tmp_path: Path) -> None:
     values = table.integers(0)
     assert values is not None
     assert values.size == 0
+    floats = table.floats(0)
+    assert floats is not None
+    assert floats.size == 0
     assert table.strings(1).size == 0
 
 
