@@ -102,7 +102,7 @@ def test_ray_is_asked_for_by_name(monkeypatch):
 
 
 def test_steps_are_within_the_epochs_of_a_trial():
-    pytest.importorskip("ray")
+    pytest.importorskip("ray.tune")
     with pytest.raises(InputError, match="every must be from 1 to epochs, 2, got 3"):
         trainable("cora", every=3, epochs=2)
 
@@ -110,7 +110,7 @@ def test_steps_are_within_the_epochs_of_a_trial():
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["None", "tune.schedulers.ASHAScheduler(grace_period=1)"])
 def test_ray_trains_our_runs(scheduler, tmp_path):
-    pytest.importorskip("ray")
+    pytest.importorskip("ray.tune")
     np.savez(tmp_path / "ring.npz", **ring_arrays())
     done = subprocess.run(
         [
