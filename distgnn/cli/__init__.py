@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from distgnn.cli.recipes import expanded
 
         given = sys.argv[1:] if argv is None else argv
-        # The other verbs are not loaded: their flags and modules are a tenth of the start.
+        # The other verbs are not loaded: each rank would wait for their modules and flags.
         known = given[:1] if given and given[0] in VERBS else VERBS
         arguments = parse(build_parser(known), expanded(given))
         if is_supervised(arguments):

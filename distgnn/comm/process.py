@@ -95,7 +95,7 @@ def is_alive(process: ProcessId) -> bool:
 
 
 def is_stopped(process: ProcessId) -> bool:
-    """Whether a process of this machine stands still, as after SIGSTOP.
+    """Whether a process of this machine is stopped, as after SIGSTOP.
 
     Args:
         process: A process whose machine is this one.

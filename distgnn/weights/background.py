@@ -209,10 +209,13 @@ class _Center:
         self.speed = speed
 
     def meet(self, snapshots: Sequence[Tensor]) -> list[Tensor]:
-        """Find the center of a round, and return what each member is told.
+        """Move the center by the models of a round.
 
         Args:
-            snapshots: Slices of the members, in rank order.
+            snapshots: Slices of the members' models, in rank order.
+
+        Returns:
+            For each member the slice of the center that it moves towards.
         """
         how = self._how
         if how.center == "elastic":

@@ -58,6 +58,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Partition of cora in two parts."""
+    folder = tmp_path_factory.mktemp("cora") / "parts"
+    assert main(["partition", "cora", "--parts", "2", "--out", str(folder)]) == 0
+    return folder
+
+
 @pytest.fixture
 def distgnn(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run the command line in an empty working directory."""

@@ -12,18 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from distgnn.cli import main
-
 PROGRAM = str(Path(sys.executable).parent / "distgnn")
 MODEL = ["--model", "gcn", "--hidden", "16", "--epochs", "2", "--quiet", "--lr", "0.01"]
 LIMIT_S = 100
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cora") / "parts"
-    assert main(["partition", "cora", "--parts", "2", "--out", str(folder)]) == 0
-    return folder
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_help_lists_all_verbs_and_imports_no_torch():
 
 
 def test_the_start_of_training_loads_neither_the_other_verbs_nor_the_readers_of_graphs():
-    # Both cost a tenth of the start, of every rank.
+    # Every rank would wait for both.
     script = (
         "import atexit, sys; from distgnn.cli import main; print(*sys.modules); "
         "atexit.register(lambda: print(*sys.modules)); main(['train', '--help'])"

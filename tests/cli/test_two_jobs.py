@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from distgnn.cli import main
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="reads the kernel's tables"),
@@ -25,13 +23,6 @@ PROGRAM = str(Path(sys.executable).parent / "distgnn")
 MODEL = ["--hidden", "16", "--backend", "gloo", "--quiet"]
 # For a whole test, below what pytest gives it.
 LIMIT_S = 240
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cora") / "parts"
-    assert main(["partition", "cora", "--parts", "2", "--out", str(folder)]) == 0
-    return folder
 
 
 class Deadline:
