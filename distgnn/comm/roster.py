@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from distgnn.comm.store import Store
 
 _POLL_S = 0.02
-# A flaw that all ranks share is found by rank 0 at once: its store begins only to tell of it.
-_ZERO_S = 3.0
 _FAILURE = "roll-failure"
-_FLAW_OF_ZERO = "flaw-of-rank-0"  # 1: another one than the first; 2: the same
+# What rank 0 says of the first flaw that was told: that it has the same, or not.
+_FLAW_OF_ZERO, _SAME, _ANOTHER = "flaw-of-rank-0", "same", "another"
 _IDENTITY = "identity"
 _EXIT_BAD_INPUT = 2
 _MOST_HOSTS = 8
@@ -63,6 +62,9 @@ class Roster:
         self._is_opening = threading.Event()
         self._identity: dict[str, str] = {}
         self._is_compared = False
+        self._heard = ""  # what another rank found
+        # Whoever gets it counts this rank among those that know why the job ends, and keeps it.
+        self._counting = threading.Lock()
 
     def come(self) -> None:
         """Have the others hear of the death of this rank, before all have met.
@@ -98,10 +100,16 @@ class Roster:
             except RuntimeError:
                 sentence = self._lost_store()
         self._verdict = sentence
+        is_speaker = self._launch.rank == 0
+        if status == _EXIT_BAD_INPUT:
+            # Rank 0 may be about to find the same flaw, and says it for all. A launcher ends it
+            # with the first rank that ends.
+            self._await_answer(self._stale_s, self._is_opening)
         # Whoever is ready hears it too, and ends in order.
         if sentence and not self._is_opening.wait(2 * self._tick_s):
-            if status == EXIT_RETRY or self._launch.rank == 0:
+            if status == EXIT_RETRY or is_speaker:
                 os.write(2, f"distgnn: {sentence}\n".encode())
+            self._answer(is_same=False)
             end_process(status)
 
     def tell(self, error: InputError, timeout_s: float) -> str:
@@ -118,33 +126,48 @@ class Roster:
             and rank 0 has the same flaw.
         """
         self._is_opening.set()
-        if self._verdict:  # what this rank has heard already
-            return self._verdict
+        is_counted = not self._counting.acquire(blocking=False)
         row = json.dumps([str(error), True])
-        first = str(json.loads(self._first.compare_set(_FAILURE, "", row))[0])
-        if self._launch.rank == 0:
-            self._first.add(_FLAW_OF_ZERO, 1 + is_same_flaw(first, str(error)))
-        elif first == str(error) and self._is_flaw_of_zero(min(timeout_s, _ZERO_S)):
-            first = ""
-        num_told = self._first.add("told", 1)
+        try:
+            first = str(json.loads(self._first.compare_set(_FAILURE, "", row))[0])
+        except RuntimeError:
+            if not self._heard:
+                raise
+            first = self._heard  # and rank 0 has ended since
+        self._answer(is_same=is_same_flaw(first, str(error)))
+        is_zero = self._launch.rank == 0
+        if not is_zero and is_same_flaw(first, str(error)):
+            answer = self._await_answer(timeout_s)
+            if first == str(error) and answer == _SAME:
+                first = ""
+        if not is_counted:
+            self._first.add("told", 1)
         deadline_s = time.monotonic() + timeout_s
-        while (
-            self._launch.rank == 0
-            and num_told < self._launch.size
-            and time.monotonic() < deadline_s
-        ):
-            time.sleep(_POLL_S)
-            num_told = self._first.add("told", 0)
-        return first
-
-    def _is_flaw_of_zero(self, timeout_s: float) -> bool:
-        """Wait for what rank 0 says of the flaw of this rank, which told it before rank 0 did."""
-        deadline_s = time.monotonic() + timeout_s
-        while (answer := self._first.add(_FLAW_OF_ZERO, 0)) == 0:
+        while is_zero and self._first.add("told", 0) < self._launch.size:
             if time.monotonic() > deadline_s:
                 break
             time.sleep(_POLL_S)
-        return answer > 1
+        return first
+
+    def _answer(self, *, is_same: bool) -> None:
+        """Say on rank 0 whether its own flaw is the first that was told; others say nothing."""
+        if self._launch.rank == 0:
+            with suppress(RuntimeError):
+                self._first.compare_set(_FLAW_OF_ZERO, "", _SAME if is_same else _ANOTHER)
+
+    def _await_answer(self, timeout_s: float, is_over: threading.Event | None = None) -> str:
+        """Wait for what rank 0 says of the first flaw; empty if it says nothing in time."""
+        deadline_s = time.monotonic() + timeout_s
+        with suppress(RuntimeError):  # rank 0 has ended
+            while not self._first.check([_FLAW_OF_ZERO]):
+                if time.monotonic() > deadline_s:
+                    return ""
+                if is_over is None:
+                    time.sleep(_POLL_S)
+                elif is_over.wait(self._tick_s):
+                    return ""
+            return self._first.get(_FLAW_OF_ZERO).decode()
+        return ""
 
     def call(self, timeout_s: float, identity: Mapping[str, str] | None = None) -> None:
         """Come, and wait until all ranks have.
@@ -442,8 +465,10 @@ class Roster:
         """Raise what another rank found; it has ended, or will."""
         if self._store.check([_FAILURE]):
             sentence, is_input_error = json.loads(self._store.get(_FAILURE))
-            with suppress(RuntimeError):
-                self._store.add("told", 1)
+            self._heard = sentence
+            if self._counting.acquire(blocking=False):
+                with suppress(RuntimeError):
+                    self._store.add("told", 1)
             raise (InputError if is_input_error else PeerError)(sentence)
 
     def _publish(self, error: InputError | PeerError) -> None:
@@ -451,6 +476,7 @@ class Roster:
         row = json.dumps([str(error), isinstance(error, InputError)])
         with suppress(RuntimeError):
             self._store.compare_set(_FAILURE, "", row)
+        self._answer(is_same=False)
         if self._launch.rank == 0:
             time.sleep(2 * self._tick_s)
 

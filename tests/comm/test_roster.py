@@ -229,6 +229,56 @@ def test_a_rank_that_tells_a_flaw_before_rank_0_leaves_it_to_rank_0(job, flaw, s
         assert told.result() == said
 
 
+@pytest.mark.parametrize("finds_own", [True, False])
+def test_a_flaw_that_rank_0_finds_late_is_told_once(job, finds_own, monkeypatch):
+    """Rank 0 has heard the flaw of another rank long before it finds the same, or none."""
+    monkeypatch.setattr("distgnn.comm.roster.end_process", pytest.fail)
+    zeros, mine = (job.roll(rank, 2, stale_s=60, store=job.client()) for rank in (0, 1))
+    zeros._tick_s = 0.05
+    zeros.listen()
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(mine.tell, InputError("rank 1 (b): no lr"), 60)
+        while not zeros._verdict:
+            time.sleep(0.01)
+        time.sleep(5 * zeros._tick_s)  # it would have ended
+        assert not told.done()
+        assert int(job.server.add("told", 0)) == 1
+        if finds_own:
+            assert zeros.tell(InputError("rank 0 (a): no lr"), 60) == "rank 1 (b): no lr"
+        else:
+            with pytest.raises(InputError, match=r"rank 1 \(b\): no lr"):
+                zeros.call(60)
+        assert told.result() == ("" if finds_own else "rank 1 (b): no lr")
+
+
+def test_a_flaw_that_rank_0_told_before_it_ended_is_not_told_again(monkeypatch):
+    monkeypatch.setattr("distgnn.comm.roster.end_process", pytest.fail)
+    job = Job()
+    mine, sentence = job.roll(1, 2, store=job.client()), "rank 0 (a): no lr"
+    mine._tick_s = 0.05
+    mine.listen()
+    # Rank 0 waits for no more than that all have heard.
+    assert job.roll(0, 2).tell(InputError(sentence), 60) == sentence
+    del job.server
+    assert mine.tell(InputError("rank 1 (b): no lr"), 60) == sentence
+
+
+def test_a_rank_that_only_hears_a_flaw_lets_rank_0_speak_first(job, monkeypatch):
+    ended = threading.Event()
+    monkeypatch.setattr("distgnn.comm.roster.end_process", lambda status: ended.set())
+    zeros, other = job.roll(0, 3), job.roll(2, 3, stale_s=60)
+    other._tick_s = 0.05
+    other.listen()
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(job.roll(1, 3).tell, InputError("rank 1 (b): no lr"), 60)
+        while not other._verdict:
+            time.sleep(0.01)
+        assert not ended.wait(10 * other._tick_s)
+        zeros.tell(InputError("rank 0 (a): no lr"), 0.1)
+        assert told.result() == ""
+    assert ended.wait(20)
+
+
 def test_a_rank_0_that_ends_is_named(job):
     roll = job.roll(1, 2)
     del job.server  # which ends with it
