@@ -170,9 +170,16 @@ class Halving:
 class HyperBand:
     """Runs brackets of successive halving, from many short trials to few long ones.
 
+    Algorithm 1 of the paper has, with R for epochs and eta for factor, brackets
+
+        s = s_max, ..., 0    of    ceil((s_max + 1) * eta^s / (s + 1))    trials,
+
+    which begin with R / eta^s epochs each. Those are rounded up, or a rung would lie just below the
+    last one. The first bracket is the longest that begins with grace epochs or more.
+
     Args:
         epochs: Epochs of a trial that is never stopped.
-        grace: Epochs of the first rung of the first bracket.
+        grace: Epochs of the first rung of the first bracket, at least.
         factor: Ratio of two rungs.
 
     Attributes:
@@ -183,16 +190,17 @@ class HyperBand:
         self.epochs = epochs
         self._brackets = []
         # Whole numbers, since a logarithm may fall just short of one.
-        most = len(rungs(grace=grace, factor=factor, epochs=epochs)) - 1
+        most = 0
+        while factor ** (most + 1) <= epochs and -(-epochs // factor ** (most + 1)) >= grace:
+            most += 1
         first = 0
         for kept in range(most, -1, -1):
-            num_trials = math.ceil((most + 1) / (kept + 1) * factor**kept)
-            shortest = max(grace, epochs // factor**kept)
+            num_trials = -(-(most + 1) * factor**kept // (kept + 1))
             self._brackets.append(
                 Halving(
                     num_trials=num_trials,
                     epochs=epochs,
-                    grace=shortest,
+                    grace=-(-epochs // factor**kept),
                     factor=factor,
                     first=first,
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -120,6 +121,22 @@ def test_hyperband_runs_the_brackets_of_the_paper(slots):
     assert shortest == [1] * 81 + [3] * 34 + [9] * 15 + [27] * 8 + [81] * 5
     assert sum(trial.epochs == 81 for trial in trials) == 1 + 1 + 1 + 2 + 5
     assert len({stint.trial for stint in ended}) == 143
+
+
+@pytest.mark.parametrize(("epochs", "factor"), [(100, 3), (128, 3), (50, 2), (101, 4)])
+def test_hyperband_rounds_as_the_paper_does_where_epochs_are_no_power(epochs, factor):
+    scheduler = HyperBand(epochs=epochs, grace=1, factor=factor)
+    most = math.floor(math.log(epochs, factor) + 1e-9)
+    brackets = range(most, -1, -1)
+    begun = [math.ceil(Fraction((most + 1) * factor**kept, kept + 1)) for kept in brackets]
+    trials, _ = play(scheduler, curves(sum(begun), epochs, 9))
+    shortest = [math.ceil(Fraction(epochs, factor**kept)) for kept in brackets]
+    assert [t.visits[0].epochs for t in trials] == np.repeat(shortest, begun).tolist()
+    for kept, num_trials, last in zip(brackets, begun, np.cumsum(begun), strict=True):
+        own = trials[last - num_trials : last]
+        # floor(n_s / eta^i) trials get to the rung i of a bracket; the last rung is all epochs.
+        assert sum(t.epochs == epochs for t in own) == num_trials // factor**kept
+        assert max(len(t.visits) for t in own) == kept + 1
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 99), st.integers(1, 4))
