@@ -430,9 +430,10 @@ class Trainer:
             records: Records of all epochs; the last one gets the metrics that were found.
         """
         if self.screen.held:
-            with self.average.in_place():
-                while self.screen.held:
-                    self.screen.settle(self._evaluate_exactly, lambda: self.best)
+            # What is held was taken from the mean of the ranks' models, or from the average of the
+            # steps, and takes the place of all weights. So neither is needed here.
+            while self.screen.held:
+                self.screen.settle(self._evaluate_exactly, lambda: self.best)
             for record in records[-1:]:
                 record[CONFIRMED] = record[CONFIRMED] + self.screen.take_values()[CONFIRMED]
 

@@ -330,6 +330,26 @@ def test_a_run_that_ends_when_it_is_resumed_knows_its_best_epoch(tmp_path):
     check_same_results(resumed, exact)
 
 
+# The models of ranks differ after the eighth epoch, where the checkpoint is written.
+@pytest.mark.parametrize("kind", [{"weights": "every(5)"}, {"ema": 0.9}], ids=["own", "ema"])
+def test_what_is_held_at_the_end_is_the_mean_of_ranks_or_of_steps(kind, tmp_path):
+    graph = planted_graph()
+    parts = cut(graph, 3)
+    options = GAT | kind
+    words = "screened(int8, margin=0.05)"
+    config = make_config(**options, epochs=14, evaluation=words)
+    run(tmp_path / "run", graph, parts, config, stop_at=12)
+    short = make_config(**options, epochs=8, evaluation=words)
+    resumed = run(tmp_path / "run", graph, parts, short, resume=True)
+    exact = run(tmp_path / "exact", graph, parts, make_config(**options, epochs=8))[0]
+    models = [each.trainer.model.state_dict() for each in resumed]
+    is_one = all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+    assert is_one == ("weights" not in kind)
+    for each in resumed:
+        assert each.records[-1][CONFIRMED], "the last epochs were held"
+        check_same_results(each, exact)
+
+
 def test_one_rank_sends_nothing_and_evaluates_exactly(tmp_path):
     exact = records_of(tmp_path / "exact", "exact", num_ranks=1)
     screened = records_of(tmp_path / "screened", "screened", num_ranks=1)
