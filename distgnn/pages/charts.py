@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 640.0, 260.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 76.0, 14.0, 30.0, 42.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90.0, 14.0, 30.0, 48.0
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 2")
 # More points than this add nothing that a reader could see.
 _MAX_POINTS = 600
@@ -23,8 +23,9 @@ _MAX_COLUMNS = 120
 _MAX_LABELLED = 16
 # Places of a drawing of curves that show their values to a pointer.
 _MAX_BANDS = 40
-_MOST_LETTERS = 20
-# Drawings with room for larger letters, which narrow screens show.
+# Largest side of a cell of a map.
+_CELL = 96.0
+# Drawings with room for larger letters, which narrow columns show.
 _CHART = "chart"
 
 
@@ -111,11 +112,11 @@ def _axes(
             _text(_LEFT - 6, y(value) + 4, write(value), anchor="end"),
         ]
     drawn += [
-        _text(x(value), _HEIGHT - _BOTTOM + 18, int(value))
+        _text(x(value), _HEIGHT - _BOTTOM + 20, int(value))
         for value in ticks(x.low, x.high, 8)
         if has_places and float(value).is_integer()
     ]
-    drawn.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, labels[0]))
+    drawn.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 4, labels[0]))
     drawn.append(_text(4, 14, labels[1], anchor="start"))
     return drawn
 
@@ -230,15 +231,14 @@ def bars(values: Mapping[str, float], *, description: str, write: Callable[[floa
         The drawing.
     """
     most = max(values.values()) or 1.0
-    drawn, left, room = [], 150.0, _WIDTH - 250.0
+    drawn, room, each = [], _WIDTH - 120.0, 52.0
     for number, (name, value) in enumerate(values.items()):
-        top = 8.0 + 30 * number
-        shown = name if len(name) <= _MOST_LETTERS else f"...{name[-_MOST_LETTERS + 3 :]}"
-        drawn.append(_text(left - 8, top + 15, shown, anchor="end", soft=False))
+        top, long = each * number, room * value / most
+        drawn.append(_text(0, top + 18, name, anchor="start", soft=False))
         title = f"{name}: {write(value)}"
-        drawn.append(_rect(left, top, room * value / most, 20, _fill(number), title))
-        drawn.append(_text(left + room * value / most + 8, top + 15, write(value), anchor="start"))
-    return _svg(description, *drawn, height=16.0 + 30 * len(values))
+        drawn.append(_rect(0, top + 25, long, 18, _fill(number), title))
+        drawn.append(_text(long + 8, top + 40, write(value), anchor="start"))
+    return _svg(description, *drawn, height=each * len(values), kind=_CHART)
 
 
 def legend(names: Iterable[str], *, is_filled: bool = False) -> Html:
@@ -343,7 +343,7 @@ def columns(
         width = 0.8 * (x(1) - x(0))
         drawn.append(_rect(x(rank + 0.1), y(value), width, y(0) - y(value), _fill(0), title))
     for rank in _labelled(count):
-        drawn.append(_text(x(rank + 0.5), _HEIGHT - _BOTTOM + 18, rank))
+        drawn.append(_text(x(rank + 0.5), _HEIGHT - _BOTTOM + 20, rank))
     style = f"{_stroke(1)};stroke-width:1.5"
     ends = {"x1": _LEFT, "x2": _WIDTH - _RIGHT, "y1": f"{y(mean):.1f}", "y2": f"{y(mean):.1f}"}
     drawn.append(tag("line", **ends, style=style))
@@ -356,7 +356,11 @@ def _labelled(count: int) -> range:
 
 
 def heat_map(
-    cells: Sequence[Sequence[float]], *, description: str, write: Callable[[float], str]
+    cells: Sequence[Sequence[float]],
+    *,
+    description: str,
+    write: Callable[[float], str],
+    groups: Sequence[range] | None = None,
 ) -> Html:
     """Draw a square table, where a larger value makes a darker cell.
 
@@ -364,48 +368,58 @@ def heat_map(
         cells: Values by row and column, not negative; at least one.
         description: Description of the drawing for readers who cannot see it.
         write: Turns a value into text.
+        groups: Ranks that each row and each column stands for; by default one rank each.
 
     Returns:
         The drawing, with a scale.
     """
     count = len(cells)
+    ranks = groups or [range(rank, rank + 1) for rank in range(count)]
     most = max(max(row) for row in cells) or 1.0
-    side = 480.0 / count
-    left, top = 90.0, 46.0
+    side = min(480.0 / count, _CELL)
+    left, top, whole = 90.0, 46.0, side * count
+    turned = f"translate(34 {top + whole / 2:g}) rotate(-90)"
     drawn = [
-        _text(left + 240, 16, "to rank"),
-        tag("g", _text(0, 0, "from rank"), transform=f"translate(40 {top + 240:g}) rotate(-90)"),
+        _text(left + whole / 2, 14, "to rank"),
+        tag("g", _text(0, 0, "from rank"), transform=turned),
     ]
     for number in _labelled(count):
         middle = (number + 0.5) * side
-        drawn.append(_text(left + middle, 38, number))
-        drawn.append(_text(left - 8, top + middle + 4, number, anchor="end"))
+        drawn.append(_text(left + middle, 38, ranks[number][0]))
+        drawn.append(_text(left - 8, top + middle + 5, ranks[number][0], anchor="end"))
     for sender, row in enumerate(cells):
         for receiver, value in enumerate(row):
             place = left + receiver * side, top + sender * side
             style = f"fill:var(--s1);fill-opacity:{value / most:.3f};stroke:var(--rule)"
             if count > _MAX_LABELLED:
                 style += ";stroke-width:0.2"
-            title = f"{sender} to {receiver}: {write(value)}" if value else ""
+            ends = f"{_named(ranks[sender])} to {_named(ranks[receiver])}"
+            title = f"{ends}: {write(value)}" if value else ""
             drawn.append(_rect(*place, side, side, style, title))
             if value and count <= 8:
-                drawn.append(_cell_text(place, side, write(value)))
-    return _svg(description, *drawn, *_heat_scale(left, most, write), height=580)
+                drawn.append(_cell_text(place, side, write(value), value / most))
+    scale = _heat_scale(left, top + whole + 18, most, write)
+    return _svg(description, *drawn, *scale, height=top + whole + 58, kind=_CHART)
 
 
-def _cell_text(place: tuple[float, float], side: float, text: str) -> Html:
-    # On a ground of its own, so that it can be read on the darkest cell and the lightest.
-    x, y = place[0] + side / 2, place[1] + side / 2 + 4
-    style = "fill:var(--ink);paint-order:stroke;stroke:var(--ground);stroke-width:3px"
+def _named(ranks: range) -> str:
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+
+
+def _cell_text(place: tuple[float, float], side: float, text: str, share: float) -> Html:
+    # Dark cells are nearer to the ink than to the ground, of light pages and of dark ones.
+    colour = "var(--ground)" if share > 0.75 else "var(--ink)"
+    x, y = place[0] + side / 2, place[1] + side / 2 + 5
+    style = f"fill:{colour};font-size:{0.17 * side:.0f}px"
     return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor="middle", style=style)
 
 
-def _heat_scale(left: float, most: float, write: Callable[[float], str]) -> list[Html]:
+def _heat_scale(left: float, top: float, most: float, write: Callable[[float], str]) -> list[Html]:
     steps = 10
     drawn = [
         _rect(
             left + 24 * step,
-            540,
+            top,
             24,
             12,
             f"fill:var(--s1);fill-opacity:{(step + 0.5) / steps:.2f};stroke:var(--rule)",
@@ -414,4 +428,4 @@ def _heat_scale(left: float, most: float, write: Callable[[float], str]) -> list
         for step in range(steps)
     ]
     ends = ((left, "0", "start"), (left + 24 * steps, write(most), "end"))
-    return [*drawn, *(_text(x, 570, text, anchor=anchor) for x, text, anchor in ends)]
+    return [*drawn, *(_text(x, top + 32, text, anchor=anchor) for x, text, anchor in ends)]

@@ -90,6 +90,11 @@ def figure(title: str, *content: Html, note: str = "") -> Html:
     return tag("figure", tag("figcaption", title), *content, *below)
 
 
+def pair(*figures: Html) -> Html:
+    """Put figures side by side where the screen has room, else below one another."""
+    return tag("div", *figures, class_="pair")
+
+
 def section(title: str, *content: Html) -> Html:
     """Make a section with a heading."""
     return tag("section", tag("h2", title), *content)
@@ -140,17 +145,21 @@ body { margin: 0; background: var(--ground); color: var(--ink);
 main { max-width: 58rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.6rem; overflow-wrap: anywhere; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 figure { margin: 1.5rem 0; } figcaption, caption { font-weight: 600; text-align: left; }
-svg { width: 100%; height: auto; display: block; } svg text { font-size: 12px; }
-@media (max-width: 600px) { .chart text { font-size: 17px; } } .pair { display: grid; gap: 0 1.5rem;
- grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
+svg { width: 100%; max-width: 44rem; height: auto; display: block; overflow: visible; }
+svg text { font-size: 12px; }
+@media (min-width: 48rem) { .pair figure:not(:only-child) .chart text { font-size: 18px; } }
+@media (max-width: 37rem) { .chart text { font-size: 20px; } }
+.pair { display: grid; gap: 0 1.5rem;
+ grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); }
+.pair figure { display: grid; grid-template-rows: subgrid; grid-row: span 4; margin: 0.6rem 0; }
 svg.swatch { display: inline-block; width: 28px; height: 10px; vertical-align: middle; }
 .name { white-space: nowrap; } .key { margin: 0.3rem 0; } .key .name { margin-right: 1.2rem; }
 .band { fill: var(--ink); fill-opacity: 0; } .band:hover { fill-opacity: 0.12; }
 .tiles { display: grid; gap: 0.8rem; margin: 1rem 0;
  grid-template-columns: repeat(auto-fit, minmax(min(9rem, 100%), 1fr)); }
 .tiles div { border: 1px solid var(--rule); border-radius: 8px; padding: 0.6rem 0.9rem; }
-dt { color: var(--soft); font-size: 0.85rem; } dd { margin: 0; font-size: 1.25rem;
- font-variant-numeric: tabular-nums; } dd small { display: block; font-size: 0.8rem;
+dt { color: var(--soft); font-size: 0.8rem; } dd { margin: 0; font-size: 1.25rem;
+ font-variant-numeric: tabular-nums; } dd small { display: block; font-size: 0.75rem;
  color: var(--soft); min-height: 1.2em; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--rule);
  border-radius: 8px; padding: 0.6rem 0.9rem; font-size: 0.85rem; }
@@ -161,7 +170,8 @@ th, td { padding: 0.15rem 0.7rem; border-bottom: 1px solid var(--rule); text-ali
 thead th { color: var(--soft); } tbody th, .facts td { font-weight: 400; }
 th:first-child, .facts th, .facts td { text-align: left; } td { white-space: nowrap; }
 .facts td { overflow-wrap: anywhere; white-space: normal; } caption { max-width: 90vw; }
-.note, footer, summary { color: var(--soft); } summary { cursor: pointer; }
+.note, footer, summary { color: var(--soft); } .note { margin: 0.5rem 0; }
+summary { cursor: pointer; }
 footer { margin-top: 2.5rem; font-size: 0.85rem; }
 @media print { :root { color-scheme: light; --ground: #fff; --ink: #000; --soft: #444;
  --rule: #bbb; --s1: #0072b2; --s2: #c44e00; --s3: #007a5a; --s4: #a0447f; --s5: #737373; }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import columns, heat_map
-from distgnn.pages.markup import Html, figure, folded, join, page, section, table, tag
+from distgnn.pages.figures import Figure, tiles
+from distgnn.pages.markup import Html, figure, folded, page, pair, section, table, tag
 from distgnn.pages.text import human_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-# The drawing of more parts takes megabytes.
+# A drawing of more cells takes megabytes, and shows no more.
 _MAX_CELLS = 96
 _BALANCES = ("edge_balance", "vertex_balance", "clone_balance", "train_balance")
 
@@ -27,24 +29,40 @@ def partition_page(values: Mapping[str, Any]) -> str:
         An HTML document.
     """
     name, num_parts = values["name"], values["num_parts"]
-    content = [section("Partition", _facts(values)), section("Ranks", *_ranks(values))]
-    content.insert(1, section("Traffic", *_traffic(values)))
+    content = [
+        tiles(_figures(values)),
+        section("Traffic", *_traffic(values)),
+        section("Ranks", *_ranks(values)),
+        section("Partition", _facts(values)),
+    ]
     options = values["options"]
     if options:
-        rows = [(key, "" if value is None else value) for key, value in options.items()]
+        words = {None: "-", True: "yes", False: "no"}
+        rows = [
+            (key, words[value] if value is None or isinstance(value, bool) else value)
+            for key, value in options.items()
+        ]
         content.append(section("Options", table(["option", "value"], rows, caption="Method")))
     return page(f"{name} in {num_parts} part{'s' * (num_parts != 1)}", *content)
+
+
+def _figures(values: Mapping[str, Any]) -> list[Figure]:
+    factor, balance = values["replication_factor"], values["edge_balance"]
+    return [
+        Figure("vertices", human_count(values["num_vertices"])),
+        Figure("edges", human_count(values["num_edges"])),
+        Figure("replication factor", f"{factor:.3f}", "copies of a vertex"),
+        Figure("halo rows", human_count(values["halo_rows"]), "of all parts"),
+        Figure("edge balance", f"{balance:.3f}", "largest over mean"),
+        Figure("sent", human_bytes(values["halo_bytes_per_epoch"]), "rows of an epoch"),
+    ]
 
 
 def _facts(values: Mapping[str, Any]) -> Html:
     halo, cut = values["halo_rows"], values["halo_rows_at_destination"]
     facts = [
-        ("graph", values["name"]),
-        ("vertices", human_count(values["num_vertices"])),
-        ("edges", human_count(values["num_edges"])),
         ("method", f"{values['method']}, seed {values['seed']}"),
         ("order of vertices", values["order"]),
-        ("replication factor", f"{values['replication_factor']:.3f}"),
         ("halo rows", f"{human_count(halo)} (all edges at their destination: {human_count(cut)})"),
         *((name.replace("_", " "), f"{values[name]:.3f}") for name in _BALANCES),
     ]
@@ -61,7 +79,7 @@ def _traffic(values: Mapping[str, Any]) -> list[Html]:
         f"{model['algorithm']}"
     )
     total = values["halo_bytes_per_epoch"]
-    facts = [("of", what), ("sent per epoch by all ranks", human_bytes(total))]
+    facts = [("model", what), ("sent per epoch by all ranks", human_bytes(total))]
     if values["eval_halo_bytes"] is not None:
         facts.append(("sent per evaluation", human_bytes(values["eval_halo_bytes"])))
     if values["weight_bytes_per_epoch"] is not None:
@@ -71,11 +89,8 @@ def _traffic(values: Mapping[str, Any]) -> list[Html]:
     shown = [tag("div", table(["fact", "value"], facts, caption=caption), class_="facts")]
     shown.append(_layers(values["layers"]))
     between = values["halo_bytes_between"]
-    if 2 <= len(between) <= _MAX_CELLS:
+    if len(between) >= 2:
         shown.append(_matrix(between))
-    elif len(between) > _MAX_CELLS:
-        text = f"Who sends to whom is left out: {len(between)} ranks make too large a drawing."
-        shown.append(tag("p", text))
     return shown
 
 
@@ -104,10 +119,20 @@ def _matrix(between: Sequence[Sequence[float]]) -> Html:
         f"Bytes per epoch between any two of {len(between)} ranks; the most, {human_bytes(most)}, "
         f"go from rank {sender} to rank {receiver}."
     )
+    title = "Bytes per epoch from rank to rank"
+    if len(between) > _MAX_CELLS:
+        size = -(-len(between) // _MAX_CELLS)
+        groups = [
+            range(first, min(first + size, len(between))) for first in range(0, len(between), size)
+        ]
+        cells = [[math.fsum(between[p][q] for p in a for q in b) for b in groups] for a in groups]
+        note = f"{description} A cell is the sum of {size} by {size} ranks."
+        drawn = heat_map(cells, description=note, write=human_bytes, groups=groups)
+        return figure(title, drawn, note=note)
     ranks = range(len(between))
     rows = [(p, *(human_bytes(value) for value in row)) for p, row in enumerate(between)]
     return figure(
-        "Bytes per epoch from rank to rank",
+        title,
         heat_map(between, description=description, write=human_bytes),
         folded("As a table", table(["from \\ to", *ranks], rows, caption=description)),
         note=description,
@@ -135,7 +160,7 @@ def _ranks(values: Mapping[str, Any]) -> list[Html]:
         for rank in range(len(parts))
     ]
     caption = "Ranks; reuse is how often a row is read for each fetch into 1 MiB of cache"
-    return [tag("div", join(drawn), class_="pair"), table(header, rows, caption=caption)]
+    return [pair(*drawn), table(header, rows, caption=caption)]
 
 
 def _columns(name: str, values: Any, write: Any) -> Html:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import legend, lines, stack
 from distgnn.pages.figures import command_of, figures_of, tiles
-from distgnn.pages.markup import Html, escaped, figure, folded, page, section, table, tag
+from distgnn.pages.markup import Html, escaped, figure, folded, page, pair, section, table, tag
 from distgnn.pages.text import human_count, human_seconds
 from distgnn.training.loop.goal import describe_goal
 from distgnn.training.loop.screened import SCREENED, with_confirmed
@@ -137,7 +137,7 @@ def _curves(
     labels = ("epoch", label)
     options |= {"write": write, "has_legend": False}
     drawn = lines(shown, labels=labels, description=f"{title}: {ends}", **options)
-    return [figure(title, *([legend(shown)] if len(shown) > 1 else []), drawn, note=f"{ends}.")]
+    return [figure(title, legend(shown), drawn, note=f"{ends}.")]
 
 
 def _learning(records: Records) -> list[Html]:
@@ -146,8 +146,10 @@ def _learning(records: Records) -> list[Html]:
     metrics["val, screened"] = _series(records, SCREENED)
     loss = {"loss": _series(records, "loss")}
     return [
-        *_curves("Loss before the step", loss, "loss", from_zero=True),
-        *_curves("Metric when it was evaluated", metrics, "metric"),
+        pair(
+            *_curves("Loss before the step", loss, "loss", from_zero=True),
+            *_curves("Metric when it was evaluated", metrics, "metric"),
+        ),
         folded("As a table", _table_of(records, ["loss", *(f"{s}_metric" for s in _SPLITS)])),
     ]
 
@@ -183,8 +185,12 @@ def _time(records: Records) -> list[Html]:
     )
     evaluation = {"epoch": _series(records, "epoch_s"), "evaluation": _series(records, "eval_s")}
     return [
-        figure("Where an epoch's time goes", legend(known, is_filled=True), drawn, note=note),
-        *_curves("Epochs and evaluations", evaluation, "time", write=human_seconds, from_zero=True),
+        pair(
+            figure("Where an epoch's time goes", legend(known, is_filled=True), drawn, note=note),
+            *_curves(
+                "Epochs and evaluations", evaluation, "time", write=human_seconds, from_zero=True
+            ),
+        )
     ]
 
 
@@ -224,11 +230,9 @@ def _traffic(records: Records) -> list[Html]:
     staleness = _series(records, "max_staleness")
     if any(value for _, value in staleness):
         oldest = {"oldest row": staleness}
-        return [
-            *drawn,
-            *_curves("Age of the oldest row that was used", oldest, "epochs", from_zero=True),
-        ]
-    return [*drawn, tag("p", "No row was stale: all travelled in the epoch that used them.")]
+        drawn += _curves("Age of the oldest row that was used", oldest, "epochs", from_zero=True)
+        return [pair(*drawn)]
+    return [pair(*drawn), tag("p", "No row was stale: all travelled in the epoch that used them.")]
 
 
 def _configuration(config: Mapping[str, Any], flat: Mapping[str, Any]) -> Html:

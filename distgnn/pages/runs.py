@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distgnn.machine.units import human_bytes
 from distgnn.pages.charts import bars, legend, legend_names, lines
 from distgnn.pages.figures import command_of, figures_of
-from distgnn.pages.markup import Html, figure, page, section, table, tag
+from distgnn.pages.markup import Html, figure, page, pair, section, table, tag
 from distgnn.pages.submission import submission_section
 from distgnn.pages.text import human_count, human_seconds
 from distgnn.training.loop.screened import with_confirmed
@@ -120,7 +120,7 @@ def _learning(runs: Sequence[ShownRun]) -> list[Html]:
         "metric",
         place="seconds",
     )
-    return drawn
+    return [pair(*drawn)]
 
 
 def _curves(
@@ -173,7 +173,7 @@ def _costs(runs: Sequence[ShownRun]) -> list[Html]:
         if any(values.values()):
             shown = ", ".join(f"{name} {write(value)}" for name, value in values.items())
             drawn.append(figure(title, bars(values, description=f"{title}: {shown}", write=write)))
-    return drawn or [tag("p", "No run has ended yet.")]
+    return [pair(*drawn) if drawn else tag("p", "No run has ended yet.")]
 
 
 def _of(summary: Mapping[str, Any] | None, key: str) -> float:

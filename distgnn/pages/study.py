@@ -54,7 +54,7 @@ def study_page(summary: Mapping[str, Any], curves: Curves) -> str:
     content.append(section("Rungs", _rungs(trials)))
     content.append(section("Importance", *_importance(trials, curves)))
     content.append(section("Trials", folded("As a table", _trials(ranked))))
-    return page(f"a search over {', '.join(summary['best']['settings'])}", *content)
+    return page(f"Search over {', '.join(summary['best']['settings'])}", *content)
 
 
 def _figures(summary: Mapping[str, Any]) -> list[Figure]:
@@ -64,7 +64,7 @@ def _figures(summary: Mapping[str, Any]) -> list[Figure]:
         Figure(f"val {metric}", _short(best["val_metric"]), f"of {best['run']}"),
         Figure(f"test {metric}", _short(best["test_metric"]), "of the same run"),
         Figure("trials", human_count(summary["num_trials"]), f"{summary['num_failed']} failed"),
-        Figure("epochs trained", epochs, f"of {of_all} of all to the end"),
+        Figure("epochs trained", epochs, f"of {of_all} at most"),
         Figure("time", human_seconds(summary["seconds"]), "of all trials"),
     ]
 

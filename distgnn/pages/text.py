@@ -12,6 +12,8 @@ def human_count(count: float) -> str:
 
 def human_seconds(seconds: float) -> str:
     """Write a time with the unit that suits it."""
+    if not seconds:
+        return "0 s"
     # 90 s and 100 min are easier to read than 1.5 min and 1.67 h.
     for unit, size, least in (("h", 3600, 7200), ("min", 60, 120), ("s", 1, 1), ("ms", 1e-3, 1e-3)):
         if seconds >= least:

@@ -58,11 +58,33 @@ def test_a_partition_has_its_traffic_its_ranks_and_the_forecast(distgnn, here, r
     assert words(page_of(distgnn, here, ring_parts, "--model", "gat")) != shown
 
 
-def test_a_drawing_of_too_many_ranks_is_left_out(distgnn, ring_parts):
+def test_a_drawing_of_many_ranks_has_cells_of_several(distgnn, ring_parts):
     values = distgnn("inspect", ring_parts, "--json").json
-    count = 97
-    values["halo_bytes_between"] = [[0.0] * count] * count
-    assert "is left out: 97 ranks make too large a drawing" in words(parsed(partition_page(values)))
+    count = 129
+    between = np.ones((count, count)) - np.eye(count)
+    between[3, 0] = 100
+    values["halo_bytes_between"] = between.tolist()
+    root = parsed(partition_page(values))
+    assert "A cell is the sum of 2 by 2 ranks." in words(root)
+    titles = [e.text for e in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert len([title for title in titles if re.match(r"[\d-]+ to \d", title)]) == 65**2 - 1
+    assert "2-3 to 0-1: 103 B" in titles
+    assert "126-127 to 128: 2 B" in titles
+    assert len(partition_page(values)) < 1_200_000
+
+
+def test_a_page_of_a_partition_begins_with_its_figures(distgnn, here, ring_parts):
+    text = page_of_text(distgnn, here, ring_parts)
+    names = [words(e) for e in parsed(text).iter("dt")]
+    assert names == [
+        "vertices",
+        "edges",
+        "replication factor",
+        "halo rows",
+        "edge balance",
+        "sent",
+    ]
+    assert text.index("<dl") < text.index("<h2")
 
 
 def test_a_run_has_its_curves_its_summary_and_its_configuration(distgnn, here, ring_run):
