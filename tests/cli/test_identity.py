@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from rank_jobs import free_port
 
 PROGRAM = str(Path(sys.executable).parent / "distgnn")
 MODEL = ["--model", "gcn", "--hidden", "16", "--epochs", "2", "--quiet", "--lr", "0.01"]
@@ -20,12 +20,10 @@ LIMIT_S = 100
 @pytest.fixture
 def start(tmp_path):
     """Starts the ranks of a job, each with its own words, with torchrun's variables."""
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = str(reserved.getsockname()[1])
     others = ("OMPI_", "PMIX_", "PMI_", "SLURM_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(others)}
     place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    own = {"MASTER_PORT": port, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(tmp_path)}
+    own = {"MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(tmp_path)}
     started = []
 
     def begin(rank, *words):

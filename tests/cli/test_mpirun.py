@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rank_jobs import Hold
 
 from distgnn.cli import main
 
@@ -170,24 +171,24 @@ def process_of_rank(rank, mark):
     raise AssertionError(f"there is no rank {rank}")
 
 
-def test_a_killed_rank_ends_the_job_and_resume_ends_with_the_same_bits(folder, straight, mpirun_on):
-    mark = uuid.uuid4().hex
+def test_a_killed_rank_ends_the_job_and_resume_ends_with_the_same_bits(
+    folder, straight, mpirun_on, tmp_path
+):
+    mark, hold = uuid.uuid4().hex, Hold(tmp_path)
     run = folder / "killed"
     command = [*mpirun_on(4), "train", str(folder / "parts"), "--run", str(run), *MODEL, *LENGTH]
+    hold.at(20)
     with subprocess.Popen(
         command,
-        env=environ(MARK=mark),
+        env=environ(MARK=mark, **hold.environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as job:
-        deadline_s = time.monotonic() + LIMIT_S
-        while not (run / "checkpoints/epoch-000020").exists():
-            assert job.poll() is None
-            assert time.monotonic() < deadline_s
-            time.sleep(0.005)
+        hold.wait(job)
         victim = process_of_rank(2, mark)
         os.kill(victim, signal.SIGKILL)
+        hold.end()
         begin_s = time.monotonic()
         out, err = job.communicate(timeout=LIMIT_S)
         assert time.monotonic() - begin_s < 30

@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from rank_jobs import BIN, ENVIRON
+from rank_jobs import BIN, ENVIRON, Hold
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -33,10 +33,10 @@ os.execv("{mpirun}", ["mpirun", "--oversubscribe", *words[:at], *words[at + 2:]]
 """
 
 
-def start(command, mark):
+def start(command, mark, **variables):
     return subprocess.Popen(
         [str(word) for word in command],
-        env={**ENVIRON, "MARK": mark, "PATH": f"{BIN}:{os.environ['PATH']}"},
+        env={**ENVIRON, "MARK": mark, "PATH": f"{BIN}:{os.environ['PATH']}", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -73,21 +73,34 @@ def ranks_of(mark, rank=None):
     return found
 
 
-def kill_after(job, run, epoch, mark, rank):
-    deadline_s = time.monotonic() + LIMIT_S
-    while not list((run / "checkpoints").glob(f"epoch-{epoch:06d}")):
-        assert job.poll() is None, job.stderr.read()
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+def kill_held(job, hold, mark, rank, then=None):
+    """Kill a rank while rank 0 is held, and have it held again in another epoch."""
+    hold.wait(job)
     for pid in ranks_of(mark, rank):
         os.kill(pid, signal.SIGKILL)
+    if then is not None:
+        hold.at(then)
+    hold.end()
+
+
+@pytest.fixture
+def hold(tmp_path):
+    """Holds rank 0 when it writes the checkpoint of epoch 30."""
+    made = Hold(tmp_path / "hold")
+    made.at(30)
+    return made
 
 
 @pytest.fixture(autouse=True)
 def _none_left(monkeypatch):
     """End jobs of a test that failed."""
     jobs, begin = [], start
-    monkeypatch.setitem(globals(), "start", lambda *words: jobs.append(begin(*words)) or jobs[-1])
+
+    def kept(*words, **variables):
+        jobs.append(begin(*words, **variables))
+        return jobs[-1]
+
+    monkeypatch.setitem(globals(), "start", kept)
     yield
     for job in jobs:
         job.kill()
@@ -107,12 +120,14 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("starter", ["processes", "mpirun"])
-def test_a_lost_rank_is_started_again_and_the_run_ends_with_the_same_bits(folder, mpirun, starter):
+def test_a_lost_rank_is_started_again_and_the_run_ends_with_the_same_bits(
+    folder, mpirun, starter, hold
+):
     mark, run = uuid.uuid4().hex, folder / starter
     more = ["--mpirun", f"{mpirun} --oversubscribe"] if starter == "mpirun" else []
     words = ["train", folder / "parts", "--run", run, *WORDS, "--json", "--restarts", 2, *more]
-    job = start([PROGRAM, *words], mark)
-    kill_after(job, run, 30, mark, 1)
+    job = start([PROGRAM, *words], mark, **hold.environ)
+    kill_held(job, hold, mark, 1)
     out, err = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, err
     assert json.loads(out)["num_ranks"] == 3
@@ -125,16 +140,16 @@ def test_a_lost_rank_is_started_again_and_the_run_ends_with_the_same_bits(folder
     assert ranks_of(mark) == []
 
 
-def test_without_a_host_training_goes_on_on_merged_parts(folder, mpirun, tmp_path):
+def test_without_a_host_training_goes_on_on_merged_parts(folder, mpirun, tmp_path, hold):
     mark, run, flag = uuid.uuid4().hex, folder / "hosts", tmp_path / "lost"
     program = tmp_path / "mpirun-of-hosts"
     program.write_text(HOSTS.format(python=sys.executable, flag=flag, mpirun=mpirun))
     program.chmod(0o755)
     parts = folder / "parts"
     words = ["train", parts, "--run", run, *WORDS, "--json", "--restarts", 1]
-    job = start([PROGRAM, *words, "--mpirun", program, "--hosts", "a,b,gone"], mark)
+    job = start([PROGRAM, *words, "--mpirun", program, "--hosts", "a,b,gone"], mark, **hold.environ)
     flag.touch()
-    kill_after(job, run, 30, mark, 2)
+    kill_held(job, hold, mark, 2)
     out, err = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, err
     assert "without gone, on which nothing could be started" in err
@@ -152,12 +167,12 @@ def test_without_a_host_training_goes_on_on_merged_parts(folder, mpirun, tmp_pat
     assert found[-1] == pytest.approx(losses(again)[-1], rel=1e-4)
 
 
-def test_torchrun_starts_ranks_again_and_fewer_of_them(folder):
+def test_torchrun_starts_ranks_again_and_fewer_of_them(folder, hold):
     mark, run, parts = uuid.uuid4().hex, folder / "torchrun", folder / "parts"
     words = ["train", parts, "--run", run, *WORDS, "--resume", "--merge-parts"]
     torchrun = [BIN / "torchrun", "--no-python", "--nproc-per-node", 2, "--max-restarts", 1]
-    job = start([*torchrun, "--", PROGRAM, *words], mark)
-    kill_after(job, run, 30, mark, 1)
+    job = start([*torchrun, "--", PROGRAM, *words], mark, **hold.environ)
+    kill_held(job, hold, mark, 1)
     _, err = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, err
     assert "Traceback" not in err.partition("Root Cause")[0].replace("traceback :", "")
@@ -168,6 +183,7 @@ def test_torchrun_starts_ranks_again_and_fewer_of_them(folder):
 def test_a_signal_ends_ranks_in_order_and_starts_none_again(folder):
     mark, run = uuid.uuid4().hex, folder / "asked"
     words = ["train", folder / "parts", "--run", run, *WORDS, "--restarts", 3]
+    words += ["--epochs", 1_000_000]  # that go on until the signal, however late it comes
     job = start([PROGRAM, *words], mark)
     deadline_s = time.monotonic() + LIMIT_S
     while not list((run / "checkpoints").glob("epoch-*")):
@@ -189,12 +205,12 @@ def test_a_mistake_is_not_tried_again(folder):
     assert "restart 1" not in err
 
 
-def test_a_rank_that_is_lost_each_time_ends_with_the_status_of_a_later_try(folder):
+def test_a_rank_that_is_lost_each_time_ends_with_the_status_of_a_later_try(folder, hold):
     mark, run = uuid.uuid4().hex, folder / "often"
     words = ["train", folder / "parts", "--run", run, *WORDS, "--restarts", 1]
-    job = start([PROGRAM, *words], mark)
-    kill_after(job, run, 30, mark, 1)
-    kill_after(job, run, 100, mark, 0)
+    job = start([PROGRAM, *words], mark, **hold.environ)
+    kill_held(job, hold, mark, 1, then=100)
+    kill_held(job, hold, mark, 0)
     _, err = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 75, err
     assert "rank 1 ended with SIGKILL" in err

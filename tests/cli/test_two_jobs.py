@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from rank_jobs import free_port
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,16 +55,6 @@ class Deadline:
 @pytest.fixture
 def deadline(parts):
     return Deadline()
-
-
-def free_port():
-    """A port that the kernel gives to nobody who asks for any."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    draw = random.Random()
-    while True:
-        port = draw.randrange(first // 2, first)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return str(port)
 
 
 @pytest.fixture

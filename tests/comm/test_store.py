@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from rank_jobs import free_port
 
 from distgnn.comm.errors import PeerError
 from distgnn.comm.launch import Launch
@@ -62,9 +63,10 @@ def test_strangers_that_go_away_at_once_end_nobody(served):
 
 
 def test_a_value_is_waited_for(served):
-    other = connect_store("127.0.0.1", port_of(served), 0.2, b"secret")
+    patient = connect_store("127.0.0.1", port_of(served), 60, b"secret")
     threading.Timer(0.05, lambda: served.set("late", "came")).start()
-    assert other.get("late") == b"came"
+    assert patient.get("late") == b"came"
+    other = connect_store("127.0.0.1", port_of(served), 0.2, b"secret")
     with pytest.raises(RuntimeError, match=r"the store has no never after 0\.2 s"):
         other.get("never")
 
@@ -100,9 +102,8 @@ def test_a_rank_notices_that_somebody_else_listens():
 
 
 def given(rank, size=2, local_size=1, **more):
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        port = str(reserved.getsockname()[1])
-    environ = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "DISTGNN_SECRET": "one", **more}
+    environ = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "DISTGNN_SECRET": "one"}
+    environ |= more
     return Launch("torchrun", rank, size, rank % local_size, local_size), environ
 
 

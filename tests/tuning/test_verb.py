@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rank_jobs import ENVIRON
+from rank_jobs import ENVIRON, Hold
 from ring import ring_arrays
 
 import distgnn as dg
@@ -450,19 +450,21 @@ def test_a_process_that_dies_is_started_again(ranks, ring, tmp_path, monkeypatch
     words += ["--checkpoint-every=20"]
     slots = JobSlots(1, ranks, threads=1)
     monkeypatch.setattr(JobSlots, "check", lambda self: [])
+    hold = Hold(tmp_path / "hold")
+    hold.at(20)
+    for name, value in hold.environ.items():
+        monkeypatch.setenv(name, value)
     jobs = Jobs(slots, tmp_path, words)
     trial = Trial(0, {"lr": 0.01})
     jobs.start(trial, 400)
     (running,) = jobs._running
     first = running.process.pid
-    until = time.monotonic() + 120
-    while not (tmp_path / "trial-0000/checkpoints/epoch-000020").exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    hold.wait()
     found = processes_of(tmp_path / "trial-0000")
     pythons = [number for number, name in found.items() if name.startswith("python")]
     assert len(pythons) == ranks
     os.kill(pythons[-1], signal.SIGKILL)
+    hold.end()
     number, result = jobs.wait()
     assert running.process.pid != first
     assert (number, result.failure) == (0, None)

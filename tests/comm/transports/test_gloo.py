@@ -7,7 +7,7 @@ import socket
 import sys
 
 import pytest
-from rank_jobs import HANG_S, MPIRUN, SCRIPT, mpirun, run, srun
+from rank_jobs import HANG_S, MPIRUN, SCRIPT, free_port, mpirun, run, srun
 
 pytestmark = [
     pytest.mark.mpi,
@@ -58,9 +58,7 @@ def test_torchrun_ranks_keep_the_contract() -> None:
 def test_srun_ranks_keep_the_contract(is_remote: bool) -> None:
     variables = {"SLURM_STEP_TASKS_PER_NODE": "2"}
     if is_remote:  # both hosts are this machine, but neither rank is told
-        with socket.create_server(("", 0)) as reserved:
-            port = str(reserved.getsockname()[1])
-        nodes = {"SLURM_STEP_NODELIST": "localhost,other", "MASTER_PORT": port}
+        nodes = {"SLURM_STEP_NODELIST": "localhost,other", "MASTER_PORT": free_port()}
         variables = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", **nodes}
     ranks = srun("contract", **variables)
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from rank_jobs import ENVIRON, MPIRUN, SCRIPT, mpirun, run
+from rank_jobs import ENVIRON, MPIRUN, SCRIPT, free_port, mpirun, run
 
 OTHER = os.environ.get("DISTGNN_MPIRUN")
 # Else Hydra kills the survivors at once; so it leaves them a fifth of a second.
@@ -99,9 +99,7 @@ def test_survivors_of_a_kill_name_the_rank(job: Job) -> None:
 
 
 def test_survivors_on_other_machines_name_a_killed_rank_before_mpirun_ends_them() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     tcp = {"BACKEND": "mpi", "APART": "1", "OMPI_MCA_btl": "self,tcp"}
     status, _, err = mpirun(3, "loop", "kill:1", **tcp, **place)
     assert status == 128 + signal.SIGKILL
