@@ -44,7 +44,7 @@ def add_one_hot(graph: Graph) -> Graph:
 
 
 def _has_features(graph: Graph) -> NDArray[np.bool_]:
-    """Tell of each vertex whether its row has an entry that is not zero."""
+    """Return for each vertex whether its row has an entry that is not zero."""
     features: Any = graph.features
     if features is None:
         return np.zeros(graph.num_vertices, dtype=bool)

@@ -20,6 +20,8 @@ MAX_WORDS = 30
 MAX_CELL_WORDS = 20
 ROOTS = ("distgnn", "partition", "datasets", "csrc", "tests", "examples")
 FIRST_WORDS = {"What", "Of", "As", "That", "Likewise"}
+# A function tells nobody but other ranks and users; to its caller it returns.
+_TELLS_ITS_CALLER = re.compile(r"Tell (whether|how|whose|what|which|of|from)\b")
 FIRST_WORDS_OF_ENTRIES = {"Of", "What", "As", "That"}
 # Folders that are not checked. There are none, and it is to stay so.
 UNCHECKED: set[str] = set()
@@ -62,6 +64,8 @@ def problems_of_python(text: str) -> list[Problem]:
         first = docstring.split(maxsplit=1)[:1]
         if first and first[0].rstrip(",") in FIRST_WORDS:
             found.append(Problem(line, f"a docstring begins with {first[0]!r}"))
+        if told := _TELLS_ITS_CALLER.match(docstring):
+            found.append(Problem(line, f"a docstring begins with {told[0]!r}, not with 'Return'"))
         for paragraph in _docstring_paragraphs(docstring, line):
             found.extend(_problems_of(paragraph))
     return sorted(found)

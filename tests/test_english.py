@@ -32,6 +32,15 @@ def test_a_docstring_begins_with_a_verb_or_a_noun(word: str, source: str) -> Non
     assert texts_of_python(source.format("Sum")) == []
 
 
+def test_a_function_returns_to_its_caller_and_tells_others() -> None:
+    source = 'def one():\n    """Tell {}."""\n'
+    for said in ("whether it is", "how many there are"):
+        told = f"Tell {said.split()[0]}"
+        sentence = f"a docstring begins with {told!r}, not with 'Return'"
+        assert texts_of_python(source.format(said)) == [sentence]
+    assert texts_of_python(source.format("the other ranks why this one ends")) == []
+
+
 @pytest.mark.parametrize("word", sorted(english.FIRST_WORDS_OF_ENTRIES))
 @pytest.mark.parametrize("section", ["Args", "Attributes"])
 def test_an_argument_is_described_by_a_noun_phrase(word: str, section: str) -> None:

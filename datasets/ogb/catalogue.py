@@ -117,7 +117,7 @@ CATALOGUE = {published.name: published for published in _ALL}
 
 
 def published_of(folder: Path) -> Published | None:
-    """Tell whose raw files a folder has, whatever it is called.
+    """Return whose raw files a folder has, whatever it is called.
 
     Args:
         folder: With raw/ and split/, as OGB's archives have them.

@@ -310,7 +310,7 @@ def _used_bytes(folder: Path) -> int:
 
 
 def _is_prepared(published: Published, raw: Path, arrays: Path) -> bool:
-    """Tell whether the array folder is there and made of these raw files, if there are any."""
+    """Return whether the array folder is there and made of these raw files, if there are any."""
     if not arrays.exists():
         return False
     if not (arrays / _PREPARED).is_file():

@@ -82,7 +82,7 @@ def _value(asked: PartitionOptions, name: str) -> object:
 
 
 def is_finishing(asked: PartitionOptions) -> bool:
-    """Tell whether only the end of an interrupted run is missing: --out holds its partition.
+    """Return whether only the end of an interrupted run is missing: --out holds its partition.
 
     Args:
         asked: Partition that is asked for.

@@ -257,7 +257,7 @@ def check_source_values(values: dict[str, Any], run_dir: str) -> None:
 
 
 def is_path(source: str) -> bool:
-    """Tell whether a SOURCE is a file or a folder: a bundled or synthetic graph's name wins."""
+    """Return whether a SOURCE is a file or a folder: a bundled or synthetic graph's name wins."""
     from distgnn.datasets import names
 
     is_synthetic = source.startswith("synthetic:")

@@ -486,7 +486,7 @@ class Roster:
 
 
 def is_same_flaw(one: str, other: str) -> bool:
-    """Tell whether sentences, each after the name of a rank, say the same."""
+    """Return whether sentences, each after the name of a rank, say the same."""
     first, second = (said.partition("): ")[2] or said for said in (one, other))
     return first == second
 

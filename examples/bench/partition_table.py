@@ -116,7 +116,7 @@ def outcome(request: dict[str, Any], limit: float) -> dict[str, Any]:
 
 
 def size(named: tuple[Graph, str]) -> int:
-    """Tell how many edges a graph has."""
+    """Return how many edges a graph has."""
     return named[0].num_edges
 
 

@@ -177,7 +177,7 @@ def check_target(directory: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 
 def is_partition_directory(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a path is a partition directory of any format version.
+    """Return whether a path is a partition directory of any format version.
 
     Args:
         path: Any path.

@@ -26,7 +26,7 @@ _LOCK = "lock"
 
 
 def is_begun(folder: Path) -> bool:
-    """Tell whether a folder is that of a partitioning, from which the same one can continue."""
+    """Return whether a folder is that of a partitioning, from which the same one can continue."""
     return (folder / _STATE).is_file()
 
 
@@ -150,7 +150,7 @@ class WorkFolder:
         return array
 
     def has(self, name: str) -> bool:
-        """Tell whether `save` wrote it."""
+        """Return whether `save` wrote it."""
         return self.path(f"{name}.npy").exists()
 
     def remove(self) -> None:
@@ -164,7 +164,7 @@ class WorkFolder:
 
 
 def is_complete(folder: Path) -> bool:
-    """Tell whether a partitioning has nothing left to do but to remove its work folder.
+    """Return whether a partitioning has nothing left to do but to remove its work folder.
 
     Args:
         folder: Folder of its files, or none.

@@ -105,7 +105,7 @@ class Writer:
                 self.dealt.remove(part)
 
     def _is_written(self, part: int) -> bool:
-        """Tell whether a part is recorded and its files are there."""
+        """Return whether a part is recorded and its files are there."""
         if not _record_path(self.work, part).exists():
             return False
         files = _load_record(self.work, part).files

@@ -63,7 +63,7 @@ def read_parts(path: str) -> NDArray[Any]:
 
 
 def kind_of(parts: NDArray[Any], graph: Graph) -> str:
-    """Tell from its length what an array gives the parts of.
+    """Return what an array gives the parts of, which its length says.
 
     Args:
         parts: (num_edges,) or (num_vertices,).

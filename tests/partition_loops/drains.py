@@ -61,7 +61,7 @@ def move_vertices(
 
 
 def _is_torn(placement: Placement, vertex: int) -> bool:
-    """Tell whether the root's part holds few enough units to let a move to another pay."""
+    """Return whether the root's part holds few enough units to let a move to another pay."""
     at_home, away = 0, 0
     for node in range(vertex, placement.used.size, placement.num_vertices):
         begin = placement.first[node]
@@ -162,7 +162,7 @@ def _make_all_due(placement: Placement, vertex: int) -> None:
 
 
 def _is_due(placement: Placement, vertex: int) -> bool:
-    """Tell whether something changed at the vertex since its root was tried; it is tried now."""
+    """Return whether something changed at the vertex since its root was tried; it is tried now."""
     is_due = False
     for node in range(vertex, placement.used.size, placement.num_vertices):
         is_due |= (placement.is_due[node] & DUE_ROOT) != 0

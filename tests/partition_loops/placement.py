@@ -11,7 +11,7 @@ DUE_SLOTS, DUE_ROOT = 1, 2
 
 
 def _are_together(mate: NDArray[np.int32], arc_part: NDArray[np.int32]) -> bool:
-    """Tell whether every arc is in the part of its mate."""
+    """Return whether every arc is in the part of its mate."""
     num_together = 0
     for arc in range(mate.size):
         num_together += arc_part[mate[arc]] == arc_part[arc]
@@ -72,7 +72,7 @@ def _fill(placement: Placement, root_part: NDArray[np.int32]) -> None:
 
 
 def has(sets: NDArray[np.uint64], node: int, part: int) -> bool:
-    """Tell whether a node's set holds a part; a view of its row would cost more than that."""
+    """Return whether a node's set holds a part; a view of its row would cost more than that."""
     return bool((sets[node, part >> 6] >> np.uint64(part & 63)) & np.uint64(1))
 
 
@@ -108,7 +108,7 @@ def twin(placement: Placement, node: int) -> int:
 
 
 def is_at_twin(placement: Placement, node: int, part: int) -> bool:
-    """Tell whether the other node of the same vertex has a slot in a part."""
+    """Return whether the other node of the same vertex has a slot in a part."""
     other = twin(placement, node)
     return other >= 0 and has(placement.held, other, part)
 
