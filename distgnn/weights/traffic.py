@@ -58,7 +58,7 @@ class WeightTraffic(NamedTuple):
             period = self.rule.merge_every
             if self.rule.is_ring and num_ranks > 1:
                 return self._ring_bytes(num_ranks) * num_ranks / (2 * (num_ranks - 1) * period)
-            num_merges = sum(self.rule.may_merge(1 + step) for step in range(period))
+            num_merges = (1 + self.rule.corrections) * self.rule.may_merge(period)
             return self._merged_bytes * num_merges / period
         layout, row_bytes = self._layout
         return _ITEM_BYTES * layout.num_exact + layout.num_rows * row_bytes
@@ -142,11 +142,17 @@ class WeightTraffic(NamedTuple):
         # All rounds of a tournament have as many groups.
         is_alike = self.rule.group_order == "tournament"
         num_rounds = 1 if is_alike else self.rule.num_rounds(num_ranks)
-        period = max(self.rule.merge_every, 1) * num_rounds
-        first = self.num_start_epochs + self.rule.warm_up_steps
-        epochs = range(first, first + period)
-        total = sum(self._summed_bytes(num_ranks, epoch) for epoch in epochs)
-        mean = total // period if total % period == 0 else total / period
+        period = max(self.rule.merge_every, 1)
+        # Steps of a period are alike that merge, with its groups, and so are all that do not.
+        first = (self.num_start_epochs + self.rule.warm_up_steps) // period + 2
+        merges = range(first * period, (first + num_rounds) * period, period)
+        num_merges = 1 + self.rule.corrections
+        num_others = (period - num_merges) * num_rounds
+        total = num_merges * sum(self._summed_bytes(num_ranks, step - 1) for step in merges)
+        if num_others:
+            total += num_others * self._summed_bytes(num_ranks, merges[0] - 2)
+        num_steps = period * num_rounds
+        mean = total // num_steps if total % num_steps == 0 else total / num_steps
         return mean + (self.factors.mean_bytes(num_ranks) if self.factors else 0)
 
     def working_bytes(self, num_ranks: int) -> int:

@@ -184,6 +184,43 @@ def test_bytes_of_groups_are_those_of_their_ranks(order, group_size):
         assert traffic.bytes_per_epoch(size) == pytest.approx(sum(by_rank) / len(epochs))
 
 
+RULES = ["every(7)", "every(7,for=3)", "every(5)+groups(2,order=grid)", "every(6)+lag(2)+corrected"]
+
+
+@pytest.mark.parametrize("words", [*RULES, "every(1)", "every(4)+groups(2,order=tournament)"])
+def test_mean_bytes_are_those_of_all_steps_of_a_period(words):
+    rule = parse_weights(words)
+    traffic = WeightTraffic(((5, 7),), rule, seed=SEED)
+    for size in (1, 2, 3, 6):
+        epochs = range(rule.merge_every * rule.num_rounds(size))
+        total = sum(traffic.bytes_in_epoch(size, epoch) for epoch in epochs)
+        assert traffic.bytes_per_epoch(size) == pytest.approx(total / len(epochs))
+    num_merges = sum(rule.may_merge(1 + step) for step in range(rule.merge_every))
+    assert traffic.ring_bytes(2) == pytest.approx(4 * 35 * num_merges / rule.merge_every)
+
+
+def test_bytes_of_a_long_period_are_counted_at_once(monkeypatch):
+    """Each step of it would take longer than anybody waits."""
+    traffic = WeightTraffic(((5, 7),), parse_weights("every(1000000000000,for=1000)"))
+    counted, by_epoch = [], WeightTraffic._summed_bytes
+    may_merge = type(traffic.rule).may_merge
+
+    def count(*given):
+        counted.append(given)
+        assert len(counted) < 50
+        return by_epoch(*given)
+
+    def look(*given):
+        counted.append(given)
+        assert len(counted) < 50
+        return may_merge(*given)
+
+    monkeypatch.setattr(WeightTraffic, "_summed_bytes", count)
+    monkeypatch.setattr(type(traffic.rule), "may_merge", look)
+    assert traffic.bytes_per_epoch(2) == 2 * 4 * 35 * 1001 / 10**12
+    assert traffic.ring_bytes(2) == 4 * 35 * 1001 / 10**12
+
+
 @pytest.mark.parametrize("order", ORDERS)
 def test_mean_bytes_of_many_ranks_are_counted_without_making_groups(monkeypatch, order):
     def make(*_):
