@@ -117,6 +117,8 @@ class BackgroundModels(LocalModels):
                 with self.clock.timed("weight_sync"):
                     snapshot, center = self._rounds.pop(name).finish()
                 self._move(model, name, snapshot, center)
+                if name.startswith(_MOMENTS):
+                    self._bound_squares()
 
     def _move(self, model: nn.Module, name: str, snapshot: Tensor, center: Tensor) -> None:
         """Move the weights of a dtype towards the center of a round."""
@@ -131,6 +133,15 @@ class BackgroundModels(LocalModels):
             tensors, torch.split(moved, [each.numel() for each in tensors]), strict=True
         ):
             each.copy_(part.view_as(each))
+
+    def _bound_squares(self) -> None:
+        """Keep means of squares above the squares of means: roots of what is between are taken."""
+        for moments in self._optimizer.state_dict().values():
+            if "square_avg" in moments and "grad_avg" in moments:
+                squares, least = moments["square_avg"], moments["grad_avg"].square()
+                # The square is rounded, and not where a fused operation subtracts it.
+                least *= 1 + 4 * torch.finfo(least.dtype).eps
+                torch.maximum(squares, least, out=squares)
 
     def _center_at(self, name: str, flat: Tensor) -> _Center:
         """Return this rank's slice of a center, which is kept as it is found."""

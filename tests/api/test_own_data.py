@@ -115,10 +115,17 @@ def test_a_gradient_moves_a_weight_as_in_the_built_in_trainer(name, make):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("Adadelta", {}), ("RMSprop", {"alpha": 0.1})],
+    [
+        ("Adadelta", {}),
+        ("RMSprop", {"alpha": 0.1}),
+        ("RMSprop", {"alpha": 0.1, "centered": True}),
+    ],
 )
 def test_moments_that_are_squares_stay_above_zero(name, options):
-    """Where gradients shrink, what a round takes from squares may be more than there is."""
+    """Where gradients shrink, what a round takes from squares may be more than there is.
+
+    Centered, RMSprop takes the root of what squares have above the square of the mean.
+    """
 
     def on_rank(group):
         with Session(group) as ranks:
