@@ -378,7 +378,7 @@ def _load(asked: Training, run_dir: RunDirectory, group: Group) -> Trainer:
         crowded=why_crowded(*opened[:3], group, group.device),
     )
     working = trainer.objective.working_bytes(opened.config.model.hidden)
-    working += trainer.average.working_bytes()
+    working += trainer.average.working_bytes() + trainer.screen.working_bytes()
     # An earlier peak counts for nothing here: memory that was freed since is free again.
     model, predicted = trainer.gnn, 0
     if model is not None:

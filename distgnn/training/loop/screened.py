@@ -102,6 +102,9 @@ class Screen(Protocol):
     def take_bytes(self) -> int:
         """Return the payload bytes that looks sent from this rank since the last call."""
 
+    def working_bytes(self) -> int:
+        """Return the bytes of the weights that are held at most, and of those put aside."""
+
 
 class NoScreen:
     """Every epoch is evaluated exactly, at once."""
@@ -127,6 +130,10 @@ class NoScreen:
         return {}
 
     def take_bytes(self) -> int:
+        """Return 0."""
+        return 0
+
+    def working_bytes(self) -> int:
         """Return 0."""
         return 0
 
@@ -231,14 +238,24 @@ class CodedScreen:
         """Return the payload bytes of the rows that looks sent; see `Screen`."""
         return 0 if self._graph is None else self._graph.exchange.take_bytes()
 
+    def working_bytes(self) -> int:
+        """Return the bytes of as many epochs as may be held, and of one more; see `Screen`."""
+        if self._graph is None or not self._capacity:
+            return 0
+        return (self._capacity + 1) * _state_bytes(self._model)
+
 
 def _capacity(model: nn.Module, config: TrainConfig) -> int:
     """Return how many epochs may be held; 0 where each is to be evaluated at once."""
     if parse_schedule(config.lr_schedule).needs_validation:
         # The rate of the next epoch depends on whether this one is the best.
         return 0
-    size: int = sum(value.nbytes for value in model.state_dict().values())
-    return min(_NUM_HELD, _HELD_BYTES // max(size, 1))
+    return min(_NUM_HELD, _HELD_BYTES // max(_state_bytes(model), 1))
+
+
+def _state_bytes(model: nn.Module) -> int:
+    """Return the bytes of the weights and buffers of a model."""
+    return sum(value.nbytes for value in model.state_dict().values())
 
 
 def pack_held(screen: Screen) -> tuple[list[tuple[int, float]], dict[str, Tensor]]:

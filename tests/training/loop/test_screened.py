@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import re
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training import ends_of, make_config, run
 
+import distgnn as dg
 from distgnn.api.announcement import announce
 from distgnn.cli.results import result_lines
 from distgnn.comm.single import SingleGroup
@@ -28,7 +30,13 @@ from distgnn.partition.directory.store import read_manifest, read_part, write
 from distgnn.partition.quality import measure
 from distgnn.training.loop.best import Best
 from distgnn.training.loop.own_model import own_config
-from distgnn.training.loop.screened import CONFIRMED, SCREENED, CodedScreen, with_confirmed
+from distgnn.training.loop.screened import (
+    CONFIRMED,
+    SCREENED,
+    CodedScreen,
+    NoScreen,
+    with_confirmed,
+)
 from distgnn.training.loop.trainer import Trainer
 from distgnn.training.run.directory import RunDirectory
 from distgnn.training.tasks.measures import Accuracy, MeanSquaredError
@@ -129,6 +137,31 @@ def test_no_more_is_held_than_there_is_room_for(monkeypatch):
     assert screen.is_due(best, 16, is_last=False)
     monkeypatch.setattr("distgnn.training.loop.screened._HELD_BYTES", 4)
     assert screen_of([0.5], margin=0.05).passes(best, 1, is_last=False)
+
+
+def tensor_bytes():
+    """Count the bytes of all tensors that somebody holds."""
+    gc.collect()
+    return sum(each.nbytes for each in gc.get_objects() if type(each) is torch.Tensor)
+
+
+def test_what_is_held_at_most_is_counted():
+    best, before = Best(0, 0.4, 1.0), tensor_bytes()
+    screen = screen_of([0.5] * 20, margin=0.05)
+    for epoch in range(1, 17):
+        screen.passes(best, epoch, is_last=False)
+    seen = []
+    screen.settle(lambda epoch: seen.append(tensor_bytes() - before) or {}, lambda: best)
+    assert screen.working_bytes() == seen[0] == 17 * 8
+    assert screen_of([], margin=0.05, **AT_ONCE).working_bytes() == 0
+    screen._graph = None
+    assert screen.working_bytes() == NoScreen().working_bytes() == 0
+
+
+def test_what_may_be_held_is_forecast(tmp_path, monkeypatch):
+    monkeypatch.setattr(CodedScreen, "working_bytes", lambda screen: 2**60)
+    with pytest.raises(InputError, match=r"1\.0 EiB|1[ ,]?073[ ,]?741|memory"):
+        dg.train(planted_graph(), evaluation="screened", epochs=2, out=tmp_path / "run")
 
 
 def simulated(exact, looks, margin, patience, capacity):
