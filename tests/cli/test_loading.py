@@ -28,6 +28,8 @@ def strike(event, arguments):
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 struck = []
+# A shell has its background jobs, and so this process, ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.addaudithook(strike)
 runpy.run_module("distgnn", run_name="__main__", alter_sys=True)
 """
