@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +17,9 @@ from distgnn.datasets.graph import Graph
 from distgnn.partition.directory.files import sync_directory, write_array
 from distgnn.partition.directory.layout import part_folder
 from distgnn.partition.directory.manifest import FileRecord, Manifest, PartCounts
+from distgnn.partition.directory.temporary import PREVIOUS, folder_beside
 
 MANIFEST_NAME = "manifest.json"
-_PREVIOUS = "previous"
 
 
 def manifest_of(
@@ -137,17 +135,16 @@ def complete_or_absent(target: Path) -> Iterator[Path]:
         InputError: If something cannot be written.
     """
     missing = [path for path in target.parents if not path.exists()]
-    temporary: Path | None = None
     is_complete = False
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        # mkdtemp makes private folders; the partition has the mode of any new folder.
-        content = temporary / target.name
-        content.mkdir()
-        yield content
-        sync_directory(content)
-        replace(content, target, temporary)
+        with folder_beside(target) as temporary:
+            # Temporary folders are private; the partition has the mode of any new folder.
+            content = temporary / "new"
+            content.mkdir()
+            yield content
+            sync_directory(content)
+            replace(content, target, temporary)
         is_complete = True
     except OSError as error:
         raise InputError(
@@ -155,9 +152,6 @@ def complete_or_absent(target: Path) -> Iterator[Path]:
             "another directory or make room"
         ) from error
     finally:
-        # A directory that could not be put back stays where it is, rather than be lost.
-        if temporary is not None and (target.exists() or not (temporary / _PREVIOUS).exists()):
-            shutil.rmtree(temporary, ignore_errors=True)
         if not is_complete:
             _remove_empty(missing)
 
@@ -173,7 +167,7 @@ def replace(content: Path, target: Path, temporary: Path) -> None:
     Raises:
         OSError: If a name cannot be changed.
     """
-    previous = temporary / _PREVIOUS
+    previous = temporary / PREVIOUS
     try:
         if target.exists():
             target.rename(previous)
